@@ -1,0 +1,4 @@
+//! Pure functions on Kubernetes types that two or more crates need.
+//!
+//! Each submodule owns one notion (a quantity, a selector, a QoS class) and nothing here does I/O, awaits, or asks what
+//! time it is.

@@ -1,0 +1,20 @@
+//! Contracts both sides must agree on.
+//!
+//! Owns the generated gRPC bindings (behind features) and [`api`], pure functions on Kubernetes types. Never does I/O,
+//! never reads a clock, never spawns a task.
+
+pub mod api;
+
+/// The Container Runtime Interface, v1 (package `runtime.v1`), client and server halves.
+#[cfg(feature = "cri")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod cri {
+    tonic::include_proto!("runtime.v1");
+}
+
+/// containerd's event service, which reports task starts and exits where CRI has no event stream.
+#[cfg(feature = "containerd")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod containerd {
+    tonic::include_proto!("containerd.services.events.v1");
+}
