@@ -1,0 +1,1 @@
+//! The Runtime trait: the CRI calls we use.
