@@ -76,21 +76,33 @@ impl ApiError {
 
     /// 404 `NotFound` for one object; `resource` is the plural.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(resource, group)))
-            .about(group, resource, name)
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} \"{name}\" not found", qualified(resource, group)),
+        )
+        .about(group, resource, name)
     }
 
     /// 409 `AlreadyExists`.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", qualified(resource, group)))
-            .about(group, resource, name)
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", qualified(resource, group)),
+        )
+        .about(group, resource, name)
     }
 
     /// 409 `Conflict`.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let what = qualified(resource, group);
-        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} \"{name}\": {why}"))
-            .about(group, resource, name)
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {what} \"{name}\": {why}"),
+        )
+        .about(group, resource, name)
     }
 
     /// 403 `Forbidden` about one object (name may be empty).
@@ -107,12 +119,24 @@ impl ApiError {
     /// 422 `Invalid` from field errors; `kind` is the Kind.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let all = if texts.len() == 1 { texts[0].clone() } else { format!("[{}]", texts.join(", ")) };
-        let mut error = Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {all}", qualified(kind, group)))
-            .about(group, kind, name);
+        let all = if texts.len() == 1 {
+            texts[0].clone()
+        } else {
+            format!("[{}]", texts.join(", "))
+        };
+        let mut error = Self::new(
+            422,
+            "Invalid",
+            format!("{} \"{name}\" is invalid: {all}", qualified(kind, group)),
+        )
+        .about(group, kind, name);
         error.causes = errors
             .into_iter()
-            .map(|field| Cause { kind: field.kind.cause().to_owned(), message: field.body(), field: field.path })
+            .map(|field| Cause {
+                kind: field.kind.cause().to_owned(),
+                message: field.body(),
+                field: field.path,
+            })
             .collect();
         error
     }
@@ -121,14 +145,23 @@ impl ApiError {
     pub fn internal(message: impl std::fmt::Display) -> Self {
         let text = message.to_string();
         let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));
-        error.causes = vec![Cause { kind: String::new(), message: text, field: String::new() }];
+        error.causes = vec![Cause {
+            kind: String::new(),
+            message: text,
+            field: String::new(),
+        }];
         error
     }
 
     /// The `Status` object.
     pub fn to_status(&self) -> Value {
         let mut details = Map::new();
-        for (key, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+        for (key, text) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ] {
             if !text.is_empty() {
                 details.insert(key.to_owned(), json!(text));
             }
@@ -159,7 +192,11 @@ impl ApiError {
 
 fn cause_value(cause: &Cause) -> Value {
     let mut value = Map::new();
-    for (key, text) in [("reason", &cause.kind), ("message", &cause.message), ("field", &cause.field)] {
+    for (key, text) in [
+        ("reason", &cause.kind),
+        ("message", &cause.message),
+        ("field", &cause.field),
+    ] {
         if !text.is_empty() {
             value.insert(key.to_owned(), json!(text));
         }
@@ -168,7 +205,11 @@ fn cause_value(cause: &Cause) -> Value {
 }
 
 fn qualified(what: &str, group: &str) -> String {
-    if group.is_empty() { what.to_owned() } else { format!("{what}.{group}") }
+    if group.is_empty() {
+        what.to_owned()
+    } else {
+        format!("{what}.{group}")
+    }
 }
 
 /// What is wrong with a field (control-plane contract §3).
@@ -243,7 +284,12 @@ pub struct FieldError {
 impl FieldError {
     /// A field error; `value` is ignored by the kinds that print none.
     pub fn new(path: impl Into<String>, kind: FieldErrorKind, value: Value, detail: impl Into<String>) -> Self {
-        Self { path: path.into(), kind, value, detail: detail.into() }
+        Self {
+            path: path.into(),
+            kind,
+            value,
+            detail: detail.into(),
+        }
     }
 
     /// `Required value`.
@@ -295,7 +341,10 @@ mod tests {
     fn not_found_names_resource_group_and_object() {
         let status = ApiError::not_found("apps", "deployments", "web").to_status();
         assert_eq!(status["message"], "deployments.apps \"web\" not found");
-        assert_eq!(status["details"], json!({"name": "web", "group": "apps", "kind": "deployments"}));
+        assert_eq!(
+            status["details"],
+            json!({"name": "web", "group": "apps", "kind": "deployments"})
+        );
         assert_eq!(status["code"], 404);
     }
 

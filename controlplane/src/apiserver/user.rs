@@ -20,13 +20,20 @@ impl User {
     pub fn named(name: impl Into<String>, groups: &[&str]) -> Self {
         let mut all: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         all.push("system:authenticated".to_owned());
-        Self { name: name.into(), groups: all, ..Self::default() }
+        Self {
+            name: name.into(),
+            groups: all,
+            ..Self::default()
+        }
     }
 
     /// A service account's identity, as its token would give (contract §6).
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let own = format!("system:serviceaccounts:{namespace}");
-        Self::named(format!("system:serviceaccount:{namespace}:{name}"), &["system:serviceaccounts", &own])
+        Self::named(
+            format!("system:serviceaccount:{namespace}:{name}"),
+            &["system:serviceaccounts", &own],
+        )
     }
 
     /// Whether the user is in `group`.

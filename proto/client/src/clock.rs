@@ -30,7 +30,10 @@ pub struct TokioClock {
 impl TokioClock {
     /// A clock that reads `start` now.
     pub fn starting_at(start: Timestamp) -> Self {
-        Self { start, origin: Instant::now() }
+        Self {
+            start,
+            origin: Instant::now(),
+        }
     }
 }
 
