@@ -1,0 +1,1 @@
+//! Admission: the chain of mutating and validating plugins.

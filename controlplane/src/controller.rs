@@ -1,0 +1,1 @@
+//! Controllers: pure plans and one harness.

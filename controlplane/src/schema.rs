@@ -1,0 +1,1 @@
+//! The static schema table of built-in types: walk, prune, defaults. Pure.

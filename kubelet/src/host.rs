@@ -1,0 +1,1 @@
+//! The syscalls: mounts, /proc.

@@ -1,0 +1,1 @@
+//! ConfigMaps, Secrets and service account tokens pods refer to.

@@ -1,0 +1,1 @@
+//! Pure translation of a Pod to CRI messages.
