@@ -21,11 +21,7 @@ async fn preconditions(store: &dyn Store) {
     };
     assert_eq!(current.unwrap().modified, first);
     let second = store.put("/r/a", bytes("2"), Expect::At(first)).await.unwrap();
-    assert_eq!(
-        second,
-        base + 2,
-        "a failed precondition costs no revision"
-    );
+    assert_eq!(second, base + 2, "a failed precondition costs no revision");
     assert!(matches!(
         store.put("/r/a", bytes("3"), Expect::At(first)).await,
         Err(StoreError::Conflict { current: Some(_), .. })

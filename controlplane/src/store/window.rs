@@ -74,7 +74,10 @@ struct Resources {
 impl Resources {
     fn owner(&self, key: &str) -> Option<&Arc<ResourceWindow>> {
         // Prefixes end in `/` and never contain one another, so only the next smaller one can match.
-        let (prefix, resource) = self.by_prefix.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        let (prefix, resource) = self
+            .by_prefix
+            .range::<str, _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back()?;
         key.starts_with(prefix.as_str()).then_some(resource)
     }
 }
@@ -335,10 +338,7 @@ impl ResourceWindow {
         let changed = self.changed.subscribe();
         let current = self.cached().revision;
         if after > current {
-            return Err(RevisionError::Future {
-                wanted: after,
-                current,
-            });
+            return Err(RevisionError::Future { wanted: after, current });
         }
         let mut position = self.history().position_after(after)?;
         let resource = Arc::clone(self);

@@ -149,7 +149,9 @@ impl History {
         while position > wanted {
             position -= 1;
             let index = usize::try_from(position - self.base).unwrap_or(usize::MAX);
-            let Some((_, event)) = self.events.get(index) else { break };
+            let Some((_, event)) = self.events.get(index) else {
+                break;
+            };
             match (&event.old, &event.new) {
                 (Some(old), _) => {
                     objects.insert(Arc::clone(&old.key), Arc::clone(old));

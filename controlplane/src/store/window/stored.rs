@@ -83,9 +83,7 @@ impl Stored {
 
 fn set_revision(value: &mut Value, revision: Revision) {
     let Some(object) = value.as_object_mut() else { return };
-    let metadata = object
-        .entry("metadata")
-        .or_insert_with(|| Value::Object(Map::new()));
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if let Some(metadata) = metadata.as_object_mut() {
         metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
     }
@@ -154,7 +152,11 @@ mod tests {
 
     #[test]
     fn bytes_of_another_layout_are_spliced_all_the_same() {
-        for raw in [r#"{"spec":1,"metadata":{"name":"b"}}"#, r#"{"metadata":{}}"#, r#"{"x":1}"#] {
+        for raw in [
+            r#"{"spec":1,"metadata":{"name":"b"}}"#,
+            r#"{"metadata":{}}"#,
+            r#"{"x":1}"#,
+        ] {
             let value = joined(stored(raw.as_bytes().to_vec()).json(None, 9));
             assert_eq!(value["metadata"]["resourceVersion"], "9", "{raw}");
         }

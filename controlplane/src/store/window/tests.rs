@@ -77,20 +77,32 @@ async fn what_is_older_than_five_minutes_is_gone() {
     let store = Arc::new(Memory::new());
     let window = Window::open(store.clone()).await.unwrap();
     let pods = window.resource("/registry/pods/");
-    let first = store.put("/registry/pods/a", Bytes::from_static(b"{}"), Expect::Absent).await.unwrap();
-    let second = store.put("/registry/pods/b", Bytes::from_static(b"{}"), Expect::Absent).await.unwrap();
+    let first = store
+        .put("/registry/pods/a", Bytes::from_static(b"{}"), Expect::Absent)
+        .await
+        .unwrap();
+    let second = store
+        .put("/registry/pods/b", Bytes::from_static(b"{}"), Expect::Absent)
+        .await
+        .unwrap();
     pods.reach(second).await.unwrap();
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(pods.at(first).unwrap().objects.len(), 1);
     assert!(pods.watch(first).is_ok());
     tokio::time::sleep(Duration::from_secs(200)).await;
-    let third = store.put("/registry/other/c", Bytes::from_static(b"{}"), Expect::Absent).await.unwrap();
+    let third = store
+        .put("/registry/other/c", Bytes::from_static(b"{}"), Expect::Absent)
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(matches!(pods.at(first), Err(RevisionError::Gone { .. })));
     assert!(matches!(pods.watch(first).err(), Some(RevisionError::Gone { .. })));
     assert_eq!(pods.at(second).unwrap().objects.len(), 2);
     assert!(matches!(pods.at(third + 1), Err(RevisionError::Future { .. })));
-    assert!(pods.watch(second).is_ok(), "a quiet resource can be watched from its last change");
+    assert!(
+        pods.watch(second).is_ok(),
+        "a quiet resource can be watched from its last change"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,9 +128,23 @@ async fn a_watcher_that_falls_behind_is_closed_and_a_live_one_is_not() {
 #[tokio::test(start_paused = true)]
 async fn a_resource_claimed_late_has_what_was_written_before() {
     let store = Arc::new(Memory::new());
-    store.put("/registry/services/specs/a/x", Bytes::from_static(b"{}"), Expect::Absent).await.unwrap();
+    store
+        .put(
+            "/registry/services/specs/a/x",
+            Bytes::from_static(b"{}"),
+            Expect::Absent,
+        )
+        .await
+        .unwrap();
     let window = Window::open(store.clone()).await.unwrap();
-    let revision = store.put("/registry/services/endpoints/a/y", Bytes::from_static(b"{}"), Expect::Absent).await.unwrap();
+    let revision = store
+        .put(
+            "/registry/services/endpoints/a/y",
+            Bytes::from_static(b"{}"),
+            Expect::Absent,
+        )
+        .await
+        .unwrap();
     let specs = window.resource("/registry/services/specs/");
     let endpoints = window.resource("/registry/services/endpoints/");
     assert_eq!(specs.latest().await.unwrap().objects.len(), 1);
