@@ -64,7 +64,9 @@ pub enum CgroupError {
         source: io::Error,
     },
     /// The systemd driver needs systemd, which this kubelet does not talk to yet.
-    #[error("cgroup driver systemd is not supported by this kubelet yet: set cgroupDriver: cgroupfs here and in the runtime")]
+    #[error(
+        "cgroup driver systemd is not supported by this kubelet yet: set cgroupDriver: cgroupfs here and in the runtime"
+    )]
     Systemd,
     /// The machine has no cgroup tree where it should be.
     #[error("no cgroup hierarchy at {0}")]

@@ -42,9 +42,7 @@ pub struct Addresses<'a> {
 
 /// `key` of `metadata.labels['key']`.
 fn subscript<'a>(path: &'a str, field: &str) -> Option<&'a str> {
-    path.strip_prefix(field)?
-        .strip_prefix("['")?
-        .strip_suffix("']")
+    path.strip_prefix(field)?.strip_prefix("['")?.strip_suffix("']")
 }
 
 /// A map as the downward API prints it: `key="escaped value"` per line, sorted.
@@ -114,7 +112,11 @@ fn divide(value: i64, divisor: i64) -> i64 {
 
 fn resource<'a>(container: &'a Container, requests: bool, name: &str) -> Option<&'a Quantity> {
     let resources = container.resources.as_ref()?;
-    let list = if requests { &resources.requests } else { &resources.limits };
+    let list = if requests {
+        &resources.requests
+    } else {
+        &resources.limits
+    };
     list.as_ref()?.get(name)
 }
 
@@ -166,12 +168,12 @@ pub fn resource_value(
 
 /// Thousandths of a quantity, rounded up; an unreadable quantity (the API server admits none) counts as nothing.
 pub(crate) fn milli(quantity: &Quantity) -> i64 {
-    proto::api::quantity::milli_value(quantity).unwrap_or(0)
+    proto::api::quantity::Quantity::of(quantity).milli_value()
 }
 
 /// A quantity in whole units, rounded up; an unreadable one counts as nothing.
 pub(crate) fn value(quantity: &Quantity) -> i64 {
-    proto::api::quantity::value(quantity).unwrap_or(0)
+    proto::api::quantity::Quantity::of(quantity).value()
 }
 
 #[cfg(test)]
@@ -194,7 +196,11 @@ mod tests {
             pod_ips: &["10.0.0.1".into(), "fd00::1".into()],
             host_ips: &["192.0.2.1".into()],
         };
-        field_value(&pod(r#"{"nodeName":"n","serviceAccountName":"sa"}"#), &selector, addresses)
+        field_value(
+            &pod(r#"{"nodeName":"n","serviceAccountName":"sa"}"#),
+            &selector,
+            addresses,
+        )
     }
 
     #[test]
@@ -226,7 +232,8 @@ mod tests {
 
     #[test]
     fn resources_divide_upwards_and_default_to_the_node() {
-        let spec = r#"{"containers":[{"name":"c","resources":{"limits":{"memory":"100Mi"},"requests":{"cpu":"1500m"}}}]}"#;
+        let spec =
+            r#"{"containers":[{"name":"c","resources":{"limits":{"memory":"100Mi"},"requests":{"cpu":"1500m"}}}]}"#;
         for (resource, divisor, expected) in [
             ("requests.cpu", None, "2"),
             ("requests.cpu", Some("1m"), "1500"),
@@ -242,7 +249,11 @@ mod tests {
                 resource: resource.into(),
                 divisor: divisor.map(|d| Quantity(d.into())),
             };
-            assert_eq!(resource_value(&pod(spec), None, &selector, NODE), Ok(expected.to_owned()), "{resource} / {divisor:?}");
+            assert_eq!(
+                resource_value(&pod(spec), None, &selector, NODE),
+                Ok(expected.to_owned()),
+                "{resource} / {divisor:?}"
+            );
         }
     }
 }

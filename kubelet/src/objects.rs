@@ -3,24 +3,22 @@
 //! Owns one watch per object that some pod on this node needs, and the tokens issued for pods. Never lists what no pod asked
 //! for, never writes an object.
 
-mod mirror;
 mod token;
 
 pub use token::{Token, TokenRequestKey};
 
 use crate::id::PodUid;
-use crate::pod::spec::ResolvedObjects;
 use client::Clock;
+use client::informer::{self, Informer};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::Api;
-use mirror::{Mirror, Scope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How long a pod waits for an object's first answer before its turn fails (and is tried again).
-const FIRST_ANSWER: Duration = Duration::from_secs(30);
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Kinds of objects pods refer to by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,25 +60,31 @@ impl ObjectRef {
     }
 }
 
+/// The API objects a pod's environment refers to, as they were when asked; absent ones are simply not in the maps.
+#[derive(Debug, Clone, Default)]
+pub struct ResolvedObjects {
+    /// By name, in the pod's namespace.
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    /// By name, in the pod's namespace.
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+    /// All services with a cluster address.
+    pub services: Vec<Arc<Service>>,
+}
+
 /// An object that could not be had. "Not found" is no error here: absent objects are absent from the answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     /// The API server has not answered yet.
-    #[error("failed to sync {what} cache: {why}")]
-    Unanswered {
-        /// `configmap`, `secret` or `service`.
-        what: &'static str,
-        /// The last failure, or that time ran out.
-        why: String,
-    },
+    #[error("failed to sync {0} cache: timed out waiting for the condition")]
+    Unanswered(&'static str),
     /// A service account token was not issued.
     #[error("failed to fetch token: {0}")]
     Token(String),
 }
 
 enum Entry {
-    ConfigMap(Mirror<ConfigMap>),
-    Secret(Mirror<Secret>),
+    ConfigMap(Informer<ConfigMap>),
+    Secret(Informer<Secret>),
 }
 
 struct Watched {
@@ -92,10 +96,9 @@ struct Watched {
 pub struct Objects {
     client: kube::Client,
     watched: Mutex<BTreeMap<ObjectRef, Watched>>,
-    services: Mirror<Service>,
+    services: Informer<Service>,
     tokens: token::Tokens,
-    /// Rung whenever any watched object changed.
-    changed: Arc<Notify>,
+    seed: u64,
 }
 
 impl std::fmt::Debug for Objects {
@@ -106,14 +109,13 @@ impl std::fmt::Debug for Objects {
 
 impl Objects {
     /// Starts watching services; everything else is watched when first asked for. Must be called inside a tokio runtime.
-    pub fn new(client: kube::Client, clock: Arc<dyn Clock>) -> Self {
-        let changed = Arc::new(Notify::new());
-        let with_address = Scope::fields("spec.clusterIP!=None");
+    pub fn new(client: kube::Client, clock: Arc<dyn Clock>, seed: u64) -> Self {
+        let options = scope("spec.clusterIP!=None", seed);
         Self {
-            services: Mirror::start(Api::all(client.clone()), with_address, changed.clone()),
+            services: Informer::spawn(Api::all(client.clone()), options),
             tokens: token::Tokens::new(client.clone(), clock),
             watched: Mutex::default(),
-            changed,
+            seed,
             client,
         }
     }
@@ -129,19 +131,26 @@ impl Objects {
     }
 
     fn start(&self, reference: &ObjectRef) -> Entry {
-        let scope = Scope::fields(&format!("metadata.name={}", reference.name));
+        let options = scope(&format!("metadata.name={}", reference.name), self.seed);
         let (client, namespace) = (self.client.clone(), &reference.namespace);
-        let changed = self.changed.clone();
         match reference.kind {
-            ObjectKind::ConfigMap => Entry::ConfigMap(Mirror::start(Api::namespaced(client, namespace), scope, changed)),
-            ObjectKind::Secret => Entry::Secret(Mirror::start(Api::namespaced(client, namespace), scope, changed)),
+            ObjectKind::ConfigMap => Entry::ConfigMap(Informer::spawn(Api::namespaced(client, namespace), options)),
+            ObjectKind::Secret => Entry::Secret(Informer::spawn(Api::namespaced(client, namespace), options)),
         }
     }
 
     /// The ConfigMap, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
-    pub async fn config_map(&self, pod: &PodUid, namespace: &str, name: &str) -> Result<Option<Arc<ConfigMap>>, ObjectError> {
+    pub async fn config_map(
+        &self,
+        pod: &PodUid,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<ConfigMap>>, ObjectError> {
         match &*self.entry(pod, &ObjectRef::config_map(namespace, name)) {
-            Entry::ConfigMap(mirror) => Ok(mirror.all("configmap", FIRST_ANSWER).await?.values().next().cloned()),
+            Entry::ConfigMap(informer) => {
+                answered(informer, "configmap").await?;
+                Ok(informer.get(namespace, name))
+            }
             Entry::Secret(_) => Ok(None),
         }
     }
@@ -149,7 +158,10 @@ impl Objects {
     /// The Secret, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
     pub async fn secret(&self, pod: &PodUid, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>, ObjectError> {
         match &*self.entry(pod, &ObjectRef::secret(namespace, name)) {
-            Entry::Secret(mirror) => Ok(mirror.all("secret", FIRST_ANSWER).await?.values().next().cloned()),
+            Entry::Secret(informer) => {
+                answered(informer, "secret").await?;
+                Ok(informer.get(namespace, name))
+            }
             Entry::ConfigMap(_) => Ok(None),
         }
     }
@@ -160,15 +172,17 @@ impl Objects {
         for reference in references {
             self.entry(pod, reference);
         }
+        answered(&self.services, "service").await?;
         let mut out = ResolvedObjects {
-            services: self.services.all("service", FIRST_ANSWER).await?.values().cloned().collect(),
+            services: self.services.list(),
             ..ResolvedObjects::default()
         };
         for reference in references {
             match reference.kind {
                 ObjectKind::ConfigMap => {
                     let found = self.config_map(pod, &reference.namespace, &reference.name).await?;
-                    out.config_maps.extend(found.map(|object| (reference.name.clone(), object)));
+                    out.config_maps
+                        .extend(found.map(|object| (reference.name.clone(), object)));
                 }
                 ObjectKind::Secret => {
                     let found = self.secret(pod, &reference.namespace, &reference.name).await?;
@@ -195,9 +209,16 @@ impl Objects {
         self.tokens.release(pod);
     }
 
-    /// Waits for some watched object's next change after this call was first polled.
-    pub async fn changed(&self) {
-        self.changed.notified().await;
+    /// The changes of these objects from now on; the first [`Changes::next`] returns at once for objects that exist.
+    pub fn changes(&self, pod: &PodUid, references: &[ObjectRef]) -> Changes {
+        let mut changes = Changes::default();
+        for reference in references {
+            match &*self.entry(pod, reference) {
+                Entry::ConfigMap(informer) => changes.config_maps.push(informer.subscribe()),
+                Entry::Secret(informer) => changes.secrets.push(informer.subscribe()),
+            }
+        }
+        changes
     }
 
     /// How many objects are watched by name.
@@ -206,5 +227,38 @@ impl Objects {
     }
 }
 
-#[cfg(test)]
-mod tests;
+fn scope(fields: &str, seed: u64) -> informer::Options {
+    informer::Options {
+        fields: fields.to_owned(),
+        seed,
+        ..informer::Options::default()
+    }
+}
+
+async fn answered<K: informer::Object>(informer: &Informer<K>, what: &'static str) -> Result<(), ObjectError> {
+    let patience = tokio::time::timeout(FIRST_ANSWER, informer.synced());
+    patience.await.map_err(|_| ObjectError::Unanswered(what))
+}
+
+/// What happens to some objects; see [`Objects::changes`].
+#[derive(Default)]
+pub struct Changes {
+    config_maps: Vec<informer::Subscription<ConfigMap>>,
+    secrets: Vec<informer::Subscription<Secret>>,
+}
+
+impl Changes {
+    /// Waits for the next change of any of them; forever if there are none. Cancel safe.
+    pub async fn next(&mut self) {
+        let maps = self
+            .config_maps
+            .iter_mut()
+            .map(|s| async { drop(s.next().await) }.boxed());
+        let secrets = self.secrets.iter_mut().map(|s| async { drop(s.next().await) }.boxed());
+        let all: Vec<_> = maps.chain(secrets).collect();
+        if all.is_empty() {
+            return std::future::pending().await;
+        }
+        futures::future::select_all(all).await;
+    }
+}

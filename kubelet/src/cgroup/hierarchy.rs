@@ -41,7 +41,9 @@ impl Hierarchy {
             Self::V1(trees) => trees.files(path, values),
             Self::V2(tree) => tree.files(path, values),
         };
-        files.into_iter().try_for_each(|(file, value)| write_value(&file, value))
+        files
+            .into_iter()
+            .try_for_each(|(file, value)| write_value(&file, value))
     }
 
     fn roots(&self, path: &str) -> Vec<PathBuf> {
@@ -93,7 +95,9 @@ pub(super) fn number(file: &Path) -> Option<u64> {
 /// Reads `key value` from a flat keyed file.
 pub(super) fn keyed(file: &Path, key: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
     line.trim().parse().ok()
 }
 
@@ -113,7 +117,11 @@ fn write_value(file: &Path, value: String) -> Result<(), CgroupError> {
     match fs::write(file, &value) {
         Ok(()) => Ok(()),
         // A kernel without this controller has no such file, and there nothing can be limited.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) && !file.exists() => Ok(()),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) && !file.exists() =>
+        {
+            Ok(())
+        }
         Err(source) => Err(CgroupError::Write {
             path: file.to_owned(),
             value,

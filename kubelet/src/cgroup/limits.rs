@@ -85,7 +85,11 @@ pub fn pod_limits(pod: &Pod, settings: &CgroupSettings) -> PodLimits {
 pub fn qos(request_milli: i64) -> Values {
     Values {
         cpu_shares: Some(cpu_shares(request_milli)),
-        hugepages: [("2MB".to_owned(), HUGEPAGES_UNLIMITED), ("1GB".to_owned(), HUGEPAGES_UNLIMITED)].into(),
+        hugepages: [
+            ("2MB".to_owned(), HUGEPAGES_UNLIMITED),
+            ("1GB".to_owned(), HUGEPAGES_UNLIMITED),
+        ]
+        .into(),
         ..Values::default()
     }
 }
@@ -101,7 +105,9 @@ pub fn node(limits: &NodeLimits) -> Values {
 }
 
 /// A resource list's CPU in millicores and memory in bytes.
-pub fn cpu_and_memory(list: Option<&std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>) -> (i64, i64) {
+pub fn cpu_and_memory(
+    list: Option<&std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+) -> (i64, i64) {
     let get = |name: &str| list.and_then(|l| l.get(name));
     (get("cpu").map_or(0, milli), get("memory").map_or(0, value))
 }
@@ -148,12 +154,18 @@ mod tests {
     fn pods() {
         let full = r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"500m","memory":"64Mi"},"requests":{"cpu":"500m","memory":"64Mi"}}}]}"#;
         let limits = pod_limits(&pod(full), &settings());
-        assert_eq!((limits.cpu_shares, limits.cpu_quota, limits.memory), (Some(512), Some((50_000, 100_000)), Some(64 << 20)));
+        assert_eq!(
+            (limits.cpu_shares, limits.cpu_quota, limits.memory),
+            (Some(512), Some((50_000, 100_000)), Some(64 << 20))
+        );
         let partly = r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"500m"}}},{"name":"d"}]}"#;
         let limits = pod_limits(&pod(partly), &settings());
         assert_eq!((limits.cpu_quota, limits.memory), (None, None));
         let limits = pod_limits(&pod("{}"), &settings());
-        assert_eq!((limits.cpu_shares, limits.cpu_quota, limits.memory, limits.pids), (Some(2), None, None, None));
+        assert_eq!(
+            (limits.cpu_shares, limits.cpu_quota, limits.memory, limits.pids),
+            (Some(2), None, None, None)
+        );
     }
 
     #[test]
@@ -168,7 +180,12 @@ mod tests {
 
     #[test]
     fn page_sizes() {
-        for (size, name) in [("2Mi", Some("2MB")), ("1Gi", Some("1GB")), ("64Ki", Some("64KB")), ("x", None)] {
+        for (size, name) in [
+            ("2Mi", Some("2MB")),
+            ("1Gi", Some("1GB")),
+            ("64Ki", Some("64KB")),
+            ("x", None),
+        ] {
             assert_eq!(hugepage_cgroup_name(size).as_deref(), name, "{size}");
         }
     }

@@ -59,7 +59,9 @@ impl CgroupNaming {
                     .map(|part| part.trim_end_matches(".slice").replace('-', "_"))
                     .collect();
                 all.extend(parts.iter().map(|p| p.replace('-', "_")));
-                let slices: Vec<String> = (1..=all.len()).map(|n| format!("{}.slice", all[..n].join("-"))).collect();
+                let slices: Vec<String> = (1..=all.len())
+                    .map(|n| format!("{}.slice", all[..n].join("-")))
+                    .collect();
                 format!("/{}", slices.join("/"))
             }
         }
@@ -136,16 +138,36 @@ mod tests {
             per_qos: true,
         };
         for (naming, spec, path, parent) in [
-            (naming(CgroupDriver::Cgroupfs, "/"), GUARANTEED, "/kubepods/podu-1", "/kubepods/podu-1"),
-            (naming(CgroupDriver::Cgroupfs, "/skiff"), BURSTABLE, "/skiff/kubepods/burstable/podu-1", "/skiff/kubepods/burstable/podu-1"),
-            (naming(CgroupDriver::Cgroupfs, ""), "{}", "/kubepods/besteffort/podu-1", "/kubepods/besteffort/podu-1"),
+            (
+                naming(CgroupDriver::Cgroupfs, "/"),
+                GUARANTEED,
+                "/kubepods/podu-1",
+                "/kubepods/podu-1",
+            ),
+            (
+                naming(CgroupDriver::Cgroupfs, "/skiff"),
+                BURSTABLE,
+                "/skiff/kubepods/burstable/podu-1",
+                "/skiff/kubepods/burstable/podu-1",
+            ),
+            (
+                naming(CgroupDriver::Cgroupfs, ""),
+                "{}",
+                "/kubepods/besteffort/podu-1",
+                "/kubepods/besteffort/podu-1",
+            ),
             (
                 naming(CgroupDriver::Systemd, "/"),
                 BURSTABLE,
                 "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice",
                 "kubepods-burstable-podu_1.slice",
             ),
-            (naming(CgroupDriver::Systemd, "/"), GUARANTEED, "/kubepods.slice/kubepods-podu_1.slice", "kubepods-podu_1.slice"),
+            (
+                naming(CgroupDriver::Systemd, "/"),
+                GUARANTEED,
+                "/kubepods.slice/kubepods-podu_1.slice",
+                "kubepods-podu_1.slice",
+            ),
         ] {
             assert_eq!(naming.pod(&pod(spec)), path);
             assert_eq!(naming.pod_parent(&pod(spec)), parent);

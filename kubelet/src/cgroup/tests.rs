@@ -6,7 +6,8 @@ use crate::pod::spec::testing::pod;
 use std::fs;
 use std::path::Path;
 
-const BURSTABLE: &str = r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":"1","memory":"64Mi"}}}]}"#;
+const BURSTABLE: &str =
+    r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":"1","memory":"64Mi"}}}]}"#;
 
 fn settings() -> CgroupSettings {
     CgroupSettings {
@@ -49,7 +50,15 @@ async fn v1_pod_has_its_limits_in_every_tree() {
     let pod = pod(BURSTABLE);
     let parent = cgroups.ensure_pod(&pod).await.expect("ensure");
     assert_eq!(parent.as_str(), "/skiff/kubepods/burstable/podu-1");
-    let at = |tree: &str, file: &str| read(mount.path().join(tree).join("skiff/kubepods/burstable/podu-1").join(file));
+    let at = |tree: &str, file: &str| {
+        read(
+            mount
+                .path()
+                .join(tree)
+                .join("skiff/kubepods/burstable/podu-1")
+                .join(file),
+        )
+    };
     assert_eq!(at("cpu", "cpu.shares"), "512");
     assert_eq!(at("cpu", "cpu.cfs_quota_us"), "100000");
     assert_eq!(at("memory", "memory.limit_in_bytes"), (64 << 20).to_string());
@@ -57,10 +66,19 @@ async fn v1_pod_has_its_limits_in_every_tree() {
     assert_eq!(at("cpuset", "cpuset.cpus"), "0-3");
     assert!(mount.path().join("systemd/skiff/kubepods/burstable/podu-1").is_dir());
     assert!(!mount.path().join("unified/skiff").exists());
-    assert_eq!(read(mount.path().join("memory/skiff/kubepods/memory.limit_in_bytes")), (1 << 30).to_string());
-    assert_eq!(cgroups.list().await.expect("list"), BTreeSet::from([PodUid::from("u-1")]));
+    assert_eq!(
+        read(mount.path().join("memory/skiff/kubepods/memory.limit_in_bytes")),
+        (1 << 30).to_string()
+    );
+    assert_eq!(
+        cgroups.list().await.expect("list"),
+        BTreeSet::from([PodUid::from("u-1")])
+    );
     cgroups.refresh_qos([&pod]).await.expect("refresh");
-    assert_eq!(read(mount.path().join("cpu/skiff/kubepods/burstable/cpu.shares")), "512");
+    assert_eq!(
+        read(mount.path().join("cpu/skiff/kubepods/burstable/cpu.shares")),
+        "512"
+    );
 }
 
 #[tokio::test]
@@ -71,7 +89,10 @@ async fn v2_hands_controllers_down_and_writes_its_own_files() {
     let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
     cgroups.setup().await.expect("setup");
     cgroups.ensure_pod(&pod(BURSTABLE)).await.expect("ensure");
-    assert_eq!(read(mount.path().join("cgroup.subtree_control")), "+cpu +cpuset +memory +pids");
+    assert_eq!(
+        read(mount.path().join("cgroup.subtree_control")),
+        "+cpu +cpuset +memory +pids"
+    );
     let at = |file: &str| read(mount.path().join("skiff/kubepods/burstable/podu-1").join(file));
     assert_eq!(at("cpu.weight"), "20");
     assert_eq!(at("cpu.max"), "100000 100000");

@@ -11,21 +11,24 @@ use std::path::{Path, PathBuf};
 pub struct Trees {
     /// Where each name found at the mount leads; several names may lead to one tree.
     by_name: BTreeMap<String, PathBuf>,
+    /// A hybrid host's unified tree: a runtime may leave directories there, so it is cleaned but never written to.
+    unified: Option<PathBuf>,
 }
 
 impl Trees {
-    /// Finds every tree mounted below `mount`, through links too (`cpu -> cpu,cpuacct`). A hybrid host's `unified` tree is
-    /// the runtime's affair.
+    /// Finds every tree mounted below `mount`, through links too (`cpu -> cpu,cpuacct`).
     pub(super) fn find(mount: &Path) -> Result<Self, CgroupError> {
         let read = |source| CgroupError::Read {
             path: mount.to_owned(),
             source,
         };
         let mut by_name = BTreeMap::new();
+        let mut unified = None;
         for entry in fs::read_dir(mount).map_err(read)? {
             let entry = entry.map_err(read)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name == "unified" {
+                unified = Some(entry.path());
                 continue;
             }
             if let Ok(path) = fs::canonicalize(entry.path())
@@ -34,7 +37,7 @@ impl Trees {
                 by_name.insert(name, path);
             }
         }
-        Ok(Self { by_name })
+        Ok(Self { by_name, unified })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -51,7 +54,8 @@ impl Trees {
     /// The cgroup's directory in each tree.
     pub(super) fn roots(&self, path: &str) -> Vec<PathBuf> {
         let relative = path.trim_start_matches('/');
-        self.trees().into_iter().map(|tree| tree.join(relative)).collect()
+        let trees = self.trees().into_iter().chain(&self.unified);
+        trees.map(|tree| tree.join(relative)).collect()
     }
 
     fn in_tree(&self, controller: &str, path: &str) -> Option<PathBuf> {
@@ -102,10 +106,16 @@ impl Trees {
 
     pub(super) fn usage(&self, path: &str) -> Usage {
         let memory_dir = self.in_tree("memory", path);
-        let memory = memory_dir.as_ref().and_then(|d| number(&d.join("memory.usage_in_bytes")));
-        let inactive = memory_dir.as_ref().and_then(|d| keyed(&d.join("memory.stat"), "total_inactive_file"));
+        let memory = memory_dir
+            .as_ref()
+            .and_then(|d| number(&d.join("memory.usage_in_bytes")));
+        let inactive = memory_dir
+            .as_ref()
+            .and_then(|d| keyed(&d.join("memory.stat"), "total_inactive_file"));
         Usage {
-            cpu_nanos: self.in_tree("cpuacct", path).and_then(|d| number(&d.join("cpuacct.usage"))),
+            cpu_nanos: self
+                .in_tree("cpuacct", path)
+                .and_then(|d| number(&d.join("cpuacct.usage"))),
             memory,
             working_set: memory.map(|m| m.saturating_sub(inactive.unwrap_or(0))),
         }

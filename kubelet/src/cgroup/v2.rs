@@ -15,7 +15,9 @@ pub struct Tree {
 
 impl Tree {
     pub(super) fn new(mount: &Path) -> Self {
-        Self { mount: mount.to_owned() }
+        Self {
+            mount: mount.to_owned(),
+        }
     }
 
     pub(super) fn at(&self, path: &str) -> PathBuf {

@@ -158,7 +158,8 @@ impl Mounter for FakeMounter {
     }
 
     fn mounts_below(&self, root: &Path) -> io::Result<Vec<PathBuf>> {
-        let mut points: Vec<PathBuf> = self.with(|table| table.keys().filter(|p| p.starts_with(root)).cloned().collect());
+        let mut points: Vec<PathBuf> =
+            self.with(|table| table.keys().filter(|p| p.starts_with(root)).cloned().collect());
         points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
         Ok(points)
     }

@@ -23,7 +23,11 @@ fn how(flags: OFlag, resolve: ResolveFlag) -> OpenHow {
 
 fn open_dir(parent: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let stay = ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH;
-    openat2(parent, name, how(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, stay))
+    openat2(
+        parent,
+        name,
+        how(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, stay),
+    )
 }
 
 /// Removes `path` and all below it, following no link and entering no other mount: one met on the way is an error and stays
@@ -86,7 +90,7 @@ pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<OwnedFd> {
 
 fn open_or_make(parent: OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
     let stay = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH;
-    let open = || openat2(&parent, name, how(OFlag::O_PATH | OFlag::O_NOFOLLOW, stay));
+    let open = || openat2(&parent, name, how(OFlag::O_PATH, stay));
     match open() {
         Err(Errno::ENOENT) => {
             match mkdirat(&parent, name, mode) {

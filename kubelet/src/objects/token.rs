@@ -43,7 +43,9 @@ pub struct Token {
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token").field("refresh_at", &self.refresh_at).finish_non_exhaustive()
+        f.debug_struct("Token")
+            .field("refresh_at", &self.refresh_at)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,8 +107,8 @@ impl Tokens {
 
     async fn issue(&self, key: &TokenRequestKey, now: Timestamp) -> Result<(Token, Timestamp), ObjectError> {
         let request = TokenRequest {
-            spec: TokenRequestSpec {
-                audiences: if key.audience.is_empty() { Vec::new() } else { vec![key.audience.clone()] },
+            spec: Some(TokenRequestSpec {
+                audiences: Some(key.audience.clone()).filter(|a| !a.is_empty()).map(|a| vec![a]),
                 bound_object_ref: Some(BoundObjectReference {
                     api_version: Some("v1".into()),
                     kind: Some("Pod".into()),
@@ -114,7 +116,7 @@ impl Tokens {
                     uid: Some(key.pod_uid.to_string()),
                 }),
                 expiration_seconds: Some(key.expiration_seconds),
-            },
+            }),
             ..TokenRequest::default()
         };
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -124,10 +126,13 @@ impl Tokens {
             .await
             .map_err(|_| ObjectError::Token("the API server did not answer in time".into()))?
             .map_err(|error| ObjectError::Token(error.to_string()))?;
-        let status = answer.status.ok_or_else(|| ObjectError::Token("the answer has no token".into()))?;
-        let expires = status.expiration_timestamp.0;
+        let status = answer.status.unwrap_or_default();
+        let (Some(value), Some(expires)) = (status.token, status.expiration_timestamp) else {
+            return Err(ObjectError::Token("the answer has no token".into()));
+        };
+        let expires = expires.0;
         let token = Token {
-            value: status.token,
+            value,
             refresh_at: refresh_time(now, expires),
         };
         Ok((token, expires))

@@ -17,13 +17,15 @@ mod security;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use crate::objects::ResolvedObjects;
+pub use crate::volume::{ContainerFiles, SubPath};
 pub use container::{ContainerInput, container_config};
-pub use context::{ImageInfo, NodeContext, ResolvConf, ResolvedObjects};
+pub use context::{NodeContext, ResolvConf};
 pub use dns::{DnsWarning, dns_config};
 pub use env::{env_references, environment};
 pub use hash::container_hash;
 pub use hosts::hosts_file;
-pub use mounts::{ContainerFiles, SubPath, mounts_hosts_file, sub_paths, termination_path};
+pub use mounts::{mounts_hosts_file, sub_paths, termination_path};
 pub use resources::{container_resources, oom_score_adj};
 pub use sandbox::{hostname, pod_log_directory, sandbox_config};
 

@@ -1,6 +1,7 @@
 //! `ContainerConfig`.
 
-use super::{ContainerFiles, ImageInfo, NodeContext, SpecError, env, hash, labels, mounts, resources, security};
+use super::{ContainerFiles, NodeContext, SpecError, env, hash, labels, mounts, resources, security};
+use crate::runtime::ImageInfo;
 use crate::volume::HostVolume;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::cri;
@@ -47,8 +48,14 @@ fn container_annotations(pod: &Pod, container: &Container, restart_count: u32) -
     };
     put(labels::HASH, hash::container_hash(container));
     put(labels::RESTART_COUNT, restart_count.to_string());
-    put(labels::TERMINATION_MESSAGE_PATH, mounts::termination_path(container).to_owned());
-    let policy = container.termination_message_policy.as_deref().filter(|p| !p.is_empty());
+    put(
+        labels::TERMINATION_MESSAGE_PATH,
+        mounts::termination_path(container).to_owned(),
+    );
+    let policy = container
+        .termination_message_policy
+        .as_deref()
+        .filter(|p| !p.is_empty());
     put(labels::TERMINATION_MESSAGE_POLICY, policy.unwrap_or("File").to_owned());
     if let Some(handler) = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref())
         && let Ok(json) = serde_json::to_string(handler)
@@ -150,20 +157,41 @@ mod tests {
         assert_eq!(config.args, vec!["1"]);
         assert_eq!(config.log_path, "main/3.log");
         assert_eq!(config.metadata.as_ref().map(|m| m.attempt), Some(3));
-        assert_eq!(config.image.as_ref().map(|i| (i.image.as_str(), i.user_specified_image.as_str())), Some(("sha256:1", "busybox")));
+        assert_eq!(
+            config
+                .image
+                .as_ref()
+                .map(|i| (i.image.as_str(), i.user_specified_image.as_str())),
+            Some(("sha256:1", "busybox"))
+        );
         assert!(config.stdin && config.tty && !config.stdin_once);
         let annotations: BTreeMap<_, _> = config.annotations.into_iter().collect();
         let expected = [
-            ("io.kubernetes.container.hash", hash::container_hash(&pod.spec.as_ref().expect("spec").containers[0])),
+            (
+                "io.kubernetes.container.hash",
+                hash::container_hash(&pod.spec.as_ref().expect("spec").containers[0]),
+            ),
             ("io.kubernetes.container.ports", r#"[{"containerPort":80}]"#.into()),
-            ("io.kubernetes.container.preStopHandler", r#"{"exec":{"command":["x"]}}"#.into()),
+            (
+                "io.kubernetes.container.preStopHandler",
+                r#"{"exec":{"command":["x"]}}"#.into(),
+            ),
             ("io.kubernetes.container.restartCount", "3".into()),
-            ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log".into()),
+            (
+                "io.kubernetes.container.terminationMessagePath",
+                "/dev/termination-log".into(),
+            ),
             ("io.kubernetes.container.terminationMessagePolicy", "File".into()),
             ("io.kubernetes.pod.deletionGracePeriod", "5".into()),
             ("io.kubernetes.pod.terminationGracePeriod", "30".to_owned()),
         ];
-        assert_eq!(annotations, expected.into_iter().map(|(k, v)| (k.to_owned(), v)).collect());
-        assert_eq!(config.labels.get(labels::CONTAINER_NAME).map(String::as_str), Some("main"));
+        assert_eq!(
+            annotations,
+            expected.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+        );
+        assert_eq!(
+            config.labels.get(labels::CONTAINER_NAME).map(String::as_str),
+            Some("main")
+        );
     }
 }

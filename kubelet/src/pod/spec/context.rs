@@ -1,11 +1,8 @@
-//! What the translation needs to know besides the pod: the node's facts, and the objects a pod refers to.
+//! What the translation needs to know of the node.
 
 use crate::cgroup::CgroupNaming;
 use crate::downward::NodeAllocatable;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// The node's resolver configuration (kubelet contract §6, DNS).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,26 +91,4 @@ pub struct NodeContext {
     pub master_service_namespace: String,
     /// Existing `/sys/devices/system/cpu/cpuN/thermal_throttle` paths, which are masked from containers.
     pub thermal_paths: Vec<String>,
-}
-
-/// What the runtime says about the image a container is created from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ImageInfo {
-    /// The runtime's image ID or reference: what the container is created from.
-    pub id: String,
-    /// The image's numeric user, when it has one.
-    pub uid: Option<i64>,
-    /// The image's user by name; empty when numeric or unset.
-    pub username: String,
-}
-
-/// The API objects a pod's environment refers to, as they were when asked; absent ones are simply not in the maps.
-#[derive(Debug, Clone, Default)]
-pub struct ResolvedObjects {
-    /// By name, in the pod's namespace.
-    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
-    /// By name, in the pod's namespace.
-    pub secrets: BTreeMap<String, Arc<Secret>>,
-    /// All services with a cluster address.
-    pub services: Vec<Arc<Service>>,
 }

@@ -144,14 +144,34 @@ mod tests {
         assert_eq!(config.options, options, "{spec}");
     }
 
-    const CLUSTER: &[&str] = &["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org"];
+    const CLUSTER: &[&str] = &[
+        "shop.svc.cluster.local",
+        "svc.cluster.local",
+        "cluster.local",
+        "example.org",
+    ];
 
     #[test]
     fn policies() {
         check("{}", &["10.96.0.10"], CLUSTER, &["ndots:5"]);
-        check(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirst"}"#, &["192.0.2.1"], &["example.org"], &["timeout:1"]);
-        check(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#, &["10.96.0.10"], CLUSTER, &["ndots:5"]);
-        check(r#"{"dnsPolicy":"Default"}"#, &["192.0.2.1"], &["example.org"], &["timeout:1"]);
+        check(
+            r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirst"}"#,
+            &["192.0.2.1"],
+            &["example.org"],
+            &["timeout:1"],
+        );
+        check(
+            r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#,
+            &["10.96.0.10"],
+            CLUSTER,
+            &["ndots:5"],
+        );
+        check(
+            r#"{"dnsPolicy":"Default"}"#,
+            &["192.0.2.1"],
+            &["example.org"],
+            &["timeout:1"],
+        );
         check(
             r#"{"dnsPolicy":"None","dnsConfig":{"nameservers":["1.1.1.1"],"searches":["x"],"options":[{"name":"edns0"}]}}"#,
             &["1.1.1.1"],

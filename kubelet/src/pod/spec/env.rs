@@ -69,12 +69,19 @@ fn service_variables(service: &Service, out: &mut BTreeMap<String, String>) {
         return;
     }
     let prefix = variable_prefix(name);
-    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.clone() };
+    let host = if ip.contains(':') {
+        format!("[{ip}]")
+    } else {
+        ip.clone()
+    };
     out.insert(format!("{prefix}_SERVICE_HOST"), ip.clone());
     out.insert(format!("{prefix}_SERVICE_PORT"), first.port.to_string());
     for port in ports {
         if let Some(port_name) = port.name.as_deref().filter(|n| !n.is_empty()) {
-            out.insert(format!("{prefix}_SERVICE_PORT_{}", variable_prefix(port_name)), port.port.to_string());
+            out.insert(
+                format!("{prefix}_SERVICE_PORT_{}", variable_prefix(port_name)),
+                port.port.to_string(),
+            );
         }
     }
     for (index, port) in ports.iter().enumerate() {
@@ -170,7 +177,11 @@ impl Builder<'_> {
         if let Some(key) = &from.config_map_key_ref {
             let optional = key.optional == Some(true);
             let Some(map) = self.objects.config_maps.get(&key.name) else {
-                return if optional { Ok(None) } else { Err(missing("configmap", &key.name)) };
+                return if optional {
+                    Ok(None)
+                } else {
+                    Err(missing("configmap", &key.name))
+                };
             };
             let value = map.data.as_ref().and_then(|d| d.get(&key.key)).cloned();
             return self.keyed(value, optional, "ConfigMap", &key.name, &key.key);
@@ -178,7 +189,11 @@ impl Builder<'_> {
         if let Some(key) = &from.secret_key_ref {
             let optional = key.optional == Some(true);
             let Some(secret) = self.objects.secrets.get(&key.name) else {
-                return if optional { Ok(None) } else { Err(missing("secret", &key.name)) };
+                return if optional {
+                    Ok(None)
+                } else {
+                    Err(missing("secret", &key.name))
+                };
             };
             let value = secret
                 .data
@@ -357,9 +372,18 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         for (container, message) in [
-            (r#"{"name":"c","envFrom":[{"configMapRef":{"name":"none"}}]}"#, "configmap \"none\" not found"),
-            (r#"{"name":"c","env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"none","key":"k"}}}]}"#, "secret \"none\" not found"),
-            (r#"{"name":"c","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"cm","key":"zz"}}}]}"#, "couldn't find key zz in ConfigMap shop/cm"),
+            (
+                r#"{"name":"c","envFrom":[{"configMapRef":{"name":"none"}}]}"#,
+                "configmap \"none\" not found",
+            ),
+            (
+                r#"{"name":"c","env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"none","key":"k"}}}]}"#,
+                "secret \"none\" not found",
+            ),
+            (
+                r#"{"name":"c","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"cm","key":"zz"}}}]}"#,
+                "couldn't find key zz in ConfigMap shop/cm",
+            ),
         ] {
             assert_eq!(env(container, "").expect_err(container).to_string(), message);
         }
@@ -371,6 +395,9 @@ mod tests {
             r#"{"containers":[{"name":"c","envFrom":[{"configMapRef":{"name":"cm"}}],"env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"cm","key":"k"}}},{"name":"B","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}]}]}"#,
         );
         let refs = env_references(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
-        assert_eq!(refs, vec![ObjectRef::config_map("shop", "cm"), ObjectRef::secret("shop", "s")]);
+        assert_eq!(
+            refs,
+            vec![ObjectRef::config_map("shop", "cm"), ObjectRef::secret("shop", "s")]
+        );
     }
 }

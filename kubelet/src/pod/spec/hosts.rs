@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn host_network_copies_the_nodes_file_and_no_address_makes_none() {
         let text = hosts_file(&pod(r#"{"hostNetwork":true}"#), &[], &context()).expect("a file");
-        assert_eq!(text, "# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n");
+        assert_eq!(
+            text,
+            "# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n"
+        );
         assert_eq!(hosts_file(&pod("{}"), &[], &context()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
 
 use super::{SpecError, env};
-use crate::volume::HostVolume;
+use crate::volume::{ContainerFiles, HostVolume, SubPath};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use proto::cri;
 use std::collections::BTreeMap;
@@ -9,30 +9,6 @@ use std::path::{Component, Path, PathBuf};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 const DEFAULT_TERMINATION_PATH: &str = "/dev/termination-log";
-
-/// Host paths prepared for one container's start; made by [`crate::volume::Volumes::prepare_container`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ContainerFiles {
-    /// The pod's hosts file; `None` when the pod has none yet.
-    pub etc_hosts: Option<PathBuf>,
-    /// This run's termination message file.
-    pub termination_log: Option<PathBuf>,
-    /// Bound sub path by the mount's index in `volumeMounts`.
-    pub sub_paths: BTreeMap<usize, PathBuf>,
-}
-
-/// A sub path of a volume that has to be resolved on the host without leaving the volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubPath {
-    /// Index in the container's `volumeMounts`.
-    pub index: usize,
-    /// The volume's name.
-    pub volume: String,
-    /// The path inside it: relative, free of `..`.
-    pub path: PathBuf,
-    /// Mounted read only.
-    pub read_only: bool,
-}
 
 fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
     let bad = |why: &str| SpecError::SubPath {
@@ -51,7 +27,11 @@ fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
     Ok(PathBuf::from(path))
 }
 
-fn expand_strictly(mount: &VolumeMount, expression: &str, vars: &BTreeMap<String, String>) -> Result<String, SpecError> {
+fn expand_strictly(
+    mount: &VolumeMount,
+    expression: &str,
+    vars: &BTreeMap<String, String>,
+) -> Result<String, SpecError> {
     let missing = std::cell::RefCell::new(None);
     let expanded = env::expand(expression, |name| {
         let value = vars.get(name).filter(|v| !v.is_empty()).cloned();
@@ -191,8 +171,20 @@ mod tests {
             r#"[{"name":"b","mountPath":"data","readOnly":true},{"name":"a","mountPath":"/a","subPath":"x","mountPropagation":"Bidirectional"}]"#,
         );
         let volumes = BTreeMap::from([
-            ("a".to_owned(), HostVolume { path: "/v/a".into(), read_only: false }),
-            ("b".to_owned(), HostVolume { path: "/v/b".into(), read_only: false }),
+            (
+                "a".to_owned(),
+                HostVolume {
+                    path: "/v/a".into(),
+                    read_only: false,
+                },
+            ),
+            (
+                "b".to_owned(),
+                HostVolume {
+                    path: "/v/b".into(),
+                    read_only: false,
+                },
+            ),
         ]);
         let files = ContainerFiles {
             etc_hosts: Some("/p/etc-hosts".into()),
@@ -225,7 +217,11 @@ mod tests {
 
     #[test]
     fn sub_path_expressions() {
-        let vars = BTreeMap::from([("A".to_owned(), "x/y".to_owned()), ("UP".to_owned(), "../z".to_owned()), ("E".to_owned(), String::new())]);
+        let vars = BTreeMap::from([
+            ("A".to_owned(), "x/y".to_owned()),
+            ("UP".to_owned(), "../z".to_owned()),
+            ("E".to_owned(), String::new()),
+        ]);
         let one = |expr: &str| {
             let (_, c) = container(&format!(r#"[{{"name":"v","mountPath":"/m","subPathExpr":"{expr}"}}]"#));
             sub_paths(&c, &vars).map(|mut v| v.remove(0).path)

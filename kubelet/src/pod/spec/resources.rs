@@ -5,6 +5,8 @@ use crate::cgroup::limits;
 use crate::downward::{milli, value};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use proto::api::qos::{QosClass, qos_class};
+use proto::api::resources::is_sidecar;
 use proto::cri;
 use std::collections::BTreeMap;
 
@@ -19,15 +21,12 @@ type List = BTreeMap<String, Quantity>;
 fn limit<'a>(container: &'a Container, pod: &'a PodSpec, name: &str) -> Option<&'a Quantity> {
     let own = container.resources.as_ref().and_then(|r| r.limits.as_ref());
     let of_pod = pod.resources.as_ref().and_then(|r| r.limits.as_ref());
-    own.and_then(|l| l.get(name)).or_else(|| of_pod.and_then(|l| l.get(name)))
+    own.and_then(|l| l.get(name))
+        .or_else(|| of_pod.and_then(|l| l.get(name)))
 }
 
 fn request<'a>(container: &'a Container, name: &str) -> Option<&'a Quantity> {
     container.resources.as_ref()?.requests.as_ref()?.get(name)
-}
-
-fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// The kernel's OOM score adjustment for a container of this pod.
@@ -40,10 +39,10 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
     if critical {
         return SCORE_GUARANTEED;
     }
-    match proto::api::qos::qos_class(pod) {
-        proto::api::qos::QosClass::Guaranteed => return SCORE_GUARANTEED,
-        proto::api::qos::QosClass::BestEffort => return SCORE_BEST_EFFORT,
-        proto::api::qos::QosClass::Burstable => {}
+    match qos_class(spec) {
+        QosClass::Guaranteed => return SCORE_GUARANTEED,
+        QosClass::BestEffort => return SCORE_BEST_EFFORT,
+        QosClass::Burstable => {}
     }
     let own = burstable_score(spec, container, memory_capacity);
     let is_init_sidecar = spec
@@ -69,7 +68,8 @@ fn burstable_score(spec: &PodSpec, container: &Container, memory_capacity: i64) 
         .and_then(|r| r.requests.as_ref())
         .and_then(|r| r.get("memory"));
     if let Some(of_pod) = of_pod {
-        let containers = spec.containers.len() + spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)).count();
+        let containers =
+            spec.containers.len() + spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)).count();
         let sum: i128 = spec
             .containers
             .iter()
@@ -129,7 +129,11 @@ fn sum(containers: &[Container], limits: bool, name: &str) -> Option<i64> {
         let resources = c.resources.as_ref()?;
         let list: &Option<List> = if limits { &resources.limits } else { &resources.requests };
         let quantity = list.as_ref()?.get(name)?;
-        Some(if name == "cpu" { milli(quantity) } else { value(quantity) })
+        Some(if name == "cpu" {
+            milli(quantity)
+        } else {
+            value(quantity)
+        })
     };
     if limits {
         containers.iter().map(pick).sum()
@@ -139,7 +143,10 @@ fn sum(containers: &[Container], limits: bool, name: &str) -> Option<i64> {
 }
 
 /// The sandbox's hint of what its containers use together, and the pod's overhead.
-pub(super) fn sandbox_resources(spec: &PodSpec, ctx: &NodeContext) -> (cri::LinuxContainerResources, cri::LinuxContainerResources) {
+pub(super) fn sandbox_resources(
+    spec: &PodSpec,
+    ctx: &NodeContext,
+) -> (cri::LinuxContainerResources, cri::LinuxContainerResources) {
     let build = |request: i64, cpu_limit: i64, memory: i64| cri::LinuxContainerResources {
         cpu_shares: limits::cpu_shares(request),
         cpu_period: if ctx.cpu_cfs_quota { ctx.cpu_cfs_period_us } else { 0 },
@@ -183,10 +190,22 @@ mod tests {
         let gib8 = 8i64 << 30;
         for (spec, expected) in [
             ("{}", 1000),
-            (r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1","memory":"1Gi"}}}]}"#, -997),
-            (r#"{"containers":[{"name":"c","resources":{"requests":{"memory":"2Gi"}}}]}"#, 750),
-            (r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}"#, 999),
-            (r#"{"containers":[{"name":"c","resources":{"requests":{"memory":"64Gi"}}}]}"#, 3),
+            (
+                r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1","memory":"1Gi"}}}]}"#,
+                -997,
+            ),
+            (
+                r#"{"containers":[{"name":"c","resources":{"requests":{"memory":"2Gi"}}}]}"#,
+                750,
+            ),
+            (
+                r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}"#,
+                999,
+            ),
+            (
+                r#"{"containers":[{"name":"c","resources":{"requests":{"memory":"64Gi"}}}]}"#,
+                3,
+            ),
             (r#"{"priorityClassName":"system-node-critical"}"#, -997),
         ] {
             let (pod, c) = first(spec);
@@ -196,13 +215,21 @@ mod tests {
 
     #[test]
     fn container_values() {
-        let (pod, c) = first(r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"500m","memory":"64Mi"},"requests":{"cpu":"250m"}}}]}"#);
+        let (pod, c) = first(
+            r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"500m","memory":"64Mi"},"requests":{"cpu":"250m"}}}]}"#,
+        );
         let r = container_resources(&pod, &c, &context());
-        assert_eq!((r.cpu_shares, r.cpu_period, r.cpu_quota, r.memory_limit_in_bytes), (256, 100_000, 50_000, 64 << 20));
+        assert_eq!(
+            (r.cpu_shares, r.cpu_period, r.cpu_quota, r.memory_limit_in_bytes),
+            (256, 100_000, 50_000, 64 << 20)
+        );
         assert!(r.unified.is_empty());
         let (pod, c) = first("{}");
         let r = container_resources(&pod, &c, &context());
-        assert_eq!((r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes, r.oom_score_adj), (2, 0, 0, 1000));
+        assert_eq!(
+            (r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes, r.oom_score_adj),
+            (2, 0, 0, 1000)
+        );
     }
 
     #[test]

@@ -13,10 +13,7 @@ const FQDN_MAX: usize = 64;
 
 /// All containers that are part of the pod from its start: init containers, then regular ones.
 pub(super) fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.init_containers
-        .iter()
-        .flatten()
-        .chain(spec.containers.iter())
+    spec.init_containers.iter().flatten().chain(spec.containers.iter())
 }
 
 /// Where a pod's container logs are: `<podLogsDir>/<ns>_<name>_<uid>`.
@@ -66,7 +63,10 @@ pub fn hostname(pod: &Pod, ctx: &NodeContext) -> Result<String, SpecError> {
             if fqdn.len() > FQDN_MAX {
                 return Err(SpecError::Invalid {
                     field: "hostname",
-                    why: format!("failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({FQDN_MAX} characters is the max, {} characters requested)", fqdn.len()),
+                    why: format!(
+                        "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({FQDN_MAX} characters is the max, {} characters requested)",
+                        fqdn.len()
+                    ),
                 });
             }
             Ok(fqdn)
@@ -169,9 +169,15 @@ mod tests {
         for (spec, expected) in [
             ("{}", "web".to_owned()),
             (r#"{"hostname":"h"}"#, "h".to_owned()),
-            (r#"{"hostname":"h","hostnameOverride":"o.example"}"#, "o.example".to_owned()),
+            (
+                r#"{"hostname":"h","hostnameOverride":"o.example"}"#,
+                "o.example".to_owned(),
+            ),
             (r#"{"hostNetwork":true,"hostname":"h"}"#, String::new()),
-            (r#"{"subdomain":"s","setHostnameAsFQDN":true}"#, "web.s.shop.svc.cluster.local".to_owned()),
+            (
+                r#"{"subdomain":"s","setHostnameAsFQDN":true}"#,
+                "web.s.shop.svc.cluster.local".to_owned(),
+            ),
             (r#"{"subdomain":"s"}"#, "web".to_owned()),
             (long.as_str(), "a".repeat(60)),
         ] {
@@ -185,7 +191,11 @@ mod tests {
     fn ports_are_taken_once() {
         let spec = r#"{"containers":[{"name":"a","ports":[{"containerPort":80,"hostPort":8080},{"containerPort":80,"hostPort":8080},{"containerPort":53,"protocol":"UDP"}]}]}"#;
         let config = sandbox_config(&pod(spec), 0, &context()).expect("valid");
-        let ports: Vec<_> = config.port_mappings.iter().map(|p| (p.protocol, p.container_port, p.host_port)).collect();
+        let ports: Vec<_> = config
+            .port_mappings
+            .iter()
+            .map(|p| (p.protocol, p.container_port, p.host_port))
+            .collect();
         assert_eq!(ports, vec![(0, 80, 8080), (1, 53, 0)]);
     }
 }

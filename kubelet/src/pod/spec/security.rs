@@ -155,7 +155,10 @@ fn apparmor(profile: Option<&AppArmorProfile>) -> Result<(Option<cri::SecurityPr
         return Ok((None, String::new()));
     };
     match profile.type_.as_str() {
-        "RuntimeDefault" => Ok((Some(seccomp_type(ProfileType::RuntimeDefault)), "runtime/default".into())),
+        "RuntimeDefault" => Ok((
+            Some(seccomp_type(ProfileType::RuntimeDefault)),
+            "runtime/default".into(),
+        )),
         "Unconfined" => Ok((Some(seccomp_type(ProfileType::Unconfined)), "unconfined".into())),
         _ => {
             let name = localhost_profile("appArmorProfile", profile.localhost_profile.as_deref())?;
@@ -182,7 +185,13 @@ struct User {
     name: String,
 }
 
-fn check_non_root(pod: &Pod, container: &Container, wanted: bool, explicit: Option<i64>, image: &User) -> Result<(), SpecError> {
+fn check_non_root(
+    pod: &Pod,
+    container: &Container,
+    wanted: bool,
+    explicit: Option<i64>,
+    image: &User,
+) -> Result<(), SpecError> {
     if !wanted {
         return Ok(());
     }
@@ -195,7 +204,11 @@ fn check_non_root(pod: &Pod, container: &Container, wanted: bool, explicit: Opti
     );
     let place = format!("(pod: {name:?}, container: {})", container.name);
     match explicit {
-        Some(0) => return Err(SpecError::NonRoot(format!("container's runAsUser breaks non-root policy {place}"))),
+        Some(0) => {
+            return Err(SpecError::NonRoot(format!(
+                "container's runAsUser breaks non-root policy {place}"
+            )));
+        }
         Some(_) => return Ok(()),
         None => {}
     }
@@ -230,12 +243,19 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
     let (groups, policy) = supplemental_groups(&spec);
     let (apparmor, apparmor_profile) = apparmor(own.app_armor_profile.as_ref().or(of_pod.app_armor_profile.as_ref()))?;
-    let masked = MASKED.iter().map(|p| (*p).to_owned()).chain(input.ctx.thermal_paths.iter().cloned());
+    let masked = MASKED
+        .iter()
+        .map(|p| (*p).to_owned())
+        .chain(input.ctx.thermal_paths.iter().cloned());
     Ok(cri::LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_ref().map(capabilities),
         privileged: own.privileged == Some(true),
         namespace_options: Some(namespaces(&spec)?),
-        selinux_options: own.se_linux_options.as_ref().or(of_pod.se_linux_options.as_ref()).map(selinux),
+        selinux_options: own
+            .se_linux_options
+            .as_ref()
+            .or(of_pod.se_linux_options.as_ref())
+            .map(selinux),
         run_as_user: user.and_then(int),
         run_as_group: own.run_as_group.or(of_pod.run_as_group).and_then(int),
         run_as_username: if user.is_none() { image.name } else { String::new() },
@@ -244,8 +264,15 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
         supplemental_groups_policy: policy,
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: if unmasked { Vec::new() } else { masked.collect() },
-        readonly_paths: if unmasked { Vec::new() } else { READ_ONLY.iter().map(|p| (*p).to_owned()).collect() },
-        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()), input)?),
+        readonly_paths: if unmasked {
+            Vec::new()
+        } else {
+            READ_ONLY.iter().map(|p| (*p).to_owned()).collect()
+        },
+        seccomp: Some(seccomp(
+            own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()),
+            input,
+        )?),
         apparmor,
         apparmor_profile,
         ..Default::default()
@@ -254,9 +281,10 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
 
 #[cfg(test)]
 mod tests {
+    use super::super::ContainerFiles;
     use super::super::testing::{context, pod};
-    use super::super::{ContainerFiles, ImageInfo};
     use super::*;
+    use crate::runtime::ImageInfo;
     use std::collections::BTreeMap;
 
     fn security(spec: &str, image: ImageInfo) -> Result<cri::LinuxContainerSecurityContext, SpecError> {
@@ -279,6 +307,7 @@ mod tests {
             id: "i".into(),
             uid,
             username: username.into(),
+            ..Default::default()
         }
     }
 
@@ -292,10 +321,16 @@ mod tests {
         );
         assert_eq!(
             message(non_root, user(None, "www")).as_deref(),
-            Some("container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root (pod: \"web_shop(u-1)\", container: main)")
+            Some(
+                "container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root (pod: \"web_shop(u-1)\", container: main)"
+            )
         );
         assert_eq!(
-            message(r#"{"securityContext":{"runAsNonRoot":true,"runAsUser":0}}"#, user(Some(5), "")).as_deref(),
+            message(
+                r#"{"securityContext":{"runAsNonRoot":true,"runAsUser":0}}"#,
+                user(Some(5), "")
+            )
+            .as_deref(),
             Some("container's runAsUser breaks non-root policy (pod: \"web_shop(u-1)\", container: main)")
         );
         assert_eq!(message(non_root, user(Some(101), "")), None);
@@ -310,19 +345,28 @@ mod tests {
         assert_eq!(sc.run_as_group.map(|v| v.value), Some(11));
         assert_eq!(sc.supplemental_groups, vec![12, 13]);
         assert!(sc.no_new_privs && sc.readonly_rootfs);
-        assert_eq!(sc.capabilities.map(|c| (c.add_capabilities, c.drop_capabilities)), Some((vec!["NET_ADMIN".into()], vec!["ALL".into()])));
+        assert_eq!(
+            sc.capabilities.map(|c| (c.add_capabilities, c.drop_capabilities)),
+            Some((vec!["NET_ADMIN".into()], vec!["ALL".into()]))
+        );
         let by_name = security("{}", user(None, "www")).expect("valid");
         assert_eq!((by_name.run_as_user, by_name.run_as_username.as_str()), (None, "www"));
         assert_eq!(by_name.seccomp.map(|s| s.profile_type), Some(1));
         assert_eq!(by_name.masked_paths.len(), 12);
-        let unmasked = security(r#"{"containers":[{"name":"c","securityContext":{"procMount":"Unmasked"}}]}"#, user(None, "")).expect("valid");
+        let unmasked = security(
+            r#"{"containers":[{"name":"c","securityContext":{"procMount":"Unmasked"}}]}"#,
+            user(None, ""),
+        )
+        .expect("valid");
         assert!(unmasked.masked_paths.is_empty() && unmasked.readonly_paths.is_empty());
     }
 
     #[test]
     fn localhost_profiles_stay_inside_their_root() {
         let with = |name: &str| {
-            let spec = format!(r#"{{"securityContext":{{"seccompProfile":{{"type":"Localhost","localhostProfile":"{name}"}}}}}}"#);
+            let spec = format!(
+                r#"{{"securityContext":{{"seccompProfile":{{"type":"Localhost","localhostProfile":"{name}"}}}}}}"#
+            );
             security(&spec, user(None, "")).map(|s| s.seccomp.map(|p| p.localhost_ref).unwrap_or_default())
         };
         assert_eq!(with("a/b.json").as_deref(), Ok("/var/lib/kubelet/seccomp/a/b.json"));
@@ -341,9 +385,15 @@ mod tests {
             })
         };
         assert_eq!(of("{}"), Ok((0, 1, 0, false)));
-        assert_eq!(of(r#"{"hostNetwork":true,"hostPID":true,"hostIPC":true}"#), Ok((2, 2, 2, false)));
+        assert_eq!(
+            of(r#"{"hostNetwork":true,"hostPID":true,"hostIPC":true}"#),
+            Ok((2, 2, 2, false))
+        );
         assert_eq!(of(r#"{"shareProcessNamespace":true}"#), Ok((0, 0, 0, false)));
-        assert_eq!(of(r#"{"containers":[{"name":"c","securityContext":{"privileged":true}}]}"#), Ok((0, 1, 0, true)));
+        assert_eq!(
+            of(r#"{"containers":[{"name":"c","securityContext":{"privileged":true}}]}"#),
+            Ok((0, 1, 0, true))
+        );
         assert!(of(r#"{"hostUsers":false}"#).is_err());
     }
 }
