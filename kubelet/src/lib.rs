@@ -10,6 +10,7 @@ pub mod cgroup;
 pub mod config;
 pub mod events;
 pub mod host;
+pub mod id;
 pub mod image;
 pub mod kubelet;
 pub mod metrics;
