@@ -235,7 +235,10 @@ impl Reader<'_> {
             self.wrong(flag, &cidr.to_string(), "must hold at least 8 addresses");
         } else if bits > 20 && cidr != Cidr::V4_ANY {
             let (width, most) = if cidr.is_ipv4() { (32, 12) } else { (128, 108) };
-            let why = format!("at most {} host bits are allowed: use a prefix of /{most} or longer", width - most);
+            let why = format!(
+                "at most {} host bits are allowed: use a prefix of /{most} or longer",
+                width - most
+            );
             self.wrong(flag, &cidr.to_string(), why);
         }
         cidr
@@ -331,7 +334,12 @@ mod tests {
 
     #[test]
     fn the_first_issuer_signs_and_all_are_audiences() {
-        let config = resolve(&["--service-account-issuer=https://a", "--service-account-issuer", "https://b"]).unwrap();
+        let config = resolve(&[
+            "--service-account-issuer=https://a",
+            "--service-account-issuer",
+            "https://b",
+        ])
+        .unwrap();
         assert_eq!(config.identity.issuers, ["https://a", "https://b"]);
         assert_eq!(config.identity.audiences, ["https://a", "https://b"]);
     }

@@ -104,7 +104,13 @@ pub fn ensure(config: &Config, advertise: IpAddr, hostname: &str, now: Timestamp
             cert_pem: files::read(cert)?,
             key_pem: files::read(key)?,
         },
-        None => ensure_identity(&dir, "apiserver", &authority, &Subject::serving("kube-apiserver", names), now)?,
+        None => ensure_identity(
+            &dir,
+            "apiserver",
+            &authority,
+            &Subject::serving("kube-apiserver", names),
+            now,
+        )?,
     };
     let kubelet_client = Subject::client("kube-apiserver-kubelet-client", &[]);
     let kubelet_client = ensure_identity(&dir, "apiserver-kubelet-client", &authority, &kubelet_client, now)?;
@@ -260,7 +266,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn config(dir: &Path) -> Config {
-        let words = [format!("--data-dir={}", dir.display()), "--bind-address=127.0.0.1".to_owned()];
+        let words = [
+            format!("--data-dir={}", dir.display()),
+            "--bind-address=127.0.0.1".to_owned(),
+        ];
         Config::resolve(&flags::parse(words)).unwrap()
     }
 
@@ -323,7 +332,11 @@ mod tests {
     fn private_files_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let pki = ensure_at(dir.path(), 0);
-        for path in [dir.path().join("pki/ca.key"), dir.path().join("pki/sa.key"), pki.admin_kubeconfig] {
+        for path in [
+            dir.path().join("pki/ca.key"),
+            dir.path().join("pki/sa.key"),
+            pki.admin_kubeconfig,
+        ] {
             let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
             assert_eq!(mode, 0o600, "{}", path.display());
         }
@@ -332,7 +345,15 @@ mod tests {
     #[test]
     fn the_serving_certificate_has_every_contracted_name() {
         let names = serving_names(&config(Path::new("/x")), "192.0.2.7".parse().unwrap(), "Node-A");
-        for name in ["localhost", "::1", "kubernetes.default.svc", "10.96.0.1", "192.0.2.7", "node-a", "127.0.0.1"] {
+        for name in [
+            "localhost",
+            "::1",
+            "kubernetes.default.svc",
+            "10.96.0.1",
+            "192.0.2.7",
+            "node-a",
+            "127.0.0.1",
+        ] {
             assert!(names.contains(name), "{name}");
         }
     }

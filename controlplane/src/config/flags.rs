@@ -18,22 +18,66 @@ const NO_FEATURE: &str = "feature gates and API switches are not supported yet";
 
 /// Every flag the daemon knows, with the line `--help` prints.
 const FLAGS: &[(&str, Takes, &str)] = &[
-    ("advertise-address", Takes::Value, "address members of the cluster reach this API server at"),
-    ("anonymous-auth", Takes::Bool, "let requests without a credential in as system:anonymous (true)"),
-    ("api-audiences", Takes::Value, "audiences of this API server (the service account issuers)"),
-    ("authorization-mode", Takes::Value, "RBAC; Node is accepted beside it and adds nothing yet (RBAC)"),
+    (
+        "advertise-address",
+        Takes::Value,
+        "address members of the cluster reach this API server at",
+    ),
+    (
+        "anonymous-auth",
+        Takes::Bool,
+        "let requests without a credential in as system:anonymous (true)",
+    ),
+    (
+        "api-audiences",
+        Takes::Value,
+        "audiences of this API server (the service account issuers)",
+    ),
+    (
+        "authorization-mode",
+        Takes::Value,
+        "RBAC; Node is accepted beside it and adds nothing yet (RBAC)",
+    ),
     ("bind-address", Takes::Value, "address to listen on (0.0.0.0)"),
-    ("client-ca-file", Takes::Value, "further CA bundle client certificates are accepted from"),
+    (
+        "client-ca-file",
+        Takes::Value,
+        "further CA bundle client certificates are accepted from",
+    ),
     ("cluster-cidr", Takes::Value, "range of pod addresses (10.244.0.0/16)"),
-    ("data-dir", Takes::Value, "where objects, certificates and admin.kubeconfig are kept (/var/lib/skiff/controlplane)"),
-    ("kubelet-certificate-authority", Takes::Value, "CA bundle to verify kubelets with (no verification)"),
+    (
+        "data-dir",
+        Takes::Value,
+        "where objects, certificates and admin.kubeconfig are kept (/var/lib/skiff/controlplane)",
+    ),
+    (
+        "kubelet-certificate-authority",
+        Takes::Value,
+        "CA bundle to verify kubelets with (no verification)",
+    ),
     ("secure-port", Takes::Value, "HTTPS port (6443)"),
-    ("service-account-issuer", Takes::Value, "issuer of service account tokens; may stand several times"),
-    ("service-cluster-ip-range", Takes::Value, "range of Service addresses (10.96.0.0/16)"),
+    (
+        "service-account-issuer",
+        Takes::Value,
+        "issuer of service account tokens; may stand several times",
+    ),
+    (
+        "service-cluster-ip-range",
+        Takes::Value,
+        "range of Service addresses (10.96.0.0/16)",
+    ),
     ("store", Takes::Value, "disk or memory (disk)"),
-    ("tls-cert-file", Takes::Value, "serving certificate (made under --data-dir)"),
+    (
+        "tls-cert-file",
+        Takes::Value,
+        "serving certificate (made under --data-dir)",
+    ),
     ("tls-private-key-file", Takes::Value, "key of the serving certificate"),
-    ("token-auth-file", Takes::Value, "CSV of static tokens: token,user,uid[,\"group1,group2\"]"),
+    (
+        "token-auth-file",
+        Takes::Value,
+        "CSV of static tokens: token,user,uid[,\"group1,group2\"]",
+    ),
     ("v", Takes::Value, "log verbosity (2)"),
     ("help", Takes::Bool, "print this and exit"),
     ("version", Takes::Bool, "print the version and exit"),
@@ -43,19 +87,55 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ("etcd-keyfile", Takes::Refused(NO_ETCD), ""),
     ("etcd-prefix", Takes::Refused(NO_ETCD), ""),
     ("etcd-servers-overrides", Takes::Refused(NO_ETCD), ""),
-    ("storage-backend", Takes::Refused("use --store disk or --store memory"), ""),
+    (
+        "storage-backend",
+        Takes::Refused("use --store disk or --store memory"),
+        "",
+    ),
     ("feature-gates", Takes::Refused(NO_FEATURE), ""),
     ("runtime-config", Takes::Refused(NO_FEATURE), ""),
-    ("enable-admission-plugins", Takes::Refused("admission plugins cannot be chosen yet"), ""),
-    ("disable-admission-plugins", Takes::Refused("admission plugins cannot be chosen yet"), ""),
-    ("admission-control-config-file", Takes::Refused("admission plugins cannot be configured yet"), ""),
+    (
+        "enable-admission-plugins",
+        Takes::Refused("admission plugins cannot be chosen yet"),
+        "",
+    ),
+    (
+        "disable-admission-plugins",
+        Takes::Refused("admission plugins cannot be chosen yet"),
+        "",
+    ),
+    (
+        "admission-control-config-file",
+        Takes::Refused("admission plugins cannot be configured yet"),
+        "",
+    ),
     ("audit-policy-file", Takes::Refused("auditing is not supported yet"), ""),
     ("audit-log-path", Takes::Refused("auditing is not supported yet"), ""),
-    ("encryption-provider-config", Takes::Refused("encryption at rest is not supported yet"), ""),
-    ("oidc-issuer-url", Takes::Refused("OpenID Connect is not supported yet"), ""),
-    ("authentication-token-webhook-config-file", Takes::Refused("token webhooks are not supported yet"), ""),
-    ("authorization-webhook-config-file", Takes::Refused("authorization webhooks are not supported yet"), ""),
-    ("requestheader-client-ca-file", Takes::Refused("a front proxy is not supported yet"), ""),
+    (
+        "encryption-provider-config",
+        Takes::Refused("encryption at rest is not supported yet"),
+        "",
+    ),
+    (
+        "oidc-issuer-url",
+        Takes::Refused("OpenID Connect is not supported yet"),
+        "",
+    ),
+    (
+        "authentication-token-webhook-config-file",
+        Takes::Refused("token webhooks are not supported yet"),
+        "",
+    ),
+    (
+        "authorization-webhook-config-file",
+        Takes::Refused("authorization webhooks are not supported yet"),
+        "",
+    ),
+    (
+        "requestheader-client-ca-file",
+        Takes::Refused("a front proxy is not supported yet"),
+        "",
+    ),
     ("insecure-port", Takes::Refused("there is no insecure port"), ""),
 ];
 
@@ -157,7 +237,13 @@ mod tests {
 
     #[test]
     fn both_spellings_and_repetition() {
-        let flags = of(&["--store", "memory", "--service-account-issuer=a", "--service-account-issuer=b", "-v=4"]);
+        let flags = of(&[
+            "--store",
+            "memory",
+            "--service-account-issuer=a",
+            "--service-account-issuer=b",
+            "-v=4",
+        ]);
         assert_eq!(flags.last("store"), Some("memory"));
         assert_eq!(flags.all("service-account-issuer"), ["a", "b"]);
         assert_eq!(flags.last("v"), Some("4"));

@@ -161,7 +161,9 @@ fn params(common_name: &str, organizations: &[String], now: Timestamp, days: u64
 /// The first certificate of a PEM text.
 pub(crate) fn first_der(pem: &str) -> Option<Vec<u8>> {
     use rustls_pki_types::{CertificateDer, pem::PemObject};
-    CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|der| der.to_vec())
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .ok()
+        .map(|der| der.to_vec())
 }
 
 /// Whether a certificate of ours still serves: signed by `authority`, over `key`, for `subject`, and not about to expire.
@@ -174,7 +176,11 @@ pub fn usable(cert_pem: &str, authority: &Authority, key: &KeyPair, subject: &Su
         return false;
     };
     let common_name = cert.subject().iter_common_name().next().and_then(|cn| cn.as_str().ok());
-    let organizations: Vec<&str> = cert.subject().iter_organization().filter_map(|o| o.as_str().ok()).collect();
+    let organizations: Vec<&str> = cert
+        .subject()
+        .iter_organization()
+        .filter_map(|o| o.as_str().ok())
+        .collect();
     let left = cert.validity().not_after.timestamp() - now.as_second();
     cert.verify_signature(Some(ca.public_key())).is_ok()
         && cert.public_key().subject_public_key.data.as_ref() == key.public_key_raw()

@@ -25,7 +25,13 @@ pub fn issue(
         source,
     })?;
     let cert_pem = authority.issue(&Subject::client(user, groups), &key, now)?;
-    Ok(render(authority.cert_pem(), server, user, &cert_pem, &key.serialize_pem()))
+    Ok(render(
+        authority.cert_pem(),
+        server,
+        user,
+        &cert_pem,
+        &key.serialize_pem(),
+    ))
 }
 
 /// The text of a kubeconfig. It is JSON, which every YAML reader reads; no field can be misquoted.
@@ -54,12 +60,7 @@ const ADMIN: &str = "kubernetes-admin";
 ///
 /// # Errors
 /// Names the file.
-pub fn ensure_admin(
-    data_dir: &Path,
-    authority: &Authority,
-    server: &str,
-    now: Timestamp,
-) -> Result<PathBuf, PkiError> {
+pub fn ensure_admin(data_dir: &Path, authority: &Authority, server: &str, now: Timestamp) -> Result<PathBuf, PkiError> {
     let path = data_dir.join("admin.kubeconfig");
     let groups = ["system:masters".to_owned()];
     if let Some(text) = files::read_if_there(&path)?

@@ -215,7 +215,9 @@ pub fn check_bound<T: AsRef<Value>>(
         if metadata["uid"] != bound.uid.as_str() {
             return gone("has another uid");
         }
-        let deleted = metadata["deletionTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        let deleted = metadata["deletionTimestamp"]
+            .as_str()
+            .and_then(|text| text.parse::<Timestamp>().ok());
         if deleted.is_some_and(|at| at.as_second() + LEEWAY_SECONDS < now.as_second()) {
             return gone("has been deleted");
         }
@@ -230,7 +232,8 @@ pub fn user_of(claims: &Claims) -> User {
     user.uid = Some(private.serviceaccount.uid.clone());
     let mut extra = |key: &str, value: &str| {
         if !value.is_empty() {
-            user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+            user.extra
+                .insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
         }
     };
     if let Some(pod) = &private.pod {
@@ -253,7 +256,13 @@ mod tests {
     fn tokens(issuer: &str) -> Tokens {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let issuers = vec![issuer.to_owned()];
-        Tokens::new(&key.serialize_pem(), &key.public_key_pem(), issuers, vec!["api".to_owned()]).unwrap()
+        Tokens::new(
+            &key.serialize_pem(),
+            &key.public_key_pem(),
+            issuers,
+            vec!["api".to_owned()],
+        )
+        .unwrap()
     }
 
     fn claims() -> Claims {
@@ -306,9 +315,18 @@ mod tests {
         assert_eq!(ours.verify(&token, &api, at(2_000)), Err(TokenError::Time));
         assert_eq!(ours.verify(&token, &api, at(999)), Err(TokenError::Time));
         let other = ["vault".to_owned()];
-        assert!(matches!(ours.verify(&token, &other, at(1_500)), Err(TokenError::Audience(..))));
-        assert_eq!(tokens("https://a").verify(&token, &api, at(1_500)), Err(TokenError::Signature));
-        assert_eq!(tokens("https://b").verify(&token, &api, at(1_500)), Err(TokenError::NotOurs));
+        assert!(matches!(
+            ours.verify(&token, &other, at(1_500)),
+            Err(TokenError::Audience(..))
+        ));
+        assert_eq!(
+            tokens("https://a").verify(&token, &api, at(1_500)),
+            Err(TokenError::Signature)
+        );
+        assert_eq!(
+            tokens("https://b").verify(&token, &api, at(1_500)),
+            Err(TokenError::NotOurs)
+        );
         assert_eq!(ours.verify("opaque", &api, at(1_500)), Err(TokenError::NotOurs));
     }
 
@@ -320,10 +338,16 @@ mod tests {
         let mut forged = claims();
         forged.private.serviceaccount.name = "admin".to_owned();
         parts[1] = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&forged).unwrap());
-        assert_eq!(ours.verify(&parts.join("."), ours.audiences(), at(1_500)), Err(TokenError::Signature));
+        assert_eq!(
+            ours.verify(&parts.join("."), ours.audiences(), at(1_500)),
+            Err(TokenError::Signature)
+        );
         parts[0] = URL_SAFE_NO_PAD.encode(br#"{"alg":"none"}"#);
         parts[2].clear();
-        assert_eq!(ours.verify(&parts.join("."), ours.audiences(), at(1_500)), Err(TokenError::Signature));
+        assert_eq!(
+            ours.verify(&parts.join("."), ours.audiences(), at(1_500)),
+            Err(TokenError::Signature)
+        );
     }
 
     #[test]

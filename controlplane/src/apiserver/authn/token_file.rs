@@ -83,7 +83,11 @@ mod tests {
 
     #[test]
     fn short_rows_and_open_quotes_are_named() {
-        assert!(TokenFile::parse("a,b,c\na,b").unwrap_err().starts_with("line 2: must have at least 3"));
+        assert!(
+            TokenFile::parse("a,b,c\na,b")
+                .unwrap_err()
+                .starts_with("line 2: must have at least 3")
+        );
         assert!(TokenFile::parse("a,b,c,\"x").unwrap_err().contains("quoted"));
     }
 }

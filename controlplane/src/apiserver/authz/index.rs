@@ -65,7 +65,10 @@ impl Index {
     pub fn build(objects: &Objects) -> Self {
         let mut index = Self::default();
         for role in &objects.roles {
-            let key = (text(role, "/metadata/namespace").to_owned(), text(role, "/metadata/name").to_owned());
+            let key = (
+                text(role, "/metadata/namespace").to_owned(),
+                text(role, "/metadata/name").to_owned(),
+            );
             index.roles.insert(key, Arc::new(rules_of(role)));
         }
         for role in &objects.cluster_roles {
@@ -167,15 +170,29 @@ fn missing_role((namespace, name): &RoleKey) -> String {
 }
 
 fn allowed_by(binding: &Binding) -> String {
-    let role_kind = if binding.role.0.is_empty() { "ClusterRole" } else { "Role" };
+    let role_kind = if binding.role.0.is_empty() {
+        "ClusterRole"
+    } else {
+        "Role"
+    };
     let role = &binding.role.1;
     if binding.namespace.is_empty() {
         let name = &binding.name;
-        format!("RBAC: allowed by ClusterRoleBinding \"{name}\" of {role_kind} \"{role}\" to {}", binding.subject)
+        format!(
+            "RBAC: allowed by ClusterRoleBinding \"{name}\" of {role_kind} \"{role}\" to {}",
+            binding.subject
+        )
     } else {
         let (name, home) = (&binding.name, &binding.namespace);
-        let role = if role_kind == "Role" { format!("{role}/{home}") } else { role.clone() };
-        format!("RBAC: allowed by RoleBinding \"{name}/{home}\" of {role_kind} \"{role}\" to {}", binding.subject)
+        let role = if role_kind == "Role" {
+            format!("{role}/{home}")
+        } else {
+            role.clone()
+        };
+        format!(
+            "RBAC: allowed by RoleBinding \"{name}/{home}\" of {role_kind} \"{role}\" to {}",
+            binding.subject
+        )
     }
 }
 
@@ -237,14 +254,22 @@ mod tests {
         let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
         let secrets = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]);
         Index::build(&Objects {
-            roles: vec![Arc::new(json!({"metadata": {"name": "r", "namespace": "a"}, "rules": pods}))],
+            roles: vec![Arc::new(
+                json!({"metadata": {"name": "r", "namespace": "a"}, "rules": pods}),
+            )],
             role_bindings: vec![
-                Arc::new(json!({"metadata": {"name": "b", "namespace": "a"}, "roleRef": {"kind": "Role", "name": "r"},
-                    "subjects": [{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "sa", "namespace": "x"}]})),
-                Arc::new(json!({"metadata": {"name": "c", "namespace": "a"}, "roleRef": {"kind": "ClusterRole", "name": "sum"},
-                    "subjects": [{"kind": "Group", "name": "dev"}]})),
-                Arc::new(json!({"metadata": {"name": "d", "namespace": "a"}, "roleRef": {"kind": "Role", "name": "gone"},
-                    "subjects": [{"kind": "User", "name": "bob"}]})),
+                Arc::new(
+                    json!({"metadata": {"name": "b", "namespace": "a"}, "roleRef": {"kind": "Role", "name": "r"},
+                    "subjects": [{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "sa", "namespace": "x"}]}),
+                ),
+                Arc::new(
+                    json!({"metadata": {"name": "c", "namespace": "a"}, "roleRef": {"kind": "ClusterRole", "name": "sum"},
+                    "subjects": [{"kind": "Group", "name": "dev"}]}),
+                ),
+                Arc::new(
+                    json!({"metadata": {"name": "d", "namespace": "a"}, "roleRef": {"kind": "Role", "name": "gone"},
+                    "subjects": [{"kind": "User", "name": "bob"}]}),
+                ),
             ],
             cluster_roles: vec![
                 Arc::new(json!({"metadata": {"name": "sum"}, "aggregationRule":
@@ -271,10 +296,17 @@ mod tests {
         let index = index();
         let alice = User::named("alice", &[]);
         let answer = index.authorize(&alice, &get("pods", "a"));
-        assert_eq!(answer.reason, r#"RBAC: allowed by RoleBinding "b/a" of Role "r/a" to User "alice""#);
+        assert_eq!(
+            answer.reason,
+            r#"RBAC: allowed by RoleBinding "b/a" of Role "r/a" to User "alice""#
+        );
         assert!(!index.authorize(&alice, &get("pods", "b")).allowed);
         assert!(!index.authorize(&alice, &get("pods", "")).allowed);
-        assert!(index.authorize(&User::service_account("x", "sa"), &get("pods", "a")).allowed);
+        assert!(
+            index
+                .authorize(&User::service_account("x", "sa"), &get("pods", "a"))
+                .allowed
+        );
     }
 
     #[test]
@@ -290,6 +322,9 @@ mod tests {
     fn a_missing_role_is_named() {
         let answer = index().authorize(&User::named("bob", &[]), &get("pods", "a"));
         assert!(!answer.allowed);
-        assert_eq!(answer.reason, r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#);
+        assert_eq!(
+            answer.reason,
+            r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#
+        );
     }
 }

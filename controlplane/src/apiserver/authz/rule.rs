@@ -33,7 +33,10 @@ impl Rule {
             return false;
         }
         if !info.is_resource {
-            return self.non_resource_urls.iter().any(|pattern| path_matches(pattern, &info.path));
+            return self
+                .non_resource_urls
+                .iter()
+                .any(|pattern| path_matches(pattern, &info.path));
         }
         has(&self.api_groups, &info.group)
             && self.names_resource(&info.resource, &info.subresource)
@@ -74,7 +77,9 @@ impl Rule {
             let own = &self.resource_names;
             own.is_empty() || wanted.resource_names.iter().all(|name| own.contains(name))
         };
-        wanted.api_groups.iter().all(|group| has(&self.api_groups, group)) && wanted.resources.iter().all(resource) && names
+        wanted.api_groups.iter().all(|group| has(&self.api_groups, group))
+            && wanted.resources.iter().all(resource)
+            && names
     }
 
     /// The rule as rules of one verb, one group, one resource, one name, one path each.
@@ -152,7 +157,7 @@ fn path_matches(pattern: &str, path: &str) -> bool {
 }
 
 /// What of `wanted` no rule of `owned` covers, as upstream's text lines; empty when everything is held.
-pub fn not_covered(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
+pub(super) fn not_covered(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut missing: BTreeSet<(Vec<String>, Vec<String>, Vec<String>, Vec<String>)> = BTreeSet::new();
     let mut rules: Vec<Rule> = Vec::new();
     for rule in wanted.iter().flat_map(Rule::broken_down) {
@@ -182,7 +187,7 @@ pub fn not_covered(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
 }
 
 /// The rules of a stored role.
-pub fn rules_of(role: &Value) -> Vec<Rule> {
+pub(super) fn rules_of(role: &Value) -> Vec<Rule> {
     role.get("rules")
         .and_then(|rules| Vec::<Rule>::deserialize(rules).ok())
         .unwrap_or_default()
@@ -270,14 +275,20 @@ mod tests {
         let own = [rule(&["get", "list"], &[""], &["pods"], &[])];
         assert!(not_covered(&own, &[rule(&["get"], &[""], &["pods"], &["a"])]).is_empty());
         assert_eq!(
-            not_covered(&own, &[rule(&["get", "delete", "patch"], &[""], &["pods", "secrets"], &[])]),
+            not_covered(
+                &own,
+                &[rule(&["get", "delete", "patch"], &[""], &["pods", "secrets"], &[])]
+            ),
             [
                 r#"{APIGroups:[""], Resources:["pods"], Verbs:["delete" "patch"]}"#,
                 r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get" "delete" "patch"]}"#,
             ]
         );
         let named = [rule(&["get"], &[""], &["secrets"], &["a"])];
-        assert_eq!(not_covered(&named, &[rule(&["get"], &[""], &["secrets"], &[])]).len(), 1);
+        assert_eq!(
+            not_covered(&named, &[rule(&["get"], &[""], &["secrets"], &[])]).len(),
+            1
+        );
         let all = [rule(&["*"], &["*"], &["*"], &[])];
         assert!(not_covered(&all, &[rule(&["*"], &["apps"], &["*/scale"], &[])]).is_empty());
         assert_eq!(not_covered(&own, &[rule(&["*"], &[""], &["pods"], &[])]).len(), 1);
