@@ -29,7 +29,10 @@ impl Cluster {
     /// now on is in there.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "real-node tests need root");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's directory")?.to_owned();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("the workspace's directory")?
+            .to_owned();
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let namespace = format!("skiff-node-{}", std::process::id());
         let scratch = tempfile::Builder::new().prefix("skiff-node-").tempdir()?;
@@ -57,7 +60,10 @@ impl Cluster {
         // No name can be looked up in here: that is to be known at once, not after a resolver's patience.
         for line in fs::read_to_string("/etc/resolv.conf").unwrap_or_default().lines() {
             let server = line.strip_prefix("nameserver ").map(str::trim).unwrap_or_default();
-            if server.parse::<std::net::Ipv4Addr>().is_ok_and(|address| !address.is_loopback()) {
+            if server
+                .parse::<std::net::Ipv4Addr>()
+                .is_ok_and(|address| !address.is_loopback())
+            {
                 run("ip", &["route", "add", "unreachable", server])?;
             }
         }
@@ -121,7 +127,9 @@ impl Cluster {
     /// `kubectl`, not started yet.
     pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
-        command.env("KUBECONFIG", self.path("controlplane/admin.kubeconfig")).args(arguments);
+        command
+            .env("KUBECONFIG", self.path("controlplane/admin.kubeconfig"))
+            .args(arguments);
         command
     }
 
@@ -152,13 +160,21 @@ impl Cluster {
     /// `ctr` in the namespace of the cluster's containers.
     pub(crate) fn ctr(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new("ctr");
-        command.arg("--address").arg(self.path("run/containerd.sock")).args(["--namespace", "k8s.io"]).args(arguments);
+        command
+            .arg("--address")
+            .arg(self.path("run/containerd.sock"))
+            .args(["--namespace", "k8s.io"])
+            .args(arguments);
         succeed(command, None)
     }
 
     /// Ids of the runtime's containers, sandboxes included.
     pub(crate) fn containers(&self) -> anyhow::Result<Vec<String>> {
-        Ok(self.ctr(&["containers", "list", "--quiet"])?.lines().map(str::to_owned).collect())
+        Ok(self
+            .ctr(&["containers", "list", "--quiet"])?
+            .lines()
+            .map(str::to_owned)
+            .collect())
     }
 
     /// The process id in a component's pid file.
@@ -181,13 +197,20 @@ impl Cluster {
 
     /// The page a pod's server gives.
     pub(crate) fn page(&self, address: &str) -> anyhow::Result<String> {
-        let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+        let host = if address.contains(':') {
+            format!("[{address}]")
+        } else {
+            address.to_owned()
+        };
         run("curl", &["-fsS", "--max-time", "5", &format!("http://{host}/")])
     }
 
     /// For a person who has to find out why a case failed.
     pub(crate) fn explain(&self) {
-        for arguments in [&["get", "pods", "-A", "-o", "wide"] as &[&str], &["get", "events", "-A"]] {
+        for arguments in [
+            &["get", "pods", "-A", "-o", "wide"] as &[&str],
+            &["get", "events", "-A"],
+        ] {
             let text = self.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
             println!("--- kubectl {}\n{}", arguments.join(" "), last_lines(&text, 30));
         }
@@ -224,7 +247,11 @@ pub(crate) fn succeed(command: Command, input: Option<&[u8]>) -> anyhow::Result<
     let (line, output) = finish(command, input)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        bail!("{line}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{line}: {}\n{text}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(text)
 }
@@ -232,12 +259,18 @@ pub(crate) fn succeed(command: Command, input: Option<&[u8]>) -> anyhow::Result<
 /// Runs a command that must fail by itself (not by a signal or a time limit); returns what it said.
 pub(crate) fn fail(command: Command, input: Option<&[u8]>) -> anyhow::Result<String> {
     let (line, output) = finish(command, input)?;
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     match output.status.code() {
         Some(0) => bail!("{line}: succeeded, with\n{text}"),
         Some(code) if code < 124 => Ok(text),
-        _ => bail!("{line}: {} in place of an error of its own, with\n{text}", output.status),
+        _ => bail!(
+            "{line}: {} in place of an error of its own, with\n{text}",
+            output.status
+        ),
     }
 }
 
@@ -245,7 +278,10 @@ pub(crate) fn fail(command: Command, input: Option<&[u8]>) -> anyhow::Result<Str
 pub(crate) fn finish(command: Command, input: Option<&[u8]>) -> anyhow::Result<(String, Output)> {
     let line = format!("{command:?}");
     let mut limited = Command::new("timeout");
-    limited.args(["--kill-after=5", "120"]).arg(command.get_program()).args(command.get_args());
+    limited
+        .args(["--kill-after=5", "120"])
+        .arg(command.get_program())
+        .args(command.get_args());
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
             limited.env(name, value);
@@ -257,15 +293,21 @@ pub(crate) fn finish(command: Command, input: Option<&[u8]>) -> anyhow::Result<(
         .stderr(Stdio::piped());
     let mut child = limited.spawn().with_context(|| line.clone())?;
     // Written beside the reading, or a command that answers early would block on a full pipe.
-    let writer = child.stdin.take().zip(input.map(<[u8]>::to_vec)).map(|(mut pipe, bytes)| {
-        std::thread::spawn(move || {
-            // A command that does not read its input to the end closes the pipe.
-            let _ = pipe.write_all(&bytes);
-        })
-    });
+    let writer = child
+        .stdin
+        .take()
+        .zip(input.map(<[u8]>::to_vec))
+        .map(|(mut pipe, bytes)| {
+            std::thread::spawn(move || {
+                // A command that does not read its input to the end closes the pipe.
+                let _ = pipe.write_all(&bytes);
+            })
+        });
     let output = child.wait_with_output().with_context(|| line.clone())?;
     if let Some(writer) = writer {
-        writer.join().map_err(|_| anyhow::anyhow!("{line}: writing its input panicked"))?;
+        writer
+            .join()
+            .map_err(|_| anyhow::anyhow!("{line}: writing its input panicked"))?;
     }
     Ok((line, output))
 }

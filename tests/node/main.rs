@@ -17,7 +17,10 @@ use crate::cluster::Cluster;
 
 fn main() -> ExitCode {
     // Arguments of the usual test harness have no meaning here.
-    let filters: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let filters: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     let selected: Vec<_> = cases::ALL
         .iter()
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str())))
@@ -30,7 +33,9 @@ fn main() -> ExitCode {
         // A cluster that is half up must be taken down as well.
         Ok((cluster, up))
     });
-    let Some((cluster, up)) = started else { return outcome.report() };
+    let Some((cluster, up)) = started else {
+        return outcome.report();
+    };
     if outcome.record("hack_up_is_ready", || up).is_some() {
         for (name, case) in selected {
             if outcome.record(name, || case(&cluster)).is_none() {
@@ -79,8 +84,16 @@ impl Outcome {
             println!("failed: {name}");
         }
         let verdict = if self.failed.is_empty() { "ok" } else { "FAILED" };
-        println!("\ntest result: {verdict}. {} passed; {} failed", self.passed, self.failed.len());
-        if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        println!(
+            "\ntest result: {verdict}. {} passed; {} failed",
+            self.passed,
+            self.failed.len()
+        );
+        if self.failed.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 

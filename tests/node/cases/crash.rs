@@ -15,13 +15,20 @@ fn deploy(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
 /// Each running task and its process: what a restart of anything above must not change.
 fn tasks(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let text = cluster.ctr(&["tasks", "list"])?;
-    let mut tasks: Vec<_> = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let mut tasks: Vec<_> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
     tasks.sort();
     Ok(tasks)
 }
 
 fn restart_counts(cluster: &Cluster) -> anyhow::Result<String> {
-    cluster.get(&["pods", "-l", "app=crash"], "{.items[*].status.containerStatuses[*].restartCount}")
+    cluster.get(
+        &["pods", "-l", "app=crash"],
+        "{.items[*].status.containerStatuses[*].restartCount}",
+    )
 }
 
 fn node_ready(cluster: &Cluster, wanted: &str) -> anyhow::Result<()> {
@@ -36,7 +43,10 @@ fn node_ready(cluster: &Cluster, wanted: &str) -> anyhow::Result<()> {
 pub(crate) fn kubelet_killed(cluster: &Cluster) -> anyhow::Result<()> {
     deploy(cluster)?;
     let before = tasks(cluster)?;
-    ensure!(before.len() == 6, "three sandboxes and three containers, not {before:?}");
+    ensure!(
+        before.len() == 6,
+        "three sandboxes and three containers, not {before:?}"
+    );
     cluster.kill("kubelet")?;
     ensure!(tasks(cluster)? == before, "containers ended with the kubelet");
     cluster.up()?;
@@ -58,7 +68,10 @@ pub(crate) fn kubelet_killed(cluster: &Cluster) -> anyhow::Result<()> {
     wait::until(60, "no container of the deleted pod is left", || {
         let now = tasks(cluster)?;
         ensure!(now.len() == 6, "{now:?}");
-        ensure!(now.iter().filter(|task| before.contains(task)).count() == 4, "{before:?}\nthen {now:?}");
+        ensure!(
+            now.iter().filter(|task| before.contains(task)).count() == 4,
+            "{before:?}\nthen {now:?}"
+        );
         Ok(())
     })?;
     delete(cluster, "crash", "app=crash")

@@ -31,26 +31,54 @@ spec:
 }
 
 fn busybox(name: &str) -> String {
-    sleeper(name, "busybox", r#", imagePullPolicy: IfNotPresent, command: [sleep, "100000"]"#)
+    sleeper(
+        name,
+        "busybox",
+        r#", imagePullPolicy: IfNotPresent, command: [sleep, "100000"]"#,
+    )
 }
 
 /// Manifests kubectl or the API server refuses.
 pub(crate) fn manifests(cluster: &Cluster) -> anyhow::Result<()> {
     for (manifest, expected) in [
         ("kind: [", "error converting YAML to JSON"),
-        ("apiVersion: v1\nkind: Frob\nmetadata: {name: x}", "no matches for kind \"Frob\" in version \"v1\""),
-        (&busybox("mistake").replace("containers:", "contaners:"), "unknown field \"spec.contaners\""),
+        (
+            "apiVersion: v1\nkind: Frob\nmetadata: {name: x}",
+            "no matches for kind \"Frob\" in version \"v1\"",
+        ),
+        (
+            &busybox("mistake").replace("containers:", "contaners:"),
+            "unknown field \"spec.contaners\"",
+        ),
         (&busybox("Mis_take"), "metadata.name: Invalid value: \"Mis_take\""),
-        (&busybox("mistake").replace("busybox", ""), "spec.containers[0].image: Required value"),
-        (&busybox("mistake").replace("IfNotPresent", "Perhaps"), "spec.containers[0].imagePullPolicy: Unsupported value: \"Perhaps\""),
-        (&busybox("mistake").replace("name: c,", "name: c, resources: {requests: {cpu: lots}},"), "quantities must match the regular expression"),
+        (
+            &busybox("mistake").replace("busybox", ""),
+            "spec.containers[0].image: Required value",
+        ),
+        (
+            &busybox("mistake").replace("IfNotPresent", "Perhaps"),
+            "spec.containers[0].imagePullPolicy: Unsupported value: \"Perhaps\"",
+        ),
+        (
+            &busybox("mistake").replace("name: c,", "name: c, resources: {requests: {cpu: lots}},"),
+            "quantities must match the regular expression",
+        ),
     ] {
         let said = cluster.kubectl_fails(&["apply", "-f", "-"], Some(manifest.as_bytes()))?;
         says(&said, expected)?;
     }
-    says(&cluster.kubectl_fails(&["get", "frobs"], None)?, "the server doesn't have a resource type \"frobs\"")?;
-    says(&cluster.kubectl_fails(&["get", "pod", "nobody"], None)?, "pods \"nobody\" not found")?;
-    says(&cluster.kubectl_fails(&["create", "deployment", "web", "--image=nginx", "-n", "nowhere"], None)?, "namespaces \"nowhere\" not found")?;
+    says(
+        &cluster.kubectl_fails(&["get", "frobs"], None)?,
+        "the server doesn't have a resource type \"frobs\"",
+    )?;
+    says(
+        &cluster.kubectl_fails(&["get", "pod", "nobody"], None)?,
+        "pods \"nobody\" not found",
+    )?;
+    says(
+        &cluster.kubectl_fails(&["create", "deployment", "web", "--image=nginx", "-n", "nowhere"], None)?,
+        "namespaces \"nowhere\" not found",
+    )?;
     let left = cluster.kubectl(&["get", "pods", "--no-headers", "--ignore-not-found"])?;
     ensure!(left.is_empty(), "refused, yet there: {left}");
     Ok(())
@@ -61,9 +89,13 @@ pub(crate) fn absent_image(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.apply(&sleeper("absent", "no-such-image:1", ""))?;
     run_and_wait(cluster, "beside", &busybox("beside"))?;
     wait::until(90, "the container waits with the reason", || {
-        let waiting = "{.status.containerStatuses[0].state.waiting.reason} {.status.containerStatuses[0].state.waiting.message}";
+        let waiting =
+            "{.status.containerStatuses[0].state.waiting.reason} {.status.containerStatuses[0].state.waiting.message}";
         let waiting = cluster.get(&["pod", "absent"], waiting)?;
-        ensure!(waiting.starts_with("ErrImagePull ") || waiting.starts_with("ImagePullBackOff "), "{waiting}");
+        ensure!(
+            waiting.starts_with("ErrImagePull ") || waiting.starts_with("ImagePullBackOff "),
+            "{waiting}"
+        );
         says(&waiting, "no-such-image:1")
     })?;
     wait::until(20, "the event", || {
@@ -92,13 +124,16 @@ pub(crate) fn image_without_command(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.ctr(&["images", "import", &archive.display().to_string()])?;
     cluster.apply(&sleeper("silent", "silent", ", imagePullPolicy: Never"))?;
     wait::until(60, "the container waits with the reason", || {
-        let waiting = "{.status.containerStatuses[0].state.waiting.reason} {.status.containerStatuses[0].state.waiting.message}";
+        let waiting =
+            "{.status.containerStatuses[0].state.waiting.reason} {.status.containerStatuses[0].state.waiting.message}";
         let waiting = cluster.get(&["pod", "silent"], waiting)?;
         says(&waiting, "CreateContainerError")?;
         says(&waiting, "no command specified")
     })?;
     delete(cluster, "silent")?;
-    cluster.ctr(&["images", "remove", "docker.io/library/silent:latest"]).map(drop)
+    cluster
+        .ctr(&["images", "remove", "docker.io/library/silent:latest"])
+        .map(drop)
 }
 
 /// More pods than addresses: the last says so, and gets the first address that becomes free.
@@ -157,8 +192,17 @@ pub(crate) fn pod_that_fits_nowhere(cluster: &Cluster) -> anyhow::Result<()> {
 /// The running kubelet's command, to be spoilt in one place.
 fn kubelet(cluster: &Cluster, config: &Path, kubeconfig: &Path, root: &Path) -> Command {
     let mut command = cluster.binary("kubelet");
-    command.arg("--config").arg(config).arg("--kubeconfig").arg(kubeconfig).arg("--root-dir").arg(root);
-    command.arg("--cert-dir").arg(root.join("pki")).args(["--hostname-override", "other-node"]);
+    command
+        .arg("--config")
+        .arg(config)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--root-dir")
+        .arg(root);
+    command
+        .arg("--cert-dir")
+        .arg(root.join("pki"))
+        .args(["--hostname-override", "other-node"]);
     command.arg("--cni-conf-dir").arg(root.join("cni"));
     command
 }
@@ -173,7 +217,10 @@ pub(crate) fn kubelet_refuses(cluster: &Cluster) -> anyhow::Result<()> {
         fs::write(&path, change(&written))?;
         Ok(path)
     };
-    let free_ports = |text: &str| text.replace("port: 10250", "port: 10350").replace("healthzPort: 10248", "healthzPort: 10348");
+    let free_ports = |text: &str| {
+        text.replace("port: 10250", "port: 10350")
+            .replace("healthzPort: 10248", "healthzPort: 10348")
+    };
     let good = config("good.yaml", &free_ports)?;
     let kubeconfig = cluster.path("kubelet/kubeconfig");
     let pid = cluster.pid("kubelet")?;
@@ -183,25 +230,50 @@ pub(crate) fn kubelet_refuses(cluster: &Cluster) -> anyhow::Result<()> {
     says(&fail(unknown_flag, None)?, "no-such-flag")?;
 
     let unknown_field = config("field.yaml", &|text| format!("{text}noSuchField: 1\n"))?;
-    says(&fail(kubelet(cluster, &unknown_field, &kubeconfig, &root), None)?, "noSuchField")?;
+    says(
+        &fail(kubelet(cluster, &unknown_field, &kubeconfig, &root), None)?,
+        "noSuchField",
+    )?;
 
     let absent = scratch.path().join("absent.yaml");
-    says(&fail(kubelet(cluster, &absent, &kubeconfig, &root), None)?, "absent.yaml")?;
-    says(&fail(kubelet(cluster, &good, &scratch.path().join("absent.kubeconfig"), &root), None)?, "absent.kubeconfig")?;
+    says(
+        &fail(kubelet(cluster, &absent, &kubeconfig, &root), None)?,
+        "absent.yaml",
+    )?;
+    says(
+        &fail(
+            kubelet(cluster, &good, &scratch.path().join("absent.kubeconfig"), &root),
+            None,
+        )?,
+        "absent.kubeconfig",
+    )?;
 
     let broken = scratch.path().join("broken.kubeconfig");
     fs::write(&broken, "clusters: {")?;
-    says(&fail(kubelet(cluster, &good, &broken, &root), None)?, "broken.kubeconfig")?;
+    says(
+        &fail(kubelet(cluster, &good, &broken, &root), None)?,
+        "broken.kubeconfig",
+    )?;
 
     let socket = cluster.path("run/containerd.sock").display().to_string();
-    let no_runtime = config("runtime.yaml", &|text| free_ports(text).replace(&socket, "/nowhere/runtime.sock"))?;
-    says(&fail(kubelet(cluster, &no_runtime, &kubeconfig, &root), None)?, "/nowhere/runtime.sock")?;
+    let no_runtime = config("runtime.yaml", &|text| {
+        free_ports(text).replace(&socket, "/nowhere/runtime.sock")
+    })?;
+    says(
+        &fail(kubelet(cluster, &no_runtime, &kubeconfig, &root), None)?,
+        "/nowhere/runtime.sock",
+    )?;
 
-    let taken = config("port.yaml", &|text| text.replace("healthzPort: 10248", "healthzPort: 10348"))?;
+    let taken = config("port.yaml", &|text| {
+        text.replace("healthzPort: 10248", "healthzPort: 10348")
+    })?;
     says(&fail(kubelet(cluster, &taken, &kubeconfig, &root), None)?, "10250")?;
 
     let running = cluster.path("kubelet/root");
-    says(&fail(kubelet(cluster, &good, &kubeconfig, &running), None)?, &running.display().to_string())?;
+    says(
+        &fail(kubelet(cluster, &good, &kubeconfig, &running), None)?,
+        &running.display().to_string(),
+    )?;
 
     ensure!(cluster.pid("kubelet")? == pid, "the running kubelet was harmed");
     cluster.kubectl(&["delete", "node", "other-node", "--ignore-not-found"])?;
@@ -218,17 +290,53 @@ pub(crate) fn controlplane_refuses(cluster: &Cluster) -> anyhow::Result<()> {
     for (arguments, expected) in [
         (vec!["--data-dir", &running, "--secure-port", "7443"], running.as_str()),
         (vec!["--data-dir", &fresh, "--secure-port", "6443"], "6443"),
-        (vec!["--data-dir", &fresh, "--secure-port", "7443", "--etcd-servers", "https://127.0.0.1:2379"], "etcd-servers"),
-        (vec!["--data-dir", &fresh, "--secure-port", "7443", "--no-such-flag"], "no-such-flag"),
-        (vec!["--data-dir", &fresh, "--secure-port", "7443", "--cluster-cidr", "10.300.0.0/16"], "10.300.0.0/16"),
-        (vec!["--data-dir", &fresh, "--secure-port", "7443", "--token-auth-file", "/nowhere/tokens"], "/nowhere/tokens"),
+        (
+            vec![
+                "--data-dir",
+                &fresh,
+                "--secure-port",
+                "7443",
+                "--etcd-servers",
+                "https://127.0.0.1:2379",
+            ],
+            "etcd-servers",
+        ),
+        (
+            vec!["--data-dir", &fresh, "--secure-port", "7443", "--no-such-flag"],
+            "no-such-flag",
+        ),
+        (
+            vec![
+                "--data-dir",
+                &fresh,
+                "--secure-port",
+                "7443",
+                "--cluster-cidr",
+                "10.300.0.0/16",
+            ],
+            "10.300.0.0/16",
+        ),
+        (
+            vec![
+                "--data-dir",
+                &fresh,
+                "--secure-port",
+                "7443",
+                "--token-auth-file",
+                "/nowhere/tokens",
+            ],
+            "/nowhere/tokens",
+        ),
     ] {
         let mut command = cluster.binary("controlplane");
         command.args(["--bind-address", "127.0.0.1"]).args(&arguments);
         let said = fail(command, None).with_context(|| arguments.join(" "))?;
         says(&said, expected).with_context(|| arguments.join(" "))?;
     }
-    ensure!(cluster.pid("controlplane")? == pid, "the running control plane was harmed");
+    ensure!(
+        cluster.pid("controlplane")? == pid,
+        "the running control plane was harmed"
+    );
     cluster.kubectl(&["get", "--raw", "/readyz"]).map(drop)
 }
 
@@ -239,7 +347,14 @@ pub(crate) fn full_disk(cluster: &Cluster) -> anyhow::Result<()> {
     run("mount", &["-t", "tmpfs", "-o", "size=64k", "tmpfs", &small])?;
     let mut command = cluster.binary("controlplane");
     let data = scratch.path().join("data").display().to_string();
-    command.args(["--bind-address", "127.0.0.1", "--secure-port", "7443", "--data-dir", &data]);
+    command.args([
+        "--bind-address",
+        "127.0.0.1",
+        "--secure-port",
+        "7443",
+        "--data-dir",
+        &data,
+    ]);
     let said = fail(command, None);
     run("umount", &[&small])?;
     let said = said?;

@@ -10,7 +10,9 @@ use crate::wait;
 /// Creates a pod and waits until it runs with all containers ready.
 pub(crate) fn run_and_wait(cluster: &Cluster, name: &str, manifest: &str) -> anyhow::Result<()> {
     cluster.apply(manifest)?;
-    cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("pod/{name}")]).map(drop)
+    cluster
+        .kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("pod/{name}")])
+        .map(drop)
 }
 
 /// Deletes a pod and waits until it is gone.
@@ -102,7 +104,9 @@ spec:
         ensure!(got == expected, "{command}: {got:?}, not {expected:?}");
     }
     delete(cluster, "volumes")?;
-    cluster.kubectl(&["delete", "configmap/settings", "secret/password"]).map(drop)
+    cluster
+        .kubectl(&["delete", "configmap/settings", "secret/password"])
+        .map(drop)
 }
 
 /// A change of a ConfigMap reaches the mounted file of a running pod.
@@ -122,7 +126,14 @@ spec:
   - {name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "100000"], volumeMounts: [{name: map, mountPath: /map}]}
 "#,
     )?;
-    cluster.kubectl(&["patch", "configmap", "changing", "--type=merge", "-p", r#"{"data":{"key":"after"}}"#])?;
+    cluster.kubectl(&[
+        "patch",
+        "configmap",
+        "changing",
+        "--type=merge",
+        "-p",
+        r#"{"data":{"key":"after"}}"#,
+    ])?;
     wait::until(100, "the file changes", || {
         let text = cluster.kubectl(&["exec", "reader", "--", "cat", "/map/key"])?;
         ensure!(text == "after", "{text}");
@@ -159,7 +170,10 @@ spec:
     ensure!(broken.trim() == "3 Error why", "{broken}");
     let done = cluster.get(&["pod", "done"], ended)?;
     ensure!(done.trim() == "0 Completed", "{done}");
-    ensure!(cluster.kubectl(&["logs", "done"])? == "finished\n", "the log of a finished pod");
+    ensure!(
+        cluster.kubectl(&["logs", "done"])? == "finished\n",
+        "the log of a finished pod"
+    );
     for name in ["again", "retried"] {
         wait::until(60, "CrashLoopBackOff after restarts", || {
             let status = cluster.get(
@@ -167,7 +181,10 @@ spec:
                 "{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.waiting.reason}",
             )?;
             let (count, reason) = status.split_once(' ').context("no status yet")?;
-            ensure!(count.parse::<u32>()? >= 1 && reason == "CrashLoopBackOff", "{name}: {status}");
+            ensure!(
+                count.parse::<u32>()? >= 1 && reason == "CrashLoopBackOff",
+                "{name}: {status}"
+            );
             Ok(())
         })?;
     }
@@ -207,7 +224,10 @@ spec:
         })
     };
     let restarts = || {
-        cluster.get(&["pod", "probed"], r#"{.status.containerStatuses[?(@.name=="live")].restartCount}"#)
+        cluster.get(
+            &["pod", "probed"],
+            r#"{.status.containerStatuses[?(@.name=="live")].restartCount}"#,
+        )
     };
     phase(cluster, "probed", "Running")?;
     ready("False")?;
@@ -216,7 +236,15 @@ spec:
     cluster.kubectl(&["exec", "probed", "-c", "ready", "--", "rm", "/tmp/ready"])?;
     ready("False")?;
     ensure!(restarts()? == "0", "restarted although it answered");
-    cluster.kubectl(&["exec", "probed", "-c", "live", "--", "rm", "/usr/share/nginx/html/index.html"])?;
+    cluster.kubectl(&[
+        "exec",
+        "probed",
+        "-c",
+        "live",
+        "--",
+        "rm",
+        "/usr/share/nginx/html/index.html",
+    ])?;
     wait::until(60, "liveness restarts the container", || {
         let count = restarts()?;
         ensure!(count == "1", "restartCount {count}");
@@ -224,7 +252,11 @@ spec:
     })?;
     wait::until(20, "the event that says why", || {
         let events = cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=probed"])?;
-        ensure!(events.contains("Unhealthy") && events.contains("Liveness probe failed: HTTP probe failed with statuscode: "), "{events}");
+        ensure!(
+            events.contains("Unhealthy")
+                && events.contains("Liveness probe failed: HTTP probe failed with statuscode: "),
+            "{events}"
+        );
         Ok(())
     })?;
     delete(cluster, "probed")
@@ -278,8 +310,18 @@ spec:
         )
     };
     for (name, class, resources, parent) in [
-        ("guaranteed", "Guaranteed", "{limits: {cpu: 100m, memory: 64Mi}}", "kubepods"),
-        ("burstable", "Burstable", "{requests: {cpu: 50m}, limits: {memory: 32Mi}}", "kubepods/burstable"),
+        (
+            "guaranteed",
+            "Guaranteed",
+            "{limits: {cpu: 100m, memory: 64Mi}}",
+            "kubepods",
+        ),
+        (
+            "burstable",
+            "Burstable",
+            "{requests: {cpu: 50m}, limits: {memory: 32Mi}}",
+            "kubepods/burstable",
+        ),
         ("besteffort", "BestEffort", "{}", "kubepods/besteffort"),
     ] {
         run_and_wait(cluster, name, &pod(name, resources))?;
@@ -307,7 +349,10 @@ fn memory_limit(cgroup: &str) -> anyhow::Result<Option<u64>> {
         format!("/sys/fs/cgroup/memory{cgroup}/memory.limit_in_bytes"),
         format!("/sys/fs/cgroup{cgroup}/memory.max"),
     ];
-    let path = candidates.iter().find(|path| fs::exists(path).unwrap_or(false)).with_context(|| format!("no cgroup {cgroup}"))?;
+    let path = candidates
+        .iter()
+        .find(|path| fs::exists(path).unwrap_or(false))
+        .with_context(|| format!("no cgroup {cgroup}"))?;
     let text = fs::read_to_string(path)?;
     // Version 1 writes "no limit" as the largest page-aligned number.
     Ok(text.trim().parse::<u64>().ok().filter(|limit| *limit < 1 << 62))

@@ -40,7 +40,10 @@ pub(crate) fn deployment_answers(cluster: &Cluster) -> anyhow::Result<()> {
     let begin = Instant::now();
     cluster.kubectl(&["create", "deployment", "nginx", "--image=nginx", "--replicas=3"])?;
     cluster.kubectl(&["wait", "--for=condition=Available", "--timeout=60s", "deployment/nginx"])?;
-    println!("create deployment to Available, three pods: {} ms", begin.elapsed().as_millis());
+    println!(
+        "create deployment to Available, three pods: {} ms",
+        begin.elapsed().as_millis()
+    );
     for address in addresses(cluster, "app=nginx", 3)? {
         let page = cluster.page(&address)?;
         ensure!(page.contains("Welcome to nginx"), "{address} answers {page}");
@@ -94,7 +97,11 @@ pub(crate) fn rolling_update(cluster: &Cluster) -> anyhow::Result<()> {
             &["deployment/web"],
             "{.status.observedGeneration} {.metadata.generation} {.status.updatedReplicas} {.status.replicas} {.status.availableReplicas}",
         )?;
-        let numbers: Vec<u64> = status.split(' ').map(str::parse).collect::<Result<_, _>>().context(status.clone())?;
+        let numbers: Vec<u64> = status
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .context(status.clone())?;
         ensure!(numbers.len() == 5, "{status}");
         if numbers[4] < 3 {
             panic!("{} pods are available during the update, not 3", numbers[4]);
@@ -114,7 +121,10 @@ pub(crate) fn rolling_update(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"])?;
     for address in addresses(cluster, "app=web", 3)? {
         let page = cluster.page(&address)?;
-        ensure!(!page.contains("alternative page"), "after undo {address} answers {page}");
+        ensure!(
+            !page.contains("alternative page"),
+            "after undo {address} answers {page}"
+        );
     }
     delete(cluster, "web", "app=web")
 }
@@ -125,8 +135,15 @@ pub(crate) fn addresses(cluster: &Cluster, label: &str, count: usize) -> anyhow:
         let path = r#"{range .items[*]}{.status.podIP} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
         let text = cluster.get(&["pods", "-l", label], path)?;
         let pods: Vec<_> = text.lines().filter_map(|line| line.split_once(' ')).collect();
-        ensure!(pods.len() == count && text.lines().count() == count, "want {count} pods: {text:?}");
-        ensure!(pods.iter().all(|(address, ready)| !address.is_empty() && *ready == "True"), "{text:?}");
+        ensure!(
+            pods.len() == count && text.lines().count() == count,
+            "want {count} pods: {text:?}"
+        );
+        ensure!(
+            pods.iter()
+                .all(|(address, ready)| !address.is_empty() && *ready == "True"),
+            "{text:?}"
+        );
         let mut addresses: Vec<_> = pods.iter().map(|(address, _)| (*address).to_owned()).collect();
         addresses.sort();
         addresses.dedup();
@@ -139,7 +156,14 @@ pub(crate) fn addresses(cluster: &Cluster, label: &str, count: usize) -> anyhow:
 pub(crate) fn delete(cluster: &Cluster, name: &str, label: &str) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "deployment", name])?;
     wait::until(60, "replica sets and pods are gone", || {
-        let left = cluster.kubectl(&["get", "replicasets,pods", "-l", label, "--no-headers", "--ignore-not-found"])?;
+        let left = cluster.kubectl(&[
+            "get",
+            "replicasets,pods",
+            "-l",
+            label,
+            "--no-headers",
+            "--ignore-not-found",
+        ])?;
         ensure!(left.trim().is_empty(), "{left}");
         Ok(())
     })
