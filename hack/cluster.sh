@@ -146,16 +146,16 @@ start_containerd() {
     start containerd containerd --config "$DATA/containerd/config.toml"
     wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
     restart_if_changed imagetool
-    start imagetool "$DATA/bin/imagetool" serve --layout "$DATA/images/layout" --listen "127.0.0.1:$MIRROR_PORT"
+    start imagetool "$DATA/bin/imagetool" serve --layout "$IMAGES/layout" --listen "127.0.0.1:$MIRROR_PORT"
     wait_for 10 imagetool "the image mirror does not answer on port $MIRROR_PORT" curl -fs --max-time 2 "http://127.0.0.1:$MIRROR_PORT/v2/"
 }
 
 import_images() {
     local key
-    key=$(cat "$DATA/images/key")
+    key=$(cat "$IMAGES/key")
     [[ $(cat "$DATA/containerd/imported" 2>/dev/null) = "$key" ]] && return 0
     say "importing images"
-    ctr_ours images import "$DATA/images/images.tar" >"$DATA/log/import.log" 2>&1 || {
+    ctr_ours images import "$IMAGES/images.tar" >"$DATA/log/import.log" 2>&1 || {
         cat "$DATA/log/import.log" >&2
         die "importing images failed"
     }
