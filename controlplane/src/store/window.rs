@@ -282,6 +282,11 @@ impl ResourceWindow {
         }
     }
 
+    /// The revision of the resource's last change seen (or of the window's start).
+    pub fn last_change(&self) -> Revision {
+        self.history().newest()
+    }
+
     /// The state no older than any write that was acknowledged before the call (linearizable).
     ///
     /// # Errors
