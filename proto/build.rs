@@ -4,12 +4,17 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let wanted = [("CARGO_FEATURE_CRI", "cri.proto"), ("CARGO_FEATURE_CONTAINERD", "containerd_events.proto")];
+    let wanted = [
+        ("CARGO_FEATURE_CRI", "cri.proto"),
+        ("CARGO_FEATURE_CONTAINERD", "containerd_events.proto"),
+    ];
     for (feature, file) in wanted {
         if std::env::var_os(feature).is_some() {
             let descriptors = protox::compile([file], ["proto"])?;
             // The bindings' own server half is what the tests' scripted runtimes implement.
-            tonic_prost_build::configure().build_transport(true).compile_fds(descriptors)?;
+            tonic_prost_build::configure()
+                .build_transport(true)
+                .compile_fds(descriptors)?;
         }
     }
     Ok(())

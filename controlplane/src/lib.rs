@@ -1,1 +1,15 @@
-//! placeholder
+//! The control plane in one daemon: API server, scheduler and controllers over one store.
+//!
+//! Data flows one way: [`store`] (revisions) to [`apiserver`] (one service, over TLS or in process) to its clients, of which
+//! [`scheduler`] and [`controller`] are two with identities of their own. This crate never touches a container or a cgroup.
+
+pub mod apiserver;
+pub mod bootstrap;
+pub mod config;
+pub mod controller;
+pub mod patch;
+pub mod pki;
+pub mod resource;
+pub mod scheduler;
+pub mod schema;
+pub mod store;

@@ -1,1 +1,26 @@
-//! placeholder
+//! The node agent: everything between a pod's desired state at the API server and its processes on this node.
+//!
+//! Dependencies point inward: `volume`, `cgroup`, `image`, `probe` and `runtime` never import [`pod`]; pure modules (plans,
+//! statuses, limits, specs) never import tokio, tonic or `std::fs`. Nothing here is process-global: a kubelet is a value.
+
+pub mod admission;
+pub mod api_status;
+pub mod certificate;
+pub mod cgroup;
+pub mod config;
+pub mod downward;
+pub mod events;
+pub mod host;
+pub mod id;
+pub mod image;
+pub mod kubelet;
+pub mod metrics;
+pub mod network;
+pub mod node;
+pub mod objects;
+pub mod pod;
+pub mod probe;
+pub mod runtime;
+pub mod server;
+pub mod source;
+pub mod volume;

@@ -1,1 +1,13 @@
-//! API connector and informer, for the node agent and the control plane alike.
+//! API connector, informer and clock: what both the node agent and the control plane need to talk to an API server.
+//!
+//! [`connect`] makes HTTP/2 clients, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time.
+//! Never interprets an object beyond its metadata.
+
+pub mod backoff;
+pub mod clock;
+pub mod connect;
+pub mod informer;
+
+pub use backoff::Backoff;
+pub use clock::{Clock, SystemClock, TokioClock};
+pub use informer::{Informer, Key};

@@ -1,0 +1,1 @@
+//! Discovery documents, derived from the table of kinds.

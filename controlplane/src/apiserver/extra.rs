@@ -1,0 +1,1 @@
+//! Endpoints that are not storage verbs: reviews, tokens, health, version, metrics.

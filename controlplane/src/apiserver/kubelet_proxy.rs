@@ -1,0 +1,1 @@
+//! Proxying of logs and streaming to kubelets.

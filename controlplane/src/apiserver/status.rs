@@ -1,0 +1,366 @@
+//! Errors as clients see them: one type, one mapping to `Status` (control-plane contract §3). Pure.
+
+use serde_json::{Map, Value, json};
+
+/// One cause inside a `Status`'s details.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Serialised as `reason`, such as `FieldValueRequired`.
+    pub kind: String,
+    /// Human-readable message.
+    pub message: String,
+    /// Field path, such as `spec.replicas`; empty for none.
+    pub field: String,
+}
+
+/// An error reply: everything a `Status` of status `Failure` carries.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason, such as `NotFound`; may be empty.
+    pub reason: &'static str,
+    /// Message for people.
+    pub message: String,
+    /// `details.name`, empty for none.
+    pub name: String,
+    /// `details.group`, empty for core or none.
+    pub group: String,
+    /// `details.kind`: the plural resource, but the Kind for 422; empty for none.
+    pub kind: String,
+    /// `details.uid`, empty for none.
+    pub uid: String,
+    /// Causes in order.
+    pub causes: Vec<Cause>,
+    /// Seconds after which a client may try again; mirrored in the `Retry-After` header.
+    pub retry_after_seconds: Option<u32>,
+    /// A fresh `metadata.continue`, for 410 replies to expired continue tokens.
+    pub continue_token: Option<String>,
+}
+
+impl ApiError {
+    /// An error of the given code, reason and message, with no details.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: None,
+            continue_token: None,
+        }
+    }
+
+    /// The same error about the named object of a resource (`kind` is the plural resource).
+    pub fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        self.group = group.to_owned();
+        self.kind = kind.to_owned();
+        self.name = name.to_owned();
+        self
+    }
+
+    /// 400 `BadRequest`.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 401 `Unauthorized`.
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 404 `NotFound` for one object; `resource` is the plural.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} \"{name}\" not found", qualified(resource, group)),
+        )
+        .about(group, resource, name)
+    }
+
+    /// 409 `AlreadyExists`.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", qualified(resource, group)),
+        )
+        .about(group, resource, name)
+    }
+
+    /// 409 `Conflict`.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let what = qualified(resource, group);
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {what} \"{name}\": {why}"),
+        )
+        .about(group, resource, name)
+    }
+
+    /// 403 `Forbidden` about one object (name may be empty).
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let what = qualified(resource, group);
+        let message = if name.is_empty() {
+            format!("{what} is forbidden: {why}")
+        } else {
+            format!("{what} \"{name}\" is forbidden: {why}")
+        };
+        Self::new(403, "Forbidden", message).about(group, resource, name)
+    }
+
+    /// 422 `Invalid` from field errors; `kind` is the Kind.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let all = if texts.len() == 1 {
+            texts[0].clone()
+        } else {
+            format!("[{}]", texts.join(", "))
+        };
+        let mut error = Self::new(
+            422,
+            "Invalid",
+            format!("{} \"{name}\" is invalid: {all}", qualified(kind, group)),
+        )
+        .about(group, kind, name);
+        error.causes = errors
+            .into_iter()
+            .map(|field| Cause {
+                kind: field.kind.cause().to_owned(),
+                message: field.body(),
+                field: field.path,
+            })
+            .collect();
+        error
+    }
+
+    /// 500 `InternalError`.
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        let text = message.to_string();
+        let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));
+        error.causes = vec![Cause {
+            kind: String::new(),
+            message: text,
+            field: String::new(),
+        }];
+        error
+    }
+
+    /// The `Status` object.
+    pub fn to_status(&self) -> Value {
+        let mut details = Map::new();
+        for (key, text) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ] {
+            if !text.is_empty() {
+                details.insert(key.to_owned(), json!(text));
+            }
+        }
+        if !self.causes.is_empty() {
+            details.insert("causes".to_owned(), self.causes.iter().map(cause_value).collect());
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            details.insert("retryAfterSeconds".to_owned(), json!(seconds));
+        }
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue".to_owned(), json!(token));
+        }
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if !details.is_empty() {
+            status["details"] = Value::Object(details);
+        }
+        status
+    }
+}
+
+fn cause_value(cause: &Cause) -> Value {
+    let mut value = Map::new();
+    for (key, text) in [
+        ("reason", &cause.kind),
+        ("message", &cause.message),
+        ("field", &cause.field),
+    ] {
+        if !text.is_empty() {
+            value.insert(key.to_owned(), json!(text));
+        }
+    }
+    Value::Object(value)
+}
+
+fn qualified(what: &str, group: &str) -> String {
+    if group.is_empty() {
+        what.to_owned()
+    } else {
+        format!("{what}.{group}")
+    }
+}
+
+/// What is wrong with a field (control-plane contract §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// A value must be given.
+    Required,
+    /// The value is not allowed.
+    Invalid,
+    /// The value stands twice.
+    Duplicate,
+    /// The value is not one of a closed set.
+    NotSupported,
+    /// The field may not be set (or changed) here.
+    Forbidden,
+    /// The value is longer than allowed.
+    TooLong,
+    /// There are more items than allowed.
+    TooMany,
+    /// What the value names does not exist.
+    NotFound,
+    /// The value has the wrong JSON type.
+    TypeInvalid,
+}
+
+impl FieldErrorKind {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Duplicate => "Duplicate value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+        }
+    }
+
+    fn cause(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::NotFound => "FieldValueNotFound",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    fn prints_value(self) -> bool {
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
+    }
+}
+
+/// One validation error: path, kind, offending value, detail.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    /// Field path, such as `spec.containers[0].image`.
+    pub path: String,
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// The offending value.
+    pub value: Value,
+    /// Explanation, may be empty.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// A field error; `value` is ignored by the kinds that print none.
+    pub fn new(path: impl Into<String>, kind: FieldErrorKind, value: Value, detail: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            kind,
+            value,
+            detail: detail.into(),
+        }
+    }
+
+    /// `Required value`.
+    pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(path, FieldErrorKind::Required, Value::Null, detail)
+    }
+
+    /// `Invalid value`.
+    pub fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(path, FieldErrorKind::Invalid, value.into(), detail)
+    }
+
+    /// `Forbidden`.
+    pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(path, FieldErrorKind::Forbidden, Value::Null, detail)
+    }
+
+    /// `Unsupported value`, naming the supported ones.
+    pub fn not_supported(path: impl Into<String>, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|item| format!("\"{item}\"")).collect();
+        let detail = format!("supported values: {}", list.join(", "));
+        Self::new(path, FieldErrorKind::NotSupported, value.into(), detail)
+    }
+
+    /// The text after the path: kind, value, detail.
+    fn body(&self) -> String {
+        let mut text = self.kind.text().to_owned();
+        if self.kind.prints_value() {
+            text.push_str(&format!(": {}", self.value));
+        }
+        if !self.detail.is_empty() {
+            text.push_str(&format!(": {}", self.detail));
+        }
+        text
+    }
+}
+
+impl std::fmt::Display for FieldError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.body())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn not_found_names_resource_group_and_object() {
+        let status = ApiError::not_found("apps", "deployments", "web").to_status();
+        assert_eq!(status["message"], "deployments.apps \"web\" not found");
+        assert_eq!(
+            status["details"],
+            json!({"name": "web", "group": "apps", "kind": "deployments"})
+        );
+        assert_eq!(status["code"], 404);
+    }
+
+    #[test]
+    fn several_field_errors_are_listed_in_brackets_with_one_cause_each() {
+        let errors = vec![
+            FieldError::required("spec.selector", ""),
+            FieldError::not_supported("spec.restartPolicy", "x", &["Always", "Never"]),
+        ];
+        let status = ApiError::invalid("apps", "Deployment", "web", errors).to_status();
+        assert_eq!(
+            status["message"],
+            "Deployment.apps \"web\" is invalid: [spec.selector: Required value, spec.restartPolicy: \
+             Unsupported value: \"x\": supported values: \"Always\", \"Never\"]"
+        );
+        assert_eq!(status["details"]["causes"][0]["reason"], "FieldValueRequired");
+        assert_eq!(status["details"]["causes"][1]["field"], "spec.restartPolicy");
+    }
+}

@@ -1,0 +1,1 @@
+//! Verbs, written once for all kinds.

@@ -1,0 +1,1 @@
+//! What the first start makes: namespaces, RBAC, priority classes, the kubernetes service.

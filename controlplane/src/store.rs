@@ -1,0 +1,115 @@
+//! Revisions: etcd's semantics behind one trait, and the read window that serves everything else.
+//!
+//! Owns what is written and in which order. Never interprets a value: what a stored byte means is the API server's.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use std::sync::Arc;
+
+pub mod disk;
+mod feed;
+pub mod memory;
+pub mod window;
+
+#[cfg(test)]
+mod conformance;
+
+/// A store-wide revision, counted from 1; each write makes exactly one (control-plane contract §10).
+pub type Revision = u64;
+
+/// A key with its value, as of some revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Full key, such as `/registry/pods/default/web`.
+    pub key: Arc<str>,
+    /// Stored bytes.
+    pub value: Bytes,
+    /// Revision of the key's creation.
+    pub created: Revision,
+    /// Revision of the last write.
+    pub modified: Revision,
+}
+
+/// One write, as watchers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The write's revision.
+    pub revision: Revision,
+    /// Full key.
+    pub key: Arc<str>,
+    /// The new value; `None` when the key was deleted.
+    pub value: Option<Bytes>,
+    /// Whether the key did not exist before.
+    pub created: bool,
+}
+
+/// Precondition of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The key must not exist.
+    Absent,
+    /// The key's last write must be this revision.
+    At(Revision),
+}
+
+impl Expect {
+    /// Whether the precondition holds for a key whose last write is `current` (`None`: no such key).
+    pub fn holds(self, current: Option<Revision>) -> bool {
+        match self {
+            Self::Absent => current.is_none(),
+            Self::At(revision) => current == Some(revision),
+        }
+    }
+}
+
+/// Why a store operation failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The precondition did not hold; carries what is there now.
+    #[error("precondition failed for {key}")]
+    Conflict {
+        /// The key.
+        key: String,
+        /// The present record, if the key exists.
+        current: Option<Record>,
+    },
+    /// The revision has been compacted away.
+    #[error("revision {wanted} has been compacted; the oldest is {oldest}")]
+    Compacted {
+        /// The revision asked for.
+        wanted: Revision,
+        /// The oldest revision still there.
+        oldest: Revision,
+    },
+    /// The store cannot be opened or used; the text names the path and the reason.
+    #[error("{0}")]
+    Unusable(String),
+    /// The store has been closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// A key-value store with etcd's semantics: one global revision per write, conditional writes, ordered watches.
+///
+/// Backends: `memory` (tests), `disk` (the default). Readers see nothing before it is durable.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Writes `value` if `expect` holds; returns the write's revision.
+    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError>;
+
+    /// Deletes the key if its last write is `expect`; returns the deletion's revision.
+    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError>;
+
+    /// Every record under `prefix` in key order, with the revision the answer is from.
+    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError>;
+
+    /// Every change after revision `after` under `prefix`, each once and in order, without end.
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError>;
+
+    /// The newest durable revision (linearizable).
+    async fn current_revision(&self) -> Result<Revision, StoreError>;
+
+    /// Forgets history up to and including `revision`.
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
+}

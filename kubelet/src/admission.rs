@@ -1,0 +1,1 @@
+//! Admission to the node: one task owns the node's ledger.

@@ -1,0 +1,1 @@
+//! The one writer of pod status to the API server.

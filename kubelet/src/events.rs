@@ -1,0 +1,1 @@
+//! Event recorder: aggregated, rate-limited, bounded.

@@ -1,0 +1,1 @@
+//! Images: pulls and credentials.

@@ -1,0 +1,1 @@
+//! Metrics registry of one kubelet.

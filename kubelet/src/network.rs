@@ -1,0 +1,1 @@
+//! The CNI conflist this node writes from its podCIDR.

@@ -1,0 +1,1 @@
+//! Where desired pods come from.
