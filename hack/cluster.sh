@@ -146,16 +146,16 @@ start_containerd() {
     start containerd containerd --config "$DATA/containerd/config.toml"
     wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
     restart_if_changed imagetool
-    start imagetool "$DATA/bin/imagetool" serve --layout "$DATA/images/layout" --listen "127.0.0.1:$MIRROR_PORT"
+    start imagetool "$DATA/bin/imagetool" serve --layout "$IMAGES/layout" --listen "127.0.0.1:$MIRROR_PORT"
     wait_for 10 imagetool "the image mirror does not answer on port $MIRROR_PORT" curl -fs --max-time 2 "http://127.0.0.1:$MIRROR_PORT/v2/"
 }
 
 import_images() {
     local key
-    key=$(cat "$DATA/images/key")
+    key=$(cat "$IMAGES/key")
     [[ $(cat "$DATA/containerd/imported" 2>/dev/null) = "$key" ]] && return 0
     say "importing images"
-    ctr_ours images import "$DATA/images/images.tar" >"$DATA/log/import.log" 2>&1 || {
+    ctr_ours images import "$IMAGES/images.tar" >"$DATA/log/import.log" 2>&1 || {
         cat "$DATA/log/import.log" >&2
         die "importing images failed"
     }
@@ -201,9 +201,15 @@ EOF
 cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
 
 make_cgroup_root() {
-    local mount
+    local mount controller
     for mount in $(cgroup_mounts); do
         mkdir -p "$mount$CGROUP"
+        # Version 2: a controller must be handed down before a group has its files.
+        if [[ -f $mount/cgroup.subtree_control ]]; then
+            for controller in $(cat "$mount/cgroup.controllers"); do
+                echo "+$controller" >"$mount/cgroup.subtree_control" 2>/dev/null || true
+            done
+        fi
         # A cpuset of version 1 takes no process until it has CPUs and memory nodes.
         if [[ -f $mount$CGROUP/cpuset.cpus && -f $mount/cpuset.sched_load_balance ]]; then
             cat "$mount/cpuset.cpus" >"$mount$CGROUP/cpuset.cpus"

@@ -40,6 +40,8 @@ save_settings() {
     for name in "${SETTINGS[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$DATA/settings"
 }
 
+# Images do not depend on a cluster: several may share them.
+IMAGES=${SKIFF_IMAGES:-$DATA/images}
 CONTAINERD_SOCKET=$DATA/run/containerd.sock
 ADMIN_KUBECONFIG=$DATA/controlplane/admin.kubeconfig
 STARTED=$SECONDS

@@ -25,6 +25,6 @@ pub mod user;
 pub mod verbs;
 
 pub use body::Body;
-pub use gate::{Attributes, Gate, Operation};
+pub use gate::Gate;
 pub use reader::Reader;
 pub use server::{ApiServer, Parts};

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use k8s_openapi::{ListableResource, Resource};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
@@ -311,6 +312,47 @@ fn definition_of<T: JsonSchema>() -> String {
 
 fn add_schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
+}
+
+type AddSchema = fn(&mut SchemaGenerator) -> Schema;
+
+/// Bodies that are not kinds of the table: group, version, kind, definition, schema.
+type Body = (&'static str, &'static str, &'static str, fn() -> String, AddSchema);
+
+const fn body<T: Resource + JsonSchema>() -> Body {
+    (T::GROUP, T::VERSION, T::KIND, definition_of::<T>, add_schema_of::<T>)
+}
+
+static BODIES: &[Body] = &[
+    body::<k8s_openapi::api::policy::v1::Eviction>(),
+    body::<k8s_openapi::api::autoscaling::v1::Scale>(),
+    body::<k8s_openapi::api::authentication::v1::TokenRequest>(),
+    (
+        "",
+        "v1",
+        "DeleteOptions",
+        definition_of::<DeleteOptions>,
+        add_schema_of::<DeleteOptions>,
+    ),
+];
+
+fn body_of(group: &str, version: &str, kind: &str) -> Option<&'static Body> {
+    BODIES
+        .iter()
+        .find(|body| (body.0, body.1, body.2) == (group, version, kind))
+}
+
+/// Adds the schema of a request body that is not a kind of the table.
+pub(crate) fn body_schema(group: &str, version: &str, kind: &str) -> Option<AddSchema> {
+    body_of(group, version, kind).map(|body| body.4)
+}
+
+/// The definition name of a request body: a kind of the table, or one that only subresources take.
+pub(crate) fn body_definition(group: &str, version: &str, kind: &str) -> Option<String> {
+    let known = registry().by_gvk(group, version, kind).map(|kind| kind.definition);
+    known
+        .or_else(|| body_of(group, version, kind).map(|body| body.3))
+        .map(|name| name())
 }
 
 impl Kind {

@@ -176,6 +176,8 @@ pub struct RuntimeEvent {
     pub id: String,
     /// The pod it belongs to, where the event says so.
     pub pod: Option<PodUid>,
+    /// Whether its process ended, so that the runtime will say so soon even if it does not yet.
+    pub ended: bool,
 }
 
 /// The CRI calls we use, in our types. Every method has a deadline of its own (kubelet contract §6); a call that passes

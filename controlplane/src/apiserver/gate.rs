@@ -3,53 +3,21 @@
 //! The request path ([`ApiServer::handle`]) knows only [`Gate`]; the daemon gives it the real chain (authentication,
 //! authorization, admission, proxies), and [`Open`] lets everything pass where that chain is not the point.
 
+use super::admission::Attributes;
 use super::{ApiServer, Body, Reader};
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
-use crate::resource::Kind;
 use async_trait::async_trait;
 use http::{Request, Response};
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 
-/// What a write does, as admission sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// A new object.
-    Create,
-    /// A change of an object (update and patch alike).
-    Update,
-    /// A deletion.
-    Delete,
-    /// A connection to a subresource such as `pods/exec`.
-    Connect,
-}
-
-/// What admission may know about a write.
-pub struct Attributes<'a> {
-    /// Who asks.
-    pub user: &'a User,
-    /// The request (its namespace, name and subresource count, not the object's).
-    pub info: &'a RequestInfo,
-    /// The kind of the resource (for subresources with a kind of their own, such as `pods/binding`: the resource's).
-    pub kind: &'static Kind,
-    /// What is done.
-    pub operation: Operation,
-    /// Namespace, empty at cluster scope.
-    pub namespace: &'a str,
-    /// Name; empty while `generateName` has not been resolved.
-    pub name: &'a str,
-    /// Whether nothing will be stored.
-    pub dry_run: bool,
-    /// Create-, Update- or DeleteOptions as far as they were given.
-    pub options: &'a Value,
-}
-
 /// The chain around storage. Every function that can refuse returns the complete error reply.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
-    /// Who sends this request; `peer` is the verified client certificate chain, leaf first.
+    /// Who sends this request (impersonation included); `peer` is the client's certificate chain, leaf first, whose key the
+    /// handshake has proved and whose chain is to be verified here.
     async fn authenticate(
         &self,
         parts: &http::request::Parts,
@@ -66,7 +34,7 @@ pub trait Gate: Send + Sync + 'static {
         attributes: &Attributes<'_>,
         object: &mut Value,
         old: Option<&Value>,
-        server: &ApiServer,
+        reader: &Reader,
     ) -> Result<(), ApiError>;
 
     /// Validating admission, after defaulting, preparing and validation.
@@ -75,7 +43,7 @@ pub trait Gate: Send + Sync + 'static {
         attributes: &Attributes<'_>,
         object: &Value,
         old: Option<&Value>,
-        server: &ApiServer,
+        reader: &Reader,
     ) -> Result<(), ApiError>;
 
     /// Answers what is not a storage verb: health, version, reviews, tokens, logs, exec, proxies. The request is already
@@ -113,7 +81,7 @@ impl Gate for Open {
         _attributes: &Attributes<'_>,
         _object: &mut Value,
         _old: Option<&Value>,
-        _server: &ApiServer,
+        _reader: &Reader,
     ) -> Result<(), ApiError> {
         Ok(())
     }
@@ -123,7 +91,7 @@ impl Gate for Open {
         _attributes: &Attributes<'_>,
         _object: &Value,
         _old: Option<&Value>,
-        _server: &ApiServer,
+        _reader: &Reader,
     ) -> Result<(), ApiError> {
         Ok(())
     }

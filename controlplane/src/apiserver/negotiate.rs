@@ -152,7 +152,9 @@ fn clause(text: &str) -> Clause {
         let value = value.trim().trim_matches('"');
         if key.trim() == "q" {
             // Thousandths, as the grammar has at most three digits.
-            quality = value.parse::<f32>().map_or(1000, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16);
+            quality = value
+                .parse::<f32>()
+                .map_or(1000, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16);
         } else {
             parameters.push((key.trim().to_ascii_lowercase(), value.to_owned()));
         }
@@ -230,8 +232,14 @@ mod tests {
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
                 Some(table("v1")),
             ),
-            ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Some(json)),
-            ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Some(table("v1beta1"))),
+            (
+                "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+                Some(json),
+            ),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+                Some(table("v1beta1")),
+            ),
             ("application/vnd.kubernetes.protobuf", None),
             ("text/html", None),
         ];
@@ -248,8 +256,12 @@ mod tests {
             headers.insert(ACCEPT, text.parse().unwrap());
             Output::wants_aggregated_discovery(&headers)
         };
-        assert!(wants("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"));
-        assert!(!wants("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"));
+        assert!(wants(
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+        ));
+        assert!(!wants(
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+        ));
         assert!(!wants("application/json"));
     }
 }

@@ -48,7 +48,10 @@ impl Reader {
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let (prefix, snapshot) = self.snapshot(group, resource)?;
         let key = key(&prefix, namespace, name);
-        snapshot.objects.get(key.as_str()).map(|stored| Arc::clone(stored.value()))
+        snapshot
+            .objects
+            .get(key.as_str())
+            .map(|stored| Arc::clone(stored.value()))
     }
 
     /// All objects of a resource in key order, or those of one namespace if it is not empty.
@@ -60,10 +63,9 @@ impl Reader {
             prefix.push_str(namespace);
             prefix.push('/');
         }
-        let found = snapshot.objects.range::<_, str>((
-            std::ops::Bound::Included(prefix.as_str()),
-            std::ops::Bound::Unbounded,
-        ));
+        let found = snapshot
+            .objects
+            .range::<_, str>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded));
         found
             .take_while(|(key, _)| key.starts_with(&prefix))
             .map(|(_, stored)| Arc::clone(stored.value()))

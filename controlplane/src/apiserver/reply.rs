@@ -7,7 +7,9 @@ use crate::resource::Kind;
 use crate::store::Revision;
 use crate::store::window::Stored;
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING,
+};
 use http::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -76,11 +78,7 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
             return Ok(response);
         }
         Answer::Object { code, object } => (code, encode(&object_shape(object, context)?, context.output)),
-        Answer::Stored {
-            code,
-            stored,
-            revision,
-        } => (code, one(&stored, revision, context)?),
+        Answer::Stored { code, stored, revision } => (code, one(&stored, revision, context)?),
         Answer::List(page) => (200, list(&page, context)?),
     };
     let mut response = finish(code, bytes, context.output.encoding, context.headers);
@@ -115,9 +113,7 @@ pub(super) fn finish(code: u16, bytes: Bytes, encoding: Encoding, headers: &Head
         Encoding::Json => "application/json",
         Encoding::Yaml => "application/yaml",
     };
-    let compressed = accepts_gzip(headers)
-        .then(|| compress(&bytes))
-        .flatten();
+    let compressed = accepts_gzip(headers).then(|| compress(&bytes)).flatten();
     let is_compressed = compressed.is_some();
     let mut response = Response::new(body::full(compressed.unwrap_or(bytes)));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -132,7 +128,10 @@ pub(super) fn finish(code: u16, bytes: Bytes, encoding: Encoding, headers: &Head
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let value = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
-    value.is_some_and(|text| text.split(',').any(|part| part.split(';').next().is_some_and(|p| p.trim() == "gzip")))
+    value.is_some_and(|text| {
+        text.split(',')
+            .any(|part| part.split(';').next().is_some_and(|p| p.trim() == "gzip"))
+    })
 }
 
 fn compress(bytes: &Bytes) -> Option<Bytes> {
@@ -222,14 +221,9 @@ pub(super) fn table_of(
     now: Timestamp,
     metadata: Value,
 ) -> Result<Value, ApiError> {
-    let include = match include {
-        "" | "Metadata" => table::IncludeObject::Metadata,
-        "None" => table::IncludeObject::None,
-        "Object" => table::IncludeObject::Object,
-        other => {
-            let text = format!("unrecognized includeObject value: \"{other}\"");
-            return Err(ApiError::bad_request(text));
-        }
+    let Some(include) = table::IncludeObject::parse(include) else {
+        let text = format!("unrecognized includeObject value: \"{include}\"");
+        return Err(ApiError::bad_request(text));
     };
     let mut value = table::render(kind, objects, include, now, metadata);
     value["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
@@ -240,7 +234,9 @@ fn list(page: &Page, context: &Context<'_>) -> Result<Bytes, ApiError> {
     let kind = context.kind;
     let values = || -> Vec<Arc<Value>> {
         let items = page.items.iter();
-        items.map(|stored| Arc::new(whole(stored, stored.revision, kind))).collect()
+        items
+            .map(|stored| Arc::new(whole(stored, stored.revision, kind)))
+            .collect()
     };
     let value = match context.output.shape {
         Shape::Whole if context.output.encoding == Encoding::Json && !context.output.pretty => {
@@ -252,7 +248,11 @@ fn list(page: &Page, context: &Context<'_>) -> Result<Bytes, ApiError> {
         }
         Shape::Partial(_) => return Err(not_acceptable()),
         Shape::PartialList(version) => {
-            let items: Vec<Value> = page.items.iter().map(|stored| partial(stored.value(), version)).collect();
+            let items: Vec<Value> = page
+                .items
+                .iter()
+                .map(|stored| partial(stored.value(), version))
+                .collect();
             json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": page.metadata(), "items": items,

@@ -78,7 +78,11 @@ impl RequestInfo {
             }
             elements => elements,
         };
-        let text = |index: usize| elements.get(index).map_or(String::new(), |element| (*element).to_owned());
+        let text = |index: usize| {
+            elements
+                .get(index)
+                .map_or(String::new(), |element| (*element).to_owned())
+        };
         self.resource = text(0);
         self.name = text(1);
         self.subresource = text(2);
@@ -110,7 +114,11 @@ impl RequestInfo {
         self.label_selector = query.text("labelSelector").to_owned();
         if self.name.is_empty() && verb != "deletecollection" {
             let selector = proto::api::selector::FieldSelector::parse(&self.field_selector);
-            if let Some(name) = selector.ok().as_ref().and_then(|parsed| parsed.required("metadata.name")) {
+            if let Some(name) = selector
+                .ok()
+                .as_ref()
+                .and_then(|parsed| parsed.required("metadata.name"))
+            {
                 self.name = name.to_owned();
             }
         }
@@ -120,10 +128,7 @@ impl RequestInfo {
     pub fn is_long_running(&self, query: &Query) -> bool {
         self.is_resource
             && (self.verb == "watch"
-                || matches!(
-                    self.subresource.as_str(),
-                    "proxy" | "attach" | "exec" | "portforward"
-                )
+                || matches!(self.subresource.as_str(), "proxy" | "attach" | "exec" | "portforward")
                 || (self.subresource == "log" && query.flag("follow")))
     }
 }
@@ -144,32 +149,132 @@ mod tests {
             ("GET", "/api/v1/pods", "list", "", "", "pods", "", ""),
             ("GET", "/api/v1/pods?watch=1", "watch", "", "", "pods", "", ""),
             ("GET", "/api/v1/pods?watch=false", "list", "", "", "pods", "", ""),
-            ("GET", "/api/v1/watch/namespaces/a/pods", "watch", "", "a", "pods", "", ""),
-            ("GET", "/api/v1/watch/namespaces/a/pods/x", "watch", "", "a", "pods", "x", ""),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods",
+                "watch",
+                "",
+                "a",
+                "pods",
+                "",
+                "",
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods/x",
+                "watch",
+                "",
+                "a",
+                "pods",
+                "x",
+                "",
+            ),
             ("GET", "/api/v1/namespaces/a/pods/x", "get", "", "a", "pods", "x", ""),
             ("GET", "/api/v1/namespaces/a", "get", "", "a", "namespaces", "a", ""),
-            ("PUT", "/api/v1/namespaces/a/finalize", "update", "", "a", "namespaces", "a", "finalize"),
-            ("PATCH", "/api/v1/namespaces/a/status", "patch", "", "a", "namespaces", "a", "status"),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                "update",
+                "",
+                "a",
+                "namespaces",
+                "a",
+                "finalize",
+            ),
+            (
+                "PATCH",
+                "/api/v1/namespaces/a/status",
+                "patch",
+                "",
+                "a",
+                "namespaces",
+                "a",
+                "status",
+            ),
             ("POST", "/api/v1/namespaces", "create", "", "", "namespaces", "", ""),
-            ("POST", "/api/v1/namespaces/a/pods/x/binding", "create", "", "a", "pods", "x", "binding"),
-            ("PUT", "/apis/apps/v1/namespaces/a/deployments/d/scale", "update", "apps", "a", "deployments", "d", "scale"),
-            ("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection", "apps", "a", "deployments", "", ""),
+            (
+                "POST",
+                "/api/v1/namespaces/a/pods/x/binding",
+                "create",
+                "",
+                "a",
+                "pods",
+                "x",
+                "binding",
+            ),
+            (
+                "PUT",
+                "/apis/apps/v1/namespaces/a/deployments/d/scale",
+                "update",
+                "apps",
+                "a",
+                "deployments",
+                "d",
+                "scale",
+            ),
+            (
+                "DELETE",
+                "/apis/apps/v1/namespaces/a/deployments",
+                "deletecollection",
+                "apps",
+                "a",
+                "deployments",
+                "",
+                "",
+            ),
             ("DELETE", "/api/v1/nodes/n", "delete", "", "", "nodes", "n", ""),
-            ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx", "list", "", "", "pods", "x", ""),
-            ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode", "get", "rbac.authorization.k8s.io", "",
-                "clusterroles", "system:node", ""),
+            (
+                "GET",
+                "/api/v1/pods?fieldSelector=metadata.name%3Dx",
+                "list",
+                "",
+                "",
+                "pods",
+                "x",
+                "",
+            ),
+            (
+                "GET",
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+                "get",
+                "rbac.authorization.k8s.io",
+                "",
+                "clusterroles",
+                "system:node",
+                "",
+            ),
         ];
         for (method, uri, verb, group, namespace, resource, name, subresource) in table {
             let info = parse(method, uri);
             assert!(info.is_resource, "{uri}");
-            let found = (&*info.verb, &*info.group, &*info.namespace, &*info.resource, &*info.name, &*info.subresource);
-            assert_eq!(found, (verb, group, namespace, resource, name, subresource), "{method} {uri}");
+            let found = (
+                &*info.verb,
+                &*info.group,
+                &*info.namespace,
+                &*info.resource,
+                &*info.name,
+                &*info.subresource,
+            );
+            assert_eq!(
+                found,
+                (verb, group, namespace, resource, name, subresource),
+                "{method} {uri}"
+            );
         }
     }
 
     #[test]
     fn other_paths_are_not_resources() {
-        for uri in ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3/api/v1"] {
+        for uri in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/healthz",
+            "/openapi/v3/api/v1",
+        ] {
             let info = parse("GET", uri);
             assert!(!info.is_resource, "{uri}");
             assert_eq!((info.verb.as_str(), info.path.as_str()), ("get", uri));

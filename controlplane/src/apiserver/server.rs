@@ -14,6 +14,7 @@ use crate::store::{Store, StoreError};
 use bytes::Bytes;
 use client::Clock;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use http::{Request, Response};
 use jiff::Timestamp;
@@ -117,20 +118,24 @@ impl ApiServer {
     pub fn client_as(&self, user: User) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let server = server.clone();
-            let user = user.clone();
-            async move { Ok::<_, std::convert::Infallible>(server.handle(Some(user), request).await) }
+            let answer = server.handle(Some(user.clone()), request);
+            answer.map(Ok::<_, std::convert::Infallible>)
         });
         kube::Client::new(service, "default")
     }
 
     /// Answers one request. `user` is an identity established in process; `None` asks the gate to authenticate.
-    pub async fn handle<B>(&self, user: Option<User>, request: Request<B>) -> Response<Body>
+    pub fn handle<B>(&self, user: Option<User>, request: Request<B>) -> BoxFuture<'static, Response<Body>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<body::BodyError>,
     {
+        let server = self.clone();
         let request = request.map(body::boxed);
+        async move { server.handle_boxed(user, request).await }.boxed()
+    }
+
+    async fn handle_boxed(&self, user: Option<User>, request: Request<Body>) -> Response<Body> {
         let audit_id = request.headers().get(AUDIT_ID).cloned();
         let audit_id = audit_id.or_else(|| HeaderValue::try_from(self.uuid()).ok());
         let query = Query::parse(request.uri().query().unwrap_or(""));
@@ -246,8 +251,16 @@ fn deadline(query: &Query) -> Result<Duration, ApiError> {
     if text.is_empty() {
         return Ok(DEADLINE);
     }
-    let seconds = seconds(text).ok_or_else(|| ApiError::bad_request(format!("invalid timeout specified in the request URL: time: invalid duration \"{text}\"")))?;
-    Ok(if seconds.is_zero() { DEADLINE } else { seconds.min(DEADLINE) })
+    let seconds = seconds(text).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL: time: invalid duration \"{text}\""
+        ))
+    })?;
+    Ok(if seconds.is_zero() {
+        DEADLINE
+    } else {
+        seconds.min(DEADLINE)
+    })
 }
 
 /// A Go duration of hours, minutes, seconds and milliseconds, such as `1m30s`.
@@ -261,9 +274,16 @@ fn seconds(text: &str) -> Option<Duration> {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest.get(..digits)?.parse().ok()?;
         rest = rest.get(digits..)?;
-        let (unit, scale) = [("ms", 0.001), ("us", 1e-6), ("ns", 1e-9), ("h", 3600.0), ("m", 60.0), ("s", 1.0)]
-            .into_iter()
-            .find(|(unit, _)| rest.starts_with(unit))?;
+        let (unit, scale) = [
+            ("ms", 0.001),
+            ("us", 1e-6),
+            ("ns", 1e-9),
+            ("h", 3600.0),
+            ("m", 60.0),
+            ("s", 1.0),
+        ]
+        .into_iter()
+        .find(|(unit, _)| rest.starts_with(unit))?;
         total += number * scale;
         rest = rest.get(unit.len()..)?;
     }

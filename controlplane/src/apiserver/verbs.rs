@@ -17,7 +17,7 @@ mod token;
 mod update;
 mod watch;
 
-use super::gate::{Attributes, Operation};
+use super::admission::{Attributes, Operation};
 use super::negotiate::{self, Encoding, Output};
 use super::reader;
 use super::reply::{self, Answer};
@@ -30,10 +30,10 @@ use crate::resource::Kind;
 use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, Response};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,16 +159,19 @@ impl<'a> Call<'a> {
     }
 
     /// The whole body, up to the limit.
-    async fn bytes(&self, body: Body) -> Result<Bytes, ApiError> {
-        match Limited::new(body, BODY_LIMIT_BYTES).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(ApiError::new(
-                413,
-                "RequestEntityTooLarge",
-                format!("Request entity too large: limit is {BODY_LIMIT_BYTES}"),
-            )),
-            Err(error) => Err(ApiError::bad_request(format!("the body of the request cannot be read: {error}"))),
+    async fn bytes(&self, mut body: Body) -> Result<Bytes, ApiError> {
+        let mut all = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame
+                .map_err(|error| ApiError::bad_request(format!("the body of the request cannot be read: {error}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if all.len() + data.len() > BODY_LIMIT_BYTES {
+                let text = format!("Request entity too large: limit is {BODY_LIMIT_BYTES}");
+                return Err(ApiError::new(413, "RequestEntityTooLarge", text));
+            }
+            all.extend_from_slice(&data);
         }
+        Ok(all.freeze())
     }
 
     /// The body as an object of the call's kind, with field validation applied.
@@ -272,35 +275,42 @@ impl<'a> Call<'a> {
         &self,
         operation: Operation,
         dry_run: bool,
-        options: &Value,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let name = object::name(if object.is_null() { old.unwrap_or(object) } else { object }).to_owned();
-        let attributes = self.attributes(operation, &name, dry_run, options);
-        self.server.gate().mutate(&attributes, object, old, self.server).await
+        let name = object::name(if object.is_null() {
+            old.unwrap_or(object)
+        } else {
+            object
+        })
+        .to_owned();
+        let attributes = self.attributes(operation, &name, dry_run);
+        self.server
+            .gate()
+            .mutate(&attributes, object, old, self.server.reader())
+            .await
     }
 
     async fn admit(
         &self,
         operation: Operation,
         dry_run: bool,
-        options: &Value,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let name = object::name(if object.is_null() { old.unwrap_or(object) } else { object });
-        let attributes = self.attributes(operation, name, dry_run, options);
-        self.server.gate().validate(&attributes, object, old, self.server).await
+        let name = object::name(if object.is_null() {
+            old.unwrap_or(object)
+        } else {
+            object
+        });
+        let attributes = self.attributes(operation, name, dry_run);
+        self.server
+            .gate()
+            .validate(&attributes, object, old, self.server.reader())
+            .await
     }
 
-    fn attributes<'b>(
-        &'b self,
-        operation: Operation,
-        name: &'b str,
-        dry_run: bool,
-        options: &'b Value,
-    ) -> Attributes<'b> {
+    fn attributes<'b>(&'b self, operation: Operation, name: &'b str, dry_run: bool) -> Attributes<'b> {
         Attributes {
             user: self.user,
             info: self.info,
@@ -309,7 +319,6 @@ impl<'a> Call<'a> {
             namespace: self.namespace,
             name,
             dry_run,
-            options,
         }
     }
 }

@@ -48,10 +48,9 @@ impl Query {
     pub fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.text(key) {
             "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::bad_request(format!("{key}: strconv.ParseInt: parsing \"{text}\": invalid syntax"))),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!("{key}: strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            }),
         }
     }
 

@@ -16,12 +16,18 @@ pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Api
         false => named.clone(),
     };
     if is_subresource && !named.is_empty() && named != name {
-        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
     }
     let target_kind = text(&binding, &["target", "kind"]);
     let mut errors = Vec::new();
     if !matches!(target_kind, "" | "Node") {
-        errors.push(FieldError::not_supported("target.kind", target_kind, &["Node", "<empty>"]));
+        errors.push(FieldError::not_supported(
+            "target.kind",
+            target_kind,
+            &["Node", "<empty>"],
+        ));
     }
     if text(&binding, &["target", "name"]).is_empty() {
         errors.push(FieldError::required("target.name", ""));
@@ -39,10 +45,9 @@ pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Api
 }
 
 async fn admit(call: &Call<'_>, dry_run: bool, binding: &mut Value) -> Result<(), ApiError> {
-    let options = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"});
     let create = super::Operation::Create;
-    call.mutate(create, dry_run, &options, binding, None).await?;
-    call.admit(create, dry_run, &options, binding, None).await
+    call.mutate(create, dry_run, binding, None).await?;
+    call.admit(create, dry_run, binding, None).await
 }
 
 /// The pod with the binding's node, labels and annotations (pure).
@@ -64,7 +69,9 @@ fn bound(pod: &Value, binding: &Value, now: &str) -> Result<Value, ApiError> {
         )));
     }
     if object::is_deleting(pod) {
-        return Err(conflict(format!("pod {name} is being deleted, cannot be assigned to a host")));
+        return Err(conflict(format!(
+            "pod {name} is being deleted, cannot be assigned to a host"
+        )));
     }
     let node = text(pod, &["spec", "nodeName"]);
     if !node.is_empty() {
@@ -96,9 +103,13 @@ fn set_scheduled(pod: &mut Value, now: &str) {
     if !pod["status"].is_object() {
         pod["status"] = json!({});
     }
-    let Some(status) = pod["status"].as_object_mut() else { return };
+    let Some(status) = pod["status"].as_object_mut() else {
+        return;
+    };
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
+    let Some(conditions) = conditions.as_array_mut() else {
+        return;
+    };
     match conditions.iter_mut().find(|known| known["type"] == "PodScheduled") {
         Some(known) if known["status"] == "True" => {}
         Some(known) => *known = condition,

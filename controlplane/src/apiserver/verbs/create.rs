@@ -1,6 +1,6 @@
 //! POST to a collection: a new object (control-plane contract §2.2).
 
-use super::super::gate::Operation;
+use super::Operation;
 use super::{Answer, Call, object, store_failed};
 use crate::apiserver::status::ApiError;
 use crate::resource::PrepareContext;
@@ -51,8 +51,7 @@ pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool
     let strategy = call.kind.strategy;
     object::clear_system_fields(&mut object);
     strategy.default(&mut object);
-    let options = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"});
-    call.mutate(Operation::Create, dry_run, &options, &mut object, None).await?;
+    call.mutate(Operation::Create, dry_run, &mut object, None).await?;
     let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
     prepare(call, &mut object);
     let mut attempts = 0;
@@ -69,7 +68,7 @@ pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool
             let name = object::name(&candidate);
             return Err(ApiError::invalid(call.kind.group, call.kind.kind, name, errors));
         }
-        call.admit(Operation::Create, dry_run, &options, &candidate, None).await?;
+        call.admit(Operation::Create, dry_run, &candidate, None).await?;
         match store(call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {
                 if attempts == NAME_ATTEMPTS {
@@ -134,7 +133,9 @@ fn exists(call: &Call<'_>, name: &str, existing: &Value) -> ApiError {
 
 /// All generated names were taken.
 fn exhausted(mut error: ApiError) -> ApiError {
-    error.message.push_str(", the server was not able to generate a unique name for the object");
+    error
+        .message
+        .push_str(", the server was not able to generate a unique name for the object");
     error.retry_after_seconds = Some(1);
     error
 }

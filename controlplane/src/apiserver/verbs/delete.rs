@@ -1,6 +1,6 @@
 //! DELETE of one object: preconditions, propagation, grace, finalizers (control-plane contract §2.4).
 
-use super::super::gate::Operation;
+use super::Operation;
 use super::{ATTEMPTS, Answer, Call, negotiate, object, read_plain, store_failed};
 use crate::apiserver::status::{ApiError, FieldError};
 use crate::resource::Kind;
@@ -53,10 +53,14 @@ impl Options {
     pub(super) fn from_value(value: &Value) -> Result<Self, ApiError> {
         let kind = text(value, &["kind"]);
         if !matches!(kind, "" | "DeleteOptions") {
-            return Err(ApiError::bad_request(format!("{kind} cannot be handled as a DeleteOptions")));
+            return Err(ApiError::bad_request(format!(
+                "{kind} cannot be handled as a DeleteOptions"
+            )));
         }
         let given = |path: &[&str]| Some(text(value, path).to_owned()).filter(|text| !text.is_empty());
-        let dry_run = value["dryRun"].as_array().is_some_and(|all| all.iter().any(|one| one == "All"));
+        let dry_run = value["dryRun"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one == "All"));
         Self {
             grace_seconds: int(value, &["gracePeriodSeconds"]),
             propagation: propagation(text(value, &["propagationPolicy"]))?,
@@ -78,20 +82,6 @@ impl Options {
             return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
         }
         Ok(self)
-    }
-
-    fn to_value(&self) -> Value {
-        let mut value = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
-        if let Some(seconds) = self.grace_seconds {
-            value["gracePeriodSeconds"] = json!(seconds);
-        }
-        if let Some(propagation) = self.propagation {
-            value["propagationPolicy"] = json!(format!("{propagation:?}"));
-        }
-        if let Some(orphan) = self.orphan_dependents {
-            value["orphanDependents"] = json!(orphan);
-        }
-        value
     }
 }
 
@@ -128,27 +118,14 @@ enum Step {
 
 /// Deletes the named object as far as finalizers and grace allow now.
 pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
-    let admission_options = options.to_value();
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
         check_preconditions(call, name, options, &stored, &old)?;
-        call.mutate(
-            Operation::Delete,
-            options.dry_run,
-            &admission_options,
-            &mut Value::Null,
-            Some(&old),
-        )
-        .await?;
-        call.admit(
-            Operation::Delete,
-            options.dry_run,
-            &admission_options,
-            &Value::Null,
-            Some(&old),
-        )
-        .await?;
+        call.mutate(Operation::Delete, options.dry_run, &mut Value::Null, Some(&old))
+            .await?;
+        call.admit(Operation::Delete, options.dry_run, &Value::Null, Some(&old))
+            .await?;
         let step = decide(call.kind, &old, options, call.server.now());
         if options.dry_run {
             return Ok(dry_answer(call, step, old));
@@ -240,7 +217,9 @@ enum PodGrace {
 fn pod_grace(pod: &Value, options: &Options) -> PodGrace {
     let phase = text(pod, &["status", "phase"]);
     let is_idle = text(pod, &["spec", "nodeName"]).is_empty() || matches!(phase, "Succeeded" | "Failed");
-    let wish = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let wish = options
+        .grace_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
     if object::is_deleting(pod) {
         let Some(running) = int(pod, &["metadata", "deletionGracePeriodSeconds"]) else {
             return PodGrace::Now;
@@ -323,10 +302,7 @@ async fn perform(call: &Call<'_>, stored: &Arc<Stored>, step: Step) -> Result<Pe
     let store = call.server.store();
     let outcome = match step {
         Step::Keep => return Ok(Performed::Kept(Arc::clone(stored))),
-        Step::Remove => store
-            .delete(&stored.key, stored.revision)
-            .await
-            .map(Performed::Removed),
+        Step::Remove => store.delete(&stored.key, stored.revision).await.map(Performed::Removed),
         Step::Write(new) => {
             let raw = Bytes::from(canonical(&new));
             let put = store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await;
@@ -361,7 +337,11 @@ fn removed(call: &Call<'_>, stored: &Arc<Stored>, old: &Value, revision: Revisio
 
 fn kept_answer(stored: Arc<Stored>, options: &Options) -> Answer {
     Answer::Stored {
-        code: if options.orphan_dependents == Some(false) { 202 } else { 200 },
+        code: if options.orphan_dependents == Some(false) {
+            202
+        } else {
+            200
+        },
         revision: stored.revision,
         stored,
     }

@@ -18,20 +18,24 @@ pub(super) async fn evict(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let name = call.info.name.clone();
     let named = object::name(&eviction);
     if !named.is_empty() && named != name {
-        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
     let mut options = match &eviction["deleteOptions"] {
         Value::Null => Options::default(),
         given => Options::from_value(given)?,
     };
     options.dry_run |= dry_run;
-    let admission = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"});
     let create = super::Operation::Create;
-    call.mutate(create, options.dry_run, &admission, &mut eviction, None).await?;
-    call.admit(create, options.dry_run, &admission, &eviction, None).await?;
+    call.mutate(create, options.dry_run, &mut eviction, None).await?;
+    call.admit(create, options.dry_run, &eviction, None).await?;
     let pod = call.whole(&*call.current(&name).await?);
     if !bypasses_budgets(&pod) {
-        let budgets = call.server.reader().list("policy", "poddisruptionbudgets", call.namespace);
+        let budgets = call
+            .server
+            .reader()
+            .list("policy", "poddisruptionbudgets", call.namespace);
         allowed(&pod, &budgets)?;
         if !options.dry_run {
             let now = object::time(call.server.now());
@@ -84,8 +88,7 @@ fn allowed(pod: &Value, budgets: &[Arc<Value>]) -> Result<(), ApiError> {
     }
     let needed = int(budget, &["status", "desiredHealthy"]).unwrap_or(0);
     let healthy = int(budget, &["status", "currentHealthy"]).unwrap_or(0);
-    let message =
-        format!("The disruption budget {name} needs {needed} healthy pods and has {healthy} currently");
+    let message = format!("The disruption budget {name} needs {needed} healthy pods and has {healthy} currently");
     Err(refused(message, None))
 }
 
@@ -129,14 +132,18 @@ mod tests {
     #[test]
     fn budgets_refuse_unless_they_are_known_to_allow() {
         let pod = json!({"metadata": {"name": "p", "labels": {"app": "web"}}});
-        let tight = budget(json!({"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": 2}));
+        let tight =
+            budget(json!({"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": 2}));
         let generous = budget(json!({"observedGeneration": 1, "disruptionsAllowed": 1}));
         let stale = budget(json!({"disruptionsAllowed": 1}));
         assert!(allowed(&pod, &[]).is_ok());
         assert!(allowed(&pod, std::slice::from_ref(&generous)).is_ok());
         let error = allowed(&pod, std::slice::from_ref(&tight)).unwrap_err();
         assert_eq!((error.code, error.causes[0].kind.as_str()), (429, "DisruptionBudget"));
-        assert_eq!(error.causes[0].message, "The disruption budget b needs 2 healthy pods and has 2 currently");
+        assert_eq!(
+            error.causes[0].message,
+            "The disruption budget b needs 2 healthy pods and has 2 currently"
+        );
         assert_eq!(allowed(&pod, &[stale]).unwrap_err().retry_after_seconds, Some(10));
         assert_eq!(allowed(&pod, &[tight, generous]).unwrap_err().code, 500);
         let other = json!({"metadata": {"name": "p", "labels": {"app": "db"}}});

@@ -74,9 +74,7 @@ fn is_known(kind: &Kind, field: &str) -> bool {
 
 fn unknown(kind: &Kind, field: &str) -> ApiError {
     ApiError::bad_request(match kind.strategy.field_labels() {
-        [] => format!(
-            "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        ),
+        [] => format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
         _ => format!("field label not supported: {field}"),
     })
 }

@@ -120,7 +120,11 @@ impl Options {
             "NotOlderThan" => Match::NotOlderThan,
             other => {
                 let supported = ["Exact", "NotOlderThan", ""];
-                return Err(invalid(FieldError::not_supported("resourceVersionMatch", other, &supported)));
+                return Err(invalid(FieldError::not_supported(
+                    "resourceVersionMatch",
+                    other,
+                    &supported,
+                )));
             }
         };
         let token = query.text("continue");

@@ -43,7 +43,10 @@ pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
 
 /// A time as the API writes it: seconds, UTC.
 pub(super) fn time(now: Timestamp) -> String {
-    now.round(Unit::Second).unwrap_or(now).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    now.round(Unit::Second)
+        .unwrap_or(now)
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
 }
 
 /// Removes what clients may not set on a new object, and what is not stored.
@@ -107,7 +110,9 @@ pub(super) fn is_pod(kind: &Kind) -> bool {
 pub(super) fn mark_deleting(object: &mut Value, now: Timestamp, grace_seconds: i64) {
     let first = !is_deleting(object);
     if first {
-        let at = now.checked_add(jiff::SignedDuration::from_secs(grace_seconds)).unwrap_or(now);
+        let at = now
+            .checked_add(jiff::SignedDuration::from_secs(grace_seconds))
+            .unwrap_or(now);
         set(object, &["metadata", "deletionTimestamp"], time(at));
         if int(object, &["metadata", "generation"]).is_some_and(|generation| generation > 0) {
             raise_generation(object);

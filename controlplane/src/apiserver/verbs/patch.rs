@@ -1,7 +1,8 @@
 //! PATCH: JSON, merge and strategic merge patches over the update engine (control-plane contract §2.5).
 
 use super::super::negotiate;
-use super::{Answer, Call, object, read_plain, update};
+use super::update::{self, OnConflict};
+use super::{Answer, Call, object, read_plain};
 use crate::apiserver::status::{ApiError, FieldError, FieldErrorKind};
 use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
 use crate::resource::Kind;
@@ -60,7 +61,7 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     }
     let kind = call.kind;
     let mut warnings = Vec::new();
-    let answer = update::change(call, &name, dry_run, "PatchOptions", |old| {
+    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, |old| {
         let mut new = patch.applied(kind, old)?;
         let problems = schema::normalize(kind, &mut new)?;
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();

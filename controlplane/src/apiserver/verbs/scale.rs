@@ -1,7 +1,8 @@
 //! The scale subresource: autoscaling/v1 Scale over `spec.replicas` (control-plane contract §2.1).
 
 use super::patch::Patch;
-use super::{Answer, Call, object, update};
+use super::update::{self, OnConflict};
+use super::{Answer, Call, object};
 use crate::apiserver::status::{ApiError, FieldError};
 use crate::resource::field::{at, int, set, text};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -25,7 +26,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             object::name(&sent)
         )));
     }
-    let answer = update::change(call, &name, dry_run, "UpdateOptions", |old| scaled(old, &sent)).await?;
+    let answer = update::change(call, &name, dry_run, OnConflict::Refuse, |old| scaled(old, &sent)).await?;
     as_scale(call, answer)
 }
 
@@ -34,7 +35,7 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
     let kind = call.kind;
-    let answer = update::change(call, &name, dry_run, "PatchOptions", |old| {
+    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, |old| {
         scaled(old, &patch.applied(kind, &scale_of(old)?)?)
     })
     .await?;
@@ -56,7 +57,12 @@ fn scaled(old: &Value, scale: &Value) -> Result<Value, ApiError> {
     let replicas = int(scale, &["spec", "replicas"]).unwrap_or(0);
     if replicas < 0 {
         let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
-        return Err(ApiError::invalid("autoscaling", "Scale", object::name(old), vec![error]));
+        return Err(ApiError::invalid(
+            "autoscaling",
+            "Scale",
+            object::name(old),
+            vec![error],
+        ));
     }
     let mut new = old.clone();
     set(&mut new, &["spec", "replicas"], replicas);
@@ -83,7 +89,11 @@ fn scale_of(object: &Value) -> Result<Value, ApiError> {
         status["selector"] = json!(selector);
     }
     let replicas = int(object, &["spec", "replicas"]).unwrap_or(0);
-    let spec = if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) };
+    let spec = if replicas == 0 {
+        json!({})
+    } else {
+        json!({"replicas": replicas})
+    };
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status,
     }))

@@ -35,11 +35,15 @@ impl Token {
             .map_err(|_| invalid("illegal base64 data"))?;
         let document: Value = serde_json::from_slice(&bytes).map_err(|error| invalid(&error.to_string()))?;
         if document["v"] != "meta.k8s.io/v1" {
-            return Err(invalid("continue key is not valid: server does not recognize this encoded version"));
+            return Err(invalid(
+                "continue key is not valid: server does not recognize this encoded version",
+            ));
         }
         let revision = document["rv"].as_i64().unwrap_or(0);
         if revision == 0 {
-            return Err(invalid("continue key is not valid: incorrect encoded start resourceVersion"));
+            return Err(invalid(
+                "continue key is not valid: incorrect encoded start resourceVersion",
+            ));
         }
         let start = document["start"].as_str().unwrap_or("");
         // Cleaning the path must not lead out of the collection.
@@ -64,7 +68,10 @@ mod tests {
         let text = token.encode();
         let document = URL_SAFE_NO_PAD.decode(&text).unwrap();
         let value: Value = serde_json::from_slice(&document).unwrap();
-        assert_eq!(value, json!({"v": "meta.k8s.io/v1", "rv": 42, "start": "default/web-1\u{0}"}));
+        assert_eq!(
+            value,
+            json!({"v": "meta.k8s.io/v1", "rv": 42, "start": "default/web-1\u{0}"})
+        );
         assert_eq!(Token::decode(&text).unwrap(), token);
     }
 

@@ -1,13 +1,13 @@
 //! Changes of one object: PUT, and the engine that patches and subresources use as well (control-plane contract §2.3).
 
-use super::super::gate::Operation;
+use super::Operation;
 use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
 use crate::apiserver::status::{ApiError, FieldError};
-use crate::resource::field::{set, text};
+use crate::resource::field::set;
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
@@ -30,14 +30,26 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             verb: "create".to_owned(),
             ..call.info.clone()
         };
-        call.server.gate().authorize(call.user, &info, call.server.reader()).await?;
+        call.server
+            .gate()
+            .authorize(call.user, &info, call.server.reader())
+            .await?;
         return create::insert(call, sent, dry_run).await;
     }
     if is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty() {
         let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         return Err(ApiError::invalid(call.kind.group, call.kind.kind, &name, vec![error]));
     }
-    change(call, &name, dry_run, "UpdateOptions", |_| Ok(sent.clone())).await
+    change(call, &name, dry_run, OnConflict::Refuse, |_| Ok(sent.clone())).await
+}
+
+/// What a change does that was made from a revision which is no longer the newest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnConflict {
+    /// The client named the revision: 409.
+    Refuse,
+    /// The change is made again from the newest one.
+    Repeat,
 }
 
 /// Applies `make` (old object, complete, to the new one) to the named object until it is stored or refused. A new object
@@ -46,10 +58,9 @@ pub(super) async fn change(
     call: &mut Call<'_>,
     name: &str,
     dry_run: bool,
-    options_kind: &str,
+    on_conflict: OnConflict,
     mut make: impl FnMut(&Value) -> Result<Value, ApiError>,
 ) -> Result<Answer, ApiError> {
-    let options = json!({"kind": options_kind, "apiVersion": "meta.k8s.io/v1"});
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
@@ -59,13 +70,12 @@ pub(super) async fn change(
             return Err(call.modified(name));
         }
         check_identity(call, name, &new, &old)?;
-        prepare(call, &mut new, &old, dry_run, &options).await?;
+        prepare(call, &mut new, &old, dry_run).await?;
         let lost = match store(call, &stored, new, dry_run).await? {
             Outcome::Done(answer) => return Ok(answer),
             Outcome::Lost(current) => current,
         };
-        // A patch does not pin by itself: its result carries the revision it was made from.
-        if pinned.is_some() && options_kind == "UpdateOptions" {
+        if pinned.is_some() && on_conflict == OnConflict::Refuse {
             return Err(call.modified(name));
         }
         stored = lost.ok_or_else(|| call.not_found(name))?;
@@ -83,13 +93,7 @@ fn check_identity(call: &Call<'_>, name: &str, new: &Value, old: &Value) -> Resu
 }
 
 /// Defaults, admission, preparation and validation of a change.
-async fn prepare(
-    call: &Call<'_>,
-    new: &mut Value,
-    old: &Value,
-    dry_run: bool,
-    options: &Value,
-) -> Result<(), ApiError> {
+async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<(), ApiError> {
     let strategy = call.kind.strategy;
     let part = call.info.subresource.as_str();
     strategy.default(new);
@@ -100,7 +104,7 @@ async fn prepare(
         set(new, &["spec", "finalizers"], finalizers);
     }
     object::keep_system_fields(new, old);
-    call.mutate(Operation::Update, dry_run, options, new, Some(old)).await?;
+    call.mutate(Operation::Update, dry_run, new, Some(old)).await?;
     if part != "finalize" {
         strategy.prepare_update(new, old, part);
     }
@@ -117,7 +121,7 @@ async fn prepare(
             errors,
         ));
     }
-    call.admit(Operation::Update, dry_run, options, new, Some(old)).await
+    call.admit(Operation::Update, dry_run, new, Some(old)).await
 }
 
 enum Outcome {

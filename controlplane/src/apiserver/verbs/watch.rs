@@ -12,8 +12,8 @@ use crate::store::Revision;
 use crate::store::window::{Event, ResourceWindow, RevisionError, Snapshot, Stored};
 use bytes::{Bytes, BytesMut};
 use client::Clock;
-use futures::stream::{BoxStream, StreamExt};
 use futures::FutureExt;
+use futures::stream::{BoxStream, StreamExt};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
@@ -47,7 +47,10 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
             let from = snapshot.revision;
             (Some(snapshot), from)
         }
-        Start::Now => (None, window.latest().await.map_err(|error| store_failed(&error))?.revision),
+        Start::Now => (
+            None,
+            window.latest().await.map_err(|error| store_failed(&error))?.revision,
+        ),
         Start::After(revision) => {
             call.reach(revision).await?;
             (None, revision)
@@ -88,7 +91,11 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
 
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     let last = deadline.checked_sub(LAST_BOOKMARK).unwrap_or(deadline);
-    if now < last { (now + BOOKMARK_EVERY).min(last) } else { deadline }
+    if now < last {
+        (now + BOOKMARK_EVERY).min(last)
+    } else {
+        deadline
+    }
 }
 
 fn response(body: Body) -> Response<Body> {
@@ -101,11 +108,7 @@ fn response(body: Body) -> Response<Body> {
 
 /// A watch from a revision that is no longer kept: 200 with a single ERROR event.
 fn gone(wanted: Revision, oldest: Revision) -> Response<Body> {
-    let error = ApiError::new(
-        410,
-        "Expired",
-        format!("too old resource version: {wanted} ({oldest})"),
-    );
+    let error = ApiError::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"));
     response(body::full(line(&json!({"type": "ERROR", "object": error.to_status()}))))
 }
 
@@ -167,7 +170,9 @@ impl Options {
         Ok(Self {
             start,
             bookmarks,
-            timeout_seconds: timeout.and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0),
+            timeout_seconds: timeout
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .filter(|s| *s > 0),
         })
     }
 
@@ -177,7 +182,9 @@ impl Options {
 
     /// How long the watch lasts; without a wish of the client somewhere in [30, 60) minutes.
     fn length(&self, call: &Call<'_>) -> Duration {
-        let seconds = self.timeout_seconds.unwrap_or_else(|| 1800 + call.server.random() % 1800);
+        let seconds = self
+            .timeout_seconds
+            .unwrap_or_else(|| 1800 + call.server.random() % 1800);
         Duration::from_secs(seconds)
     }
 }

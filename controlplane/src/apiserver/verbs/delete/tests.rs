@@ -31,8 +31,15 @@ fn written(step: Step) -> Value {
 #[test]
 fn pods_end_by_grace_and_only_ever_sooner() {
     let pods = kind("", "pods");
-    assert_eq!(decide(pods, &pod("", "Pending"), &with_grace(60), now()), Step::Remove, "unscheduled");
-    assert_eq!(decide(pods, &pod("n", "Succeeded"), &Options::default(), now()), Step::Remove);
+    assert_eq!(
+        decide(pods, &pod("", "Pending"), &with_grace(60), now()),
+        Step::Remove,
+        "unscheduled"
+    );
+    assert_eq!(
+        decide(pods, &pod("n", "Succeeded"), &Options::default(), now()),
+        Step::Remove
+    );
     assert_eq!(decide(pods, &pod("n", "Running"), &with_grace(0), now()), Step::Remove);
     let first = written(decide(pods, &pod("n", "Running"), &Options::default(), now()));
     assert_eq!(first["metadata"]["deletionTimestamp"], "2026-01-01T00:00:30Z");
@@ -44,7 +51,11 @@ fn pods_end_by_grace_and_only_ever_sooner() {
     assert_eq!(sooner["metadata"]["deletionTimestamp"], "2026-01-01T00:00:01Z");
     assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 1);
     assert_eq!(sooner["metadata"]["generation"], 2, "only the first mark raises it");
-    assert_eq!(decide(pods, &sooner, &with_grace(0), now()), Step::Remove, "the kubelet's last word");
+    assert_eq!(
+        decide(pods, &sooner, &with_grace(0), now()),
+        Step::Remove,
+        "the kubelet's last word"
+    );
 }
 
 #[test]
@@ -57,7 +68,10 @@ fn finalizers_hold_an_object_back() {
     let marked = written(decide(kind("", "secrets"), &secret, &Options::default(), now()));
     assert_eq!(marked["metadata"]["deletionTimestamp"], "2026-01-01T00:00:00Z");
     assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
-    assert_eq!(decide(kind("", "secrets"), &marked, &Options::default(), now()), Step::Keep);
+    assert_eq!(
+        decide(kind("", "secrets"), &marked, &Options::default(), now()),
+        Step::Keep
+    );
 }
 
 #[test]
@@ -69,14 +83,24 @@ fn propagation_sets_the_collectors_finalizers() {
     };
     let deployments = kind("apps", "deployments");
     let jobs = kind("batch", "jobs");
-    assert_eq!(decide(deployments, &object, &asked(Propagation::Background), now()), Step::Remove);
+    assert_eq!(
+        decide(deployments, &object, &asked(Propagation::Background), now()),
+        Step::Remove
+    );
     assert_eq!(decide(deployments, &object, &Options::default(), now()), Step::Remove);
     let foreground = written(decide(deployments, &object, &asked(Propagation::Foreground), now()));
     assert_eq!(foreground["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     assert_eq!(foreground["metadata"]["generation"], 4);
     let orphaned = written(decide(jobs, &object, &Options::default(), now()));
-    assert_eq!(orphaned["metadata"]["finalizers"], json!(["orphan"]), "jobs orphan by default");
-    assert_eq!(decide(jobs, &object, &asked(Propagation::Background), now()), Step::Remove);
+    assert_eq!(
+        orphaned["metadata"]["finalizers"],
+        json!(["orphan"]),
+        "jobs orphan by default"
+    );
+    assert_eq!(
+        decide(jobs, &object, &asked(Propagation::Background), now()),
+        Step::Remove
+    );
     assert_eq!(
         decide(deployments, &foreground, &asked(Propagation::Background), now()),
         Step::Remove,
@@ -87,7 +111,8 @@ fn propagation_sets_the_collectors_finalizers() {
 #[test]
 fn namespaces_stay_while_content_finalizers_are_there() {
     let namespaces = kind("", "namespaces");
-    let full = json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
+    let full =
+        json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
     let marked = written(decide(namespaces, &full, &Options::default(), now()));
     assert_eq!(marked["status"]["phase"], "Terminating");
     assert_eq!(marked["metadata"]["deletionTimestamp"], "2026-01-01T00:00:00Z");
