@@ -7,6 +7,7 @@ pub mod discovery;
 pub mod extra;
 pub mod kubelet_proxy;
 pub mod openapi;
+pub mod reader;
 pub mod request;
 pub mod service;
 pub mod status;

@@ -1,1 +1,346 @@
-//! Flags, parsed and validated.
+//! What the daemon is told to do: flags with upstream's names, resolved into one checked [`Config`].
+//!
+//! Two steps: [`flags::parse`] reads words (what the user wrote), [`Config::resolve`] gives them meaning. Both collect
+//! every mistake instead of stopping at the first. Never touches a file: paths are checked by whoever opens them.
+
+pub mod cidr;
+pub mod flags;
+
+pub use cidr::Cidr;
+
+use flags::Flags;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Default of `--service-account-issuer`.
+pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Default of `--data-dir`.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/skiff/controlplane";
+
+/// Which store keeps the objects (`--store`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// On disk under the data directory.
+    Disk,
+    /// In memory: everything is lost at exit. For tests.
+    Memory,
+}
+
+/// Everything `controlplane` needs to run, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The data directory: store, certificates, `admin.kubeconfig`.
+    pub data_dir: PathBuf,
+    /// The kind of store.
+    pub store: StoreKind,
+    /// Address to listen on.
+    pub bind_address: IpAddr,
+    /// Port to serve HTTPS on.
+    pub secure_port: u16,
+    /// Address members of the cluster reach the API server at; `None` means: find one at start.
+    pub advertise_address: Option<IpAddr>,
+    /// Range of Service addresses.
+    pub service_cidr: Cidr,
+    /// Range of pod addresses.
+    pub cluster_cidr: Cidr,
+    /// Who may enter, and how they are known.
+    pub identity: IdentityConfig,
+    /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
+    pub verbosity: u8,
+}
+
+/// The part of [`Config`] about certificates, tokens and authorization.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityConfig {
+    /// Serving certificate given by the user; the daemon's own otherwise.
+    pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// Additional client CA bundle (our own CA is always trusted).
+    pub client_ca_file: Option<PathBuf>,
+    /// CSV of static tokens.
+    pub token_auth_file: Option<PathBuf>,
+    /// Issuers of service account tokens: the first signs, all are accepted.
+    pub issuers: Vec<String>,
+    /// Audiences the API server identifies as.
+    pub audiences: Vec<String>,
+    /// Whether requests without a credential are `system:anonymous`; otherwise they are refused with 401.
+    pub anonymous: bool,
+    /// CA bundle kubelets' serving certificates are verified against; as upstream, `None` means no verification.
+    pub kubelet_ca_file: Option<PathBuf>,
+}
+
+impl Config {
+    /// Gives parsed flags their meaning; every mistake is in the error list.
+    ///
+    /// # Errors
+    /// One text per mistake, each naming its flag.
+    pub fn resolve(flags: &Flags) -> Result<Self, Vec<String>> {
+        let mut mistakes = flags.mistakes.clone();
+        let mut read = Reader {
+            flags,
+            mistakes: &mut mistakes,
+        };
+        let issuers = read.all_urls("service-account-issuer", DEFAULT_ISSUER);
+        let audiences = read.list("api-audiences").unwrap_or_else(|| issuers.clone());
+        let config = Self {
+            data_dir: PathBuf::from(flags.last("data-dir").unwrap_or(DEFAULT_DATA_DIR)),
+            store: read.store(),
+            bind_address: read.parse("bind-address", IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            secure_port: read.port(),
+            advertise_address: read.advertise(),
+            service_cidr: read.service_cidr(),
+            cluster_cidr: read.cidr("cluster-cidr", "10.244.0.0/16"),
+            identity: IdentityConfig {
+                tls_files: read.tls_files(),
+                client_ca_file: read.path("client-ca-file"),
+                token_auth_file: read.path("token-auth-file"),
+                issuers,
+                audiences,
+                anonymous: read.bool("anonymous-auth", true),
+                kubelet_ca_file: read.path("kubelet-certificate-authority"),
+            },
+            verbosity: read.parse("v", 2),
+        };
+        read.authorization_mode();
+        if config.service_cidr.overlaps(&config.cluster_cidr) {
+            mistakes.push(format!(
+                "--service-cluster-ip-range {} overlaps --cluster-cidr {}",
+                config.service_cidr, config.cluster_cidr
+            ));
+        }
+        if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+    }
+
+    /// The socket address to listen on.
+    pub fn listen(&self) -> SocketAddr {
+        SocketAddr::new(self.bind_address, self.secure_port)
+    }
+}
+
+/// Reads one flag at a time, noting what is wrong.
+struct Reader<'a> {
+    flags: &'a Flags,
+    mistakes: &'a mut Vec<String>,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, flag: &str, value: &str, why: impl std::fmt::Display) {
+        self.mistakes
+            .push(format!("invalid argument \"{value}\" for \"--{flag}\" flag: {why}"));
+    }
+
+    fn parse<T: std::str::FromStr>(&mut self, flag: &str, default: T) -> T
+    where
+        T::Err: std::fmt::Display,
+    {
+        match self.flags.last(flag).map(|text| (text, text.parse())) {
+            None => default,
+            Some((_, Ok(value))) => value,
+            Some((text, Err(error))) => {
+                self.wrong(flag, text, error);
+                default
+            }
+        }
+    }
+
+    fn bool(&mut self, flag: &str, default: bool) -> bool {
+        match self.flags.last(flag) {
+            None => default,
+            Some("true" | "1" | "t" | "T" | "TRUE" | "True") => true,
+            Some("false" | "0" | "f" | "F" | "FALSE" | "False") => false,
+            Some(other) => {
+                self.wrong(flag, other, "must be true or false");
+                default
+            }
+        }
+    }
+
+    fn path(&mut self, flag: &str) -> Option<PathBuf> {
+        let text = self.flags.last(flag)?;
+        if text.is_empty() {
+            self.wrong(flag, text, "must name a file");
+            return None;
+        }
+        Some(PathBuf::from(text))
+    }
+
+    fn list(&mut self, flag: &str) -> Option<Vec<String>> {
+        let values = self.flags.all(flag);
+        if values.is_empty() {
+            return None;
+        }
+        let items = values.iter().flat_map(|value| value.split(','));
+        Some(items.filter(|item| !item.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn all_urls(&mut self, flag: &str, default: &str) -> Vec<String> {
+        let values: Vec<String> = self.flags.all(flag).iter().map(|text| (*text).to_owned()).collect();
+        for value in &values {
+            if value.is_empty() || (value.contains(':') && !value.contains("://")) {
+                self.wrong(flag, value, "an issuer that contains a colon must be a valid URL");
+            }
+        }
+        if values.is_empty() {
+            vec![default.to_owned()]
+        } else {
+            values
+        }
+    }
+
+    fn port(&mut self) -> u16 {
+        let port = self.parse("secure-port", 6443u16);
+        if port == 0 {
+            self.wrong("secure-port", "0", "must be between 1 and 65535");
+        }
+        port
+    }
+
+    fn store(&mut self) -> StoreKind {
+        match self.flags.last("store") {
+            None | Some("disk") => StoreKind::Disk,
+            Some("memory") => StoreKind::Memory,
+            Some(other) => {
+                self.wrong("store", other, "must be disk or memory");
+                StoreKind::Disk
+            }
+        }
+    }
+
+    fn advertise(&mut self) -> Option<IpAddr> {
+        self.flags.last("advertise-address")?;
+        let address = self.parse("advertise-address", IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        if address.is_unspecified() {
+            let text = self.flags.last("advertise-address").unwrap_or_default();
+            self.wrong("advertise-address", text, "must be an address others can reach");
+        }
+        Some(address)
+    }
+
+    fn cidr(&mut self, flag: &str, default: &str) -> Cidr {
+        let text = self.flags.last(flag).unwrap_or(default);
+        match text.parse() {
+            Ok(cidr) => cidr,
+            Err(why) => {
+                self.wrong(flag, text, why);
+                Cidr::V4_ANY
+            }
+        }
+    }
+
+    fn service_cidr(&mut self) -> Cidr {
+        let flag = "service-cluster-ip-range";
+        let cidr = self.cidr(flag, "10.96.0.0/16");
+        let bits = cidr.host_bits();
+        if bits < 3 && cidr != Cidr::V4_ANY {
+            self.wrong(flag, &cidr.to_string(), "must hold at least 8 addresses");
+        } else if bits > 20 && cidr != Cidr::V4_ANY {
+            let (width, most) = if cidr.is_ipv4() { (32, 12) } else { (128, 108) };
+            let why = format!(
+                "at most {} host bits are allowed: use a prefix of /{most} or longer",
+                width - most
+            );
+            self.wrong(flag, &cidr.to_string(), why);
+        }
+        cidr
+    }
+
+    fn tls_files(&mut self) -> Option<(PathBuf, PathBuf)> {
+        let pair = (self.path("tls-cert-file"), self.path("tls-private-key-file"));
+        match pair {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                self.mistakes
+                    .push("--tls-cert-file and --tls-private-key-file must be given together".to_owned());
+                None
+            }
+        }
+    }
+
+    fn authorization_mode(&mut self) {
+        let modes = self
+            .list("authorization-mode")
+            .unwrap_or_else(|| vec!["RBAC".to_owned()]);
+        for mode in &modes {
+            match mode.as_str() {
+                "RBAC" | "Node" => {}
+                "AlwaysAllow" | "AlwaysDeny" | "ABAC" | "Webhook" => {
+                    self.wrong("authorization-mode", mode, "this mode is not supported yet; use RBAC");
+                }
+                other => self.wrong("authorization-mode", other, "no such authorization mode"),
+            }
+        }
+        if !modes.iter().any(|mode| mode == "RBAC") {
+            self.mistakes
+                .push("--authorization-mode must contain RBAC: nothing else is there to grant rights".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(words: &[&str]) -> Result<Config, Vec<String>> {
+        Config::resolve(&flags::parse(words.iter().map(|word| (*word).to_owned())))
+    }
+
+    #[test]
+    fn defaults_are_upstreams() {
+        let config = resolve(&[]).unwrap();
+        assert_eq!(config.listen().to_string(), "0.0.0.0:6443");
+        assert_eq!(config.service_cidr.to_string(), "10.96.0.0/16");
+        assert_eq!(config.identity.audiences, [DEFAULT_ISSUER]);
+        assert!(config.identity.anonymous);
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_once() {
+        let mistakes = resolve(&[
+            "--secure-port=70000",
+            "--etcd-servers=http://x",
+            "--no-such-flag",
+            "--bind-address",
+            "nowhere",
+            "--tls-cert-file=a",
+            "--authorization-mode=AlwaysAllow",
+        ])
+        .unwrap_err();
+        let all = mistakes.join("\n");
+        for part in [
+            "\"--secure-port\"",
+            "--etcd-servers",
+            "unknown flag: --no-such-flag",
+            "invalid argument \"nowhere\" for \"--bind-address\" flag",
+            "--tls-private-key-file",
+            "\"AlwaysAllow\"",
+        ] {
+            assert!(all.contains(part), "{part} is missing in:\n{all}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        for (words, part) in [
+            (&["--service-cluster-ip-range=10.96.0.0/30"][..], "at least 8"),
+            (&["--service-cluster-ip-range=10.0.0.0/8"][..], "/12 or longer"),
+            (&["--cluster-cidr=10.96.0.0/12"][..], "overlaps"),
+            (&["--cluster-cidr=10.1.0.0/99"][..], "prefix length"),
+        ] {
+            let mistakes = resolve(words).unwrap_err().join("\n");
+            assert!(mistakes.contains(part), "{words:?}: {mistakes}");
+        }
+    }
+
+    #[test]
+    fn the_first_issuer_signs_and_all_are_audiences() {
+        let config = resolve(&[
+            "--service-account-issuer=https://a",
+            "--service-account-issuer",
+            "https://b",
+        ])
+        .unwrap();
+        assert_eq!(config.identity.issuers, ["https://a", "https://b"]);
+        assert_eq!(config.identity.audiences, ["https://a", "https://b"]);
+    }
+}

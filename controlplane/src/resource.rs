@@ -1,1 +1,458 @@
-//! The table of kinds and their strategies. Pure.
+//! The table of kinds: what each built-in API kind is called, which verbs and subresources it has, where it is stored, and
+//! what is particular about it ([`Strategy`]). Pure.
+//!
+//! Verbs, patches, selectors, tables, discovery and OpenAPI are written once over [`Kind`]; a kind that differs has one file
+//! below. Nothing here does I/O, knows the store, or asks what time it is: what varies is passed in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use k8s_openapi::{ListableResource, Resource};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::Value;
+
+use crate::apiserver::status::FieldError;
+
+mod table;
+
+pub mod field;
+pub mod metadata;
+pub mod name;
+
+pub use name::NameRule;
+
+/// The eight verbs of an ordinary stored kind.
+pub const STANDARD_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// One served kind: a resource of one group and version.
+pub struct Kind {
+    /// API group, empty for core.
+    pub group: &'static str,
+    /// Served version, such as `v1`.
+    pub version: &'static str,
+    /// Kind, such as `Pod`.
+    pub kind: &'static str,
+    /// Kind of the list, such as `PodList`; empty for kinds that are only created (reviews).
+    pub list_kind: &'static str,
+    /// Plural resource name, such as `pods`.
+    pub plural: &'static str,
+    /// Singular resource name, such as `pod`.
+    pub singular: &'static str,
+    /// Short names, such as `po`.
+    pub short_names: &'static [&'static str],
+    /// Categories, such as `all`.
+    pub categories: &'static [&'static str],
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs in discovery order.
+    pub verbs: &'static [&'static str],
+    /// Subresources, sorted by name.
+    pub subresources: &'static [Subresource],
+    /// First path element(s) of the storage key (control-plane contract §10); empty for kinds that are never stored.
+    pub storage_prefix: &'static str,
+    /// Whether PUT of a missing object creates it (contract §2.3).
+    pub create_on_update: bool,
+    /// Whether PUT without resourceVersion is allowed (contract §2.3).
+    pub unconditional_update: bool,
+    /// Whether DELETE answers with the deleted object instead of a Status (contract §2.4).
+    pub returns_object_on_delete: bool,
+    /// Whether the default deletion propagation orphans dependents (contract §2.4).
+    pub default_propagation_orphan: bool,
+    /// OpenAPI definition name, such as `io.k8s.api.core.v1.Pod`; key of the schema table.
+    pub definition: fn() -> String,
+    /// Adds the kind's schema and all it refers to.
+    pub(crate) add_schema: fn(&mut SchemaGenerator) -> Schema,
+    /// What is particular about the kind.
+    pub strategy: &'static dyn Strategy,
+}
+
+/// A part of an object with a path and a kind of its own, such as `pods/log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// Name, such as `status`.
+    pub name: &'static str,
+    /// Verbs in discovery order.
+    pub verbs: &'static [&'static str],
+    /// Group of the body's kind, empty for core.
+    pub group: &'static str,
+    /// Version of the body's kind.
+    pub version: &'static str,
+    /// The body's kind, such as `Scale`.
+    pub kind: &'static str,
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kind({} {})", self.api_version(), self.kind)
+    }
+}
+
+impl Kind {
+    /// `v1`, or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Whether the kind has the verb on its main endpoint.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    /// The named subresource.
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+
+    /// Whether objects of the kind are stored (reviews and bindings are not).
+    pub fn is_stored(&self) -> bool {
+        !self.storage_prefix.is_empty()
+    }
+
+    /// Everything wrong with a new object: its metadata, then the kind's own rules.
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = metadata::validate(object, self.namespaced, self.strategy.name_rule());
+        errors.extend(self.strategy.validate(object));
+        errors
+    }
+
+    /// Everything wrong with changing `old` into `new` through the main endpoint (`subresource` empty) or a subresource.
+    pub fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        let mut errors = metadata::validate_update(new, old, self.namespaced);
+        errors.extend(self.strategy.validate_update(new, old, subresource));
+        errors
+    }
+}
+
+/// What a strategy may know when an object is created.
+#[derive(Clone, Copy, Debug)]
+pub struct PrepareContext<'a> {
+    /// The uid the object was given.
+    pub uid: &'a str,
+    /// The moment of creation.
+    pub now: Timestamp,
+}
+
+/// What is particular about a kind. Every function is pure; the provided ones are right for a kind with `spec` and `status`
+/// and no rules of its own.
+pub trait Strategy: Sync + Send {
+    /// Fills defaults in (contract §4), idempotent; runs after decoding of every request body and stored object.
+    fn default(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Makes a new object ready to be validated and stored: clears what clients may not set.
+    fn prepare_create(&self, object: &mut Value, ctx: &PrepareContext<'_>) {
+        let _ = ctx;
+        clear_status(object);
+    }
+
+    /// Restores what this endpoint may not change: status on the main endpoint, all but status on `status`.
+    fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
+        isolate(new, old, subresource);
+    }
+
+    /// The kind's own rules for a new object; metadata is checked elsewhere ([`Kind::validate`]).
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let _ = object;
+        Vec::new()
+    }
+
+    /// The kind's own rules for a change; includes what [`Strategy::validate`] says about the new object unless the endpoint
+    /// cannot change it.
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        let _ = old;
+        if subresource.is_empty() {
+            self.validate(new)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Values of [`Strategy::field_labels`] for one object.
+    fn selectable_fields(&self, object: &Value) -> BTreeMap<&'static str, String> {
+        let _ = object;
+        BTreeMap::new()
+    }
+
+    /// Field selectors beyond `metadata.name` and (for namespaced kinds) `metadata.namespace` (contract §2.8).
+    fn field_labels(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether the kind carries `metadata.generation` (contract §4).
+    fn has_generation(&self) -> bool {
+        false
+    }
+
+    /// Whether an update through the main endpoint raises the generation.
+    fn bumps_generation(&self, new: &Value, old: &Value) -> bool {
+        self.has_generation() && new.get("spec") != old.get("spec")
+    }
+
+    /// The rule names obey.
+    fn name_rule(&self) -> NameRule {
+        NameRule::Subdomain
+    }
+
+    /// Warnings for the client about a valid object.
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        let _ = object;
+        Vec::new()
+    }
+}
+
+/// Removes `status`.
+pub(crate) fn clear_status(object: &mut Value) {
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+}
+
+/// Keeps the main endpoint from changing `status`, and `status` from changing anything but status and metadata.
+pub(crate) fn isolate(new: &mut Value, old: &Value, subresource: &str) {
+    let (Some(new), Some(old)) = (new.as_object_mut(), old.as_object()) else {
+        return;
+    };
+    let restore = |key: &str| {
+        !matches!(key, "apiVersion" | "kind" | "metadata") && ((key == "status") != (subresource == "status"))
+    };
+    if subresource.is_empty() || subresource == "status" {
+        if subresource.is_empty() {
+            new.remove("status");
+            if let Some(status) = old.get("status") {
+                new.insert("status".to_owned(), status.clone());
+            }
+            return;
+        }
+        new.retain(|key, _| !restore(key));
+        for (key, value) in old {
+            if restore(key) {
+                new.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// All kinds, indexed.
+pub struct Registry {
+    kinds: &'static [Kind],
+    by_resource: HashMap<(&'static str, &'static str, &'static str), usize>,
+    by_gvk: HashMap<(&'static str, &'static str, &'static str), usize>,
+}
+
+impl Registry {
+    /// Every kind in discovery order: groups by descending priority, core first; versions by descending priority; plurals
+    /// in alphabetical order.
+    pub fn kinds(&self) -> &'static [Kind] {
+        self.kinds
+    }
+
+    /// The kind behind a group, version and plural.
+    pub fn by_resource(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+        self.by_resource.get(&(group, version, plural)).map(|&i| &self.kinds[i])
+    }
+
+    /// The kind of a group, version and kind name.
+    pub fn by_gvk(&self, group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
+        self.by_gvk.get(&(group, version, kind)).map(|&i| &self.kinds[i])
+    }
+}
+
+/// The table of built-in kinds.
+pub fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        let index = |key: fn(&'static Kind) -> (&'static str, &'static str, &'static str)| {
+            table::KINDS
+                .iter()
+                .enumerate()
+                .map(|(i, kind)| (key(kind), i))
+                .collect()
+        };
+        Registry {
+            kinds: table::KINDS,
+            by_resource: index(|kind| (kind.group, kind.version, kind.plural)),
+            by_gvk: index(|kind| (kind.group, kind.version, kind.kind)),
+        }
+    })
+}
+
+/// A kind without anything of its own: `spec`, perhaps `status`, subdomain names.
+pub(crate) struct Plain;
+
+impl Strategy for Plain {}
+
+/// As [`Plain`], with `metadata.generation`.
+pub(crate) struct Generational;
+
+impl Strategy for Generational {
+    fn has_generation(&self) -> bool {
+        true
+    }
+}
+
+fn definition_of<T: JsonSchema>() -> String {
+    T::schema_name().into_owned()
+}
+
+fn add_schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+type AddSchema = fn(&mut SchemaGenerator) -> Schema;
+
+/// Bodies that are not kinds of the table: group, version, kind, definition, schema.
+type Body = (&'static str, &'static str, &'static str, fn() -> String, AddSchema);
+
+const fn body<T: Resource + JsonSchema>() -> Body {
+    (T::GROUP, T::VERSION, T::KIND, definition_of::<T>, add_schema_of::<T>)
+}
+
+static BODIES: &[Body] = &[
+    body::<k8s_openapi::api::policy::v1::Eviction>(),
+    body::<k8s_openapi::api::autoscaling::v1::Scale>(),
+    body::<k8s_openapi::api::authentication::v1::TokenRequest>(),
+    (
+        "",
+        "v1",
+        "DeleteOptions",
+        definition_of::<DeleteOptions>,
+        add_schema_of::<DeleteOptions>,
+    ),
+];
+
+fn body_of(group: &str, version: &str, kind: &str) -> Option<&'static Body> {
+    BODIES
+        .iter()
+        .find(|body| (body.0, body.1, body.2) == (group, version, kind))
+}
+
+/// Adds the schema of a request body that is not a kind of the table.
+pub(crate) fn body_schema(group: &str, version: &str, kind: &str) -> Option<AddSchema> {
+    body_of(group, version, kind).map(|body| body.4)
+}
+
+/// The definition name of a request body: a kind of the table, or one that only subresources take.
+pub(crate) fn body_definition(group: &str, version: &str, kind: &str) -> Option<String> {
+    let known = registry().by_gvk(group, version, kind).map(|kind| kind.definition);
+    known
+        .or_else(|| body_of(group, version, kind).map(|body| body.3))
+        .map(|name| name())
+}
+
+impl Kind {
+    const fn bare<T: Resource + JsonSchema>(plural: &'static str, singular: &'static str) -> Self {
+        Self {
+            group: T::GROUP,
+            version: T::VERSION,
+            kind: T::KIND,
+            list_kind: "",
+            plural,
+            singular,
+            short_names: &[],
+            categories: &[],
+            namespaced: true,
+            verbs: STANDARD_VERBS,
+            subresources: &[],
+            storage_prefix: "",
+            create_on_update: false,
+            unconditional_update: true,
+            returns_object_on_delete: false,
+            default_propagation_orphan: false,
+            definition: definition_of::<T>,
+            add_schema: add_schema_of::<T>,
+            strategy: &Plain,
+        }
+    }
+
+    /// A stored, namespaced kind.
+    const fn namespaced<T: ListableResource + JsonSchema>(singular: &'static str) -> Self {
+        let mut kind = Self::bare::<T>(T::URL_PATH_SEGMENT, singular);
+        kind.list_kind = T::LIST_KIND;
+        kind.storage_prefix = T::URL_PATH_SEGMENT;
+        kind
+    }
+
+    /// A stored kind at cluster scope.
+    const fn cluster<T: ListableResource + JsonSchema>(singular: &'static str) -> Self {
+        let mut kind = Self::namespaced::<T>(singular);
+        kind.namespaced = false;
+        kind
+    }
+
+    /// A kind that is only created and never stored.
+    const fn review<T: Resource + JsonSchema>(singular: &'static str, namespaced: bool) -> Self {
+        let mut kind = Self::bare::<T>(T::URL_PATH_SEGMENT, singular);
+        kind.namespaced = namespaced;
+        kind.verbs = &["create"];
+        kind
+    }
+
+    const fn short(mut self, names: &'static [&'static str]) -> Self {
+        self.short_names = names;
+        self
+    }
+
+    const fn category(mut self, names: &'static [&'static str]) -> Self {
+        self.categories = names;
+        self
+    }
+
+    const fn sub(mut self, subresources: &'static [Subresource]) -> Self {
+        self.subresources = subresources;
+        self
+    }
+
+    const fn verbs(mut self, verbs: &'static [&'static str]) -> Self {
+        self.verbs = verbs;
+        self
+    }
+
+    const fn stored_at(mut self, prefix: &'static str) -> Self {
+        self.storage_prefix = prefix;
+        self
+    }
+
+    const fn create_on_update(mut self) -> Self {
+        self.create_on_update = true;
+        self
+    }
+
+    const fn conditional(mut self) -> Self {
+        self.unconditional_update = false;
+        self
+    }
+
+    const fn returned_on_delete(mut self) -> Self {
+        self.returns_object_on_delete = true;
+        self
+    }
+
+    const fn orphaning(mut self) -> Self {
+        self.default_propagation_orphan = true;
+        self
+    }
+
+    const fn strategy(mut self, strategy: &'static dyn Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

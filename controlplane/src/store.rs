@@ -7,6 +7,14 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use std::sync::Arc;
 
+pub mod disk;
+mod feed;
+pub mod memory;
+pub mod window;
+
+#[cfg(test)]
+mod conformance;
+
 /// A store-wide revision, counted from 1; each write makes exactly one (control-plane contract §10).
 pub type Revision = u64;
 
@@ -43,6 +51,16 @@ pub enum Expect {
     Absent,
     /// The key's last write must be this revision.
     At(Revision),
+}
+
+impl Expect {
+    /// Whether the precondition holds for a key whose last write is `current` (`None`: no such key).
+    pub fn holds(self, current: Option<Revision>) -> bool {
+        match self {
+            Self::Absent => current.is_none(),
+            Self::At(revision) => current == Some(revision),
+        }
+    }
 }
 
 /// Why a store operation failed.

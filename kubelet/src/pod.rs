@@ -7,5 +7,6 @@ pub mod plan;
 pub mod spec;
 pub mod state;
 pub mod status;
+pub mod view;
 pub mod worker;
 pub mod workers;

@@ -1,1 +1,250 @@
-//! Admission: the chain of mutating and validating plugins.
+//! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
+//!
+//! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
+//! then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
+//! PodSecurity, NodeRestriction, webhooks, policies, quota.
+
+mod namespace;
+mod node;
+mod priority;
+mod service_account;
+mod toleration;
+
+use super::authz::{Authz, RBAC};
+use super::reader::Reader;
+use super::request::RequestInfo;
+use super::status::ApiError;
+use super::user::User;
+use crate::resource::{Kind, registry};
+use futures::StreamExt;
+use proto::api::names::random_suffix;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What the request does to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, or a POST to a subresource such as `binding`.
+    Create,
+    /// A changed object.
+    Update,
+    /// An object goes.
+    Delete,
+    /// `exec`, `attach`, `portforward`, `proxy`.
+    Connect,
+}
+
+/// What a plugin may know of a request beside the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// Who asks.
+    pub user: &'a User,
+    /// What is asked; `subresource` is empty for the object itself.
+    pub info: &'a RequestInfo,
+    /// The kind of the resource.
+    pub kind: &'static Kind,
+    /// What is done.
+    pub operation: Operation,
+    /// The object's namespace, empty at cluster scope.
+    pub namespace: &'a str,
+    /// The object's name; empty if it is not known yet.
+    pub name: &'a str,
+    /// Whether nothing is to be stored.
+    pub dry_run: bool,
+}
+
+impl Attributes<'_> {
+    fn is(&self, group: &str, resource: &str) -> bool {
+        self.kind.group == group && self.kind.plural == resource && self.info.subresource.is_empty()
+    }
+
+    fn forbid(&self, why: &str) -> ApiError {
+        ApiError::forbidden(self.kind.group, self.kind.plural, self.name, why)
+    }
+}
+
+/// The chain of plugins.
+pub struct Admission {
+    authz: Arc<Authz>,
+    rng: Mutex<StdRng>,
+}
+
+/// How long a pod waits for its namespace's new `default` service account (upstream: about 10 tries of 100-200 ms).
+const ACCOUNT_PATIENCE: Duration = Duration::from_millis(1500);
+
+impl Admission {
+    /// A chain; `seed` starts its random source (volume names).
+    pub fn new(authz: Arc<Authz>, seed: u64) -> Self {
+        Self {
+            authz,
+            rng: Mutex::new(StdRng::seed_from_u64(seed)),
+        }
+    }
+
+    /// Runs the mutating plugins on a new or changed object, before it is validated.
+    ///
+    /// # Errors
+    /// The refusal of the first plugin that refuses.
+    pub async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        self.namespace_lifecycle(attributes, reader).await?;
+        let create = attributes.operation == Operation::Create;
+        if attributes.is("", "pods") {
+            if create {
+                self.service_account(attributes, object, reader).await?;
+            }
+            priority::admit_pod(
+                attributes,
+                object,
+                old,
+                &reader.list("scheduling.k8s.io", "priorityclasses", ""),
+            )?;
+            if matches!(attributes.operation, Operation::Create | Operation::Update) {
+                toleration::add_defaults(object);
+            }
+        } else if create && attributes.is("", "nodes") {
+            node::taint_new(object);
+        }
+        Ok(())
+    }
+
+    /// Runs the validating plugins, after everything else has agreed. For a deletion `object` is the stored object, or null.
+    ///
+    /// # Errors
+    /// The refusal of the first plugin that refuses.
+    pub async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        match attributes.operation {
+            Operation::Delete => namespace::check_delete(attributes)?,
+            Operation::Connect => self.namespace_lifecycle(attributes, reader).await?,
+            Operation::Create | Operation::Update => {}
+        }
+        if writes && attributes.is("scheduling.k8s.io", "priorityclasses") {
+            priority::admit_class(
+                attributes,
+                object,
+                &reader.list("scheduling.k8s.io", "priorityclasses", ""),
+            )?;
+        }
+        if writes && attributes.kind.group == RBAC && attributes.info.subresource.is_empty() {
+            let unchanged = old.is_some_and(|old| same_grant(old, object));
+            if !unchanged {
+                let mut info = attributes.info.clone();
+                info.name = attributes.name.to_owned();
+                self.authz.may_grant(attributes.user, &info, object, reader)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn namespace_lifecycle(&self, attributes: &Attributes<'_>, reader: &Reader) -> Result<(), ApiError> {
+        if attributes.operation == Operation::Delete {
+            return namespace::check_delete(attributes);
+        }
+        if !namespace::applies(attributes) {
+            return Ok(());
+        }
+        let name = attributes.namespace;
+        let mut found = reader.get("", "namespaces", "", name);
+        if found.is_none() {
+            reader.refresh().await.map_err(ApiError::internal)?;
+            found = reader.get("", "namespaces", "", name);
+        }
+        namespace::check(attributes, found.as_deref())
+    }
+
+    async fn service_account(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &mut Value,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        if service_account::is_mirror(pod) {
+            return service_account::check_mirror(attributes, pod);
+        }
+        let name = service_account::set_name(pod);
+        let account = find_account(reader, attributes.namespace, &name).await?;
+        let Some(account) = account else {
+            let namespace = attributes.namespace;
+            let why =
+                format!("error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found");
+            return Err(attributes.forbid(&why));
+        };
+        let volume = {
+            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            format!("{}{}", service_account::VOLUME_PREFIX, random_suffix(rng.random()))
+        };
+        service_account::admit(pod, &account, &volume);
+        Ok(())
+    }
+}
+
+/// Whether an update leaves an RBAC object's rights as they are (then nothing is granted anew).
+fn same_grant(old: &Value, new: &Value) -> bool {
+    ["rules", "aggregationRule", "roleRef", "subjects"]
+        .iter()
+        .all(|field| old.get(*field) == new.get(*field))
+}
+
+/// The service account; `default` is made by a controller shortly after its namespace, so it is waited for.
+async fn find_account(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
+    const RESOURCE: &str = "serviceaccounts";
+    if let Some(found) = reader.get("", RESOURCE, namespace, name) {
+        return Ok(Some(found));
+    }
+    // Watch first, look second: an account made in between is seen by one of the two.
+    let window = registry()
+        .by_resource("", "v1", RESOURCE)
+        .and_then(|kind| reader.window(kind));
+    let changes = window.and_then(|window| window.watch(window.cached().revision).ok());
+    reader.refresh().await.map_err(ApiError::internal)?;
+    let found = reader.get("", RESOURCE, namespace, name);
+    let (None, "default", Some(mut changes)) = (&found, name, changes.map(Box::pin)) else {
+        return Ok(found);
+    };
+    let deadline = tokio::time::Instant::now() + ACCOUNT_PATIENCE;
+    while let Ok(Some(_)) = tokio::time::timeout_at(deadline, changes.next()).await {
+        if let Some(found) = reader.get("", RESOURCE, namespace, name) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The object in `field`, made if it is missing or something else.
+fn object_at<'a>(value: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    let inner = &mut value[field];
+    if !inner.is_object() {
+        *inner = Value::Object(Map::new());
+    }
+    inner.as_object_mut().expect("it was made an object above")
+}
+
+/// The list in `field`, made if it is missing or something else.
+fn array_at<'a>(map: &'a mut Map<String, Value>, field: &str) -> &'a mut Vec<Value> {
+    let inner = map.entry(field).or_insert(Value::Null);
+    if !inner.is_array() {
+        *inner = Value::Array(Vec::new());
+    }
+    inner.as_array_mut().expect("it was made a list above")
+}
+
+#[cfg(test)]
+mod tests;

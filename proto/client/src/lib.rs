@@ -3,6 +3,11 @@
 //! [`connect`] makes HTTP/2 clients, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time.
 //! Never interprets an object beyond its metadata.
 
+pub mod backoff;
 pub mod clock;
+pub mod connect;
+pub mod informer;
 
+pub use backoff::Backoff;
 pub use clock::{Clock, SystemClock, TokioClock};
+pub use informer::{Informer, Key};

@@ -1,0 +1,302 @@
+//! Goldens of what the plugins make of objects, and their refusals.
+
+use super::*;
+use crate::resource::registry;
+use crate::store::window::Window;
+use crate::store::{Expect, Store, memory::Memory};
+use bytes::Bytes;
+use serde_json::json;
+
+struct World {
+    store: Arc<dyn Store>,
+    _window: Window,
+    reader: Reader,
+    admission: Admission,
+}
+
+async fn world() -> World {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let window = Window::open(Arc::clone(&store)).await.unwrap();
+    World {
+        store,
+        reader: Reader::new(&window),
+        _window: window,
+        admission: Admission::new(Arc::new(Authz::default()), 1),
+    }
+}
+
+impl World {
+    async fn put(&self, key: &str, value: Value) {
+        let bytes = Bytes::from(serde_json::to_vec(&value).unwrap());
+        self.store.put(key, bytes, Expect::Absent).await.unwrap();
+        self.reader.refresh().await.unwrap();
+    }
+
+    async fn namespace(&self, name: &str) {
+        self.put(
+            &format!("/registry/namespaces/{name}"),
+            json!({"metadata": {"name": name}}),
+        )
+        .await;
+    }
+
+    async fn account(&self, extra: Value) {
+        let mut account = json!({"metadata": {"name": "default"}});
+        account
+            .as_object_mut()
+            .unwrap()
+            .extend(extra.as_object().unwrap().clone());
+        self.put("/registry/serviceaccounts/ns/default", account).await;
+    }
+
+    async fn admit(&self, operation: Operation, group: &str, resource: &str, object: Value) -> Result<Value, ApiError> {
+        let kind = registry().by_resource(group, "v1", resource).unwrap();
+        let namespace = if kind.namespaced { "ns" } else { "" };
+        let info = RequestInfo {
+            is_resource: true,
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            ..RequestInfo::default()
+        };
+        let name = object["metadata"]["name"].as_str().unwrap_or("x").to_owned();
+        let user = User::named("alice", &[]);
+        let attributes = Attributes {
+            user: &user,
+            info: &info,
+            kind,
+            operation,
+            namespace,
+            name: &name,
+            dry_run: false,
+        };
+        let mut object = object;
+        self.admission
+            .mutate(&attributes, &mut object, None, &self.reader)
+            .await?;
+        self.admission
+            .validate(&attributes, &object, None, &self.reader)
+            .await?;
+        Ok(object)
+    }
+
+    async fn create(&self, resource: &str, object: Value) -> Result<Value, ApiError> {
+        self.admit(Operation::Create, "", resource, object).await
+    }
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_pod_gets_account_token_priority_and_tolerations() {
+    let world = world().await;
+    world.namespace("ns").await;
+    world.account(json!({"imagePullSecrets": [{"name": "registry"}]})).await;
+    let pod = world.create("pods", pod()).await.unwrap();
+    let name = pod["spec"]["volumes"][0]["name"].as_str().unwrap().to_owned();
+    assert!(
+        name.starts_with("kube-api-access-") && name.len() == "kube-api-access-".len() + 5,
+        "{name}"
+    );
+    let expected = json!({"metadata": {"name": "p"}, "spec": {
+        "containers": [{"name": "c", "image": "i", "volumeMounts": [
+            {"name": name, "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "serviceAccountName": "default", "serviceAccount": "default",
+        "priority": 0, "preemptionPolicy": "PreemptLowerPriority",
+        "tolerations": [
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        "volumes": [{"name": name, "projected": {"defaultMode": 420, "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace",
+                "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}}]}}],
+    }});
+    assert_eq!(pod, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn automount_is_declined_by_account_and_the_pod_overrides_it() {
+    let world = world().await;
+    world.namespace("ns").await;
+    world.account(json!({"automountServiceAccountToken": false})).await;
+    assert!(
+        world.create("pods", pod()).await.unwrap()["spec"]
+            .get("volumes")
+            .is_none()
+    );
+    let mut willing = pod();
+    willing["spec"]["automountServiceAccountToken"] = json!(true);
+    assert!(
+        world.create("pods", willing).await.unwrap()["spec"]
+            .get("volumes")
+            .is_some()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_account_is_waited_for_and_others_are_not() {
+    let world = world().await;
+    world.namespace("ns").await;
+    let (made, admitted) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            world.account(json!({})).await;
+        },
+        world.create("pods", pod())
+    );
+    let ((), pod_spec) = (made, admitted.unwrap());
+    assert_eq!(pod_spec["spec"]["serviceAccountName"], "default");
+    let mut other = pod();
+    other["spec"]["serviceAccountName"] = json!("robot");
+    let before = tokio::time::Instant::now();
+    let error = world.create("pods", other).await.unwrap_err();
+    assert_eq!(
+        error.message,
+        "pods \"p\" is forbidden: error looking up service account ns/robot: serviceaccount \"robot\" not found"
+    );
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_must_be_there_and_stay() {
+    let world = world().await;
+    let error = world
+        .create("configmaps", json!({"metadata": {"name": "c"}}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (404, "namespaces \"ns\" not found")
+    );
+    world
+        .put(
+            "/registry/namespaces/ns",
+            json!({"metadata": {"name": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        )
+        .await;
+    let error = world
+        .create("configmaps", json!({"metadata": {"name": "c"}}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.message,
+        "configmaps \"c\" is forbidden: unable to create new content in namespace ns because it is being terminated"
+    );
+    assert_eq!(error.causes[0].kind, "NamespaceTerminating");
+    let gone = json!({"metadata": {"name": "kube-system"}});
+    let error = world
+        .admit(Operation::Delete, "", "namespaces", gone)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.message,
+        "namespaces \"kube-system\" is forbidden: this namespace may not be deleted"
+    );
+    let mine = json!({"metadata": {"name": "mine"}});
+    assert!(world.admit(Operation::Delete, "", "namespaces", mine).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn priority_classes_become_numbers() {
+    let world = world().await;
+    world.namespace("ns").await;
+    world.account(json!({})).await;
+    let class = |name: &str, value: i64, default: bool| json!({"metadata": {"name": name}, "value": value, "globalDefault": default, "preemptionPolicy": "Never"});
+    world
+        .put("/registry/priorityclasses/high", class("high", 7, false))
+        .await;
+    world
+        .put("/registry/priorityclasses/usual", class("usual", 3, true))
+        .await;
+    let with = |spec: Value| {
+        let mut pod = pod();
+        pod["spec"]
+            .as_object_mut()
+            .unwrap()
+            .extend(spec.as_object().unwrap().clone());
+        world.create("pods", pod)
+    };
+    let high = with(json!({"priorityClassName": "high"})).await.unwrap();
+    assert_eq!(
+        (&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]),
+        (&json!(7), &json!("Never"))
+    );
+    let usual = with(json!({})).await.unwrap();
+    assert_eq!(
+        (&usual["spec"]["priority"], &usual["spec"]["priorityClassName"]),
+        (&json!(3), &json!("usual"))
+    );
+    let error = with(json!({"priorityClassName": "none"})).await.unwrap_err();
+    assert_eq!(
+        error.message,
+        "pods \"p\" is forbidden: no PriorityClass with name none was found"
+    );
+    let error = with(json!({"priorityClassName": "high", "priority": 9}))
+        .await
+        .unwrap_err();
+    assert!(
+        error.message.contains("the integer value of priority (9)"),
+        "{}",
+        error.message
+    );
+    let second = world
+        .admit(
+            Operation::Create,
+            "scheduling.k8s.io",
+            "priorityclasses",
+            class("second", 1, true),
+        )
+        .await;
+    assert!(
+        second
+            .unwrap_err()
+            .message
+            .contains("PriorityClass usual is already marked as default")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_nodes_are_tainted_and_own_tolerations_kept() {
+    let world = world().await;
+    let node = world.create("nodes", json!({"metadata": {"name": "n"}})).await.unwrap();
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+    );
+    assert_eq!(world.create("nodes", node.clone()).await.unwrap(), node);
+    let mut tolerant = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+    toleration::add_defaults(&mut tolerant);
+    assert_eq!(tolerant["spec"]["tolerations"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirror_pods_reach_for_no_secrets() {
+    let world = world().await;
+    world.namespace("ns").await;
+    let mut mirror = pod();
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+    let admitted = world.create("pods", mirror.clone()).await.unwrap();
+    assert!(admitted["spec"].get("volumes").is_none() && admitted["spec"].get("serviceAccountName").is_none());
+    mirror["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "s"}}]);
+    assert_eq!(world.create("pods", mirror).await.unwrap_err().code, 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_not_held_cannot_be_granted() {
+    let world = world().await;
+    let role = json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]});
+    let error = world
+        .admit(Operation::Create, RBAC, "clusterroles", role)
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .message
+            .contains("attempting to grant RBAC permissions not currently held"),
+        "{}",
+        error.message
+    );
+}

@@ -1,0 +1,270 @@
+//! The command line as the user wrote it: names, values, and what is wrong with them. Pure.
+
+use std::collections::BTreeMap;
+
+/// How a flag takes its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// `--name value` or `--name=value`.
+    Value,
+    /// `--name` or `--name=false`.
+    Bool,
+    /// A flag of upstream's that cannot work here: the text says why.
+    Refused(&'static str),
+}
+
+const NO_ETCD: &str = "an external etcd is not supported yet; objects are kept under --data-dir";
+const NO_FEATURE: &str = "feature gates and API switches are not supported yet";
+
+/// Every flag the daemon knows, with the line `--help` prints.
+const FLAGS: &[(&str, Takes, &str)] = &[
+    (
+        "advertise-address",
+        Takes::Value,
+        "address members of the cluster reach this API server at",
+    ),
+    (
+        "anonymous-auth",
+        Takes::Bool,
+        "let requests without a credential in as system:anonymous (true)",
+    ),
+    (
+        "api-audiences",
+        Takes::Value,
+        "audiences of this API server (the service account issuers)",
+    ),
+    (
+        "authorization-mode",
+        Takes::Value,
+        "RBAC; Node is accepted beside it and adds nothing yet (RBAC)",
+    ),
+    ("bind-address", Takes::Value, "address to listen on (0.0.0.0)"),
+    (
+        "client-ca-file",
+        Takes::Value,
+        "further CA bundle client certificates are accepted from",
+    ),
+    ("cluster-cidr", Takes::Value, "range of pod addresses (10.244.0.0/16)"),
+    (
+        "data-dir",
+        Takes::Value,
+        "where objects, certificates and admin.kubeconfig are kept (/var/lib/skiff/controlplane)",
+    ),
+    (
+        "kubelet-certificate-authority",
+        Takes::Value,
+        "CA bundle to verify kubelets with (no verification)",
+    ),
+    ("secure-port", Takes::Value, "HTTPS port (6443)"),
+    (
+        "service-account-issuer",
+        Takes::Value,
+        "issuer of service account tokens; may stand several times",
+    ),
+    (
+        "service-cluster-ip-range",
+        Takes::Value,
+        "range of Service addresses (10.96.0.0/16)",
+    ),
+    ("store", Takes::Value, "disk or memory (disk)"),
+    (
+        "tls-cert-file",
+        Takes::Value,
+        "serving certificate (made under --data-dir)",
+    ),
+    ("tls-private-key-file", Takes::Value, "key of the serving certificate"),
+    (
+        "token-auth-file",
+        Takes::Value,
+        "CSV of static tokens: token,user,uid[,\"group1,group2\"]",
+    ),
+    ("v", Takes::Value, "log verbosity (2)"),
+    ("help", Takes::Bool, "print this and exit"),
+    ("version", Takes::Bool, "print the version and exit"),
+    ("etcd-servers", Takes::Refused(NO_ETCD), ""),
+    ("etcd-cafile", Takes::Refused(NO_ETCD), ""),
+    ("etcd-certfile", Takes::Refused(NO_ETCD), ""),
+    ("etcd-keyfile", Takes::Refused(NO_ETCD), ""),
+    ("etcd-prefix", Takes::Refused(NO_ETCD), ""),
+    ("etcd-servers-overrides", Takes::Refused(NO_ETCD), ""),
+    (
+        "storage-backend",
+        Takes::Refused("use --store disk or --store memory"),
+        "",
+    ),
+    ("feature-gates", Takes::Refused(NO_FEATURE), ""),
+    ("runtime-config", Takes::Refused(NO_FEATURE), ""),
+    (
+        "enable-admission-plugins",
+        Takes::Refused("admission plugins cannot be chosen yet"),
+        "",
+    ),
+    (
+        "disable-admission-plugins",
+        Takes::Refused("admission plugins cannot be chosen yet"),
+        "",
+    ),
+    (
+        "admission-control-config-file",
+        Takes::Refused("admission plugins cannot be configured yet"),
+        "",
+    ),
+    ("audit-policy-file", Takes::Refused("auditing is not supported yet"), ""),
+    ("audit-log-path", Takes::Refused("auditing is not supported yet"), ""),
+    (
+        "encryption-provider-config",
+        Takes::Refused("encryption at rest is not supported yet"),
+        "",
+    ),
+    (
+        "oidc-issuer-url",
+        Takes::Refused("OpenID Connect is not supported yet"),
+        "",
+    ),
+    (
+        "authentication-token-webhook-config-file",
+        Takes::Refused("token webhooks are not supported yet"),
+        "",
+    ),
+    (
+        "authorization-webhook-config-file",
+        Takes::Refused("authorization webhooks are not supported yet"),
+        "",
+    ),
+    (
+        "requestheader-client-ca-file",
+        Takes::Refused("a front proxy is not supported yet"),
+        "",
+    ),
+    ("insecure-port", Takes::Refused("there is no insecure port"), ""),
+];
+
+/// Parsed words: values by flag, plain arguments, and mistakes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    values: BTreeMap<&'static str, Vec<String>>,
+    /// Words that belong to no flag.
+    pub arguments: Vec<String>,
+    /// Everything wrong so far, one text each.
+    pub mistakes: Vec<String>,
+}
+
+impl Flags {
+    /// The last value given for `flag`.
+    pub fn last(&self, flag: &str) -> Option<&str> {
+        self.values.get(flag)?.last().map(String::as_str)
+    }
+
+    /// All values given for `flag`, in order.
+    pub fn all(&self, flag: &str) -> Vec<&str> {
+        self.values
+            .get(flag)
+            .map(|values| values.iter().map(String::as_str).collect())
+            .unwrap_or_default()
+    }
+
+    /// Whether a switch such as `--help` was given.
+    pub fn is_set(&self, flag: &str) -> bool {
+        self.last(flag) == Some("true")
+    }
+}
+
+/// Reads the words after the program's name.
+pub fn parse(words: impl IntoIterator<Item = String>) -> Flags {
+    let mut flags = Flags::default();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let Some(body) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+            flags.mistakes.push(format!("unknown argument: {word}"));
+            flags.arguments.push(word);
+            continue;
+        };
+        let (name, mut value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (body, None),
+        };
+        let name = if name == "h" { "help" } else { name };
+        let Some((name, takes, _)) = FLAGS.iter().find(|(known, _, _)| *known == name) else {
+            flags.mistakes.push(format!("unknown flag: --{name}"));
+            skip_value(&mut words, value.is_none());
+            continue;
+        };
+        match takes {
+            Takes::Refused(why) => {
+                flags.mistakes.push(format!("--{name}: {why}"));
+                skip_value(&mut words, value.is_none());
+                continue;
+            }
+            Takes::Bool => value = Some(value.unwrap_or_else(|| "true".to_owned())),
+            Takes::Value => value = value.or_else(|| words.next()),
+        }
+        match value {
+            Some(value) => flags.values.entry(name).or_default().push(value),
+            None => flags.mistakes.push(format!("flag needs an argument: --{name}")),
+        }
+    }
+    flags
+}
+
+/// After a flag that is not taken: its value, if it looks like one, is not a mistake of its own.
+fn skip_value(words: &mut std::iter::Peekable<impl Iterator<Item = String>>, may: bool) {
+    if may && words.peek().is_some_and(|next| !next.starts_with('-')) {
+        words.next();
+    }
+}
+
+/// The text of `--help`.
+pub fn help() -> String {
+    let mut text = "Usage: controlplane [flags]\n       controlplane kubeconfig --data-dir DIR --user USER \
+                    [--group GROUP]... --server URL\n\nFlags (defaults in brackets):\n"
+        .to_owned();
+    for (name, takes, help) in FLAGS {
+        if !matches!(takes, Takes::Refused(_)) {
+            let dashes = if name.len() == 1 { "-" } else { "--" };
+            text.push_str(&format!("  {:<34} {help}\n", format!("{dashes}{name}")));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &[&str]) -> Flags {
+        parse(words.iter().map(|word| (*word).to_owned()))
+    }
+
+    #[test]
+    fn both_spellings_and_repetition() {
+        let flags = of(&[
+            "--store",
+            "memory",
+            "--service-account-issuer=a",
+            "--service-account-issuer=b",
+            "-v=4",
+        ]);
+        assert_eq!(flags.last("store"), Some("memory"));
+        assert_eq!(flags.all("service-account-issuer"), ["a", "b"]);
+        assert_eq!(flags.last("v"), Some("4"));
+        assert!(flags.mistakes.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_flag_swallows_its_value() {
+        let flags = of(&["--nope", "value", "--store", "disk"]);
+        assert_eq!(flags.mistakes, ["unknown flag: --nope"]);
+        assert_eq!(flags.last("store"), Some("disk"));
+    }
+
+    #[test]
+    fn a_missing_value_is_named() {
+        assert_eq!(of(&["--data-dir"]).mistakes, ["flag needs an argument: --data-dir"]);
+    }
+
+    #[test]
+    fn help_names_every_flag_that_works() {
+        let text = help();
+        assert!(text.contains("--data-dir") && text.contains("-v ") && !text.contains("etcd"));
+    }
+}

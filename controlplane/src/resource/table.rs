@@ -1,0 +1,295 @@
+//! The built-in kinds, served by default (control-plane contract §5). Data only; order is discovery order.
+
+use k8s_openapi::api::{
+    admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
+    authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
+    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+    flowcontrol::v1 as flowcontrol, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
+    rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
+};
+
+use super::{Generational, Kind, Subresource};
+
+const CHANGE: &[&str] = &["get", "patch", "update"];
+const CREATE: &[&str] = &["create"];
+const STREAM: &[&str] = &["create", "get"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+const ALL: &[&str] = &["all"];
+const API_EXTENSIONS: &[&str] = &["api-extensions"];
+
+const fn part(
+    name: &'static str,
+    verbs: &'static [&'static str],
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+) -> Subresource {
+    Subresource {
+        name,
+        verbs,
+        group,
+        version,
+        kind,
+    }
+}
+
+/// `status` of a kind.
+const fn status(group: &'static str, version: &'static str, kind: &'static str) -> Subresource {
+    part("status", CHANGE, group, version, kind)
+}
+
+const SCALE: Subresource = part("scale", CHANGE, "autoscaling", "v1", "Scale");
+
+pub(super) static KINDS: &[Kind] = &[
+    // core, 18000
+    Kind::review::<core::Binding>("binding", true),
+    Kind::cluster::<core::ComponentStatus>("componentstatus")
+        .short(&["cs"])
+        .verbs(&["get", "list"])
+        .stored_at(""),
+    Kind::namespaced::<core::ConfigMap>("configmap").short(&["cm"]),
+    Kind::namespaced::<core::Endpoints>("endpoints")
+        .short(&["ep"])
+        .stored_at("services/endpoints")
+        .create_on_update(),
+    Kind::namespaced::<core::Event>("event")
+        .short(&["ev"])
+        .create_on_update(),
+    Kind::namespaced::<core::LimitRange>("limitrange")
+        .short(&["limits"])
+        .create_on_update(),
+    Kind::cluster::<core::Namespace>("namespace")
+        .short(&["ns"])
+        .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
+        .sub(&[
+            part("finalize", &["update"], "", "v1", "Namespace"),
+            status("", "v1", "Namespace"),
+        ])
+        .returned_on_delete(),
+    Kind::cluster::<core::Node>("node")
+        .short(&["no"])
+        .sub(&[
+            part("proxy", PROXY, "", "v1", "NodeProxyOptions"),
+            status("", "v1", "Node"),
+        ])
+        .stored_at("minions"),
+    Kind::namespaced::<core::PersistentVolumeClaim>("persistentvolumeclaim")
+        .short(&["pvc"])
+        .sub(&[status("", "v1", "PersistentVolumeClaim")])
+        .returned_on_delete(),
+    Kind::cluster::<core::PersistentVolume>("persistentvolume")
+        .short(&["pv"])
+        .sub(&[status("", "v1", "PersistentVolume")])
+        .returned_on_delete(),
+    Kind::namespaced::<core::Pod>("pod")
+        .short(&["po"])
+        .category(ALL)
+        .sub(&[
+            part("attach", STREAM, "", "v1", "PodAttachOptions"),
+            part("binding", CREATE, "", "v1", "Binding"),
+            part("ephemeralcontainers", CHANGE, "", "v1", "Pod"),
+            part("eviction", CREATE, "policy", "v1", "Eviction"),
+            part("exec", STREAM, "", "v1", "PodExecOptions"),
+            part("log", &["get"], "", "v1", "Pod"),
+            part("portforward", STREAM, "", "v1", "PodPortForwardOptions"),
+            part("proxy", PROXY, "", "v1", "PodProxyOptions"),
+            part("resize", CHANGE, "", "v1", "Pod"),
+            status("", "v1", "Pod"),
+        ])
+        .returned_on_delete(),
+    Kind::namespaced::<core::PodTemplate>("podtemplate")
+        .returned_on_delete()
+        .strategy(&Generational),
+    Kind::namespaced::<core::ReplicationController>("replicationcontroller")
+        .short(&["rc"])
+        .category(ALL)
+        .sub(&[SCALE, status("", "v1", "ReplicationController")])
+        .stored_at("controllers")
+        .orphaning()
+        .strategy(&Generational),
+    Kind::namespaced::<core::ResourceQuota>("resourcequota")
+        .short(&["quota"])
+        .sub(&[status("", "v1", "ResourceQuota")])
+        .returned_on_delete(),
+    Kind::namespaced::<core::Secret>("secret"),
+    Kind::namespaced::<core::ServiceAccount>("serviceaccount")
+        .short(&["sa"])
+        .sub(&[part("token", CREATE, "authentication.k8s.io", "v1", "TokenRequest")])
+        .returned_on_delete(),
+    Kind::namespaced::<core::Service>("service")
+        .short(&["svc"])
+        .category(ALL)
+        .sub(&[
+            part("proxy", PROXY, "", "v1", "ServiceProxyOptions"),
+            status("", "v1", "Service"),
+        ])
+        .stored_at("services/specs")
+        .create_on_update()
+        .returned_on_delete(),
+    // apps, 17800
+    Kind::namespaced::<apps::ControllerRevision>("controllerrevision"),
+    Kind::namespaced::<apps::DaemonSet>("daemonset")
+        .short(&["ds"])
+        .category(ALL)
+        .sub(&[status("apps", "v1", "DaemonSet")])
+        .strategy(&Generational),
+    Kind::namespaced::<apps::Deployment>("deployment")
+        .short(&["deploy"])
+        .category(ALL)
+        .sub(&[SCALE, status("apps", "v1", "Deployment")])
+        .strategy(&Generational),
+    Kind::namespaced::<apps::ReplicaSet>("replicaset")
+        .short(&["rs"])
+        .category(ALL)
+        .sub(&[SCALE, status("apps", "v1", "ReplicaSet")])
+        .strategy(&Generational),
+    Kind::namespaced::<apps::StatefulSet>("statefulset")
+        .short(&["sts"])
+        .category(ALL)
+        .sub(&[SCALE, status("apps", "v1", "StatefulSet")])
+        .strategy(&Generational),
+    // authentication.k8s.io, 17700
+    Kind::review::<authentication::SelfSubjectReview>("selfsubjectreview", false),
+    Kind::review::<authentication::TokenReview>("tokenreview", false),
+    // authorization.k8s.io, 17600
+    Kind::review::<authorization::LocalSubjectAccessReview>("localsubjectaccessreview", true),
+    Kind::review::<authorization::SelfSubjectAccessReview>("selfsubjectaccessreview", false),
+    Kind::review::<authorization::SelfSubjectRulesReview>("selfsubjectrulesreview", false),
+    Kind::review::<authorization::SubjectAccessReview>("subjectaccessreview", false),
+    // autoscaling, 17500
+    Kind::namespaced::<autoscaling::HorizontalPodAutoscaler>("horizontalpodautoscaler")
+        .short(&["hpa"])
+        .category(ALL)
+        .sub(&[status("autoscaling", "v2", "HorizontalPodAutoscaler")]),
+    // batch, 17400
+    Kind::namespaced::<batch::CronJob>("cronjob")
+        .short(&["cj"])
+        .category(ALL)
+        .sub(&[status("batch", "v1", "CronJob")])
+        .strategy(&Generational),
+    Kind::namespaced::<batch::Job>("job")
+        .category(ALL)
+        .sub(&[status("batch", "v1", "Job")])
+        .orphaning()
+        .strategy(&Generational),
+    // certificates.k8s.io, 17300
+    Kind::cluster::<certificates::CertificateSigningRequest>("certificatesigningrequest")
+        .short(&["csr"])
+        .sub(&[
+            part(
+                "approval",
+                CHANGE,
+                "certificates.k8s.io",
+                "v1",
+                "CertificateSigningRequest",
+            ),
+            status("certificates.k8s.io", "v1", "CertificateSigningRequest"),
+        ]),
+    // networking.k8s.io, 17200
+    Kind::cluster::<networking::IngressClass>("ingressclass").strategy(&Generational),
+    Kind::namespaced::<networking::Ingress>("ingress")
+        .short(&["ing"])
+        .sub(&[status("networking.k8s.io", "v1", "Ingress")])
+        .stored_at("ingress")
+        .strategy(&Generational),
+    Kind::cluster::<networking::IPAddress>("ipaddress").short(&["ip"]),
+    Kind::namespaced::<networking::NetworkPolicy>("networkpolicy")
+        .short(&["netpol"])
+        .strategy(&Generational),
+    Kind::cluster::<networking::ServiceCIDR>("servicecidr").sub(&[status("networking.k8s.io", "v1", "ServiceCIDR")]),
+    // policy, 17100
+    Kind::namespaced::<policy::PodDisruptionBudget>("poddisruptionbudget")
+        .short(&["pdb"])
+        .sub(&[status("policy", "v1", "PodDisruptionBudget")])
+        .conditional()
+        .strategy(&Generational),
+    // rbac.authorization.k8s.io, 17000
+    Kind::cluster::<rbac::ClusterRoleBinding>("clusterrolebinding").create_on_update(),
+    Kind::cluster::<rbac::ClusterRole>("clusterrole").create_on_update(),
+    Kind::namespaced::<rbac::RoleBinding>("rolebinding").create_on_update(),
+    Kind::namespaced::<rbac::Role>("role").create_on_update(),
+    // storage.k8s.io, 16800
+    Kind::cluster::<storage::CSIDriver>("csidriver")
+        .conditional()
+        .returned_on_delete(),
+    Kind::cluster::<storage::CSINode>("csinode")
+        .conditional()
+        .returned_on_delete(),
+    Kind::namespaced::<storage::CSIStorageCapacity>("csistoragecapacity").conditional(),
+    Kind::cluster::<storage::StorageClass>("storageclass")
+        .short(&["sc"])
+        .returned_on_delete(),
+    Kind::cluster::<storage::VolumeAttachment>("volumeattachment")
+        .sub(&[status("storage.k8s.io", "v1", "VolumeAttachment")])
+        .conditional()
+        .returned_on_delete(),
+    Kind::cluster::<storage::VolumeAttributesClass>("volumeattributesclass")
+        .short(&["vac"])
+        .returned_on_delete(),
+    // admissionregistration.k8s.io, 16700
+    Kind::cluster::<admissionregistration::MutatingAdmissionPolicy>("mutatingadmissionpolicy")
+        .category(API_EXTENSIONS)
+        .conditional()
+        .strategy(&Generational),
+    Kind::cluster::<admissionregistration::MutatingAdmissionPolicyBinding>("mutatingadmissionpolicybinding")
+        .category(API_EXTENSIONS)
+        .conditional()
+        .strategy(&Generational),
+    Kind::cluster::<admissionregistration::MutatingWebhookConfiguration>("mutatingwebhookconfiguration")
+        .category(API_EXTENSIONS)
+        .conditional()
+        .strategy(&Generational),
+    Kind::cluster::<admissionregistration::ValidatingAdmissionPolicy>("validatingadmissionpolicy")
+        .category(API_EXTENSIONS)
+        .sub(&[status(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingAdmissionPolicy",
+        )])
+        .conditional()
+        .strategy(&Generational),
+    Kind::cluster::<admissionregistration::ValidatingAdmissionPolicyBinding>("validatingadmissionpolicybinding")
+        .category(API_EXTENSIONS)
+        .conditional()
+        .strategy(&Generational),
+    Kind::cluster::<admissionregistration::ValidatingWebhookConfiguration>("validatingwebhookconfiguration")
+        .category(API_EXTENSIONS)
+        .conditional()
+        .strategy(&Generational),
+    // scheduling.k8s.io, 16600
+    Kind::cluster::<scheduling::PriorityClass>("priorityclass")
+        .short(&["pc"])
+        .strategy(&Generational),
+    // coordination.k8s.io, 16500
+    Kind::namespaced::<coordination::Lease>("lease")
+        .create_on_update()
+        .conditional(),
+    // node.k8s.io, 16300
+    Kind::cluster::<node::RuntimeClass>("runtimeclass")
+        .create_on_update()
+        .conditional(),
+    // discovery.k8s.io, 16200
+    Kind::namespaced::<discovery::EndpointSlice>("endpointslice").strategy(&Generational),
+    // resource.k8s.io, 16200
+    Kind::cluster::<resource::DeviceClass>("deviceclass")
+        .returned_on_delete()
+        .strategy(&Generational),
+    Kind::namespaced::<resource::ResourceClaim>("resourceclaim")
+        .sub(&[status("resource.k8s.io", "v1", "ResourceClaim")])
+        .returned_on_delete(),
+    Kind::namespaced::<resource::ResourceClaimTemplate>("resourceclaimtemplate").returned_on_delete(),
+    Kind::cluster::<resource::ResourceSlice>("resourceslice")
+        .returned_on_delete()
+        .strategy(&Generational),
+    // flowcontrol.apiserver.k8s.io, 16100
+    Kind::cluster::<flowcontrol::FlowSchema>("flowschema")
+        .sub(&[status("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")])
+        .strategy(&Generational),
+    Kind::cluster::<flowcontrol::PriorityLevelConfiguration>("prioritylevelconfiguration")
+        .sub(&[status(
+            "flowcontrol.apiserver.k8s.io",
+            "v1",
+            "PriorityLevelConfiguration",
+        )])
+        .strategy(&Generational),
+];

@@ -1,0 +1,447 @@
+//! The one walk of a request's tree: types checked, unknown fields noted and pruned, empties dropped, scalars canonical. Pure.
+//!
+//! Error texts have the form of upstream's JSON decoder, since people and tests match on them.
+
+use serde_json::{Map, Value};
+
+use super::read::{self, Media};
+use super::{Field, Schema, Shape, TypeId, scalar, schema};
+use crate::apiserver::status::ApiError;
+use crate::resource::{self, Kind};
+
+/// Something strict field validation objects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// A field the type does not have; holds its path.
+    Unknown(String),
+    /// A key that stood twice; holds its path.
+    Duplicate(String),
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unknown(path) => write!(f, "unknown field {path:?}"),
+            Self::Duplicate(path) => write!(f, "duplicate field {path:?}"),
+        }
+    }
+}
+
+/// A body, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The tree, pruned and canonical, `apiVersion` and `kind` filled in.
+    pub value: Value,
+    /// What strict field validation objects to: unknown fields first, each list in document order.
+    pub problems: Vec<Problem>,
+}
+
+impl Decoded {
+    /// The text for strict validation (control-plane contract §2.2), `None` if there is nothing to say.
+    pub fn strict_error(&self) -> Option<String> {
+        if self.problems.is_empty() {
+            return None;
+        }
+        let texts: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        Some(format!("strict decoding error: {}", texts.join(", ")))
+    }
+}
+
+/// Why a body cannot be read as the kind expected; always a 400.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The text is not JSON or YAML, or not an object.
+    #[error("the object provided is unrecognized (must be of type {kind}): {reason} ({summary})")]
+    Unreadable {
+        /// The kind expected.
+        kind: String,
+        /// The parser's words.
+        reason: String,
+        /// The beginning of the body.
+        summary: String,
+    },
+    /// A value has the wrong JSON type or form.
+    #[error("{kind} in version {version:?} cannot be handled as a {kind}: {reason}")]
+    WrongType {
+        /// The kind expected.
+        kind: String,
+        /// Its version.
+        version: String,
+        /// Field and types.
+        reason: String,
+    },
+    /// The body is of another kind.
+    #[error(
+        "{found} in version {version:?} cannot be handled as a {kind}: converting {found} to {kind} is not possible"
+    )]
+    WrongKind {
+        /// The kind expected.
+        kind: String,
+        /// The kind in the body.
+        found: String,
+        /// The version in the body.
+        version: String,
+    },
+    /// The body is of another API version.
+    #[error("the API version in the data ({found}) does not match the expected API version ({expected})")]
+    WrongVersion {
+        /// What the path asks for.
+        expected: String,
+        /// What the body says.
+        found: String,
+    },
+    /// The table has no such type: a kind without a body.
+    #[error("no schema for {0}")]
+    NoSchema(String),
+}
+
+impl From<DecodeError> for ApiError {
+    fn from(error: DecodeError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+/// Reads the body of a request for `kind`.
+pub fn decode(kind: &Kind, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    decode_type(&(kind.definition)(), &kind.api_version(), kind.kind, bytes, media)
+}
+
+/// Reads the body of a request to a subresource of the given group, version and kind, such as `policy`, `v1`, `Eviction`.
+pub fn decode_body(group: &str, version: &str, kind: &str, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    let api_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    let definition = resource::body_definition(group, version, kind)
+        .ok_or_else(|| DecodeError::NoSchema(format!("{api_version} {kind}")))?;
+    decode_type(&definition, &api_version, kind, bytes, media)
+}
+
+fn decode_type(
+    definition: &str,
+    api_version: &str,
+    kind: &str,
+    bytes: &[u8],
+    media: Media,
+) -> Result<Decoded, DecodeError> {
+    let unreadable = |reason: String| DecodeError::Unreadable {
+        kind: kind.to_owned(),
+        reason,
+        summary: summary(bytes),
+    };
+    let read = read::read(bytes, media)
+        .map_err(|reason| unreadable(format!("couldn't get version/kind; json parse error: {reason}")))?;
+    let mut value = read.value;
+    let Some(map) = value.as_object_mut() else {
+        return Err(unreadable(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            json_type(&value)
+        )));
+    };
+    check_identity(map, api_version, kind)?;
+    let mut walk = Walk::new(schema());
+    let id = walk
+        .schema
+        .type_of(definition)
+        .ok_or_else(|| DecodeError::NoSchema(definition.to_owned()))?;
+    walk.object(id, map).map_err(|reason| DecodeError::WrongType {
+        kind: kind.to_owned(),
+        version: api_version.rsplit('/').next().unwrap_or(api_version).to_owned(),
+        reason,
+    })?;
+    let mut problems = walk.problems;
+    problems.extend(read.duplicates.into_iter().map(Problem::Duplicate));
+    Ok(Decoded { value, problems })
+}
+
+fn check_identity(map: &mut Map<String, Value>, api_version: &str, kind: &str) -> Result<(), DecodeError> {
+    let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let (found_version, found_kind) = (text("apiVersion"), text("kind"));
+    if !found_kind.is_empty() && found_kind != kind {
+        return Err(DecodeError::WrongKind {
+            kind: kind.to_owned(),
+            found: found_kind,
+            version: found_version,
+        });
+    }
+    if !found_version.is_empty() && found_version != api_version {
+        return Err(DecodeError::WrongVersion {
+            expected: api_version.to_owned(),
+            found: found_version,
+        });
+    }
+    map.insert("apiVersion".to_owned(), Value::from(api_version));
+    map.insert("kind".to_owned(), Value::from(kind));
+    Ok(())
+}
+
+fn summary(bytes: &[u8]) -> String {
+    let head = &bytes[..bytes.len().min(30)];
+    let dots = if bytes.len() > 30 { "..." } else { "" };
+    match std::str::from_utf8(head) {
+        Ok(text) if text.starts_with('{') => format!("{text:?}{dots}"),
+        _ => format!("{}{dots}", hex::encode(head)),
+    }
+}
+
+/// Makes a tree that is there already (a patch's result) canonical, noting unknown fields. Wrong types are errors.
+pub fn normalize(kind: &Kind, value: &mut Value) -> Result<Vec<Problem>, DecodeError> {
+    let wrong = |reason| DecodeError::WrongType {
+        kind: kind.kind.to_owned(),
+        version: kind.version.to_owned(),
+        reason,
+    };
+    let definition = (kind.definition)();
+    let mut walk = Walk::new(schema());
+    let id = walk
+        .schema
+        .type_of(&definition)
+        .ok_or(DecodeError::NoSchema(definition))?;
+    let Some(map) = value.as_object_mut() else {
+        let reason = format!(
+            "json: cannot unmarshal {} into Go value of type {}.{}",
+            json_type(value),
+            kind.version,
+            kind.kind
+        );
+        return Err(wrong(reason));
+    };
+    walk.object(id, map).map_err(wrong)?;
+    Ok(walk.problems)
+}
+
+/// As [`normalize`], giving only the paths of unknown fields; a tree with wrong types is left as far as the walk came.
+pub fn prune(kind: &Kind, value: &mut Value) -> Vec<String> {
+    normalize(kind, value)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|problem| match problem {
+            Problem::Unknown(path) | Problem::Duplicate(path) => path,
+        })
+        .collect()
+}
+
+/// Optional strings (type's field, or field of any type) whose empty value says something else than their absence.
+const KEEP_EMPTY: &[(&str, &str)] = &[
+    ("", "storageClassName"),
+    ("", "volumeAttributesClassName"),
+    ("", "holderIdentity"),
+    ("", "preferredHolder"),
+    ("", "strategy"),
+    ("", "appProtocol"),
+    ("", "loadBalancerClass"),
+    ("", "ingressClassName"),
+    ("", "runtimeClassName"),
+    ("", "localhostProfile"),
+    ("GRPCAction", "service"),
+    ("HostPathVolumeSource", "type"),
+    ("EndpointPort", "name"),
+    ("TypedLocalObjectReference", "apiGroup"),
+    ("TypedObjectReference", "apiGroup"),
+];
+
+enum Segment<'s> {
+    Field(&'s str),
+    Index(usize),
+    Key(String),
+}
+
+/// State of one walk: where it is and what it found.
+struct Walk<'s> {
+    schema: &'s Schema,
+    path: Vec<Segment<'s>>,
+    owner: &'s str,
+    problems: Vec<Problem>,
+}
+
+impl<'s> Walk<'s> {
+    fn new(schema: &'s Schema) -> Self {
+        Self {
+            schema,
+            path: Vec::new(),
+            owner: "",
+            problems: Vec::new(),
+        }
+    }
+
+    fn object(&mut self, id: TypeId, map: &mut Map<String, Value>) -> Result<(), String> {
+        let schema: &'s Schema = self.schema;
+        let kind = schema.get(id);
+        let mut dropped = Vec::new();
+        for (key, value) in map.iter_mut() {
+            let Some(field) = kind.field(key) else {
+                self.problems.push(Problem::Unknown(self.strict_path(key)));
+                dropped.push(key.clone());
+                continue;
+            };
+            let owner = std::mem::replace(&mut self.owner, kind.go_name());
+            self.path.push(Segment::Field(&field.name));
+            if !value.is_null() {
+                self.value(&field.shape, value)?;
+            }
+            self.path.pop();
+            self.owner = owner;
+            if is_dropped(kind.go_name(), field, value) {
+                dropped.push(key.clone());
+            }
+        }
+        for key in dropped {
+            map.remove(&key);
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, shape: &'s Shape, value: &mut Value) -> Result<(), String> {
+        match (shape, &mut *value) {
+            (Shape::Any, _) | (Shape::String, Value::String(_)) | (Shape::Boolean, Value::Bool(_)) => Ok(()),
+            (Shape::Number, Value::Number(_)) => Ok(()),
+            (Shape::Object(id), Value::Object(map)) => self.object(*id, map),
+            (Shape::List(shape), Value::Array(items)) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.path.push(Segment::Index(i));
+                    self.member(shape, item)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (Shape::Map(shape), Value::Object(map)) => {
+                for (key, item) in map.iter_mut() {
+                    self.path.push(Segment::Key(key.clone()));
+                    self.member(shape, item)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (Shape::Int32, Value::Number(n)) if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => Ok(()),
+            (Shape::Int64, Value::Number(n)) if n.as_i64().is_some() => Ok(()),
+            (Shape::IntOrString, Value::String(_)) => Ok(()),
+            (Shape::IntOrString, Value::Number(n)) if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => Ok(()),
+            (Shape::Time, Value::String(text)) => self.rewrite(value_text(text, scalar::time), value),
+            (Shape::MicroTime, Value::String(text)) => self.rewrite(value_text(text, scalar::micro_time), value),
+            (Shape::Bytes, Value::String(text)) => self.rewrite(scalar::bytes(text), value),
+            (Shape::Quantity, Value::String(_) | Value::Number(_)) => self.rewrite(scalar::quantity(value), value),
+            _ => Err(self.mismatch(shape, value)),
+        }
+    }
+
+    /// A member of a list or map: null is the type's zero value there.
+    fn member(&mut self, shape: &'s Shape, value: &mut Value) -> Result<(), String> {
+        if value.is_null() {
+            *value = match shape {
+                Shape::String | Shape::Bytes => Value::from(""),
+                Shape::Object(_) | Shape::Map(_) => Value::Object(Map::new()),
+                Shape::List(_) => Value::Array(Vec::new()),
+                Shape::Int32 | Shape::Int64 | Shape::Number | Shape::IntOrString => Value::from(0),
+                Shape::Boolean => Value::from(false),
+                Shape::Quantity => Value::from("0"),
+                Shape::Time | Shape::MicroTime | Shape::Any => return Ok(()),
+            };
+            return Ok(());
+        }
+        self.value(shape, value)
+    }
+
+    fn rewrite(&self, canonical: Result<String, String>, value: &mut Value) -> Result<(), String> {
+        *value = Value::String(canonical.map_err(|problem| format!("{}: {problem}", self.strict_path("")))?);
+        Ok(())
+    }
+
+    /// The path with indices, and `key` after it unless empty.
+    fn strict_path(&self, key: &str) -> String {
+        let mut text = String::new();
+        let fields = self.path.iter().map(|segment| match segment {
+            Segment::Field(name) => (true, (*name).to_owned()),
+            Segment::Key(name) => (true, name.clone()),
+            Segment::Index(i) => (false, format!("[{i}]")),
+        });
+        for (dotted, part) in fields.chain((!key.is_empty()).then(|| (true, key.to_owned()))) {
+            if dotted && !text.is_empty() {
+                text.push('.');
+            }
+            text.push_str(&part);
+        }
+        text
+    }
+
+    fn mismatch(&self, shape: &Shape, value: &Value) -> String {
+        let fields: Vec<&str> = self
+            .path
+            .iter()
+            .filter_map(|segment| match segment {
+                Segment::Field(name) => Some(*name),
+                _ => None,
+            })
+            .collect();
+        let found = match value {
+            Value::Number(number) if matches!(shape, Shape::Int32 | Shape::Int64) => format!("number {number}"),
+            other => json_type(other).to_owned(),
+        };
+        format!(
+            "json: cannot unmarshal {found} into Go struct field {}.{} of type {}",
+            self.owner,
+            fields.join("."),
+            self.go_type(shape)
+        )
+    }
+
+    fn go_type(&self, shape: &Shape) -> String {
+        match shape {
+            Shape::String => "string".to_owned(),
+            Shape::Bytes => "[]uint8".to_owned(),
+            Shape::Time => "v1.Time".to_owned(),
+            Shape::MicroTime => "v1.MicroTime".to_owned(),
+            Shape::Quantity => "resource.Quantity".to_owned(),
+            Shape::IntOrString => "intstr.IntOrString".to_owned(),
+            Shape::Int32 => "int32".to_owned(),
+            Shape::Int64 => "int64".to_owned(),
+            Shape::Number => "float64".to_owned(),
+            Shape::Boolean => "bool".to_owned(),
+            Shape::Any => "interface {}".to_owned(),
+            Shape::Object(id) => {
+                let definition = &self.schema.get(*id).definition;
+                let mut parts = definition.rsplit('.');
+                let (name, version) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+                format!("{version}.{name}")
+            }
+            Shape::List(items) => format!("[]{}", self.go_type(items)),
+            Shape::Map(values) => format!("map[string]{}", self.go_type(values)),
+        }
+    }
+}
+
+fn value_text(text: &str, canonical: fn(&str) -> Result<String, String>) -> Result<String, String> {
+    if text.is_empty() {
+        Ok(String::new())
+    } else {
+        canonical(text)
+    }
+}
+
+/// Whether Go's `omitempty` (or null) would leave the field out.
+fn is_dropped(owner: &str, field: &Field, value: &Value) -> bool {
+    match (value, &field.shape) {
+        (Value::Null, _) => true,
+        (Value::String(text), Shape::Time | Shape::MicroTime) => text.is_empty(),
+        (_, Shape::Any) => false,
+        _ if field.required => false,
+        (Value::Array(items), _) => items.is_empty(),
+        (Value::Object(map), Shape::Map(_)) => map.is_empty(),
+        (Value::String(text), _) if text.is_empty() => !KEEP_EMPTY
+            .iter()
+            .any(|(kind, name)| (kind.is_empty() || *kind == owner) && *name == &*field.name),
+        _ => false,
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

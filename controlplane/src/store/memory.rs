@@ -1,0 +1,115 @@
+//! A store that lives in memory: for tests, the simulation and `--store memory`.
+//!
+//! Owns the records of one process's life. No threads, no timers: it behaves the same under a paused clock.
+
+use super::feed::Feed;
+use super::{Change, Expect, Record, Revision, Store, StoreError};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The in-memory backend.
+pub struct Memory {
+    records: Mutex<BTreeMap<Arc<str>, Record>>,
+    feed: Feed,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Memory {
+    /// An empty store at revision 1 (an empty etcd also answers with revision 1).
+    pub fn new() -> Self {
+        Self {
+            records: Mutex::default(),
+            feed: Feed::after(1),
+        }
+    }
+
+    fn records(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
+        let mut records = self.records();
+        let current = records.get(key);
+        if !expect.holds(current.map(|record| record.modified)) {
+            return Err(StoreError::Conflict {
+                key: key.to_owned(),
+                current: current.cloned(),
+            });
+        }
+        let revision = self.feed.newest() + 1;
+        let (key, created) = match current {
+            Some(record) => (Arc::clone(&record.key), record.created),
+            None => (Arc::from(key), revision),
+        };
+        let record = Record {
+            key: Arc::clone(&key),
+            value: value.clone(),
+            created,
+            modified: revision,
+        };
+        records.insert(Arc::clone(&key), record);
+        // Published under the lock, so that revisions leave in order.
+        self.feed.publish([Change {
+            revision,
+            key,
+            value: Some(value),
+            created: created == revision,
+        }]);
+        Ok(revision)
+    }
+
+    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
+        let mut records = self.records();
+        let current = records.get(key);
+        if !Expect::At(expect).holds(current.map(|record| record.modified)) {
+            return Err(StoreError::Conflict {
+                key: key.to_owned(),
+                current: current.cloned(),
+            });
+        }
+        let revision = self.feed.newest() + 1;
+        records.remove(key);
+        self.feed.publish([Change {
+            revision,
+            key: Arc::from(key),
+            value: None,
+            created: false,
+        }]);
+        Ok(revision)
+    }
+
+    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
+        let records = self.records();
+        let found = records
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(_, record)| record.clone())
+            .collect();
+        Ok((self.feed.newest(), found))
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+        self.feed.stream(prefix, after)
+    }
+
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        Ok(self.feed.newest())
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.feed.compact(revision);
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! The read side of the store: per resource a copy-on-write ordered map, its recent history, and watches on it.
+//!
+//! Fed by one watch on the store; owns everything that is read. Reads take a snapshot and never touch the disk, a watch holds
+//! a position in the shared history and copies nothing. Never writes to the store except to compact what it has outlived.
+
+mod history;
+mod stored;
+
+pub use history::{Event, WatchClosed};
+pub use stored::{Stored, canonical};
+
+use super::{Change, Revision, Store, StoreError};
+use futures::stream::{BoxStream, Stream, StreamExt};
+use history::History;
+use imbl::OrdMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long every revision stays readable (upstream compacts every 5 minutes).
+const KEEP: Duration = Duration::from_secs(300);
+/// How often the window looks for what it has outlived.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Why a revision cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RevisionError {
+    /// Older than what is kept.
+    #[error("too old resource version: {wanted} ({oldest})")]
+    Gone {
+        /// The revision asked for.
+        wanted: Revision,
+        /// The oldest revision that can be read.
+        oldest: Revision,
+    },
+    /// Newer than what has been seen.
+    #[error("too large resource version: {wanted}, current: {current}")]
+    Future {
+        /// The revision asked for.
+        wanted: Revision,
+        /// The newest revision.
+        current: Revision,
+    },
+}
+
+/// A resource at one revision. Cheap to clone.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// The revision the snapshot is of.
+    pub revision: Revision,
+    /// The objects by full key.
+    pub objects: OrdMap<Arc<str>, Arc<Stored>>,
+}
+
+/// What all resources of a window share.
+struct Shared {
+    /// The newest applied revision.
+    applied: watch::Sender<Revision>,
+    /// Snapshots older than this are refused.
+    oldest: watch::Sender<Revision>,
+    resources: RwLock<Resources>,
+}
+
+#[derive(Default)]
+struct Resources {
+    by_prefix: BTreeMap<String, Arc<ResourceWindow>>,
+    /// Objects under no known prefix yet.
+    unclaimed: OrdMap<Arc<str>, Arc<Stored>>,
+}
+
+impl Resources {
+    fn owner(&self, key: &str) -> Option<&Arc<ResourceWindow>> {
+        // Prefixes end in `/` and never contain one another, so only the next smaller one can match.
+        let (prefix, resource) = self
+            .by_prefix
+            .range::<str, _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back()?;
+        key.starts_with(prefix.as_str()).then_some(resource)
+    }
+}
+
+/// The window over a whole store; cheap to clone. The feeding task ends when the last clone and the store are gone.
+#[derive(Clone)]
+pub struct Window {
+    store: Arc<dyn Store>,
+    shared: Arc<Shared>,
+    _task: Arc<AbortOnDrop>,
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Window {
+    /// Reads the whole store once and follows it from there on.
+    ///
+    /// # Errors
+    /// Whatever the store answers to the first range and watch.
+    pub async fn open(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+        let (revision, records) = store.range("").await?;
+        let changes = store.watch("", revision).await?;
+        let unclaimed = records
+            .into_iter()
+            .map(|record| (Arc::clone(&record.key), Arc::new(Stored::from(record))))
+            .collect();
+        let shared = Arc::new(Shared {
+            applied: watch::Sender::new(revision),
+            oldest: watch::Sender::new(revision),
+            resources: RwLock::new(Resources {
+                by_prefix: BTreeMap::new(),
+                unclaimed,
+            }),
+        });
+        let task = tokio::spawn(follow(Arc::clone(&store), Arc::clone(&shared), changes, revision));
+        Ok(Self {
+            store,
+            shared,
+            _task: Arc::new(AbortOnDrop(task)),
+        })
+    }
+
+    /// The window of everything under `prefix`, which ends in `/` (such as `/registry/pods/`).
+    pub fn resource(&self, prefix: &str) -> Arc<ResourceWindow> {
+        let found = {
+            let resources = self.shared.resources.read().unwrap_or_else(PoisonError::into_inner);
+            resources.by_prefix.get(prefix).map(Arc::clone)
+        };
+        found.unwrap_or_else(|| self.claim(prefix))
+    }
+
+    fn claim(&self, prefix: &str) -> Arc<ResourceWindow> {
+        debug_assert!(prefix.ends_with('/'), "a resource prefix ends in a slash");
+        let mut resources = self.shared.resources.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = resources.by_prefix.get(prefix) {
+            return Arc::clone(found);
+        }
+        let objects: OrdMap<Arc<str>, Arc<Stored>> = resources
+            .unclaimed
+            .range::<_, str>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(key, stored)| (Arc::clone(key), Arc::clone(stored)))
+            .collect();
+        for key in objects.keys() {
+            resources.unclaimed.remove(key);
+        }
+        // The write lock holds the feeding task back, so `applied` is exactly what `objects` shows.
+        let revision = *self.shared.applied.borrow();
+        let resource = Arc::new(ResourceWindow {
+            store: Arc::clone(&self.store),
+            applied: self.shared.applied.subscribe(),
+            oldest: self.shared.oldest.subscribe(),
+            history: Mutex::new(History::new(objects, revision)),
+            changed: watch::Sender::new(0),
+        });
+        resources.by_prefix.insert(prefix.to_owned(), Arc::clone(&resource));
+        resource
+    }
+
+    /// The store behind the window.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The newest revision the window has reached.
+    pub fn revision(&self) -> Revision {
+        *self.shared.applied.borrow()
+    }
+}
+
+/// Applies the store's changes until the store ends, and forgets what is older than [`KEEP`].
+async fn follow(store: Arc<dyn Store>, shared: Arc<Shared>, changes: BoxStream<'static, Change>, start: Revision) {
+    let mut changes = changes.ready_chunks(256);
+    let mut marks: VecDeque<(Instant, Revision)> = VecDeque::from([(Instant::now(), start)]);
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            batch = changes.next() => {
+                let Some(batch) = batch else { return };
+                apply(&shared, batch);
+            }
+            _ = sweep.tick() => {
+                let now = Instant::now();
+                let applied = *shared.applied.borrow();
+                marks.push_back((now, applied));
+                let mut outlived = None;
+                while let Some(&(at, revision)) = marks.front() {
+                    if now.duration_since(at) < KEEP {
+                        break;
+                    }
+                    outlived = Some(revision);
+                    marks.pop_front();
+                }
+                forget(&store, &shared, now, outlived).await;
+            }
+        }
+    }
+}
+
+fn apply(shared: &Shared, batch: Vec<Change>) {
+    let now = Instant::now();
+    let mut touched: Vec<Arc<ResourceWindow>> = Vec::new();
+    // Held for the whole batch: a claim sees either all of it or nothing.
+    let mut guard = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
+    let resources = &mut *guard;
+    let Some(newest) = batch.last().map(|change| change.revision) else {
+        return;
+    };
+    for change in batch {
+        if let Some(owner) = resources.owner(&change.key) {
+            owner.history().apply(change, now);
+            if !touched.iter().any(|seen| Arc::ptr_eq(seen, owner)) {
+                touched.push(Arc::clone(owner));
+            }
+        } else if let Some(value) = change.value {
+            let created = match resources.unclaimed.get(&change.key) {
+                Some(stored) if !change.created => stored.created,
+                _ => change.revision,
+            };
+            let stored = Stored::new(Arc::clone(&change.key), change.revision, created, value);
+            resources.unclaimed.insert(change.key, Arc::new(stored));
+        } else {
+            resources.unclaimed.remove(&change.key);
+        }
+    }
+    shared.applied.send_replace(newest);
+    drop(guard);
+    for resource in touched {
+        resource.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived: Option<Revision>) {
+    let resources: Vec<Arc<ResourceWindow>> = {
+        let resources = shared.resources.read().unwrap_or_else(PoisonError::into_inner);
+        resources.by_prefix.values().map(Arc::clone).collect()
+    };
+    for resource in resources {
+        resource.history().forget_before(now.checked_sub(KEEP));
+    }
+    // The window keeps its own history, so the store's log is only the way here.
+    let applied = *shared.applied.borrow();
+    if let Err(error) = store.compact(applied).await {
+        tracing::warn!(%error, "the store cannot be compacted");
+    }
+    if let Some(revision) = outlived {
+        shared.oldest.send_replace(revision);
+    }
+}
+
+/// One resource: what it is now, what it was, and what changes.
+pub struct ResourceWindow {
+    store: Arc<dyn Store>,
+    applied: watch::Receiver<Revision>,
+    oldest: watch::Receiver<Revision>,
+    history: Mutex<History>,
+    /// Moves with every batch of changes to this resource.
+    changed: watch::Sender<u64>,
+}
+
+impl ResourceWindow {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest state seen, without asking the store.
+    pub fn cached(&self) -> Snapshot {
+        // Read before the lock: a revision that is applied is in the map, and what the map knows beyond it counts too.
+        let applied = *self.applied.borrow();
+        let history = self.history();
+        Snapshot {
+            revision: applied.max(history.newest()),
+            objects: history.objects(),
+        }
+    }
+
+    /// The revision of the resource's last change seen (or of the window's start).
+    pub fn last_change(&self) -> Revision {
+        self.history().newest()
+    }
+
+    /// The state no older than any write that was acknowledged before the call (linearizable).
+    ///
+    /// # Errors
+    /// If the store cannot tell its revision, or is closed.
+    pub async fn latest(&self) -> Result<Snapshot, StoreError> {
+        let revision = self.store.current_revision().await?;
+        self.reach(revision).await?;
+        Ok(self.cached())
+    }
+
+    /// Waits until the window has reached `revision`.
+    ///
+    /// # Errors
+    /// `Closed` when the store ends first.
+    pub async fn reach(&self, revision: Revision) -> Result<(), StoreError> {
+        let mut applied = self.applied.clone();
+        let reached = applied.wait_for(|applied| *applied >= revision).await;
+        reached.map(|_| ()).map_err(|_| StoreError::Closed)
+    }
+
+    /// The state at exactly `revision`.
+    ///
+    /// # Errors
+    /// `Gone` if it is no longer kept, `Future` if it has not been reached.
+    pub fn at(&self, revision: Revision) -> Result<Snapshot, RevisionError> {
+        let current = self.cached();
+        if revision > current.revision {
+            return Err(RevisionError::Future {
+                wanted: revision,
+                current: current.revision,
+            });
+        }
+        let oldest = *self.oldest.borrow();
+        if revision < oldest {
+            return Err(RevisionError::Gone {
+                wanted: revision,
+                oldest,
+            });
+        }
+        self.history()
+            .at(revision)
+            .map(|objects| Snapshot { revision, objects })
+    }
+
+    /// Every change of this resource after revision `after`, each once and in order. The stream ends when its reader falls
+    /// behind what is kept, or the store is closed.
+    ///
+    /// # Errors
+    /// `Gone` if changes after `after` are no longer kept, `Future` if it has not been reached.
+    pub fn watch(
+        self: &Arc<Self>,
+        after: Revision,
+    ) -> Result<impl Stream<Item = Arc<Event>> + Send + use<>, RevisionError> {
+        let changed = self.changed.subscribe();
+        let current = self.cached().revision;
+        if after > current {
+            return Err(RevisionError::Future { wanted: after, current });
+        }
+        let mut position = self.history().position_after(after)?;
+        let resource = Arc::clone(self);
+        let batches = futures::stream::unfold(changed, move |mut changed| {
+            let resource = Arc::clone(&resource);
+            let start = position;
+            let batch = resource.history().batch(start);
+            if let Ok(batch) = &batch {
+                position = start + batch.len() as u64;
+            }
+            async move {
+                let mut batch = batch.ok()?;
+                if batch.is_empty() {
+                    changed.changed().await.ok()?;
+                    batch = Vec::new();
+                }
+                Some((futures::stream::iter(batch), changed))
+            }
+        });
+        Ok(batches.flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests;

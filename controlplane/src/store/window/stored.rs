@@ -1,0 +1,164 @@
+//! One object as of one revision: its stored bytes, shared by every reply, and the tree parsed from them once.
+//!
+//! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
+
+use crate::store::{Record, Revision};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use std::sync::{Arc, OnceLock};
+
+/// How canonical stored bytes begin; what follows is shared by all replies.
+const HEAD: &[u8] = b"{\"metadata\":{";
+
+/// An object of one revision.
+#[derive(Debug)]
+pub struct Stored {
+    /// Full key.
+    pub key: Arc<str>,
+    /// Revision of the last write.
+    pub revision: Revision,
+    /// Revision of the creation.
+    pub created: Revision,
+    raw: Bytes,
+    value: OnceLock<Arc<Value>>,
+}
+
+impl From<Record> for Stored {
+    fn from(record: Record) -> Self {
+        Self::new(record.key, record.modified, record.created, record.value)
+    }
+}
+
+impl Stored {
+    /// An object from its stored bytes.
+    pub fn new(key: Arc<str>, revision: Revision, created: Revision, raw: Bytes) -> Self {
+        Self {
+            key,
+            revision,
+            created,
+            raw,
+            value: OnceLock::new(),
+        }
+    }
+
+    /// The object as a tree, with `metadata.resourceVersion` and without kind and apiVersion; parsed at the first call.
+    pub fn value(&self) -> &Arc<Value> {
+        self.value.get_or_init(|| {
+            let mut value: Value = serde_json::from_slice(&self.raw).unwrap_or_else(|error| {
+                tracing::error!(key = %self.key, %error, "stored bytes are not JSON; the object is shown empty");
+                Value::Object(Map::new())
+            });
+            set_revision(&mut value, self.revision);
+            Arc::new(value)
+        })
+    }
+
+    /// Stored bytes, as written.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The object as JSON in two parts, head and shared rest, at `revision` (a deletion's event shows the deletion's), with
+    /// kind and apiVersion if `type_meta` (apiVersion, kind) is given.
+    pub fn json(&self, type_meta: Option<(&str, &str)>, revision: Revision) -> (Bytes, Bytes) {
+        let mut head = String::with_capacity(96);
+        head.push('{');
+        if let Some((api_version, kind)) = type_meta {
+            // Names of kinds and versions need no escaping.
+            head.push_str(&format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\","));
+        }
+        head.push_str(&format!("\"metadata\":{{\"resourceVersion\":\"{revision}\""));
+        if self.raw.starts_with(HEAD) && self.raw.get(HEAD.len()) == Some(&b'"') {
+            head.push(',');
+            return (Bytes::from(head), self.raw.slice(HEAD.len()..));
+        }
+        let canonical = canonical(self.value());
+        let rest = Bytes::from(canonical).slice(HEAD.len()..);
+        if rest.first() == Some(&b'"') {
+            head.push(',');
+        }
+        (Bytes::from(head), rest)
+    }
+}
+
+fn set_revision(value: &mut Value, revision: Revision) {
+    let Some(object) = value.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
+    }
+}
+
+/// The bytes to store for `object`: metadata first, no kind, apiVersion, resourceVersion or selfLink.
+pub fn canonical(object: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(HEAD);
+    let mut first = true;
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    for (key, value) in metadata.into_iter().flatten() {
+        if key != "resourceVersion" && key != "selfLink" {
+            member(&mut out, &mut first, key, value);
+        }
+    }
+    out.push(b'}');
+    first = false;
+    for (key, value) in object.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "metadata" | "kind" | "apiVersion") {
+            member(&mut out, &mut first, key, value);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+fn member(out: &mut Vec<u8>, first: &mut bool, key: &str, value: &Value) {
+    if !std::mem::take(first) {
+        out.push(b',');
+    }
+    serde_json::to_writer(&mut *out, key).expect("writing to memory cannot fail");
+    out.push(b':');
+    serde_json::to_writer(&mut *out, value).expect("writing to memory cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stored(raw: Vec<u8>) -> Stored {
+        Stored::new(Arc::from("/registry/pods/a/b"), 7, 3, Bytes::from(raw))
+    }
+
+    fn joined(parts: (Bytes, Bytes)) -> Value {
+        serde_json::from_slice(&[parts.0, parts.1].concat()).unwrap()
+    }
+
+    #[test]
+    fn replies_splice_what_the_stored_bytes_leave_out() {
+        let object = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": "\"{"},
+            "metadata": {"name": "b", "resourceVersion": "1", "labels": {"x": "y"}}});
+        let raw = canonical(&object);
+        assert_eq!(
+            String::from_utf8(raw.clone()).unwrap(),
+            r#"{"metadata":{"labels":{"x":"y"},"name":"b"},"spec":{"a":"\"{"}}"#
+        );
+        let stored = stored(raw);
+        let expected = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": "\"{"},
+            "metadata": {"name": "b", "resourceVersion": "9", "labels": {"x": "y"}}});
+        assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
+        assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
+        assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
+    }
+
+    #[test]
+    fn bytes_of_another_layout_are_spliced_all_the_same() {
+        for raw in [
+            r#"{"spec":1,"metadata":{"name":"b"}}"#,
+            r#"{"metadata":{}}"#,
+            r#"{"x":1}"#,
+        ] {
+            let value = joined(stored(raw.as_bytes().to_vec()).json(None, 9));
+            assert_eq!(value["metadata"]["resourceVersion"], "9", "{raw}");
+        }
+    }
+}

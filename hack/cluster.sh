@@ -1,0 +1,266 @@
+# shellcheck shell=bash
+# The parts of a cluster: their configuration, how they are started, how one knows that they are ready. Sourced after
+# lib.sh, never run.
+# shellcheck source=lib.sh disable=SC2154
+
+# A component is restarted when its binary or its configuration has changed; containers do not mind.
+CHANGED=()
+
+# put FILE NAME: writes standard input to FILE and, if that changes it, notes that NAME must be restarted.
+put() {
+    mkdir -p "$(dirname "$1")"
+    cat >"$1.new"
+    if cmp -s "$1.new" "$1"; then
+        rm "$1.new"
+    else
+        mv "$1.new" "$1"
+        CHANGED+=("$2")
+    fi
+}
+
+# put_binary FROM NAME COMPONENT: copies a binary into DATA/bin, so that a build never changes what runs.
+put_binary() {
+    [[ -x $1 ]] || die "$1 is missing: run hack/up without SKIFF_NO_BUILD"
+    cmp -s "$1" "$DATA/bin/$2" && return 0
+    install -D -m 755 "$1" "$DATA/bin/$2"
+    CHANGED+=("$3")
+}
+
+install_binaries() {
+    local name
+    for name in kubelet controlplane imagetool podtool; do put_binary "$RELEASE/$name" "$name" "$name"; done
+    mkdir -p "$DATA"/cni/{bin,net.d}
+    if ! cmp -s "$STATIC/cni-plugins" "$DATA/cni/bin/cni-plugins"; then
+        install -m 755 "$STATIC/cni-plugins" "$DATA/cni/bin/cni-plugins"
+    fi
+    for name in bridge host-local loopback portmap; do ln -sfn cni-plugins "$DATA/cni/bin/$name"; done
+}
+
+# restart_if_changed NAME: stops NAME when it was started from something older.
+restart_if_changed() {
+    local name
+    for name in "${CHANGED[@]}"; do
+        if [[ $name = "$1" ]] && running "$1" >/dev/null; then
+            say "$1 has changed: restarting it"
+            stop "$1" 20
+        fi
+    done
+}
+
+# alive_and NAME COMMAND...: succeeds when the command does; a component that has died ends the wait at once.
+alive_and() {
+    local name=$1
+    shift
+    if ! running "$name" >/dev/null; then
+        explain "$name"
+        die "$name has ended"
+    fi
+    "$@" >/dev/null 2>&1
+}
+
+# wait_for SECONDS NAME WHAT COMMAND...: until the command succeeds.
+wait_for() {
+    local deadline=$((SECONDS + $1)) name=$2 what=$3
+    shift 3
+    until alive_and "$name" "$@"; do
+        if ((SECONDS >= deadline)); then
+            explain "$name"
+            die "$what"
+        fi
+        sleep 0.1
+    done
+}
+
+kubectl_admin() { kubectl --kubeconfig "$ADMIN_KUBECONFIG" --request-timeout 10s "$@"; }
+ctr_ours() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
+
+# ensure_kubectl: the machine's own, else the official binary, else Debian's.
+ensure_kubectl() {
+    command -v kubectl >/dev/null && return 0
+    local version=v1.36.2 architecture
+    architecture=$(dpkg --print-architecture)
+    say "installing kubectl"
+    if curl -fsSL --connect-timeout 5 --max-time 120 -o "$DATA/run/kubectl" "https://dl.k8s.io/release/$version/bin/linux/$architecture/kubectl" 2>/dev/null &&
+        [[ $(curl -fsSL --max-time 20 "https://dl.k8s.io/release/$version/bin/linux/$architecture/kubectl.sha256") = "$(sha256sum "$DATA/run/kubectl" | cut -d' ' -f1)" ]]; then
+        install -m 755 "$DATA/run/kubectl" /usr/local/bin/kubectl
+        rm -f "$DATA/run/kubectl"
+    else
+        rm -f "$DATA/run/kubectl"
+        install_packages kubernetes-client
+    fi
+}
+
+write_containerd_config() {
+    # Version 2 is what containerd 1.6 reads; 2.x converts it while loading.
+    put "$DATA/containerd/config.toml" containerd <<EOF
+version = 2
+root = "$DATA/containerd/root"
+state = "$DATA/containerd/state"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+]
+
+[grpc]
+address = "$CONTAINERD_SOCKET"
+
+[debug]
+level = "warn"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "registry.k8s.io/pause:3.10"
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+stats_collect_period = 60
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "overlayfs"
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = "$DATA/containerd/runc"
+SystemdCgroup = false
+
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "$DATA/containerd/certs.d"
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "$DATA/cni/bin"
+conf_dir = "$DATA/cni/net.d"
+EOF
+    # Every registry is asked through the mirror first: what it does not have goes to the registry itself.
+    mkdir -p "$DATA/containerd/certs.d/_default"
+    cat >"$DATA/containerd/certs.d/_default/hosts.toml" <<EOF
+[host."http://127.0.0.1:$MIRROR_PORT"]
+capabilities = ["pull", "resolve"]
+EOF
+}
+
+start_containerd() {
+    write_containerd_config
+    restart_if_changed containerd
+    start containerd containerd --config "$DATA/containerd/config.toml"
+    wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
+    restart_if_changed imagetool
+    start imagetool "$DATA/bin/imagetool" serve --layout "$IMAGES/layout" --listen "127.0.0.1:$MIRROR_PORT"
+    wait_for 10 imagetool "the image mirror does not answer on port $MIRROR_PORT" curl -fs --max-time 2 "http://127.0.0.1:$MIRROR_PORT/v2/"
+}
+
+import_images() {
+    local key
+    key=$(cat "$IMAGES/key")
+    [[ $(cat "$DATA/containerd/imported" 2>/dev/null) = "$key" ]] && return 0
+    say "importing images"
+    ctr_ours images import "$IMAGES/images.tar" >"$DATA/log/import.log" 2>&1 || {
+        cat "$DATA/log/import.log" >&2
+        die "importing images failed"
+    }
+    echo "$key" >"$DATA/containerd/imported"
+}
+
+api_ready() { [[ -s $ADMIN_KUBECONFIG ]] && kubectl_admin get --raw /readyz; }
+
+start_controlplane() {
+    restart_if_changed controlplane
+    start controlplane "$DATA/bin/controlplane" --data-dir "$DATA/controlplane" --bind-address 0.0.0.0 --secure-port "$API_PORT" \
+        --service-cluster-ip-range "$SERVICE_CIDR" --cluster-cidr "$POD_CIDR"
+    wait_for 60 controlplane "the API server does not become ready on port $API_PORT" api_ready
+}
+
+write_kubelet_config() {
+    put "$DATA/kubelet/config.yaml" kubelet <<EOF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://$CONTAINERD_SOCKET
+cgroupDriver: cgroupfs
+cgroupRoot: $CGROUP
+failCgroupV1: false
+failSwapOn: false
+podLogsDir: $DATA/kubelet/pod-logs
+clusterDomain: cluster.local
+port: $KUBELET_PORT
+readOnlyPort: 0
+healthzPort: $HEALTHZ_PORT
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    enabled: true
+  x509:
+    clientCAFile: $DATA/controlplane/pki/ca.crt
+authorization:
+  mode: Webhook
+EOF
+}
+
+# cgroup_mounts: every hierarchy's mount point, version 1 and 2.
+cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
+
+make_cgroup_root() {
+    local mount controller
+    for mount in $(cgroup_mounts); do
+        mkdir -p "$mount$CGROUP"
+        # Version 2: a controller must be handed down before a group has its files.
+        if [[ -f $mount/cgroup.subtree_control ]]; then
+            for controller in $(cat "$mount/cgroup.controllers"); do
+                echo "+$controller" >"$mount/cgroup.subtree_control" 2>/dev/null || true
+            done
+        fi
+        # A cpuset of version 1 takes no process until it has CPUs and memory nodes.
+        if [[ -f $mount$CGROUP/cpuset.cpus && -f $mount/cpuset.sched_load_balance ]]; then
+            cat "$mount/cpuset.cpus" >"$mount$CGROUP/cpuset.cpus"
+            cat "$mount/cpuset.mems" >"$mount$CGROUP/cpuset.mems"
+        fi
+    done
+}
+
+node_ready() {
+    [[ $(kubectl_admin get node "$NODE" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') = True ]]
+}
+
+start_kubelet() {
+    write_kubelet_config
+    make_cgroup_root
+    local kubeconfig=$DATA/kubelet/kubeconfig
+    # A kubeconfig of another CA (after a purge of the control plane's data alone) is of no use.
+    if [[ ! -s $kubeconfig || $DATA/controlplane/pki/ca.crt -nt $kubeconfig ]]; then
+        "$DATA/bin/controlplane" kubeconfig --data-dir "$DATA/controlplane" --user "system:node:$NODE" --group system:nodes \
+            --server "https://127.0.0.1:$API_PORT" >"$kubeconfig.new" || die "controlplane kubeconfig failed"
+        mv "$kubeconfig.new" "$kubeconfig"
+        CHANGED+=(kubelet)
+    fi
+    chmod 600 "$kubeconfig"
+    restart_if_changed kubelet
+    start kubelet "$DATA/bin/kubelet" --config "$DATA/kubelet/config.yaml" --kubeconfig "$kubeconfig" --hostname-override "$NODE" \
+        --root-dir "$DATA/kubelet/root" --cert-dir "$DATA/kubelet/pki" --cni-conf-dir "$DATA/cni/net.d" --cni-bin-dir "$DATA/cni/bin"
+    wait_for 90 kubelet "node $NODE does not become Ready: $(kubectl_admin get node "$NODE" -o wide 2>&1 || true)" node_ready
+}
+
+milliseconds() { date +%s%3N; }
+
+run_demo() {
+    local begin end address page count=0
+    begin=$(milliseconds)
+    if kubectl_admin get deployment nginx >/dev/null 2>&1; then
+        say "deployment nginx is there already"
+    else
+        say "kubectl create deployment nginx --image=nginx --replicas=3"
+        kubectl_admin create deployment nginx --image=nginx --replicas=3
+    fi
+    kubectl --kubeconfig "$ADMIN_KUBECONFIG" wait --for=condition=Available --timeout=120s deployment/nginx >/dev/null || {
+        kubectl_admin get pods,events >&2
+        die "deployment nginx does not become available"
+    }
+    end=$(milliseconds)
+    say "available $((end - begin)) ms after create"
+    for address in $(kubectl_admin get pods -l app=nginx -o 'jsonpath={.items[*].status.podIP}'); do
+        page=$(curl -fsS --max-time 10 "http://$address/") || die "no page from $address"
+        say "http://$address/: $(grep -o '<h1>.*</h1>' <<<"$page")"
+        count=$((count + 1))
+    done
+    ((count == 3)) || die "$count pods have an address, not 3"
+}

@@ -1,0 +1,182 @@
+# shellcheck shell=bash
+# What the commands in this directory share: places, settings, progress lines, installing, building, and processes that
+# are known to be ours. Sourced, never run.
+# shellcheck disable=SC2034
+
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Everything a cluster writes is under this directory.
+DATA=${SKIFF_DATA:-$ROOT/.data}
+case $DATA in /*) ;; *) DATA=$PWD/$DATA ;; esac
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+HOST_TRIPLE=$(uname -m)-unknown-linux-gnu
+STATIC=$TARGET/$HOST_TRIPLE/static
+RELEASE=$TARGET/release
+
+# Settings of a cluster: the environment's when it is started first, then those it was started with (kept in DATA).
+SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP)
+load_settings() {
+    local name variable
+    # shellcheck disable=SC1091
+    if [[ -f $DATA/settings ]]; then . "$DATA/settings"; fi
+    NODE=${NODE:-${SKIFF_NODE:-$(hostname | tr '[:upper:]' '[:lower:]')}}
+    API_PORT=${API_PORT:-${SKIFF_API_PORT:-6443}}
+    KUBELET_PORT=${KUBELET_PORT:-${SKIFF_KUBELET_PORT:-10250}}
+    HEALTHZ_PORT=${HEALTHZ_PORT:-${SKIFF_HEALTHZ_PORT:-10248}}
+    MIRROR_PORT=${MIRROR_PORT:-${SKIFF_MIRROR_PORT:-5055}}
+    POD_CIDR=${POD_CIDR:-${SKIFF_POD_CIDR:-10.244.0.0/16}}
+    SERVICE_CIDR=${SERVICE_CIDR:-${SKIFF_SERVICE_CIDR:-10.96.0.0/16}}
+    CGROUP=${CGROUP:-${SKIFF_CGROUP:-/skiff}}
+    for name in "${SETTINGS[@]}"; do
+        variable=SKIFF_$name
+        if [[ -n ${!variable:-} && ${!variable} != "${!name}" ]]; then
+            die "$variable=${!variable}, but the cluster in $DATA was made with ${!name}: hack/down --purge first"
+        fi
+    done
+}
+save_settings() {
+    local name
+    for name in "${SETTINGS[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$DATA/settings"
+}
+
+# Images do not depend on a cluster: several may share them.
+IMAGES=${SKIFF_IMAGES:-$DATA/images}
+CONTAINERD_SOCKET=$DATA/run/containerd.sock
+ADMIN_KUBECONFIG=$DATA/controlplane/admin.kubeconfig
+STARTED=$SECONDS
+
+say() { printf '%4ds  %s\n' $((SECONDS - STARTED)) "$*"; }
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+need_root() { [[ $(id -u) = 0 ]] || die "$(basename "$0") must run as root: it starts containers"; }
+
+# install_packages PACKAGE...: Debian packages that are not there yet.
+install_packages() {
+    local missing=() package
+    for package; do
+        dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")
+    done
+    [[ ${#missing[@]} -gt 0 ]] || return 0
+    say "installing ${missing[*]}"
+    apt_lists
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >"$DATA/log/apt.log" 2>&1 ||
+        die "apt-get install ${missing[*]} failed; see $DATA/log/apt.log"
+}
+
+# apt_lists: the package lists, fetched when the machine has none.
+apt_lists() {
+    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && return 0
+    apt-get update -qq </dev/null >"$DATA/log/apt.log" 2>&1 || die "apt-get update failed; see $DATA/log/apt.log"
+}
+
+# need_cargo: the Rust toolchain is the one thing that is not a Debian package here.
+need_cargo() {
+    if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo ]]; then
+        PATH=${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH
+    fi
+    command -v cargo >/dev/null || die "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml") or newer (https://rustup.rs)"
+}
+
+# build PACKAGE...: release binaries, named like their packages.
+build() {
+    local arguments=() package
+    for package; do arguments+=(-p "$package"); done
+    (cd "$ROOT" && cargo build --locked --release "${arguments[@]}" </dev/null) || die "building $* failed"
+}
+
+# build_static PACKAGE...: the small static binaries, for containers that have no C library and for plugins that start
+# tens of times a second.
+build_static() {
+    local arguments=() package
+    for package; do arguments+=(-p "$package"); done
+    (cd "$ROOT" && RUSTFLAGS='-C target-feature=+crt-static' \
+        cargo build --locked --profile static --target "$HOST_TRIPLE" "${arguments[@]}" </dev/null) || die "building $* failed"
+}
+
+# until_true SECONDS COMMAND...: runs the command until it succeeds; fails after SECONDS.
+until_true() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < deadline)) || return 1
+        sleep 0.1
+    done
+}
+
+# is_ours PID: the process has an argument inside DATA; all of ours have, and nobody else's.
+is_ours() {
+    local argument
+    [[ -r /proc/$1/cmdline ]] || return 1
+    while IFS= read -r -d '' argument; do
+        case $argument in "$DATA"/* | --*="$DATA"/*) return 0 ;; esac
+    done <"/proc/$1/cmdline" 2>/dev/null
+    return 1
+}
+
+# our_processes NAME: pids of our processes whose executable has this name, also of those no pid file knows.
+our_processes() {
+    local directory pid program
+    for directory in /proc/[0-9]*; do
+        pid=${directory#/proc/}
+        program=$(readlink "$directory/exe" 2>/dev/null) || continue
+        program=${program% (deleted)}
+        [[ ${program##*/} = "$1" ]] && is_ours "$pid" && echo "$pid"
+    done
+    return 0
+}
+
+# running NAME: the pid of our process NAME, by its pid file, if it is alive and ours.
+running() {
+    local pid
+    pid=$(cat "$DATA/run/$1.pid" 2>/dev/null) || return 1
+    [[ $pid =~ ^[0-9]+$ ]] && is_ours "$pid" && echo "$pid"
+}
+
+# start NAME COMMAND...: starts our process NAME in the background, unless it runs; its output goes to log/NAME.log.
+start() {
+    local name=$1 pid
+    shift
+    running "$name" >/dev/null && return 0
+    setsid "$@" </dev/null >>"$DATA/log/$name.log" 2>&1 9>&- &
+    pid=$!
+    echo "$pid" >"$DATA/run/$name.pid"
+    disown "$pid"
+    # Until the command has replaced the shell that starts it, it does not look like ours.
+    until is_ours "$pid" || process_gone "$pid"; do sleep 0.02; done
+}
+
+# stop_process PID SECONDS: TERM, then KILL after SECONDS; returns when the process is gone.
+stop_process() {
+    kill -TERM "$1" 2>/dev/null || return 0
+    until_true "$2" process_gone "$1" && return 0
+    kill -KILL "$1" 2>/dev/null || return 0
+    until_true 10 process_gone "$1" || say "process $1 does not end"
+}
+process_gone() {
+    local state
+    state=$(sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) || return 0
+    [[ -z $state || $state = Z ]]
+}
+
+# stop NAME SECONDS: stops all of our processes of this name.
+stop() {
+    local pid
+    for pid in $(our_processes "$1"); do stop_process "$pid" "$2"; done
+    rm -f "$DATA/run/$1.pid"
+}
+
+# explain NAME: the end of a process's log, for a person who has just read that it failed.
+explain() {
+    printf -- '--- the end of %s\n' "$DATA/log/$1.log" >&2
+    tail -n 15 "$DATA/log/$1.log" >&2 || true
+}
+
+# lock: one hack/up or hack/down at a time on one data directory.
+lock() {
+    mkdir -p "$DATA"/{log,run}
+    exec 9>"$DATA/run/lock"
+    flock -w 300 9 || die "another hack/up or hack/down has held $DATA/run/lock for 5 minutes"
+}

@@ -1,0 +1,165 @@
+//! What the commands in `hack/` need from a runtime or an API server and a shell cannot do well.
+//!
+//! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
+//! while nothing happens, `remove-all` empties a runtime. Never part of a cluster.
+
+mod figures;
+mod floor;
+mod idle;
+mod pods;
+mod runtime;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+
+use crate::figures::Burst;
+
+#[derive(Parser)]
+#[command(name = "podtool", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Pod start and stop: one at a time, then 10 and 50 at once.
+    Bench(BenchArgs),
+    /// CPU and memory of running processes over a time.
+    Idle(IdleArgs),
+    /// Keeps pods running through the API server: creates them, waits until all are Ready.
+    Fill(FillArgs),
+    /// Stops and removes every pod of a runtime.
+    RemoveAll(RemoveAllArgs),
+}
+
+#[derive(Args)]
+struct BenchArgs {
+    /// The runtime's socket, for the floor: the same pods through bare CRI calls.
+    #[arg(long)]
+    runtime: PathBuf,
+    /// Cgroup below which the floor's pods are put.
+    #[arg(long)]
+    cgroup_parent: String,
+    /// Directory for the floor's logs and mounted files.
+    #[arg(long)]
+    work_dir: PathBuf,
+    /// Kubeconfig of the cluster; without it only the floor is measured.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Node the pods are bound to.
+    #[arg(long, requires = "kubeconfig")]
+    node: Option<String>,
+    /// Pods started and stopped one at a time.
+    #[arg(long, default_value_t = 20)]
+    serial: usize,
+    /// Pods at once; repeatable.
+    #[arg(long = "burst", default_values_t = [10, 50])]
+    bursts: Vec<usize>,
+    /// Repetitions of each burst.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Image, present on the node.
+    #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
+    image: String,
+}
+
+#[derive(Args)]
+struct IdleArgs {
+    /// How long to look, in seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// NAME=PID[,PID...]: processes whose figures are added up under one name.
+    #[arg(required = true)]
+    processes: Vec<idle::Group>,
+}
+
+#[derive(Args)]
+struct FillArgs {
+    /// Kubeconfig of the cluster.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// Node the pods are bound to.
+    #[arg(long)]
+    node: String,
+    /// How many pods; 0 deletes those of an earlier fill.
+    #[arg(long)]
+    count: usize,
+    /// Image, present on the node.
+    #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
+    image: String,
+}
+
+#[derive(Args)]
+struct RemoveAllArgs {
+    /// The runtime's socket.
+    #[arg(long)]
+    runtime: PathBuf,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
+    match Cli::parse().command {
+        Command::Bench(args) => bench(args).await,
+        Command::Idle(args) => {
+            print!(
+                "{}",
+                idle::measure(&args.processes, Duration::from_secs(args.seconds)).await?
+            );
+            Ok(())
+        }
+        Command::Fill(args) => {
+            let cluster = pods::Cluster::connect(&args.kubeconfig, args.node, args.image).await?;
+            cluster.fill(args.count).await
+        }
+        Command::RemoveAll(args) => {
+            let removed = runtime::remove_all(&args.runtime).await?;
+            println!("{removed} pods removed from the runtime");
+            Ok(())
+        }
+    }
+}
+
+/// Runs the floor and, if there is a cluster, its pods in turn, so that both see the same machine.
+async fn bench(args: BenchArgs) -> anyhow::Result<()> {
+    let floor = floor::Floor::connect(&args.runtime, &args.cgroup_parent, &args.work_dir, &args.image).await?;
+    let cluster = match (&args.kubeconfig, &args.node) {
+        (Some(kubeconfig), Some(node)) => {
+            Some(pods::Cluster::connect(kubeconfig, node.clone(), args.image.clone()).await?)
+        }
+        (Some(_), None) => anyhow::bail!("--kubeconfig needs --node"),
+        _ => None,
+    };
+    // The first pod of a runtime pays for what later ones find warm.
+    floor
+        .run(Burst::one_at_a_time(2))
+        .await
+        .context("warming up the floor")?;
+    if let Some(cluster) = &cluster {
+        cluster
+            .run(Burst::one_at_a_time(2))
+            .await
+            .context("warming up the cluster")?;
+    }
+    println!("{}", figures::heading(cluster.is_some()));
+    let mut plan = vec![(Burst::one_at_a_time(args.serial), 1)];
+    plan.extend(args.bursts.iter().map(|&pods| (Burst::at_once(pods), args.rounds)));
+    for (burst, rounds) in plan {
+        let mut floor_runs = Vec::new();
+        let mut cluster_runs = Vec::new();
+        for _ in 0..rounds {
+            floor_runs.push(floor.run(burst).await.with_context(|| format!("floor, {burst}"))?);
+            if let Some(cluster) = &cluster {
+                cluster_runs.push(cluster.run(burst).await.with_context(|| format!("cluster, {burst}"))?);
+            }
+        }
+        print!("{}", figures::rows(burst, &floor_runs, &cluster_runs));
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The message a container leaves behind when it ends: its termination file, or the end of its log.
+
+use crate::runtime::observed::ObservedContainer;
+use std::io::SeekFrom;
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+
+/// The most that is read of a termination file, bytes (kubelet contract §5).
+const FILE_BYTES_MAX: u64 = 4096;
+/// The most that is taken from the log when there is no file, bytes and lines.
+const LOG_BYTES_MAX: usize = 2048;
+const LOG_LINES_MAX: usize = 80;
+/// How much of the log's end is searched for those lines: the runtime adds some 50 bytes to each.
+const LOG_WINDOW_BYTES: u64 = 16 * 1024;
+
+/// Replaces the runtime's message by the container's own, if it left one.
+pub(super) async fn read_message(container: &mut ObservedContainer) {
+    let mut message = String::new();
+    if let Some(path) = &container.termination_file {
+        message = head(Path::new(path)).await.unwrap_or_default();
+    }
+    let falls_back = container.termination_policy == "FallbackToLogsOnError"
+        && container.exit_code != 0
+        && container.reason != "ContainerCannotRun";
+    if message.is_empty() && falls_back {
+        message = log_tail(Path::new(&container.log_path)).await.unwrap_or_default();
+    }
+    if !message.is_empty() {
+        container.message = message;
+    }
+}
+
+async fn head(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    tokio::fs::File::open(path)
+        .await?
+        .take(FILE_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+async fn log_tail(path: &Path) -> std::io::Result<String> {
+    let mut file = tokio::fs::File::open(path).await?;
+    let length = file.metadata().await?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_WINDOW_BYTES)))
+        .await?;
+    let mut bytes = Vec::new();
+    file.take(LOG_WINDOW_BYTES).read_to_end(&mut bytes).await?;
+    Ok(messages(&String::from_utf8_lossy(&bytes)))
+}
+
+/// The last messages of a CRI log, without the runtime's columns.
+fn messages(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let from = lines.len().saturating_sub(LOG_LINES_MAX);
+    let text: String = lines[from..]
+        .iter()
+        .filter_map(|line| line.splitn(4, ' ').nth(3))
+        .flat_map(|message| [message, "\n"])
+        .collect();
+    let mut cut = text.len().saturating_sub(LOG_BYTES_MAX);
+    while !text.is_char_boundary(cut) {
+        cut += 1;
+    }
+    text[cut..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_messages_only_and_bounded() {
+        let line = |n: usize| format!("2026-01-01T00:00:00.0Z stdout F line {n}\n");
+        let short: String = (0..3).map(line).collect();
+        assert_eq!(messages(&short), "line 0\nline 1\nline 2\n");
+        let long: String = (0..200).map(line).collect();
+        let tail = messages(&long);
+        assert!(tail.starts_with("line 120\n") && tail.ends_with("line 199\n"), "{tail}");
+        let wide: String = (0..80)
+            .map(|n| format!("t stdout F {n} {}\n", "x".repeat(100)))
+            .collect();
+        assert_eq!(messages(&wide).len(), LOG_BYTES_MAX);
+    }
+}

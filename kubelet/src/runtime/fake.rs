@@ -1,0 +1,245 @@
+//! A scripted runtime in memory, for the simulation and for tests of everything above the CRI.
+//!
+//! It behaves as a CRI runtime does, on tokio's clock: names are reserved, containers end when their script says so, a
+//! stop waits for its grace, events can be lost, doubled or late, replies can be lost after the effect. It survives the
+//! kubelet: drop every kubelet task and its containers go on. Never consulted outside tests and simulations.
+
+mod calls;
+mod state;
+
+pub use state::{Behaviour, Run};
+
+use super::{ImageInfo, RuntimeError, RuntimeEvent};
+use crate::id::PodUid;
+use client::Clock;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use state::State;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// Events a slow subscriber may fall behind before it loses some.
+const EVENTS_MAX: usize = 1024;
+
+/// Faults drawn from the seed, as probabilities between 0 and 1.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// An event is not delivered.
+    pub drop_event: f64,
+    /// An event is delivered twice.
+    pub duplicate_event: f64,
+    /// An event is delivered up to `event_delay_max` late.
+    pub delay_event: f64,
+    /// The bound of that delay.
+    pub event_delay_max: Duration,
+    /// A call fails and has no effect.
+    pub fail_call: f64,
+    /// A call has its effect, and fails.
+    pub lose_reply: f64,
+}
+
+/// What happens to the next call of a given name.
+#[derive(Clone, Debug)]
+pub enum Mishap {
+    /// It fails with this error and has no effect.
+    Fail(RuntimeError),
+    /// It never returns until its deadline, and has no effect.
+    Hang,
+}
+
+/// The scripted runtime. Clones share everything.
+#[derive(Clone)]
+pub struct FakeRuntime {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    state: Mutex<State>,
+    script: Mutex<Script>,
+    events: broadcast::Sender<RuntimeEvent>,
+}
+
+struct Script {
+    rng: StdRng,
+    faults: Faults,
+    latency: BTreeMap<&'static str, Duration>,
+    mishaps: BTreeMap<&'static str, VecDeque<Mishap>>,
+    calls: Vec<String>,
+    faults_seen: BTreeMap<&'static str, u64>,
+    has_events: bool,
+}
+
+impl FakeRuntime {
+    /// A runtime without images, on the given clock; `seed` decides its faults.
+    pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
+        let script = Script {
+            rng: StdRng::seed_from_u64(seed),
+            faults: Faults::default(),
+            latency: BTreeMap::new(),
+            mishaps: BTreeMap::new(),
+            calls: Vec::new(),
+            faults_seen: BTreeMap::new(),
+            has_events: true,
+        };
+        let shared = Shared {
+            clock,
+            timeout: Duration::from_secs(120),
+            state: Mutex::default(),
+            script: Mutex::new(script),
+            events: broadcast::Sender::new(EVENTS_MAX),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Adds an image that is present.
+    pub fn add_image(&self, name: &str) {
+        self.state().images.insert(name.to_owned(), image_named(name));
+    }
+
+    /// Adds an image a pull will find.
+    pub fn add_remote_image(&self, name: &str) {
+        self.state().remote.insert(name.to_owned());
+    }
+
+    /// Scripts every container of that image from now on.
+    pub fn script_image(&self, image: &str, behaviour: Behaviour) {
+        self.state().behaviours.insert(image.to_owned(), behaviour);
+    }
+
+    /// Makes every call of that name take this long.
+    pub fn set_latency(&self, call: &'static str, latency: Duration) {
+        self.script().latency.insert(call, latency);
+    }
+
+    /// Sets the seeded faults.
+    pub fn set_faults(&self, faults: Faults) {
+        self.script().faults = faults;
+    }
+
+    /// Queues what happens to the next call of that name.
+    pub fn next(&self, call: &'static str, mishap: Mishap) {
+        self.script().mishaps.entry(call).or_default().push_back(mishap);
+    }
+
+    /// Takes the event stream away: subscriptions are refused as unimplemented.
+    pub fn without_events(&self) {
+        self.script().has_events = false;
+    }
+
+    /// Sets whether the network is ready.
+    pub fn set_network_ready(&self, ready: bool) {
+        self.state().network_down = !ready;
+    }
+
+    /// Ends a container's process from within, as a crash would.
+    pub fn crash(&self, pod: &PodUid, container: &str, exit_code: i32) -> bool {
+        let now = self.shared.clock.now();
+        let ended = self.state().crash(pod, container, exit_code, now);
+        if let Some(id) = &ended {
+            self.emit(id.clone(), pod.clone(), true);
+        }
+        ended.is_some()
+    }
+
+    /// Running containers as (pod, container name); a checker asserts that no pair is there twice.
+    pub fn running(&self) -> Vec<(PodUid, String)> {
+        self.state().running()
+    }
+
+    /// Pairs (pod, container name) that ever ran twice at the same time.
+    pub fn doubled(&self) -> BTreeSet<(PodUid, String)> {
+        self.state().doubled.clone()
+    }
+
+    /// How many sandboxes, ready or not, and containers, in any state, there are.
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.sandboxes.len(), state.containers.len())
+    }
+
+    /// The calls made so far, `Name argument`, in order.
+    pub fn calls(&self) -> Vec<String> {
+        self.script().calls.clone()
+    }
+
+    /// How often each kind of fault struck: a run whose faults never struck proves nothing.
+    pub fn faults_seen(&self) -> BTreeMap<&'static str, u64> {
+        self.script().faults_seen.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.shared.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers an event as the faults allow.
+    fn emit(&self, id: String, pod: PodUid, ended: bool) {
+        let event = RuntimeEvent {
+            id,
+            pod: Some(pod),
+            ended,
+        };
+        let (copies, delay) = {
+            let mut script = self.script();
+            let faults = script.faults.clone();
+            if script.strikes("drop_event", faults.drop_event) {
+                return;
+            }
+            let copies = if script.strikes("duplicate_event", faults.duplicate_event) {
+                2
+            } else {
+                1
+            };
+            let late = script.strikes("delay_event", faults.delay_event);
+            let delay = if late {
+                faults.event_delay_max.mul_f64(script.rng.random::<f64>())
+            } else {
+                Duration::ZERO
+            };
+            (copies, delay)
+        };
+        let sender = self.shared.events.clone();
+        let deliver = move || {
+            for _ in 0..copies {
+                // Nobody subscribed is as good as delivered.
+                let _ = sender.send(event.clone());
+            }
+        };
+        if delay.is_zero() {
+            deliver();
+        } else {
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                deliver();
+            });
+        }
+    }
+}
+
+impl Script {
+    fn strikes(&mut self, fault: &'static str, probability: f64) -> bool {
+        let strikes = probability > 0.0 && self.rng.random::<f64>() < probability;
+        if strikes {
+            *self.faults_seen.entry(fault).or_default() += 1;
+        }
+        strikes
+    }
+}
+
+fn image_named(name: &str) -> ImageInfo {
+    ImageInfo {
+        id: format!("sha256:{}", hex::encode(name)),
+        repo_tags: vec![name.to_owned()],
+        size: 1_000_000,
+        ..ImageInfo::default()
+    }
+}

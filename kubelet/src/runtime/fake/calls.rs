@@ -1,0 +1,364 @@
+//! The scripted runtime's calls: latency, mishaps and faults around [`super::state`].
+
+use super::{FakeRuntime, Mishap, Run, image_named};
+use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
+use crate::runtime::{
+    CgroupDriver, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus, RuntimeVersion,
+};
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt};
+use proto::cri as pb;
+use std::time::Duration;
+use tonic::Code;
+
+/// What surrounds one call.
+struct Passage {
+    call: &'static str,
+    lose_reply: bool,
+}
+
+impl Passage {
+    /// The reply, unless it is to be lost.
+    fn reply<T>(&self, value: T) -> Result<T, RuntimeError> {
+        if self.lose_reply {
+            Err(RuntimeError::deadline(self.call))
+        } else {
+            Ok(value)
+        }
+    }
+}
+
+impl FakeRuntime {
+    /// Records the call, waits its latency, and strikes with whatever is scripted.
+    async fn enter(&self, call: &'static str, argument: &str) -> Result<Passage, RuntimeError> {
+        let (latency, mishap, fail, lose_reply) = {
+            let mut script = self.script();
+            script.calls.push(format!("{call} {argument}"));
+            let latency = script.latency.get(call).copied().unwrap_or_default();
+            let mishap = script
+                .mishaps
+                .get_mut(call)
+                .and_then(std::collections::VecDeque::pop_front);
+            let faults = script.faults.clone();
+            let fail = script.strikes("fail_call", faults.fail_call);
+            let lose_reply = !fail && script.strikes("lose_reply", faults.lose_reply);
+            (latency, mishap, fail, lose_reply)
+        };
+        tokio::time::sleep(latency).await;
+        match mishap {
+            Some(Mishap::Fail(error)) => return Err(error),
+            Some(Mishap::Hang) => {
+                tokio::time::sleep(self.shared.timeout).await;
+                return Err(RuntimeError::deadline(call));
+            }
+            None => {}
+        }
+        if fail {
+            return Err(RuntimeError::new(call, Code::Unavailable, "scripted failure"));
+        }
+        Ok(Passage { call, lose_reply })
+    }
+
+    fn end_later(&self, id: ContainerId, duration: Duration, exit_code: i32) {
+        let runtime = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(duration).await;
+            runtime.end_now(&id, exit_code);
+        });
+    }
+
+    fn end_now(&self, id: &ContainerId, exit_code: i32) {
+        let now = self.shared.clock.now();
+        let ended = self.state().end(id, exit_code, now);
+        if let Some(pod) = ended {
+            self.emit(id.to_string(), pod, true);
+        }
+    }
+
+    fn is_alive(&self, id: &ContainerId) -> bool {
+        self.state()
+            .containers
+            .get(id)
+            .is_some_and(|c| c.observed.state == ContainerState::Running)
+    }
+}
+
+#[async_trait]
+impl Runtime for FakeRuntime {
+    async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
+        self.enter("Version", "").await?;
+        Ok(RuntimeVersion {
+            name: "fake".into(),
+            version: "0".into(),
+        })
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus, RuntimeError> {
+        self.enter("Status", "").await?;
+        let down = self.state().network_down;
+        let network_message = if down {
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin \
+             not initialized"
+                .to_owned()
+        } else {
+            String::new()
+        };
+        Ok(RuntimeStatus {
+            runtime_ready: true,
+            network_ready: !down,
+            network_message,
+            ..Default::default()
+        })
+    }
+
+    async fn run_pod_sandbox(&self, config: pb::PodSandboxConfig, handler: &str) -> Result<SandboxId, RuntimeError> {
+        let name = config.metadata.as_ref().map_or("", |m| m.name.as_str()).to_owned();
+        let passage = self.enter("RunPodSandbox", &name).await?;
+        let now = self.shared.clock.now();
+        let id = self.state().run_sandbox(&config, handler, now)?;
+        let pod = self.state().sandboxes.get(&id).map(|s| s.observed.pod.clone());
+        if let Some(pod) = pod {
+            self.emit(id.to_string(), pod, false);
+        }
+        passage.reply(id)
+    }
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let passage = self.enter("StopPodSandbox", id.as_str()).await?;
+        let now = self.shared.clock.now();
+        let ended = self.state().stop_sandbox(id, now);
+        for (id, pod) in ended {
+            self.emit(id, pod, true);
+        }
+        passage.reply(())
+    }
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let passage = self.enter("RemovePodSandbox", id.as_str()).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.state();
+        state.stop_sandbox(id, now);
+        state.sandboxes.remove(id);
+        state.containers.retain(|_, c| c.observed.sandbox.as_ref() != Some(id));
+        drop(state);
+        passage.reply(())
+    }
+
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, RuntimeError> {
+        self.enter("PodSandboxStatus", id.as_str()).await?;
+        self.state()
+            .sandboxes
+            .get(id)
+            .map(|s| s.observed.clone())
+            .ok_or_else(|| RuntimeError::new("PodSandboxStatus", Code::NotFound, "sandbox not found"))
+    }
+
+    async fn list_pod_sandboxes(&self, pod: Option<&PodUid>) -> Result<Vec<SandboxSummary>, RuntimeError> {
+        self.enter("ListPodSandbox", pod.map_or("", PodUid::as_str)).await?;
+        let state = self.state();
+        let all = state.sandboxes.values().map(|s| &s.observed);
+        Ok(all
+            .filter(|s| pod.is_none_or(|pod| s.pod == *pod))
+            .map(|s| SandboxSummary {
+                id: s.id.clone(),
+                pod: s.pod.clone(),
+                ready: s.ready,
+            })
+            .collect())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: pb::ContainerConfig,
+        _sandbox_config: &pb::PodSandboxConfig,
+    ) -> Result<ContainerId, RuntimeError> {
+        let name = config.metadata.as_ref().map_or("", |m| m.name.as_str()).to_owned();
+        let passage = self.enter("CreateContainer", &name).await?;
+        let now = self.shared.clock.now();
+        let id = self.state().create_container(sandbox, &config, now)?;
+        passage.reply(id)
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let passage = self.enter("StartContainer", id.as_str()).await?;
+        let now = self.shared.clock.now();
+        let (pod, run) = self.state().start(id, now)?;
+        self.emit(id.to_string(), pod, false);
+        if let Run::For { duration, exit_code } = run {
+            self.end_later(id.clone(), duration, exit_code);
+        }
+        passage.reply(())
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        let passage = self
+            .enter("StopContainer", &format!("{id} {}", grace.as_secs()))
+            .await?;
+        let stops_after = self.state().containers.get(id).map(|c| c.behaviour.stops_after);
+        let Some(stops_after) = stops_after else {
+            return passage.reply(());
+        };
+        let (wait, exit_code) = match stops_after {
+            Some(after) if after <= grace => (after, 0),
+            _ => (grace, 137),
+        };
+        // Another call with less grace, or a crash, can end it sooner; look often enough to notice.
+        let until = tokio::time::Instant::now() + wait;
+        while self.is_alive(id) && tokio::time::Instant::now() < until {
+            let step = until.saturating_duration_since(tokio::time::Instant::now());
+            tokio::time::sleep(step.min(Duration::from_millis(250))).await;
+        }
+        self.end_now(id, exit_code);
+        passage.reply(())
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let passage = self.enter("RemoveContainer", id.as_str()).await?;
+        self.end_now(id, 137);
+        self.state().containers.remove(id);
+        passage.reply(())
+    }
+
+    async fn list_containers(&self, pod: Option<&PodUid>) -> Result<Vec<ContainerSummary>, RuntimeError> {
+        self.enter("ListContainers", pod.map_or("", PodUid::as_str)).await?;
+        let state = self.state();
+        let all = state.containers.values().map(|c| &c.observed);
+        Ok(all
+            .filter(|c| pod.is_none_or(|pod| c.pod == *pod))
+            .map(|c| ContainerSummary {
+                id: c.id.clone(),
+                pod: c.pod.clone(),
+                state: c.state,
+            })
+            .collect())
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> Result<ObservedContainer, RuntimeError> {
+        self.enter("ContainerStatus", id.as_str()).await?;
+        self.state()
+            .containers
+            .get(id)
+            .map(|c| c.observed.clone())
+            .ok_or_else(|| RuntimeError::new("ContainerStatus", Code::NotFound, "container not found"))
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        _timeout: Duration,
+    ) -> Result<ExecOutput, RuntimeError> {
+        self.enter("ExecSync", &command.join(" ")).await?;
+        let state = self.state();
+        match state
+            .containers
+            .get(id)
+            .filter(|c| c.observed.state == ContainerState::Running)
+        {
+            Some(container) => Ok(ExecOutput {
+                exit_code: container.behaviour.exec_exit_code,
+                ..ExecOutput::default()
+            }),
+            None => Err(RuntimeError::new(
+                "ExecSync",
+                Code::NotFound,
+                "container is not running",
+            )),
+        }
+    }
+
+    async fn exec(&self, _request: pb::ExecRequest) -> Result<String, RuntimeError> {
+        Err(RuntimeError::new(
+            "Exec",
+            Code::Unimplemented,
+            "no streams in a scripted runtime",
+        ))
+    }
+
+    async fn attach(&self, _request: pb::AttachRequest) -> Result<String, RuntimeError> {
+        Err(RuntimeError::new(
+            "Attach",
+            Code::Unimplemented,
+            "no streams in a scripted runtime",
+        ))
+    }
+
+    async fn port_forward(&self, _request: pb::PortForwardRequest) -> Result<String, RuntimeError> {
+        Err(RuntimeError::new(
+            "PortForward",
+            Code::Unimplemented,
+            "no streams in a scripted runtime",
+        ))
+    }
+
+    async fn pull_image(
+        &self,
+        image: &str,
+        _auth: Option<pb::AuthConfig>,
+        _sandbox: Option<pb::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        let passage = self.enter("PullImage", image).await?;
+        let mut state = self.state();
+        if !state.remote.contains(image) {
+            let text = format!("failed to resolve reference {image:?}: not found");
+            return Err(RuntimeError::new("PullImage", Code::NotFound, text));
+        }
+        let info = image_named(image);
+        state.images.insert(image.to_owned(), info.clone());
+        drop(state);
+        passage.reply(info.id)
+    }
+
+    async fn image_status(&self, image: &str) -> Result<Option<ImageInfo>, RuntimeError> {
+        self.enter("ImageStatus", image).await?;
+        Ok(self.state().find_image(image).map(|(_, info)| info.clone()))
+    }
+
+    async fn list_images(&self) -> Result<Vec<ImageInfo>, RuntimeError> {
+        self.enter("ListImages", "").await?;
+        Ok(self.state().images.values().cloned().collect())
+    }
+
+    async fn remove_image(&self, image: &str) -> Result<(), RuntimeError> {
+        self.enter("RemoveImage", image).await?;
+        self.state()
+            .images
+            .retain(|name, info| name != image && info.id != image);
+        Ok(())
+    }
+
+    async fn image_fs_info(&self) -> Result<pb::ImageFsInfoResponse, RuntimeError> {
+        self.enter("ImageFsInfo", "").await?;
+        Ok(pb::ImageFsInfoResponse::default())
+    }
+
+    async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        self.enter("ReopenContainerLog", id.as_str()).await.map(|_| ())
+    }
+
+    async fn runtime_config(&self) -> Result<Option<CgroupDriver>, RuntimeError> {
+        self.enter("RuntimeConfig", "").await?;
+        Ok(Some(CgroupDriver::Cgroupfs))
+    }
+
+    async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), RuntimeError> {
+        self.enter("UpdateRuntimeConfig", pod_cidr).await.map(|_| ())
+    }
+
+    async fn subscribe(&self) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError> {
+        self.enter("GetContainerEvents", "").await?;
+        if !self.script().has_events {
+            return Err(RuntimeError::new(
+                "GetContainerEvents",
+                Code::Unimplemented,
+                "no events",
+            ));
+        }
+        let receiver = self.shared.events.subscribe();
+        // A subscriber that fell behind lost events, as with a real stream: it goes on with what is next.
+        let stream = tokio_stream::wrappers::BroadcastStream::new(receiver).filter_map(async |event| event.ok());
+        Ok(stream.boxed())
+    }
+}

@@ -1,0 +1,300 @@
+//! The scripted runtime's memory: sandboxes, containers, images. Pure: time is passed in.
+
+use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedSandbox};
+use crate::runtime::{
+    ANNOTATION_HASH, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_POLICY, ImageInfo, LABEL_CONTAINER_NAME,
+    LABEL_POD_UID, RuntimeError,
+};
+use jiff::Timestamp;
+use proto::cri as pb;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tonic::Code;
+
+/// How long a container of an image runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Run {
+    /// Until it is stopped.
+    #[default]
+    Forever,
+    /// For this long, then it ends with this exit code.
+    For {
+        /// How long after its start.
+        duration: Duration,
+        /// The exit code.
+        exit_code: i32,
+    },
+}
+
+/// What containers of an image do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Behaviour {
+    /// How long they run.
+    pub run: Run,
+    /// How long they take to end once asked to; `None` ignores the request until killed.
+    pub stops_after: Option<Duration>,
+    /// The exit code of commands run in them (probes).
+    pub exec_exit_code: i32,
+    /// An error `StartContainer` ends with instead.
+    pub start_error: Option<String>,
+}
+
+impl Behaviour {
+    /// Runs until stopped, and stops at once.
+    pub fn obedient() -> Self {
+        Self {
+            stops_after: Some(Duration::ZERO),
+            ..Self::default()
+        }
+    }
+}
+
+pub(super) struct Sandbox {
+    pub(super) observed: ObservedSandbox,
+}
+
+pub(super) struct Container {
+    pub(super) observed: ObservedContainer,
+    pub(super) behaviour: Behaviour,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    next: u64,
+    pub(super) sandboxes: BTreeMap<SandboxId, Sandbox>,
+    pub(super) containers: BTreeMap<ContainerId, Container>,
+    pub(super) images: BTreeMap<String, ImageInfo>,
+    pub(super) remote: BTreeSet<String>,
+    pub(super) behaviours: BTreeMap<String, Behaviour>,
+    pub(super) doubled: BTreeSet<(PodUid, String)>,
+    pub(super) network_down: bool,
+}
+
+impl State {
+    fn fresh_id(&mut self) -> String {
+        self.next += 1;
+        format!("{:064x}", self.next)
+    }
+
+    pub(super) fn run_sandbox(
+        &mut self,
+        config: &pb::PodSandboxConfig,
+        handler: &str,
+        now: Timestamp,
+    ) -> Result<SandboxId, RuntimeError> {
+        const CALL: &str = "RunPodSandbox";
+        if self.network_down {
+            return Err(RuntimeError::new(CALL, Code::Unknown, "cni plugin not initialized"));
+        }
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let uid = PodUid::new(config.labels.get(LABEL_POD_UID).unwrap_or(&metadata.uid));
+        let holder = self
+            .sandboxes
+            .values()
+            .find(|s| s.observed.pod == uid && s.observed.attempt == metadata.attempt)
+            .map(|s| s.observed.id.clone());
+        if let Some(holder) = holder {
+            let name = format!("{}_{}_{uid}_{}", metadata.name, metadata.namespace, metadata.attempt);
+            let text = format!("failed to reserve sandbox name {name:?}: name {name:?} is reserved for {holder:?}");
+            return Err(RuntimeError::new(CALL, Code::Unknown, text));
+        }
+        let options = config
+            .linux
+            .as_ref()
+            .and_then(|linux| linux.security_context.as_ref())
+            .and_then(|context| context.namespace_options.as_ref());
+        let host_network = options.is_some_and(|o| o.network == pb::NamespaceMode::Node as i32);
+        let id = SandboxId::from(self.fresh_id());
+        let address = format!("10.88.{}.{}", self.next / 250, self.next % 250 + 2);
+        let observed = ObservedSandbox {
+            id: id.clone(),
+            pod: uid,
+            name: metadata.name,
+            namespace: metadata.namespace,
+            attempt: metadata.attempt,
+            ready: true,
+            created_at: now,
+            ips: if host_network { Vec::new() } else { vec![address] },
+            host_network,
+            handler: handler.to_owned(),
+        };
+        self.sandboxes.insert(id.clone(), Sandbox { observed });
+        Ok(id)
+    }
+
+    pub(super) fn create_container(
+        &mut self,
+        sandbox: &SandboxId,
+        config: &pb::ContainerConfig,
+        now: Timestamp,
+    ) -> Result<ContainerId, RuntimeError> {
+        const CALL: &str = "CreateContainer";
+        let home = self.sandboxes.get(sandbox).filter(|s| s.observed.ready);
+        let Some(home) = home else {
+            return Err(RuntimeError::new(
+                CALL,
+                Code::NotFound,
+                format!("sandbox {:?} is not running", sandbox.as_str()),
+            ));
+        };
+        let pod = home.observed.pod.clone();
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let same = |c: &&Container| {
+            c.observed.pod == pod && c.observed.name == metadata.name && c.observed.attempt == metadata.attempt
+        };
+        if let Some(holder) = self.containers.values().find(same) {
+            let name = format!("{}_{}_{}", metadata.name, pod, metadata.attempt);
+            let text = format!(
+                "failed to reserve container name {name:?}: name {name:?} is reserved for {:?}",
+                holder.observed.id.as_str()
+            );
+            return Err(RuntimeError::new(CALL, Code::Unknown, text));
+        }
+        let image = config.image.clone().unwrap_or_default();
+        let Some((name, info)) = self.find_image(&image.image).map(|(n, i)| (n.clone(), i.clone())) else {
+            return Err(RuntimeError::new(
+                CALL,
+                Code::NotFound,
+                format!("image {:?} not found", image.image),
+            ));
+        };
+        let id = ContainerId::from(self.fresh_id());
+        let annotation = |key: &str| config.annotations.get(key).cloned();
+        let observed = ObservedContainer {
+            id: id.clone(),
+            sandbox: Some(sandbox.clone()),
+            pod,
+            name: config
+                .labels
+                .get(LABEL_CONTAINER_NAME)
+                .cloned()
+                .unwrap_or(metadata.name),
+            attempt: metadata.attempt,
+            restart_count: annotation(ANNOTATION_RESTART_COUNT)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(metadata.attempt),
+            hash: annotation(ANNOTATION_HASH),
+            state: ContainerState::Created,
+            image: name.clone(),
+            image_ref: info.id,
+            created_at: now,
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            log_path: config.log_path.clone(),
+            termination_file: None,
+            termination_policy: annotation(ANNOTATION_TERMINATION_POLICY).unwrap_or_default(),
+            user: None,
+        };
+        let behaviour = self.behaviours.get(&name).cloned().unwrap_or_else(Behaviour::obedient);
+        self.containers.insert(id.clone(), Container { observed, behaviour });
+        Ok(id)
+    }
+
+    /// Starts a container; tells how long it will run, if not forever.
+    pub(super) fn start(&mut self, id: &ContainerId, now: Timestamp) -> Result<(PodUid, Run), RuntimeError> {
+        const CALL: &str = "StartContainer";
+        let running: BTreeSet<_> = self.running().into_iter().collect();
+        let Some(container) = self.containers.get_mut(id) else {
+            return Err(RuntimeError::new(
+                CALL,
+                Code::NotFound,
+                format!("container {:?} not found", id.as_str()),
+            ));
+        };
+        if container.observed.state != ContainerState::Created {
+            return Err(RuntimeError::new(
+                CALL,
+                Code::FailedPrecondition,
+                "container is not in created state",
+            ));
+        }
+        if let Some(text) = container.behaviour.start_error.clone() {
+            container.observed.state = ContainerState::Exited;
+            container.observed.exit_code = 128;
+            container.observed.reason = "StartError".into();
+            container.observed.message = text.clone();
+            container.observed.finished_at = Some(now);
+            return Err(RuntimeError::new(CALL, Code::Unknown, text));
+        }
+        container.observed.state = ContainerState::Running;
+        container.observed.started_at = Some(now);
+        let key = (container.observed.pod.clone(), container.observed.name.clone());
+        if running.contains(&key) {
+            self.doubled.insert(key.clone());
+        }
+        Ok((key.0, container.behaviour.run.clone()))
+    }
+
+    /// Ends a running container; tells its pod if it was running.
+    pub(super) fn end(&mut self, id: &ContainerId, exit_code: i32, now: Timestamp) -> Option<PodUid> {
+        let container = self.containers.get_mut(id)?;
+        if !matches!(
+            container.observed.state,
+            ContainerState::Running | ContainerState::Created
+        ) {
+            return None;
+        }
+        let observed = &mut container.observed;
+        observed.state = ContainerState::Exited;
+        observed.exit_code = exit_code;
+        observed.reason = if exit_code == 0 {
+            "Completed".into()
+        } else {
+            "Error".into()
+        };
+        observed.finished_at = Some(now);
+        Some(observed.pod.clone())
+    }
+
+    pub(super) fn crash(&mut self, pod: &PodUid, name: &str, exit_code: i32, now: Timestamp) -> Option<String> {
+        let id = self.containers.values().find_map(|c| {
+            let o = &c.observed;
+            (o.pod == *pod && o.name == name && o.state == ContainerState::Running).then(|| o.id.clone())
+        })?;
+        self.end(&id, exit_code, now)?;
+        Some(id.to_string())
+    }
+
+    /// Stops a sandbox and everything in it; tells what ended.
+    pub(super) fn stop_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Vec<(String, PodUid)> {
+        let Some(sandbox) = self.sandboxes.get_mut(id) else {
+            return Vec::new();
+        };
+        let mut ended = Vec::new();
+        if sandbox.observed.ready {
+            sandbox.observed.ready = false;
+            ended.push((id.to_string(), sandbox.observed.pod.clone()));
+        }
+        let inside: Vec<ContainerId> = self
+            .containers
+            .values()
+            .filter(|c| c.observed.sandbox.as_ref() == Some(id))
+            .map(|c| c.observed.id.clone())
+            .collect();
+        for container in inside {
+            if let Some(pod) = self.end(&container, 137, now) {
+                ended.push((container.to_string(), pod));
+            }
+        }
+        ended
+    }
+
+    pub(super) fn running(&self) -> Vec<(PodUid, String)> {
+        self.containers
+            .values()
+            .filter(|c| c.observed.state == ContainerState::Running)
+            .map(|c| (c.observed.pod.clone(), c.observed.name.clone()))
+            .collect()
+    }
+
+    /// An image by name or id.
+    pub(super) fn find_image(&self, image: &str) -> Option<(&String, &ImageInfo)> {
+        self.images
+            .get_key_value(image)
+            .or_else(|| self.images.iter().find(|(_, info)| info.id == image))
+    }
+}

@@ -1,0 +1,318 @@
+//! The pod lifecycle observer: one current [`ObservedPod`] per pod the runtime has something of.
+//!
+//! Owns every observation. It looks at one pod again after an event about it and after each of its worker's operations
+//! ([`Pleg::refresh`]), and at all of them, cheaply, in a slow sweep. A runtime call that hangs holds up the pod it is
+//! about and no other. Never decides anything about a pod.
+
+mod look;
+
+use super::events::{self, Report};
+use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSummary};
+use super::{Runtime, RuntimeError, RuntimeEvent};
+use crate::id::PodUid;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Events waiting to be handled; the sender waits when it is full, and the runtime buffers.
+const REPORTS_MAX: usize = 1000;
+/// Ended containers nobody had heard of yet that are remembered, oldest forgotten first.
+const ENDED_UNKNOWN_MAX: usize = 256;
+/// How long and how often an ended container is looked at until the runtime, too, says that it ended.
+const CONFIRM_FIRST: Duration = Duration::from_millis(2);
+const CONFIRM_TRIES: u32 = 12;
+
+/// Observes the runtime. Cheap to clone.
+#[derive(Clone)]
+pub struct Pleg {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Arc<dyn Runtime>,
+    sweep_every: Duration,
+    slots: Mutex<BTreeMap<PodUid, Arc<Slot>>>,
+    /// Sandbox and container ids to their pods.
+    index: Mutex<BTreeMap<String, PodUid>>,
+    /// Ids that ended before any observation knew them.
+    ended_unknown: Mutex<VecDeque<String>>,
+    known: watch::Sender<Arc<BTreeSet<PodUid>>>,
+    swept: AtomicBool,
+    tasks: TaskTracker,
+}
+
+struct Slot {
+    uid: PodUid,
+    /// Requests so far; a look covers every request made before it began.
+    requests: AtomicU64,
+    covered: tokio::sync::Mutex<u64>,
+    observed: watch::Sender<Option<Arc<ObservedPod>>>,
+}
+
+impl Pleg {
+    /// An observer that sweeps every `sweep_every` once [`Pleg::run`] runs.
+    pub fn new(runtime: Arc<dyn Runtime>, sweep_every: Duration) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                runtime,
+                sweep_every,
+                slots: Mutex::default(),
+                index: Mutex::default(),
+                ended_unknown: Mutex::default(),
+                known: watch::Sender::new(Arc::default()),
+                swept: AtomicBool::new(false),
+                tasks: TaskTracker::new(),
+            }),
+        }
+    }
+
+    /// The pod's observation, `None` until it was looked at once. A pod the runtime had nothing of in the last sweep is
+    /// observed as empty from the start.
+    pub fn watch(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<ObservedPod>>> {
+        self.slot(uid).observed.subscribe()
+    }
+
+    /// The pods the runtime has something of.
+    pub fn known(&self) -> watch::Receiver<Arc<BTreeSet<PodUid>>> {
+        self.inner.known.subscribe()
+    }
+
+    /// Looks at one pod; when this returns `Ok`, its observation is newer than the call. Requests made while a look is
+    /// under way share the next one.
+    pub async fn refresh(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+        let slot = self.slot(uid);
+        let ticket = slot.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut covered = slot.covered.lock().await;
+        if *covered >= ticket {
+            return Ok(());
+        }
+        let covers = slot.requests.load(Ordering::SeqCst);
+        let previous = slot.observed.borrow().clone();
+        let observed = look::look(&*self.inner.runtime, uid, previous.as_deref()).await?;
+        self.publish(&slot, observed);
+        *covered = covers;
+        Ok(())
+    }
+
+    /// Forgets a pod whose worker finished. If the runtime still has something of it, the next sweep finds it again.
+    pub fn forget(&self, uid: &PodUid) {
+        lock(&self.inner.slots).remove(uid);
+        lock(&self.inner.index).retain(|_, pod| pod != uid);
+        self.inner
+            .known
+            .send_if_modified(|known| Arc::make_mut(known).remove(uid));
+    }
+
+    /// Lists everything in two calls and looks again at each pod whose list entries differ from its observation.
+    pub async fn sweep(&self) -> Result<(), RuntimeError> {
+        let runtime = &self.inner.runtime;
+        let (sandboxes, containers) =
+            futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None)).await?;
+        let listed = group(sandboxes, containers);
+        let mut differing: BTreeSet<PodUid> = BTreeSet::new();
+        for (uid, summary) in &listed {
+            let slot = self.slot(uid);
+            let current = slot.observed.borrow();
+            if !current.as_deref().is_some_and(|observed| summary.agrees_with(observed)) {
+                differing.insert(uid.clone());
+            }
+        }
+        for (uid, slot) in lock(&self.inner.slots).iter() {
+            let something = slot
+                .observed
+                .borrow()
+                .as_deref()
+                .is_none_or(|observed| !observed.is_empty());
+            if !listed.contains_key(uid) && something {
+                differing.insert(uid.clone());
+            }
+        }
+        let known: BTreeSet<PodUid> = listed.keys().cloned().collect();
+        self.inner.known.send_if_modified(|current| {
+            let changed = **current != known;
+            *current = Arc::new(known);
+            changed
+        });
+        let looks = differing.iter().map(|uid| self.refresh(uid));
+        for (uid, result) in differing.iter().zip(futures::future::join_all(looks).await) {
+            if let Err(error) = result {
+                tracing::warn!(pod = %uid, %error, "looking at a pod failed");
+            }
+        }
+        self.inner.swept.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Handles events and sweeps until shut down.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let (sender, mut reports) = mpsc::channel(REPORTS_MAX);
+        let runtime = self.inner.runtime.clone();
+        let forwarding = tokio::spawn(events::forward(runtime, sender, shutdown.clone()));
+        let mut sweep = tokio::time::interval(self.inner.sweep_every);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut open = true;
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                report = reports.recv(), if open => match report {
+                    Some(Report::Event(event)) => self.handle(event),
+                    Some(Report::Subscribed) => self.spawn_sweep(),
+                    None => open = false,
+                },
+                _ = sweep.tick() => self.spawn_sweep(),
+            }
+        }
+        self.inner.tasks.close();
+        forwarding.abort();
+    }
+
+    fn spawn_sweep(&self) {
+        let pleg = self.clone();
+        self.inner.tasks.spawn(async move {
+            if let Err(error) = pleg.sweep().await {
+                tracing::warn!(%error, "sweeping the runtime failed");
+            }
+        });
+    }
+
+    fn handle(&self, event: RuntimeEvent) {
+        let pod = event
+            .pod
+            .clone()
+            .or_else(|| lock(&self.inner.index).get(&event.id).cloned());
+        let Some(pod) = pod else {
+            if event.ended {
+                let mut ended = lock(&self.inner.ended_unknown);
+                ended.truncate(ENDED_UNKNOWN_MAX - 1);
+                ended.push_front(event.id);
+            }
+            return;
+        };
+        self.spawn_confirm(pod, event.ended.then_some(event.id));
+    }
+
+    /// Looks at a pod, and if a container of it ended, looks again until the runtime says so too: the event can be ahead
+    /// of the runtime's own books.
+    fn spawn_confirm(&self, pod: PodUid, ended: Option<String>) {
+        let pleg = self.clone();
+        self.inner.tasks.spawn(async move {
+            let mut wait = CONFIRM_FIRST;
+            for _ in 0..CONFIRM_TRIES {
+                if let Err(error) = pleg.refresh(&pod).await {
+                    tracing::warn!(%pod, %error, "looking at a pod failed");
+                }
+                let settled = match &ended {
+                    Some(id) => !pleg.appears_alive(&pod, id),
+                    None => true,
+                };
+                if settled {
+                    return;
+                }
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+            }
+        });
+    }
+
+    fn appears_alive(&self, pod: &PodUid, id: &str) -> bool {
+        let slot = lock(&self.inner.slots).get(pod).cloned();
+        let Some(slot) = slot else { return false };
+        let observed = slot.observed.borrow();
+        observed.as_deref().is_some_and(|observed| {
+            observed
+                .containers
+                .iter()
+                .any(|c| c.id.as_str() == id && c.state == ContainerState::Running)
+                || observed.sandboxes.iter().any(|s| s.id.as_str() == id && s.ready)
+        })
+    }
+
+    fn publish(&self, slot: &Slot, observed: ObservedPod) {
+        let ids: Vec<String> = observed
+            .containers
+            .iter()
+            .map(|c| c.id.to_string())
+            .chain(observed.sandboxes.iter().map(|s| s.id.to_string()))
+            .collect();
+        {
+            let mut index = lock(&self.inner.index);
+            for id in &ids {
+                index.entry(id.clone()).or_insert_with(|| slot.uid.clone());
+            }
+        }
+        slot.observed.send_if_modified(|current| {
+            let changed = current.as_deref() != Some(&observed);
+            if changed {
+                *current = Some(Arc::new(observed));
+            }
+            changed
+        });
+        let mut ended = lock(&self.inner.ended_unknown);
+        let now_known: Vec<String> = ended.iter().filter(|id| ids.contains(id)).cloned().collect();
+        ended.retain(|id| !ids.contains(id));
+        drop(ended);
+        for id in now_known {
+            self.spawn_confirm(slot.uid.clone(), Some(id));
+        }
+    }
+
+    fn slot(&self, uid: &PodUid) -> Arc<Slot> {
+        let mut slots = lock(&self.inner.slots);
+        if let Some(slot) = slots.get(uid) {
+            return slot.clone();
+        }
+        let absent = self.inner.swept.load(Ordering::SeqCst) && !self.inner.known.borrow().contains(uid);
+        let initial = absent.then(|| Arc::new(ObservedPod::empty(uid.clone())));
+        let slot = Arc::new(Slot {
+            uid: uid.clone(),
+            requests: AtomicU64::new(0),
+            covered: tokio::sync::Mutex::new(0),
+            observed: watch::Sender::new(initial),
+        });
+        slots.insert(uid.clone(), slot.clone());
+        slot
+    }
+}
+
+/// One pod's list entries.
+#[derive(Debug, Default)]
+struct Listed {
+    sandboxes: Vec<SandboxSummary>,
+    containers: Vec<ContainerSummary>,
+}
+
+impl Listed {
+    fn agrees_with(&self, observed: &ObservedPod) -> bool {
+        let sandboxes: BTreeMap<_, _> = self.sandboxes.iter().map(|s| (&s.id, s.ready)).collect();
+        let containers: BTreeMap<_, _> = self.containers.iter().map(|c| (&c.id, c.state)).collect();
+        sandboxes == observed.sandboxes.iter().map(|s| (&s.id, s.ready)).collect()
+            && containers == observed.containers.iter().map(|c| (&c.id, c.state)).collect()
+    }
+}
+
+fn group(sandboxes: Vec<SandboxSummary>, containers: Vec<ContainerSummary>) -> BTreeMap<PodUid, Listed> {
+    let mut listed: BTreeMap<PodUid, Listed> = BTreeMap::new();
+    for sandbox in sandboxes {
+        listed.entry(sandbox.pod.clone()).or_default().sandboxes.push(sandbox);
+    }
+    for container in containers {
+        listed
+            .entry(container.pod.clone())
+            .or_default()
+            .containers
+            .push(container);
+    }
+    listed
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

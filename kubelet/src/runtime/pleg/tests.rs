@@ -1,0 +1,148 @@
+use super::*;
+use crate::id::{ContainerId, SandboxId};
+use crate::runtime::fake::{Behaviour, FakeRuntime, Faults, Mishap, Run};
+use crate::runtime::{LABEL_CONTAINER_NAME, LABEL_POD_UID};
+use client::TokioClock;
+use jiff::Timestamp;
+use proto::cri as pb;
+
+fn fake() -> FakeRuntime {
+    let fake = FakeRuntime::new(Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH)), 1);
+    fake.add_image("img");
+    fake
+}
+
+async fn start(fake: &FakeRuntime, uid: &str) -> (SandboxId, ContainerId) {
+    let labels = [(LABEL_POD_UID.to_owned(), uid.to_owned())];
+    let sandbox = pb::PodSandboxConfig {
+        labels: labels.clone().into_iter().collect(),
+        ..Default::default()
+    };
+    let id = fake.run_pod_sandbox(sandbox.clone(), "").await.expect("sandbox");
+    let config = pb::ContainerConfig {
+        metadata: Some(pb::ContainerMetadata {
+            name: "c".into(),
+            attempt: 0,
+        }),
+        image: Some(pb::ImageSpec {
+            image: "img".into(),
+            ..Default::default()
+        }),
+        labels: labels
+            .into_iter()
+            .chain([(LABEL_CONTAINER_NAME.to_owned(), "c".to_owned())])
+            .collect(),
+        ..Default::default()
+    };
+    let container = fake.create_container(&id, config, &sandbox).await.expect("create");
+    fake.start_container(&container).await.expect("start");
+    (id, container)
+}
+
+fn state(watch: &watch::Receiver<Option<Arc<ObservedPod>>>) -> Option<ContainerState> {
+    watch.borrow().as_deref().and_then(|o| o.newest("c")).map(|c| c.state)
+}
+
+async fn until(watch: &mut watch::Receiver<Option<Arc<ObservedPod>>>, wanted: ContainerState) {
+    let seen = watch.wait_for(|o| {
+        o.as_deref()
+            .and_then(|o| o.newest("c"))
+            .is_some_and(|c| c.state == wanted)
+    });
+    tokio::time::timeout(Duration::from_secs(300), seen)
+        .await
+        .expect("observed in time")
+        .expect("open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_is_observed_by_its_event_long_before_a_sweep() {
+    let fake = fake();
+    let run = Run::For {
+        duration: Duration::from_secs(5),
+        exit_code: 3,
+    };
+    fake.script_image(
+        "img",
+        Behaviour {
+            run,
+            ..Behaviour::default()
+        },
+    );
+    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(3600));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(pleg.clone().run(shutdown.clone()));
+    let mut watch = pleg.watch(&"u".into());
+    start(&fake, "u").await;
+    pleg.refresh(&"u".into()).await.expect("refresh");
+    assert_eq!(state(&watch), Some(ContainerState::Running));
+    let before = tokio::time::Instant::now();
+    until(&mut watch, ContainerState::Exited).await;
+    assert!(
+        before.elapsed() < Duration::from_secs(60),
+        "seen by a sweep, not by the event"
+    );
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_event_is_healed_by_the_sweep() {
+    let fake = fake();
+    let run = Run::For {
+        duration: Duration::from_secs(5),
+        exit_code: 3,
+    };
+    fake.script_image(
+        "img",
+        Behaviour {
+            run,
+            ..Behaviour::default()
+        },
+    );
+    fake.set_faults(Faults {
+        drop_event: 1.0,
+        ..Faults::default()
+    });
+    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(30));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(pleg.clone().run(shutdown.clone()));
+    start(&fake, "u").await;
+    let mut watch = pleg.watch(&"u".into());
+    until(&mut watch, ContainerState::Exited).await;
+    assert!(fake.faults_seen()["drop_event"] > 0);
+    assert!(pleg.known().borrow().contains(&PodUid::from("u")));
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_call_holds_up_one_pod_only() {
+    let fake = fake();
+    start(&fake, "a").await;
+    start(&fake, "b").await;
+    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(3600));
+    fake.next("ContainerStatus", Mishap::Hang);
+    let (other, stuck) = (pleg.clone(), pleg.clone());
+    let hung = tokio::spawn(async move { stuck.refresh(&"a".into()).await });
+    tokio::task::yield_now().await;
+    let looked = tokio::time::timeout(Duration::from_secs(1), other.refresh(&"b".into())).await;
+    looked.expect("not held up").expect("refresh");
+    assert!(hung.await.expect("task").is_err());
+    pleg.refresh(&"a".into()).await.expect("the next look works");
+    assert_eq!(state(&pleg.watch(&"a".into())), Some(ContainerState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_unknown_after_a_sweep_is_observed_as_empty_without_asking() {
+    let fake = fake();
+    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(30));
+    assert!(pleg.watch(&"x".into()).borrow().is_none());
+    pleg.sweep().await.expect("sweep");
+    let calls = fake.calls().len();
+    assert!(
+        pleg.watch(&"new".into())
+            .borrow()
+            .as_deref()
+            .is_some_and(ObservedPod::is_empty)
+    );
+    assert_eq!(fake.calls().len(), calls);
+}

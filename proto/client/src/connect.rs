@@ -1,0 +1,231 @@
+//! Clients over HTTP/2: kubeconfig or in-cluster configuration in, `kube::Client` out.
+//!
+//! One connection carries all requests and watches (HTTP/1.1 only where the server offers nothing else). Pings notice a dead
+//! server within 45 seconds, as upstream's client does. Never retries a request: callers know what may be repeated.
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ConfigExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustls::pki_types::ServerName;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceBuilder};
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `User-Agent` of every request, such as `kubelet/v1.36.0 (linux/amd64)`.
+    pub user_agent: String,
+    /// Longest wait for TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Silence after which a ping is sent.
+    pub ping_after: Duration,
+    /// Longest wait for the ping's answer before the connection counts as dead.
+    pub ping_timeout: Duration,
+}
+
+impl Options {
+    /// Upstream's timeouts (ping after 30 s, dead after 15 s more) and the given user agent.
+    pub fn new(user_agent: impl Into<String>) -> Self {
+        Self {
+            user_agent: user_agent.into(),
+            connect_timeout: Duration::from_secs(10),
+            ping_after: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig cannot be read, parsed, or names something missing.
+    #[error("kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// Not inside a cluster, or the mounted files are unusable.
+    #[error("in-cluster configuration")]
+    InCluster(#[source] Box<kube::config::InClusterError>),
+    /// The kubeconfig is sound, but its certificates, keys or credentials are not usable.
+    #[error("credentials of {origin}")]
+    Credentials {
+        /// The file, or the server's URL.
+        origin: String,
+        /// What is wrong.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// `tls-server-name` is not a host name.
+    #[error("{origin}: tls-server-name {name:?} is not a host name")]
+    ServerName {
+        /// The file, or the server's URL.
+        origin: String,
+        /// The value given.
+        name: String,
+    },
+    /// The user agent is not a header value.
+    #[error("user agent {0:?} is not a valid header value")]
+    UserAgent(String),
+}
+
+/// A client for the current context of a kubeconfig file. Paths inside it are relative to the file.
+pub async fn from_kubeconfig(path: &Path, options: &Options) -> Result<kube::Client, ConnectError> {
+    let config = read_kubeconfig(path).await?;
+    from_config_named(config, &format!("kubeconfig {}", path.display()), options)
+}
+
+/// The configuration a kubeconfig file's current context describes.
+pub async fn read_kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> {
+    let fail = |source| ConnectError::Kubeconfig {
+        path: path.to_owned(),
+        source: Box::new(source),
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(fail)?;
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(fail)
+}
+
+/// A client from the service account files every pod has.
+pub fn in_cluster(options: &Options) -> Result<kube::Client, ConnectError> {
+    let config = kube::Config::incluster().map_err(|e| ConnectError::InCluster(Box::new(e)))?;
+    from_config_named(config, "the pod's service account", options)
+}
+
+/// A client from a configuration made elsewhere.
+pub fn from_config(config: kube::Config, options: &Options) -> Result<kube::Client, ConnectError> {
+    let origin = config.cluster_url.to_string();
+    from_config_named(config, &origin, options)
+}
+
+fn from_config_named(mut config: kube::Config, origin: &str, options: &Options) -> Result<kube::Client, ConnectError> {
+    let credentials = |source| ConnectError::Credentials {
+        origin: origin.to_owned(),
+        source: Box::new(source),
+    };
+    let agent = HeaderValue::from_str(&options.user_agent);
+    let agent = agent.map_err(|_| ConnectError::UserAgent(options.user_agent.clone()))?;
+    config.headers.push((USER_AGENT, agent));
+    let server_name = config.tls_server_name.clone();
+    let parsed = server_name.clone().map(ServerName::try_from).transpose();
+    let parsed = parsed.map_err(|_| ConnectError::ServerName {
+        origin: origin.to_owned(),
+        name: server_name.unwrap_or_default(),
+    })?;
+    let transport = transport(&config, parsed, options).map_err(credentials)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(credentials)?)
+        .layer(config.extra_headers_layer().map_err(credentials)?)
+        .map_err(BoxError::from)
+        .service(transport);
+    Ok(kube::Client::new(service, config.default_namespace))
+}
+
+type Connector = BoxCloneSyncService<
+    http::Uri,
+    hyper_rustls::MaybeHttpsStream<hyper_util::rt::TokioIo<tokio::net::TcpStream>>,
+    BoxError,
+>;
+type Transport = hyper_util::client::legacy::Client<Connector, Body>;
+
+fn transport(
+    config: &kube::Config,
+    server_name: Option<ServerName<'static>>,
+    options: &Options,
+) -> Result<Transport, kube::Error> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(options.ping_after));
+    let tls = config.rustls_client_config()?;
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http();
+    let https = match server_name {
+        Some(name) => https.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name)),
+        None => https,
+    };
+    let https = https.enable_all_versions().wrap_connector(tcp);
+    let connector = tower::timeout::Timeout::new(https, options.connect_timeout);
+    let client = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(options.ping_after)
+        .http2_keep_alive_timeout(options.ping_timeout)
+        .http2_adaptive_window(true)
+        .build(BoxCloneSyncService::new(connector));
+    Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    fn chain(error: &ConnectError) -> String {
+        let (mut text, mut next) = (error.to_string(), error.source());
+        while let Some(source) = next {
+            text = format!("{text}: {source}");
+            next = source.source();
+        }
+        text
+    }
+
+    async fn refusal(content: &str) -> String {
+        let dir = std::env::temp_dir().join(format!("skiff-connect-{}-{:p}", std::process::id(), content));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("kubeconfig");
+        std::fs::write(&path, content).unwrap();
+        let error = from_kubeconfig(&path, &Options::new("test")).await.err().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        chain(&error)
+    }
+
+    const HEAD: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+                        contexts: [{name: c, context: {cluster: k, user: u}}]\n";
+
+    #[tokio::test]
+    async fn errors_name_file_and_field() {
+        let missing = from_kubeconfig(Path::new("/nonexistent/kubeconfig"), &Options::new("test")).await;
+        assert!(chain(&missing.err().unwrap()).contains("/nonexistent/kubeconfig"));
+        let table = [
+            ("{".to_owned(), "parse"),
+            (format!("{HEAD}users: []\nclusters: []\n"), "cluster"),
+            (
+                format!("{HEAD}clusters: [{{name: k, cluster: {{}}}}]\nusers: [{{name: u, user: {{}}}}]\n"),
+                "url",
+            ),
+            (
+                format!(
+                    "{HEAD}clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: ca.pem}}}}]\n\
+                     users: [{{name: u, user: {{}}}}]\n"
+                ),
+                "ca.pem",
+            ),
+            (
+                format!(
+                    "{HEAD}clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}}}}]\n\
+                     users: [{{name: u, user: {{client-certificate: nothere.pem, client-key: nothere.pem}}}}]\n"
+                ),
+                "nothere.pem",
+            ),
+        ];
+        for (content, want) in table {
+            let text = refusal(&content).await;
+            assert!(
+                text.contains("kubeconfig") && text.to_lowercase().contains(want),
+                "{text}"
+            );
+        }
+    }
+}

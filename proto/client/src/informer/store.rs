@@ -1,0 +1,171 @@
+//! The objects of one informer: ordered by key, indexed by controlling owner, with the readers to tell of changes.
+
+use super::subscription::{Feed, Subscription};
+use super::{Key, Object};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+struct Tables<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// Keys by controlling owner's UID; objects without one are under the empty UID.
+    controlled: BTreeMap<String, BTreeSet<Key>>,
+    feeds: Vec<Weak<Feed<K>>>,
+}
+
+/// The store. Its lock is never held across an await.
+pub(super) struct Store<K> {
+    tables: RwLock<Tables<K>>,
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self {
+            tables: RwLock::new(Tables {
+                objects: BTreeMap::new(),
+                controlled: BTreeMap::new(),
+                feeds: Vec::new(),
+            }),
+        }
+    }
+}
+
+fn controller_uid<K: Object>(object: &K) -> &str {
+    let owners = object.meta().owner_references.iter().flatten();
+    let mut controllers = owners.filter(|o| o.controller == Some(true));
+    controllers.next().map_or("", |o| o.uid.as_str())
+}
+
+impl<K: Object> Tables<K> {
+    fn unindex(&mut self, key: &Key, object: &K) {
+        let uid = controller_uid(object);
+        if let Some(keys) = self.controlled.get_mut(uid) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.controlled.remove(uid);
+            }
+        }
+    }
+
+    fn put(&mut self, mut object: K) {
+        object.meta_mut().managed_fields = None;
+        let key = Key::of(&object);
+        let object = Arc::new(object);
+        let old = self.objects.insert(key.clone(), object.clone());
+        if let Some(old) = &old {
+            if old.meta().resource_version == object.meta().resource_version && old.meta().uid == object.meta().uid {
+                return;
+            }
+            self.unindex(&key, old);
+        }
+        let uid = controller_uid(&*object).to_owned();
+        self.controlled.entry(uid).or_default().insert(key.clone());
+        self.tell(&key, old, Some(object));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(old) = self.objects.remove(key) {
+            self.unindex(key, &old);
+            self.tell(key, Some(old), None);
+        }
+    }
+
+    fn tell(&mut self, key: &Key, old: Option<Arc<K>>, new: Option<Arc<K>>) {
+        self.feeds.retain(|feed| match feed.upgrade() {
+            Some(feed) => {
+                feed.push(key.clone(), old.clone(), new.clone());
+                true
+            }
+            None => false,
+        });
+    }
+
+    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<K>> {
+        keys.into_iter()
+            .flatten()
+            .filter_map(|k| self.objects.get(k).cloned())
+            .collect()
+    }
+}
+
+impl<K: Object> Store<K> {
+    fn read(&self) -> RwLockReadGuard<'_, Tables<K>> {
+        self.tables.read().expect("no holder of this lock panics")
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables<K>> {
+        self.tables.write().expect("no holder of this lock panics")
+    }
+
+    pub(super) fn put(&self, object: K) {
+        self.write().put(object);
+    }
+
+    pub(super) fn remove(&self, key: &Key) {
+        self.write().remove(key);
+    }
+
+    /// Makes the store hold exactly `objects`.
+    pub(super) fn replace(&self, objects: Vec<K>) {
+        let mut tables = self.write();
+        let kept: BTreeSet<Key> = objects.iter().map(Key::of).collect();
+        let gone: Vec<Key> = tables.objects.keys().filter(|k| !kept.contains(k)).cloned().collect();
+        for key in gone {
+            tables.remove(&key);
+        }
+        for object in objects {
+            tables.put(object);
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.read().objects.get(key).cloned()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    pub(super) fn list(&self) -> Vec<Arc<K>> {
+        self.read().objects.values().cloned().collect()
+    }
+
+    pub(super) fn list_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let from = Key::new(namespace, "");
+        let tables = self.read();
+        let range = tables.objects.range((Bound::Included(from), Bound::Unbounded));
+        range
+            .take_while(|(k, _)| k.namespace == namespace)
+            .map(|(_, o)| o.clone())
+            .collect()
+    }
+
+    pub(super) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let tables = self.read();
+        if uid.is_empty() {
+            Vec::new()
+        } else {
+            tables.pick(tables.controlled.get(uid))
+        }
+    }
+
+    pub(super) fn uncontrolled(&self, namespace: &str) -> Vec<Arc<K>> {
+        let tables = self.read();
+        let Some(keys) = tables.controlled.get("") else {
+            return Vec::new();
+        };
+        let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
+        let keys = range.take_while(|k| k.namespace == namespace);
+        keys.filter_map(|k| tables.objects.get(k).cloned()).collect()
+    }
+
+    pub(super) fn subscribe(&self) -> Subscription<K> {
+        let mut tables = self.write();
+        let feed = Arc::new(Feed::default());
+        for (key, object) in &tables.objects {
+            feed.push(key.clone(), None, Some(object.clone()));
+        }
+        tables.feeds.push(Arc::downgrade(&feed));
+        Subscription::new(feed)
+    }
+}

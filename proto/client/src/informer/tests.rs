@@ -1,0 +1,228 @@
+use super::*;
+use bytes::Bytes;
+use futures::channel::mpsc;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Either, Full, StreamBody};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+type Frame = Result<http_body::Frame<Bytes>, std::io::Error>;
+
+/// A scripted API server for one resource: it keeps objects and can cut watches or expire revisions.
+#[derive(Default)]
+struct Script {
+    revision: u64,
+    objects: BTreeMap<String, Value>,
+    watchers: Vec<mpsc::UnboundedSender<Frame>>,
+    lists: usize,
+    watches: Vec<u64>,
+    expired_below: u64,
+    fail_lists: usize,
+    log: Vec<(u64, Value)>,
+}
+
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<Script>>);
+
+fn line(value: &Value) -> Frame {
+    Ok(http_body::Frame::data(Bytes::from(format!("{value}\n"))))
+}
+
+fn gone() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410})
+}
+
+impl Server {
+    fn script(&self) -> std::sync::MutexGuard<'_, Script> {
+        self.0.lock().unwrap()
+    }
+
+    fn write(&self, name: &str, data: Option<&str>) {
+        let mut s = self.script();
+        s.revision += 1;
+        let revision = s.revision;
+        let meta = json!({"name": name, "namespace": "default", "uid": name, "resourceVersion": revision.to_string(),
+            "managedFields": [{"manager": "x"}]});
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"v": data.unwrap_or("")}});
+        let kind = match data {
+            None => {
+                s.objects.remove(name);
+                "DELETED"
+            }
+            Some(_) if s.objects.insert(name.to_owned(), object.clone()).is_some() => "MODIFIED",
+            Some(_) => "ADDED",
+        };
+        let event = json!({"type": kind, "object": object});
+        s.log.push((revision, event.clone()));
+        s.watchers.retain(|w| w.unbounded_send(line(&event)).is_ok());
+    }
+
+    fn cut_watches(&self) {
+        self.script().watchers.clear();
+    }
+
+    fn expire(&self) {
+        let mut s = self.script();
+        s.revision += 1;
+        s.expired_below = s.revision;
+        s.watchers.clear();
+    }
+
+    fn answer(
+        &self,
+        request: &Request<Body>,
+    ) -> Response<Either<Full<Bytes>, StreamBody<mpsc::UnboundedReceiver<Frame>>>> {
+        let mut s = self.script();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        if query.contains("watch=true") {
+            let from = query
+                .split('&')
+                .find_map(|p| p.strip_prefix("resourceVersion="))
+                .unwrap();
+            let from: u64 = from.parse().unwrap();
+            s.watches.push(from);
+            let (send, receive) = mpsc::unbounded();
+            if from < s.expired_below {
+                send.unbounded_send(line(&json!({"type": "ERROR", "object": gone()})))
+                    .unwrap();
+            } else {
+                for (_, event) in s.log.iter().filter(|(r, _)| *r > from) {
+                    send.unbounded_send(line(event)).unwrap();
+                }
+                s.watchers.push(send);
+            }
+            return Response::new(Either::Right(StreamBody::new(receive)));
+        }
+        s.lists += 1;
+        if s.fail_lists > 0 {
+            s.fail_lists -= 1;
+            return Response::builder()
+                .status(503)
+                .body(Either::Left(Full::from("busy")))
+                .unwrap();
+        }
+        let items: Vec<_> = s.objects.values().cloned().collect();
+        let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "items": items,
+            "metadata": {"resourceVersion": s.revision.to_string()}});
+        Response::new(Either::Left(Full::from(list.to_string())))
+    }
+
+    fn informer(&self) -> Informer<ConfigMap> {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let response = server.answer(&request);
+            async move { Ok::<_, std::io::Error>(response.map(|b| b.map_err(tower::BoxError::from))) }
+        });
+        let client = kube::Client::new(service, "default");
+        Informer::spawn(Api::namespaced(client, "default"), Options::default())
+    }
+}
+
+fn value(informer: &Informer<ConfigMap>, name: &str) -> Option<String> {
+    informer
+        .get("default", name)
+        .and_then(|c| c.data.clone())
+        .and_then(|d| d.get("v").cloned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_then_follows() {
+    let server = Server::default();
+    server.write("a", Some("1"));
+    let informer = server.informer();
+    informer.synced().await;
+    assert_eq!(value(&informer, "a").as_deref(), Some("1"));
+    assert_eq!(informer.get("default", "a").unwrap().metadata.managed_fields, None);
+    server.write("b", Some("2"));
+    server.write("a", None);
+    informer.wait_for_revision(3).await;
+    assert_eq!(
+        (value(&informer, "a"), value(&informer, "b").as_deref()),
+        (None, Some("2"))
+    );
+    assert_eq!(informer.revision(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumes_after_a_cut_without_listing() {
+    let server = Server::default();
+    server.write("a", Some("1"));
+    let informer = server.informer();
+    informer.synced().await;
+    server.write("a", Some("2"));
+    informer.wait_for_revision(2).await;
+    server.cut_watches();
+    server.write("a", Some("3"));
+    informer.wait_for_revision(3).await;
+    assert_eq!(value(&informer, "a").as_deref(), Some("3"));
+    let script = server.script();
+    assert_eq!((script.lists, script.watches.clone()), (1, vec![1, 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_again_when_the_revision_expired_and_tells_of_deletions() {
+    let server = Server::default();
+    server.write("a", Some("1"));
+    server.write("b", Some("1"));
+    let informer = server.informer();
+    informer.synced().await;
+    let mut changes = informer.subscribe();
+    assert_eq!(changes.next().await.len(), 2);
+    server.expire();
+    server.script().log.clear();
+    server.script().objects.remove("a");
+    let seen = changes.next().await;
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].key, Key::new("default", "a"));
+    assert!(seen[0].old.is_some() && seen[0].new.is_none());
+    assert_eq!(server.script().lists, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_lists_are_retried() {
+    let server = Server::default();
+    server.script().fail_lists = 5;
+    server.write("a", Some("1"));
+    let informer = server.informer();
+    informer.synced().await;
+    assert_eq!(server.script().lists, 6);
+    assert!(value(&informer, "a").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unread_changes_merge() {
+    let server = Server::default();
+    server.write("a", Some("1"));
+    let informer = server.informer();
+    informer.synced().await;
+    let mut changes = informer.subscribe();
+    assert_eq!(changes.take().len(), 1);
+    for i in 2..=5 {
+        server.write("a", Some(&i.to_string()));
+    }
+    server.write("new", Some("x"));
+    server.write("new", None);
+    informer.wait_for_revision(7).await;
+    let seen = changes.take();
+    assert_eq!(seen.len(), 1, "created and deleted unread: nothing to tell");
+    let version = |o: &Option<Arc<ConfigMap>>| o.as_ref().map(|o| revision_of(&**o));
+    assert_eq!((version(&seen[0].old), version(&seen[0].new)), (Some(1), Some(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_handle_ends_the_watch() {
+    let server = Server::default();
+    let informer = server.informer();
+    informer.synced().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(informer);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let watches = server.script().watches.len();
+    server.cut_watches();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.script().watches.len(), watches);
+}

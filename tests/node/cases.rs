@@ -1,0 +1,48 @@
+//! The cases, in the order they run.
+
+mod crash;
+mod mistake;
+mod pod;
+mod stream;
+mod workload;
+
+use crate::cluster::Cluster;
+use crate::leftovers;
+
+/// A case: given the cluster, it leaves the cluster as it was (but for the last).
+pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
+
+/// Every case, with its name.
+pub(crate) const ALL: &[(&str, Case)] = &[
+    ("hack_up_twice_does_no_harm", workload::up_twice),
+    ("deployment_answers_on_every_address", workload::deployment_answers),
+    ("apply_is_seen_by_get_w", workload::apply_and_watch),
+    ("scale_3_5_2", workload::scale),
+    ("rolling_update_to_a_second_image", workload::rolling_update),
+    ("logs", stream::logs),
+    ("logs_follow", stream::logs_follow),
+    ("exec", stream::exec),
+    ("exec_with_input_from_a_file", stream::exec_input),
+    ("exec_with_a_terminal", stream::exec_terminal),
+    ("init_containers_and_volumes", pod::volumes),
+    ("configmap_change_reaches_the_pod", pod::configmap_change),
+    ("phases_and_restarts", pod::phases_and_restarts),
+    ("probes", pod::probes),
+    ("graceful_end", pod::graceful_end),
+    ("qos_cgroups", pod::qos_cgroups),
+    ("kubelet_killed", crash::kubelet_killed),
+    ("controlplane_killed", crash::controlplane_killed),
+    ("runtime_killed", crash::runtime_killed),
+    ("manifest_mistakes", mistake::manifests),
+    ("image_that_does_not_exist", mistake::absent_image),
+    ("image_without_a_command", mistake::image_without_command),
+    ("address_range_exhausted", mistake::address_range_exhausted),
+    ("pod_that_fits_nowhere", mistake::pod_that_fits_nowhere),
+    ("kubelet_refuses", mistake::kubelet_refuses),
+    ("controlplane_refuses", mistake::controlplane_refuses),
+    ("full_disk", mistake::full_disk),
+    ("nothing_is_left_of_pods", leftovers::of_pods),
+    ("hack_down_and_up_keep_the_data", crash::down_and_up),
+    // The last: hack/down finds a cluster that died with pods running.
+    ("everything_killed", crash::everything_killed),
+];

@@ -1,0 +1,355 @@
+//! The cluster under test: its own network namespace, data directory, cgroup and ports; commands run against it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::leftovers;
+
+/// The one node's name.
+pub(crate) const NODE: &str = "node-under-test";
+/// Where the API server listens inside the namespace.
+const API_PORT: &str = "6443";
+
+/// A cluster in a network namespace of its own, which this process has entered.
+pub(crate) struct Cluster {
+    root: PathBuf,
+    target: PathBuf,
+    data: PathBuf,
+    cgroup: String,
+    namespace: String,
+    _scratch: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Chooses names and makes the network namespace.
+    pub(crate) fn prepare() -> anyhow::Result<Self> {
+        ensure!(nix::unistd::geteuid().is_root(), "real-node tests need root");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("the workspace's directory")?
+            .to_owned();
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let namespace = format!("skiff-node-{}", std::process::id());
+        let scratch = tempfile::Builder::new().prefix("skiff-node-").tempdir()?;
+        let cluster = Self {
+            data: scratch.path().join("data"),
+            cgroup: format!("/{namespace}"),
+            root,
+            target,
+            namespace,
+            _scratch: scratch,
+        };
+        run("ip", &["netns", "add", &cluster.namespace])?;
+        Ok(cluster)
+    }
+
+    /// Moves this process into the namespace, and so everything it starts from now on.
+    pub(crate) fn enter_namespace(&self) -> anyhow::Result<()> {
+        let file = fs::File::open(format!("/run/netns/{}", self.namespace))?;
+        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).context("entering the network namespace")?;
+        // An address and a default route, which a node takes its own address from; nothing is behind them.
+        for line in [
+            "link set lo up",
+            "link add uplink type veth peer name uplink-peer",
+            "link set uplink-peer up",
+            "address add 192.0.2.2/24 dev uplink",
+            "link set uplink up",
+            "route add default via 192.0.2.1",
+        ] {
+            run("ip", &line.split(' ').collect::<Vec<_>>())?;
+        }
+        // No name can be looked up in here: that is to be known at once, not after a resolver's patience.
+        for line in fs::read_to_string("/etc/resolv.conf").unwrap_or_default().lines() {
+            let server = line.strip_prefix("nameserver ").map(str::trim).unwrap_or_default();
+            if server
+                .parse::<std::net::Ipv4Addr>()
+                .is_ok_and(|address| !address.is_loopback())
+            {
+                run("ip", &["route", "add", "unreachable", server])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `hack/up`.
+    pub(crate) fn up(&self) -> anyhow::Result<()> {
+        succeed(self.hack("up"), None).map(drop)
+    }
+
+    /// `hack/down --purge`, after which nothing may be left.
+    pub(crate) fn down(&self) -> anyhow::Result<()> {
+        let mut command = self.hack("down");
+        command.arg("--purge");
+        succeed(command, None)?;
+        let result = leftovers::of_cluster(self);
+        run("ip", &["netns", "delete", &self.namespace])?;
+        result
+    }
+
+    /// A command of `hack/`, set to this cluster.
+    pub(crate) fn hack(&self, name: &str) -> Command {
+        let mut command = Command::new(self.root.join("hack").join(name));
+        command
+            .env("SKIFF_DATA", &self.data)
+            .env("SKIFF_NODE", NODE)
+            .env("SKIFF_API_PORT", API_PORT)
+            .env("SKIFF_CGROUP", &self.cgroup)
+            .env("SKIFF_NO_BUILD", "1")
+            .env("SKIFF_IMAGES", self.images())
+            .env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+
+    /// Where images are kept for all runs of the tests.
+    pub(crate) fn images(&self) -> PathBuf {
+        std::env::var_os("SKIFF_IMAGES").map_or_else(|| self.target.join("images"), PathBuf::from)
+    }
+
+    /// One of the cluster's binaries.
+    pub(crate) fn binary(&self, name: &str) -> Command {
+        Command::new(self.data.join("bin").join(name))
+    }
+
+    /// A path in the cluster's data directory.
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
+        self.data.join(inside)
+    }
+
+    /// The data directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The cgroup below which everything of this cluster is, with a leading slash.
+    pub(crate) fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    /// `kubectl`, not started yet.
+    pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command
+            .env("KUBECONFIG", self.path("controlplane/admin.kubeconfig"))
+            .args(arguments);
+        command
+    }
+
+    /// `kubectl`, which must succeed; returns its output.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        succeed(self.kubectl_command(arguments), None)
+    }
+
+    /// `kubectl`, which must fail; returns what it said.
+    pub(crate) fn kubectl_fails(&self, arguments: &[&str], input: Option<&[u8]>) -> anyhow::Result<String> {
+        fail(self.kubectl_command(arguments), input)
+    }
+
+    /// `kubectl apply -f -` of a manifest.
+    pub(crate) fn apply(&self, manifest: &str) -> anyhow::Result<String> {
+        succeed(self.kubectl_command(&["apply", "-f", "-"]), Some(manifest.as_bytes()))
+    }
+
+    /// `kubectl get ... -o jsonpath=...`.
+    pub(crate) fn get(&self, what: &[&str], path: &str) -> anyhow::Result<String> {
+        let output = format!("jsonpath={path}");
+        let mut arguments = vec!["get"];
+        arguments.extend(what);
+        arguments.extend(["-o", &output]);
+        self.kubectl(&arguments)
+    }
+
+    /// `ctr` in the namespace of the cluster's containers.
+    pub(crate) fn ctr(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new("ctr");
+        command
+            .arg("--address")
+            .arg(self.path("run/containerd.sock"))
+            .args(["--namespace", "k8s.io"])
+            .args(arguments);
+        succeed(command, None)
+    }
+
+    /// Ids of the runtime's containers, sandboxes included.
+    pub(crate) fn containers(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self
+            .ctr(&["containers", "list", "--quiet"])?
+            .lines()
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// The process id in a component's pid file.
+    pub(crate) fn pid(&self, component: &str) -> anyhow::Result<i32> {
+        let path = self.path(&format!("run/{component}.pid"));
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(text.trim().parse()?)
+    }
+
+    /// `kill -9` of a component.
+    pub(crate) fn kill(&self, component: &str) -> anyhow::Result<()> {
+        let pid = nix::unistd::Pid::from_raw(self.pid(component)?);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)
+            .with_context(|| format!("killing {component}"))?;
+        crate::wait::until(10, "the killed process is gone", || {
+            ensure!(nix::sys::signal::kill(pid, None).is_err(), "{component} is there");
+            Ok(())
+        })
+    }
+
+    /// The page a pod's server gives.
+    pub(crate) fn page(&self, address: &str) -> anyhow::Result<String> {
+        let host = if address.contains(':') {
+            format!("[{address}]")
+        } else {
+            address.to_owned()
+        };
+        run("curl", &["-fsS", "--max-time", "5", &format!("http://{host}/")])
+    }
+
+    /// For a person who has to find out why a case failed.
+    pub(crate) fn explain(&self) {
+        for arguments in [
+            &["get", "pods", "-A", "-o", "wide"] as &[&str],
+            &["get", "events", "-A"],
+        ] {
+            let text = self.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
+            println!("--- kubectl {}\n{}", arguments.join(" "), last_lines(&text, 30));
+        }
+        for component in ["kubelet", "controlplane", "containerd"] {
+            let text = fs::read_to_string(self.path(&format!("log/{component}.log"))).unwrap_or_default();
+            println!("--- the end of {component}.log\n{}", last_lines(&text, 15));
+        }
+    }
+
+    /// How to reach a cluster that was kept.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "nsenter --net=/run/netns/{} env KUBECONFIG={}/controlplane/admin.kubeconfig kubectl get pods -A",
+            self.namespace,
+            self.data.display()
+        )
+    }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Runs a command that must succeed; returns its output.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    succeed(command, None)
+}
+
+/// Runs a command that must succeed; returns its standard output.
+pub(crate) fn succeed(command: Command, input: Option<&[u8]>) -> anyhow::Result<String> {
+    let (line, output) = finish(command, input)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!(
+            "{line}: {}\n{text}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(text)
+}
+
+/// Runs a command that must fail by itself (not by a signal or a time limit); returns what it said.
+pub(crate) fn fail(command: Command, input: Option<&[u8]>) -> anyhow::Result<String> {
+    let (line, output) = finish(command, input)?;
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    match output.status.code() {
+        Some(0) => bail!("{line}: succeeded, with\n{text}"),
+        Some(code) if code < 124 => Ok(text),
+        _ => bail!(
+            "{line}: {} in place of an error of its own, with\n{text}",
+            output.status
+        ),
+    }
+}
+
+/// Runs a command to its end; it is killed after two minutes.
+pub(crate) fn finish(command: Command, input: Option<&[u8]>) -> anyhow::Result<(String, Output)> {
+    let line = format!("{command:?}");
+    let mut limited = Command::new("timeout");
+    limited
+        .args(["--kill-after=5", "120"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            limited.env(name, value);
+        }
+    }
+    limited
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = limited.spawn().with_context(|| line.clone())?;
+    // Written beside the reading, or a command that answers early would block on a full pipe.
+    let writer = child
+        .stdin
+        .take()
+        .zip(input.map(<[u8]>::to_vec))
+        .map(|(mut pipe, bytes)| {
+            std::thread::spawn(move || {
+                // A command that does not read its input to the end closes the pipe.
+                let _ = pipe.write_all(&bytes);
+            })
+        });
+    let output = child.wait_with_output().with_context(|| line.clone())?;
+    if let Some(writer) = writer {
+        writer
+            .join()
+            .map_err(|_| anyhow::anyhow!("{line}: writing its input panicked"))?;
+    }
+    Ok((line, output))
+}
+
+/// A command that runs in the background with its output in a file; killed when dropped.
+pub(crate) struct Background {
+    child: Child,
+    output: tempfile::NamedTempFile,
+}
+
+impl Background {
+    /// Starts the command.
+    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
+        let output = tempfile::NamedTempFile::new()?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output.reopen()?)
+            .stderr(output.reopen()?)
+            .spawn()
+            .with_context(|| format!("{command:?}"))?;
+        Ok(Self { child, output })
+    }
+
+    /// What it has written so far.
+    pub(crate) fn output(&self) -> anyhow::Result<String> {
+        Ok(fs::read_to_string(self.output.path())?)
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
