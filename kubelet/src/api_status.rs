@@ -37,15 +37,25 @@ struct Shared {
 impl StatusWriter {
     /// A writer to that API server; without one (standalone), publishing is acknowledged at once.
     pub fn new(client: Option<kube::Client>) -> Self {
-        let shared = Shared { client, queue: Mutex::default(), wake: Notify::new() };
-        Self { shared: Arc::new(shared) }
+        let shared = Shared {
+            client,
+            queue: Mutex::default(),
+            wake: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// The handle through which one pod's worker publishes. The pod is forgotten once the handle is dropped and its last
     /// status is written or its object is gone.
     pub fn handle(&self, uid: &PodUid, namespace: &str, name: &str) -> StatusHandle {
         let acknowledged = self.queue().register(uid, namespace, name);
-        StatusHandle { writer: self.clone(), uid: uid.clone(), acknowledged }
+        StatusHandle {
+            writer: self.clone(),
+            uid: uid.clone(),
+            acknowledged,
+        }
     }
 
     /// Writes for ever. Cancel safe: what was not written stays queued.
@@ -53,7 +63,9 @@ impl StatusWriter {
         let mut writes = JoinSet::new();
         loop {
             while writes.len() < CONCURRENCY_MAX {
-                let Some(job) = self.queue().next(tokio::time::Instant::now()) else { break };
+                let Some(job) = self.queue().next(tokio::time::Instant::now()) else {
+                    break;
+                };
                 let writer = self.clone();
                 writes.spawn(async move {
                     let outcome = writer.carry_out(&job).await;
@@ -75,17 +87,27 @@ impl StatusWriter {
     }
 
     async fn carry_out(&self, job: &Job) -> Outcome {
-        let Some(client) = self.shared.client.clone() else { return Outcome::Done };
+        let Some(client) = self.shared.client.clone() else {
+            return Outcome::Done;
+        };
         let api: Api<Pod> = Api::namespaced(client, &job.namespace);
         let call = async {
             match &job.work {
                 Work::Status { status, previous } => {
                     let body = patch::status_patch(&job.uid, status, previous.as_deref());
-                    api.patch_status(&job.name, &PatchParams::default(), &Patch::Strategic(body)).await.map(drop)
+                    api.patch_status(&job.name, &PatchParams::default(), &Patch::Strategic(body))
+                        .await
+                        .map(drop)
                 }
                 Work::Delete => {
-                    let preconditions = Preconditions { uid: Some(job.uid.to_string()), resource_version: None };
-                    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                    let preconditions = Preconditions {
+                        uid: Some(job.uid.to_string()),
+                        resource_version: None,
+                    };
+                    let params = DeleteParams {
+                        preconditions: Some(preconditions),
+                        ..DeleteParams::default()
+                    };
                     api.delete(&job.name, &params.grace_period(0)).await.map(drop)
                 }
             }
@@ -100,7 +122,11 @@ impl StatusWriter {
                 Outcome::Failed
             }
             Err(_) => {
-                tracing::warn!(pod = job.name, namespace = job.namespace, "failed to update status for pod: timed out");
+                tracing::warn!(
+                    pod = job.name,
+                    namespace = job.namespace,
+                    "failed to update status for pod: timed out"
+                );
                 Outcome::Failed
             }
         }

@@ -48,7 +48,11 @@ impl Recorder {
     /// A recorder, and the sink that writes what it records; nothing is written until the sink runs.
     pub fn new(clock: Arc<dyn Clock>, node_name: &str, client: Option<kube::Client>, seed: u64) -> (Self, Sink) {
         let (queue, receiver) = mpsc::channel(QUEUE_MAX);
-        let recorder = Self { clock, queue, dropped: Arc::default() };
+        let recorder = Self {
+            clock,
+            queue,
+            dropped: Arc::default(),
+        };
         (recorder, Sink::new(node_name, client, receiver, seed))
     }
 
@@ -87,7 +91,13 @@ impl Recorder {
     }
 
     fn record(&self, object: ObjectReference, severity: Severity, reason: &'static str, message: String) {
-        let raw = Raw { object, severity, reason, message, at: self.clock.now() };
+        let raw = Raw {
+            object,
+            severity,
+            reason,
+            message,
+            at: self.clock.now(),
+        };
         if self.queue.try_send(raw).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }

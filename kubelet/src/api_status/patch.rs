@@ -40,11 +40,22 @@ pub(super) fn status_patch(uid: &PodUid, status: &PodStatus, previous: Option<&P
         }
     }
     let types = |status: &PodStatus| -> Vec<String> {
-        status.conditions.iter().flatten().map(|condition| condition.type_.clone()).collect()
+        status
+            .conditions
+            .iter()
+            .flatten()
+            .map(|condition| condition.type_.clone())
+            .collect()
     };
     let kept = types(status);
-    let dropped = previous.map(types).unwrap_or_default().into_iter().filter(|type_| !kept.contains(type_));
-    let removals: Vec<Value> = dropped.map(|type_| json!({"type": type_, "$patch": "delete"})).collect();
+    let dropped = previous
+        .map(types)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|type_| !kept.contains(type_));
+    let removals: Vec<Value> = dropped
+        .map(|type_| json!({"type": type_, "$patch": "delete"}))
+        .collect();
     if !removals.is_empty() {
         let conditions = fields.entry("conditions").or_insert_with(|| json!([]));
         if let Value::Array(items) = conditions {
@@ -68,10 +79,20 @@ mod tests {
         let patch = status_patch(&PodUid::new("u"), &new, None);
         assert_eq!(patch["metadata"]["uid"], "u");
         assert_eq!(patch["status"]["reason"], Value::Null);
-        assert!(patch["status"].as_object().is_some_and(|fields| fields.contains_key("message")));
-        assert_eq!(patch["status"]["podIPs"], json!([{"$patch": "replace"}, {"ip": "10.0.0.2"}]));
+        assert!(
+            patch["status"]
+                .as_object()
+                .is_some_and(|fields| fields.contains_key("message"))
+        );
+        assert_eq!(
+            patch["status"]["podIPs"],
+            json!([{"$patch": "replace"}, {"ip": "10.0.0.2"}])
+        );
         assert!(patch["status"].get("nominatedNodeName").is_none());
-        assert!(patch["status"].get("conditions").is_none(), "foreign conditions are not touched");
+        assert!(
+            patch["status"].get("conditions").is_none(),
+            "foreign conditions are not touched"
+        );
     }
 
     #[test]

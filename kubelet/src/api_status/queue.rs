@@ -19,7 +19,10 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// Write this status; `previous` is what the server holds of ours.
-    Status { status: Arc<PodStatus>, previous: Option<Arc<PodStatus>> },
+    Status {
+        status: Arc<PodStatus>,
+        previous: Option<Arc<PodStatus>>,
+    },
     /// Delete the object.
     Delete,
 }
@@ -78,7 +81,11 @@ impl Entry {
     /// Ready and terminal changes go first: they are what others wait for.
     fn is_urgent(&self) -> bool {
         let facts = |status: &PodStatus| {
-            let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+            let ready = status
+                .conditions
+                .iter()
+                .flatten()
+                .find(|condition| condition.type_ == "Ready");
             let terminal = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
             (ready.map(|condition| condition.status.clone()), terminal)
         };
@@ -162,20 +169,30 @@ impl Queue {
         let entry = self.entries.get_mut(&entry_key)?;
         entry.busy_since = Some(now);
         let work = match &entry.wanted {
-            Some(status) if entry.has_status() => {
-                Work::Status { status: status.clone(), previous: entry.held.clone() }
-            }
+            Some(status) if entry.has_status() => Work::Status {
+                status: status.clone(),
+                previous: entry.held.clone(),
+            },
             _ => Work::Delete,
         };
-        Some(Job { uid: entry_key, namespace: entry.namespace.clone(), name: entry.name.clone(), work })
+        Some(Job {
+            uid: entry_key,
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            work,
+        })
     }
 
     pub(super) fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant) {
-        let Some(entry) = self.entries.get_mut(&job.uid) else { return };
+        let Some(entry) = self.entries.get_mut(&job.uid) else {
+            return;
+        };
         entry.busy_since = None;
         if outcome == Outcome::Failed {
             entry.failures = entry.failures.saturating_add(1);
-            let wait = RETRY_FIRST.saturating_mul(1 << entry.failures.min(10).saturating_sub(1)).min(RETRY_MAX);
+            let wait = RETRY_FIRST
+                .saturating_mul(1 << entry.failures.min(10).saturating_sub(1))
+                .min(RETRY_MAX);
             entry.not_before = Some(now + wait);
             return;
         }
@@ -200,6 +217,10 @@ impl Queue {
 
     /// When waiting work becomes due, if no wake-up comes first.
     pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
-        self.entries.values().filter(|entry| entry.has_work()).filter_map(|entry| entry.due(now)).min()
+        self.entries
+            .values()
+            .filter(|entry| entry.has_work())
+            .filter_map(|entry| entry.due(now))
+            .min()
     }
 }

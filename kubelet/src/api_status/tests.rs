@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 fn status(phase: &str, ready: &str) -> PodStatus {
-    serde_json::from_value(json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]})).expect("a status")
+    serde_json::from_value(json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}))
+        .expect("a status")
 }
 
 fn phase_of(work: &Work) -> String {
@@ -119,10 +120,13 @@ async fn a_flaky_server_gets_the_status_in_the_end() {
     let handle = writer.handle(&PodUid::new("u"), "default", "web");
     handle.publish(status("Running", "True"));
     let mut acknowledged = handle.acknowledged();
-    tokio::time::timeout(Duration::from_secs(60), acknowledged.wait_for(|a| matches!(a, Acknowledged::Status(_))))
-        .await
-        .expect("written in time")
-        .expect("the writer lives");
+    tokio::time::timeout(
+        Duration::from_secs(60),
+        acknowledged.wait_for(|a| matches!(a, Acknowledged::Status(_))),
+    )
+    .await
+    .expect("written in time")
+    .expect("the writer lives");
     assert_eq!(calls.load(Ordering::Relaxed), 4);
     running.abort();
 }

@@ -96,7 +96,12 @@ impl Correlator {
         });
         seen.count += 1;
         seen.last = raw.at;
-        Some(Write { name: seen.name.clone(), count: seen.count, first: seen.first, message })
+        Some(Write {
+            name: seen.name.clone(),
+            count: seen.count,
+            first: seen.first,
+            message,
+        })
     }
 
     /// Forgets that an event was written: its object is gone from the API, so the next one is new again.
@@ -105,10 +110,10 @@ impl Correlator {
     }
 
     fn combined(&mut self, kind: &Kind, raw: &Raw) -> String {
-        let similar = self
-            .similar
-            .entry(kind.clone())
-            .or_insert_with(|| Similar { messages: BTreeSet::new(), last: raw.at });
+        let similar = self.similar.entry(kind.clone()).or_insert_with(|| Similar {
+            messages: BTreeSet::new(),
+            last: raw.at,
+        });
         if raw.at.duration_since(similar.last) > SignedDuration::from_secs(SIMILAR_SECONDS) {
             similar.messages.clear();
         }
@@ -121,7 +126,10 @@ impl Correlator {
     }
 
     fn take_token(&mut self, object: &str, now: Timestamp) -> bool {
-        let bucket = self.buckets.entry(object.to_owned()).or_insert(Bucket { tokens: BURST, last: now });
+        let bucket = self.buckets.entry(object.to_owned()).or_insert(Bucket {
+            tokens: BURST,
+            last: now,
+        });
         let seconds = now.duration_since(bucket.last).as_secs_f64().max(0.0);
         bucket.tokens = (bucket.tokens + seconds / REFILL_SECONDS).min(BURST);
         bucket.last = now;
@@ -155,7 +163,11 @@ mod tests {
 
     fn raw(message: &str, second: i64) -> Raw {
         Raw {
-            object: ObjectReference { uid: Some("u".into()), name: Some("web".into()), ..ObjectReference::default() },
+            object: ObjectReference {
+                uid: Some("u".into()),
+                name: Some("web".into()),
+                ..ObjectReference::default()
+            },
             severity: Severity::Warning,
             reason: "BackOff",
             message: message.to_owned(),
@@ -186,8 +198,9 @@ mod tests {
     #[test]
     fn the_eleventh_similar_message_is_combined() {
         let mut correlator = Correlator::default();
-        let messages: Vec<String> =
-            (0..12).map(|n| correlator.admit(&raw(&format!("m{n}"), n)).expect("admitted").message).collect();
+        let messages: Vec<String> = (0..12)
+            .map(|n| correlator.admit(&raw(&format!("m{n}"), n)).expect("admitted").message)
+            .collect();
         assert_eq!(messages[9], "m9");
         assert_eq!(messages[10], "(combined from similar events): m10");
         let later = correlator.admit(&raw("m99", 12 + SIMILAR_SECONDS)).expect("admitted");

@@ -32,12 +32,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    pub(super) fn new(
-            node_name: &str,
-        client: Option<kube::Client>,
-        queue: mpsc::Receiver<Raw>,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(node_name: &str, client: Option<kube::Client>, queue: mpsc::Receiver<Raw>, seed: u64) -> Self {
         Self {
             node_name: node_name.to_owned(),
             client,
@@ -107,7 +102,8 @@ impl Sink {
         let last = Time(raw.at);
         if write.count > 1 {
             let patch = json!({"count": write.count, "lastTimestamp": last, "message": write.message});
-            api.patch(&write.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+            api.patch(&write.name, &PatchParams::default(), &Patch::Strategic(patch))
+                .await?;
             return Ok(());
         }
         let event = Event {
@@ -120,7 +116,10 @@ impl Sink {
             reason: Some(raw.reason.to_owned()),
             message: Some(write.message.clone()),
             type_: Some(raw.severity.as_str().to_owned()),
-            source: Some(EventSource { component: Some("kubelet".into()), host: Some(self.node_name.clone()) }),
+            source: Some(EventSource {
+                component: Some("kubelet".into()),
+                host: Some(self.node_name.clone()),
+            }),
             first_timestamp: Some(Time(write.first)),
             last_timestamp: Some(last),
             count: Some(write.count),
@@ -134,5 +133,4 @@ impl Sink {
             other => other.map(drop),
         }
     }
-
 }
