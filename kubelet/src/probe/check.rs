@@ -48,7 +48,11 @@ impl HttpCheck {
 
 /// `host:port`, with brackets around an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Why a probe cannot be carried out.
@@ -75,14 +79,19 @@ impl Check {
     /// The probe cannot be carried out as it is written.
     pub fn of(probe: &Probe, container: &Container, pod_ip: Option<&str>) -> Result<Self, CheckError> {
         if let Some(exec) = &probe.exec {
-            return Ok(Self::Exec { command: exec.command.clone().unwrap_or_default() });
+            return Ok(Self::Exec {
+                command: exec.command.clone().unwrap_or_default(),
+            });
         }
         if let Some(get) = &probe.http_get {
             return http(get, container, pod_ip).map(Self::Http);
         }
         if let Some(tcp) = &probe.tcp_socket {
             let host = host_or_pod(tcp.host.as_deref(), pod_ip)?;
-            return Ok(Self::Tcp { host, port: port(&tcp.port, container)? });
+            return Ok(Self::Tcp {
+                host,
+                port: port(&tcp.port, container)?,
+            });
         }
         Err(CheckError::NoHandler(container.name.clone()))
     }
@@ -90,10 +99,22 @@ impl Check {
 
 fn http(get: &HTTPGetAction, container: &Container, pod_ip: Option<&str>) -> Result<HttpCheck, CheckError> {
     let path = get.path.as_deref().unwrap_or("/");
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let headers = get.http_headers.iter().flatten().map(|header| (header.name.clone(), header.value.clone())).collect();
+    let path = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    };
+    let headers = get
+        .http_headers
+        .iter()
+        .flatten()
+        .map(|header| (header.name.clone(), header.value.clone()))
+        .collect();
     Ok(HttpCheck {
-        tls: get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")),
+        tls: get
+            .scheme
+            .as_deref()
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")),
         host: host_or_pod(get.host.as_deref(), pod_ip)?,
         port: port(&get.port, container)?,
         path,
@@ -102,7 +123,9 @@ fn http(get: &HTTPGetAction, container: &Container, pod_ip: Option<&str>) -> Res
 }
 
 fn host_or_pod(host: Option<&str>, pod_ip: Option<&str>) -> Result<String, CheckError> {
-    let host = host.filter(|host| !host.is_empty()).or(pod_ip.filter(|ip| !ip.is_empty()));
+    let host = host
+        .filter(|host| !host.is_empty())
+        .or(pod_ip.filter(|ip| !ip.is_empty()));
     host.map(str::to_owned).ok_or(CheckError::NoAddress)
 }
 
@@ -111,7 +134,11 @@ fn port(wanted: &IntOrString, container: &Container) -> Result<u16, CheckError> 
     match wanted {
         IntOrString::Int(number) => in_range(*number).ok_or_else(|| CheckError::Port(number.to_string())),
         IntOrString::String(name) => {
-            let named = container.ports.iter().flatten().find(|port| port.name.as_deref() == Some(name));
+            let named = container
+                .ports
+                .iter()
+                .flatten()
+                .find(|port| port.name.as_deref() == Some(name));
             let number = named.map(|port| port.container_port).or_else(|| name.parse().ok());
             let number = number.ok_or_else(|| CheckError::NoSuchPort(name.clone(), container.name.clone()))?;
             in_range(number).ok_or_else(|| CheckError::Port(number.to_string()))
@@ -130,7 +157,12 @@ pub fn period(probe: &Probe) -> Duration {
 }
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
-    Duration::from_secs(value.and_then(|v| u64::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default))
+    Duration::from_secs(
+        value
+            .and_then(|v| u64::try_from(v).ok())
+            .filter(|v| *v > 0)
+            .unwrap_or(default),
+    )
 }
 
 #[cfg(test)]
@@ -157,23 +189,38 @@ mod tests {
         };
         let cases = [
             (json!({"httpGet": {"port": "http"}}), "http://10.0.0.1:8080/"),
-            (json!({"httpGet": {"port": 80, "path": "live?x=1", "scheme": "HTTPS"}}), "https://10.0.0.1:80/live?x=1"),
-            (json!({"httpGet": {"port": 80, "host": "::1", "path": "/"}}), "http://[::1]:80/"),
+            (
+                json!({"httpGet": {"port": 80, "path": "live?x=1", "scheme": "HTTPS"}}),
+                "https://10.0.0.1:80/live?x=1",
+            ),
+            (
+                json!({"httpGet": {"port": 80, "host": "::1", "path": "/"}}),
+                "http://[::1]:80/",
+            ),
             (json!({"tcpSocket": {"port": "8081"}}), "tcp 10.0.0.1:8081"),
             (json!({"exec": {"command": ["cat", "/x"]}}), "cat /x"),
-            (json!({"httpGet": {"port": "nope"}}), "port \"nope\" not found in container \"web\""),
+            (
+                json!({"httpGet": {"port": "nope"}}),
+                "port \"nope\" not found in container \"web\"",
+            ),
             (json!({"tcpSocket": {"port": 70000}}), "invalid port number: 70000"),
             (json!({}), "missing probe handler for container \"web\""),
         ];
         for (probe, expected) in cases {
             assert_eq!(url(resolve(probe.clone(), Some("10.0.0.1"))), expected, "{probe}");
         }
-        assert_eq!(url(resolve(json!({"tcpSocket": {"port": 1}}), None)), "pod has no IP address");
+        assert_eq!(
+            url(resolve(json!({"tcpSocket": {"port": 1}}), None)),
+            "pod has no IP address"
+        );
     }
 
     #[test]
     fn durations_have_the_api_defaults() {
         let probe: Probe = serde_json::from_value(json!({"timeoutSeconds": 0, "periodSeconds": 3})).expect("a probe");
-        assert_eq!((timeout(&probe), period(&probe)), (Duration::from_secs(1), Duration::from_secs(3)));
+        assert_eq!(
+            (timeout(&probe), period(&probe)),
+            (Duration::from_secs(1), Duration::from_secs(3))
+        );
     }
 }

@@ -41,15 +41,27 @@ async fn follow(check: &HttpCheck, user_agent: &str, timeout: Duration) -> Findi
         if !(300..400).contains(&status) {
             return finding(status, response).await;
         }
-        let Some(location) = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()) else {
+        let Some(location) = response
+            .headers()
+            .get(header::LOCATION)
+            .and_then(|value| value.to_str().ok())
+        else {
             return Finding::Pass;
         };
         match redirected(&current, location) {
             Some(next) if next.host == check.host => current = next,
-            _ => return Finding::Warning(format!("Probe terminated redirects, Response body: {}", text(response).await)),
+            _ => {
+                return Finding::Warning(format!(
+                    "Probe terminated redirects, Response body: {}",
+                    text(response).await
+                ));
+            }
         }
     }
-    Finding::Fail(format!("Get \"{}\": stopped after {REDIRECTS_MAX} redirects", check.url()))
+    Finding::Fail(format!(
+        "Get \"{}\": stopped after {REDIRECTS_MAX} redirects",
+        check.url()
+    ))
 }
 
 async fn finding(status: u16, response: Response<Incoming>) -> Finding {
@@ -73,7 +85,9 @@ async fn text(response: Response<Incoming>) -> String {
 fn redirected(from: &HttpCheck, location: &str) -> Option<HttpCheck> {
     let uri: Uri = location.parse().ok()?;
     let tls = uri.scheme_str().map_or(from.tls, |scheme| scheme == "https");
-    let host = uri.host().map_or_else(|| from.host.clone(), |host| host.trim_matches(['[', ']']).to_owned());
+    let host = uri
+        .host()
+        .map_or_else(|| from.host.clone(), |host| host.trim_matches(['[', ']']).to_owned());
     let default_port = match (uri.host(), tls) {
         (None, _) => from.port,
         (Some(_), true) => 443,
@@ -81,8 +95,18 @@ fn redirected(from: &HttpCheck, location: &str) -> Option<HttpCheck> {
     };
     let port = uri.port_u16().unwrap_or(default_port);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    Some(HttpCheck { tls, host, port, path, headers: from.headers.clone() })
+    let path = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    };
+    Some(HttpCheck {
+        tls,
+        host,
+        port,
+        path,
+        headers: from.headers.clone(),
+    })
 }
 
 async fn get(check: &HttpCheck, user_agent: &str, timeout: Duration) -> Result<Response<Incoming>, String> {
@@ -91,7 +115,9 @@ async fn get(check: &HttpCheck, user_agent: &str, timeout: Duration) -> Result<R
         .map_err(|error| dial_text(&check.host, check.port, &error))?;
     let request = request(check, user_agent)?;
     if check.tls {
-        let stream = tls::connect(&check.host, stream).await.map_err(|error| format!("tls: {error}"))?;
+        let stream = tls::connect(&check.host, stream)
+            .await
+            .map_err(|error| format!("tls: {error}"))?;
         send(stream, request).await
     } else {
         send(stream, request).await
@@ -102,8 +128,9 @@ async fn send<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Response<I
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
     // Ends with the response's body or, when this future is dropped at its deadline, with the sender.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(|error| error.to_string())
@@ -121,7 +148,11 @@ fn request(check: &HttpCheck, user_agent: &str) -> Result<Request<Empty<Bytes>>,
         headers.append(name, value);
     }
     let own = authority(&check.host, check.port);
-    for (name, value) in [(header::HOST, own.as_str()), (header::USER_AGENT, user_agent), (header::ACCEPT, "*/*")] {
+    for (name, value) in [
+        (header::HOST, own.as_str()),
+        (header::USER_AGENT, user_agent),
+        (header::ACCEPT, "*/*"),
+    ] {
         match headers.get(&name) {
             // Set empty on purpose: not sent at all (but a request needs its host).
             Some(set) if set.is_empty() && name != header::HOST => drop(headers.remove(&name)),

@@ -20,8 +20,13 @@ pub async fn check(host: &str, port: u16, timeout: Duration) -> Finding {
 /// What the kernel says, or `TimedOut` past the timeout.
 pub(super) async fn dial(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let connect = TcpStream::connect((host, port));
-    let stream = tokio::time::timeout(timeout, connect).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let linger = nix::libc::linger { l_onoff: 1, l_linger: 1 };
+    let stream = tokio::time::timeout(timeout, connect)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let linger = nix::libc::linger {
+        l_onoff: 1,
+        l_linger: 1,
+    };
     nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger)?;
     Ok(stream)
 }
@@ -50,6 +55,9 @@ mod tests {
         assert_eq!(check("127.0.0.1", port, Duration::from_secs(5)).await, Finding::Pass);
         drop(listener);
         let text = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
-        assert_eq!(check("127.0.0.1", port, Duration::from_secs(5)).await, Finding::Fail(text));
+        assert_eq!(
+            check("127.0.0.1", port, Duration::from_secs(5)).await,
+            Finding::Fail(text)
+        );
     }
 }

@@ -67,7 +67,9 @@ pub async fn run(
     mut started: watch::Receiver<bool>,
     reports: mpsc::Sender<Report>,
 ) {
-    let Some(probe) = subject.kind.of(&subject.container).cloned() else { return };
+    let Some(probe) = subject.kind.of(&subject.container).cloned() else {
+        return;
+    };
     let mut machine = Machine::new(subject.kind, &probe, subject.remembered);
     tokio::time::sleep(initial_wait(&subject, &probe, clock.now()) + subject.spread).await;
     let mut ticks = tokio::time::interval(check::period(&probe));
@@ -88,7 +90,13 @@ pub async fn run(
             continue;
         }
         let (container, id) = (subject.container.name.clone(), subject.id.clone());
-        let report = Report { container, kind: subject.kind, id, outcome, event };
+        let report = Report {
+            container,
+            kind: subject.kind,
+            id,
+            outcome,
+            event,
+        };
         if reports.send(report).await.is_err() {
             return;
         }
@@ -97,7 +105,12 @@ pub async fn run(
 
 /// What is left of the initial delay, counted from the container's start.
 fn initial_wait(subject: &Subject, probe: &Probe, now: Timestamp) -> Duration {
-    let delay = Duration::from_secs(probe.initial_delay_seconds.and_then(|v| u64::try_from(v).ok()).unwrap_or(0));
+    let delay = Duration::from_secs(
+        probe
+            .initial_delay_seconds
+            .and_then(|v| u64::try_from(v).ok())
+            .unwrap_or(0),
+    );
     let age = Duration::try_from(now.duration_since(subject.started_at)).unwrap_or_default();
     delay.saturating_sub(age)
 }
@@ -132,9 +145,11 @@ async fn exec(command: &[String], id: &ContainerId, runtime: &dyn Runtime, timeo
             bytes.truncate(OUTPUT_MAX);
             Finding::Fail(String::from_utf8_lossy(&bytes).into_owned())
         }
-        Err(error) if error.code == Code::DeadlineExceeded => {
-            Finding::Fail(format!("command timed out: {:?} timed out after {}s", command.join(" "), timeout.as_secs()))
-        }
+        Err(error) if error.code == Code::DeadlineExceeded => Finding::Fail(format!(
+            "command timed out: {:?} timed out after {}s",
+            command.join(" "),
+            timeout.as_secs()
+        )),
         Err(error) => Finding::Error(error.to_string()),
     }
 }
@@ -144,7 +159,11 @@ fn describe(kind: Kind, finding: &Finding) -> Option<(Severity, &'static str, St
     let name = kind.name();
     match finding {
         Finding::Pass => None,
-        Finding::Warning(text) => Some((Severity::Warning, "ProbeWarning", format!("{name} probe warning: {text}"))),
+        Finding::Warning(text) => Some((
+            Severity::Warning,
+            "ProbeWarning",
+            format!("{name} probe warning: {text}"),
+        )),
         Finding::Fail(text) => Some((Severity::Warning, "Unhealthy", format!("{name} probe failed: {text}"))),
         Finding::Error(text) => {
             let message = format!("{name} probe errored and resulted in unknown state: {text}");
@@ -194,13 +213,21 @@ mod tests {
         let begun = tokio::time::Instant::now();
         let subject = subject(Kind::Readiness, Timestamp::UNIX_EPOCH);
         let task = tokio::spawn(run(subject, runtime, clock, "kube-probe/1.36".into(), started, reports));
-        assert!(tokio::time::timeout(Duration::from_secs(60), inbox.recv()).await.is_err(), "held back until started");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), inbox.recv())
+                .await
+                .is_err(),
+            "held back until started"
+        );
         open.send_replace(true);
         let report = inbox.recv().await.expect("a report");
         assert_eq!(report.outcome, None);
         let (_, reason, message) = report.event.expect("an event");
         assert_eq!(reason, "Unhealthy");
-        assert!(message.starts_with("Readiness probe errored and resulted in unknown state: "), "{message}");
+        assert!(
+            message.starts_with("Readiness probe errored and resulted in unknown state: "),
+            "{message}"
+        );
         assert!(begun.elapsed() >= Duration::from_secs(60));
         task.abort();
     }
