@@ -201,9 +201,15 @@ EOF
 cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
 
 make_cgroup_root() {
-    local mount
+    local mount controller
     for mount in $(cgroup_mounts); do
         mkdir -p "$mount$CGROUP"
+        # Version 2: a controller must be handed down before a group has its files.
+        if [[ -f $mount/cgroup.subtree_control ]]; then
+            for controller in $(cat "$mount/cgroup.controllers"); do
+                echo "+$controller" >"$mount/cgroup.subtree_control" 2>/dev/null || true
+            done
+        fi
         # A cpuset of version 1 takes no process until it has CPUs and memory nodes.
         if [[ -f $mount$CGROUP/cpuset.cpus && -f $mount/cpuset.sched_load_balance ]]; then
             cat "$mount/cpuset.cpus" >"$mount$CGROUP/cpuset.cpus"

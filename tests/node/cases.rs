@@ -9,7 +9,7 @@ mod workload;
 use crate::cluster::Cluster;
 use crate::leftovers;
 
-/// A case: given the cluster, it leaves the cluster as it was.
+/// A case: given the cluster, it leaves the cluster as it was (but for the last).
 pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 
 /// Every case, with its name.
@@ -42,4 +42,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("controlplane_refuses", mistake::controlplane_refuses),
     ("full_disk", mistake::full_disk),
     ("nothing_is_left_of_pods", leftovers::of_pods),
+    ("hack_down_and_up_keep_the_data", crash::down_and_up),
+    // The last: hack/down finds a cluster that died with pods running.
+    ("everything_killed", crash::everything_killed),
 ];

@@ -15,7 +15,7 @@ use super::reader::Reader;
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
-use crate::resource::Kind;
+use crate::resource::{Kind, registry};
 use futures::StreamExt;
 use proto::api::names::random_suffix;
 use rand::rngs::StdRng;
@@ -161,8 +161,8 @@ impl Admission {
         let name = attributes.namespace;
         let mut found = reader.get("", "namespaces", "", name);
         if found.is_none() {
-            let latest = reader.get_latest("", "namespaces", "", name).await;
-            found = latest.map_err(ApiError::internal)?;
+            reader.refresh().await.map_err(ApiError::internal)?;
+            found = reader.get("", "namespaces", "", name);
         }
         namespace::check(attributes, found.as_deref())
     }
@@ -206,17 +206,14 @@ async fn find_account(reader: &Reader, namespace: &str, name: &str) -> Result<Op
     if let Some(found) = reader.get("", RESOURCE, namespace, name) {
         return Ok(Some(found));
     }
-    let latest = async || {
-        let found = reader.get_latest("", RESOURCE, namespace, name).await;
-        found.map_err(ApiError::internal)
-    };
-    let Some(window) = reader.resource("", RESOURCE) else {
-        return Ok(None);
-    };
     // Watch first, look second: an account made in between is seen by one of the two.
-    let watched = window.watch(window.cached().revision).ok();
-    let found = latest().await?;
-    let (None, "default", Some(mut changes)) = (&found, name, watched.map(Box::pin)) else {
+    let window = registry()
+        .by_resource("", "v1", RESOURCE)
+        .and_then(|kind| reader.window(kind));
+    let changes = window.and_then(|window| window.watch(window.cached().revision).ok());
+    reader.refresh().await.map_err(ApiError::internal)?;
+    let found = reader.get("", RESOURCE, namespace, name);
+    let (None, "default", Some(mut changes)) = (&found, name, changes.map(Box::pin)) else {
         return Ok(found);
     };
     let deadline = tokio::time::Instant::now() + ACCOUNT_PATIENCE;
@@ -225,7 +222,7 @@ async fn find_account(reader: &Reader, namespace: &str, name: &str) -> Result<Op
             return Ok(Some(found));
         }
     }
-    latest().await
+    Ok(None)
 }
 
 /// The object in `field`, made if it is missing or something else.

@@ -11,10 +11,11 @@ pub use escalation::check_escalation;
 pub use index::{Answer, Index};
 pub use rule::Rule;
 
-use super::reader::{Objects, Reader};
+use super::reader::Reader;
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
+use crate::store::Revision;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,9 +39,9 @@ pub struct Authz {
     cached: Mutex<Option<Arc<Cached>>>,
 }
 
-/// An index, and the objects it was built from.
+/// An index, and the last changes of the resources it was built from.
 struct Cached {
-    from: [Objects; 4],
+    from: [Revision; 4],
     index: Index,
 }
 
@@ -91,19 +92,21 @@ impl Authz {
     }
 
     fn current(&self, reader: &Reader) -> Arc<Cached> {
-        let from = SOURCES.map(|resource| reader.objects(RBAC, resource));
+        // Asked before the objects are read: a change in between makes the next request build again, and none is missed.
+        let from = SOURCES.map(|resource| reader.changed(RBAC, resource));
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cached) = cached.as_ref()
-            && cached.from.iter().zip(&from).all(|(old, new)| old.ptr_eq(new))
+            && cached.from == from
         {
             return Arc::clone(cached);
         }
-        let values = |objects: &Objects| objects.values().map(|stored| Arc::clone(stored.value())).collect();
+        let [roles, role_bindings, cluster_roles, cluster_role_bindings] =
+            SOURCES.map(|resource| reader.list(RBAC, resource, ""));
         let index = Index::build(&index::Objects {
-            roles: values(&from[0]),
-            role_bindings: values(&from[1]),
-            cluster_roles: values(&from[2]),
-            cluster_role_bindings: values(&from[3]),
+            roles,
+            role_bindings,
+            cluster_roles,
+            cluster_role_bindings,
         });
         let fresh = Arc::new(Cached { from, index });
         *cached = Some(Arc::clone(&fresh));
@@ -183,7 +186,7 @@ mod tests {
     async fn a_new_binding_takes_effect_and_an_unrelated_write_rebuilds_nothing() {
         let store: Arc<dyn Store> = Arc::new(Memory::new());
         let window = Window::open(Arc::clone(&store)).await.unwrap();
-        let reader = Reader::new(window.clone());
+        let reader = Reader::new(&window);
         let authz = Authz::default();
         let user = User::named("alice", &[]);
         let info = RequestInfo {
@@ -197,7 +200,8 @@ mod tests {
                 .put(key, Bytes::from_static(text.as_bytes()), Expect::Absent)
                 .await
                 .unwrap();
-            reader.resource(RBAC, "roles").unwrap().reach(revision).await.unwrap();
+            assert!(revision > 0);
+            reader.refresh().await.unwrap();
         };
         write(
             "/registry/clusterroles/r",

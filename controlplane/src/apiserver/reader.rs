@@ -1,105 +1,109 @@
-//! Live state for those who judge requests (authentication, authorization, admission): reads of the window, never of the disk.
+//! Reads for the parts around storage (authentication, authorization, admission, controllers in process): straight from the
+//! window, without a request. Never writes.
 
 use crate::resource::{Kind, registry};
-use crate::store::StoreError;
-use crate::store::window::{ResourceWindow, Stored, Window};
-use imbl::OrdMap;
+use crate::store::window::{ResourceWindow, Snapshot, Window};
+use crate::store::{Revision, StoreError};
 use serde_json::Value;
-use std::collections::HashMap;
-use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Root of all storage keys (control-plane contract §10).
-pub const ROOT: &str = "/registry/";
-
-/// Objects of one resource by full key.
-pub type Objects = OrdMap<Arc<str>, Arc<Stored>>;
-
-/// Reads stored objects by group and plural, whatever version they are served in. Cheap to clone.
+/// Objects as they are in memory. Cheap to clone.
 #[derive(Clone)]
 pub struct Reader {
-    window: Window,
-}
-
-/// The stored kind of a group and plural.
-pub fn stored_kind(group: &str, resource: &str) -> Option<&'static Kind> {
-    type Table = HashMap<(&'static str, &'static str), &'static Kind>;
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
-        let stored = registry().kinds().iter().filter(|kind| kind.is_stored());
-        stored.map(|kind| ((kind.group, kind.plural), kind)).collect()
-    });
-    table.get(&(group, resource)).copied()
+    resources: Arc<BTreeMap<(&'static str, &'static str), Arc<ResourceWindow>>>,
 }
 
 impl Reader {
-    /// A reader of `window`.
-    pub fn new(window: Window) -> Self {
-        Self { window }
+    /// A reader of every stored kind.
+    pub(super) fn new(window: &Window) -> Self {
+        let stored = registry().kinds().iter().filter(|kind| kind.is_stored());
+        let resources = stored
+            .map(|kind| ((kind.group, kind.plural), window.resource(&prefix(kind))))
+            .collect();
+        Self {
+            resources: Arc::new(resources),
+        }
     }
 
-    /// The window of a resource; `None` if no such resource is stored.
-    pub fn resource(&self, group: &str, resource: &str) -> Option<Arc<ResourceWindow>> {
-        let kind = stored_kind(group, resource)?;
-        Some(self.window.resource(&format!("{ROOT}{}/", kind.storage_prefix)))
+    /// The window of a stored kind.
+    pub(super) fn window(&self, kind: &Kind) -> Option<&Arc<ResourceWindow>> {
+        self.resources.get(&(kind.group, kind.plural))
     }
 
-    /// Every object of a resource as last seen.
-    pub fn objects(&self, group: &str, resource: &str) -> Objects {
-        self.resource(group, resource)
-            .map(|window| window.cached().objects)
-            .unwrap_or_default()
+    fn snapshot(&self, group: &str, resource: &str) -> Option<(String, Snapshot)> {
+        let ((group, plural), window) = self
+            .resources
+            .iter()
+            .find(|((own, plural), _)| *own == group && *plural == resource)?;
+        let kind = registry()
+            .kinds()
+            .iter()
+            .find(|kind| kind.group == *group && kind.plural == *plural)?;
+        Some((prefix(kind), window.cached()))
     }
 
-    /// One object as last seen; `namespace` is empty at cluster scope.
+    /// One object (with `metadata.resourceVersion`, without kind and apiVersion); `namespace` is empty at cluster scope.
+    /// As of the newest revision seen, which may be a moment behind the store: see [`Reader::refresh`].
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        let key = key(group, resource, namespace, name)?;
-        self.objects(group, resource)
+        let (prefix, snapshot) = self.snapshot(group, resource)?;
+        let key = key(&prefix, namespace, name);
+        snapshot
+            .objects
             .get(key.as_str())
             .map(|stored| Arc::clone(stored.value()))
     }
 
-    /// One object no older than any write acknowledged before the call.
-    ///
-    /// # Errors
-    /// The store is closed.
-    pub async fn get_latest(
-        &self,
-        group: &str,
-        resource: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Arc<Value>>, StoreError> {
-        let (Some(window), Some(key)) = (self.resource(group, resource), key(group, resource, namespace, name)) else {
-            return Ok(None);
-        };
-        let snapshot = window.latest().await?;
-        Ok(snapshot
-            .objects
-            .get(key.as_str())
-            .map(|stored| Arc::clone(stored.value())))
-    }
-
-    /// The objects of a namespace as last seen; of all namespaces (or at cluster scope) if `namespace` is empty.
+    /// All objects of a resource in key order, or those of one namespace if it is not empty.
     pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
-        let objects = self.objects(group, resource);
-        let Some(prefix) = key(group, resource, namespace, "") else {
+        let Some((mut prefix, snapshot)) = self.snapshot(group, resource) else {
             return Vec::new();
         };
-        let within = objects.range::<_, str>((Bound::Included(prefix.as_str()), Bound::Unbounded));
-        within
-            .take_while(|(key, _)| key.starts_with(prefix.as_str()))
+        if !namespace.is_empty() {
+            prefix.push_str(namespace);
+            prefix.push('/');
+        }
+        let found = snapshot
+            .objects
+            .range::<_, str>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded));
+        found
+            .take_while(|(key, _)| key.starts_with(&prefix))
             .map(|(_, stored)| Arc::clone(stored.value()))
             .collect()
     }
+
+    /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from
+    /// [`Reader::list`] knows when it is out of date.
+    pub fn changed(&self, group: &str, resource: &str) -> Revision {
+        let found = self
+            .resources
+            .iter()
+            .find(|((own, plural), _)| *own == group && *plural == resource);
+        found.map_or(0, |(_, window)| window.last_change())
+    }
+
+    /// Waits until every write acknowledged before the call can be read here.
+    ///
+    /// # Errors
+    /// If the store cannot tell its revision, or is closed.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        match self.resources.values().next() {
+            Some(any) => any.latest().await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
 }
 
-/// The storage key of an object, or the prefix of a namespace if `name` is empty.
-fn key(group: &str, resource: &str, namespace: &str, name: &str) -> Option<String> {
-    let prefix = stored_kind(group, resource)?.storage_prefix;
-    Some(if namespace.is_empty() {
-        format!("{ROOT}{prefix}/{name}")
+/// The storage prefix of a stored kind, such as `/registry/pods/`.
+pub(super) fn prefix(kind: &Kind) -> String {
+    format!("/registry/{}/", kind.storage_prefix)
+}
+
+/// The storage key below `prefix`; `namespace` is empty at cluster scope.
+pub(super) fn key(prefix: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        format!("{prefix}{name}")
     } else {
-        format!("{ROOT}{prefix}/{namespace}/{name}")
-    })
+        format!("{prefix}{namespace}/{name}")
+    }
 }

@@ -231,11 +231,11 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
             resources.unclaimed.remove(&change.key);
         }
     }
-    shared.applied.send_replace(newest);
-    drop(guard);
+    // In this order: who sees the new revision finds every watch up to it already woken (bookmarks rely on it).
     for resource in touched {
         resource.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
+    shared.applied.send_replace(newest);
 }
 
 async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived: Option<Revision>) {
@@ -280,6 +280,11 @@ impl ResourceWindow {
             revision: applied.max(history.newest()),
             objects: history.objects(),
         }
+    }
+
+    /// The revision of the resource's last change seen (or of the window's start).
+    pub fn last_change(&self) -> Revision {
+        self.history().newest()
     }
 
     /// The state no older than any write that was acknowledged before the call (linearizable).

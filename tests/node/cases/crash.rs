@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use crate::cases::workload::{addresses, delete};
-use crate::cluster::{Cluster, NODE};
+use crate::cluster::{Cluster, NODE, succeed};
 use crate::wait;
 
 /// Three pods to look at.
@@ -113,4 +113,32 @@ pub(crate) fn runtime_killed(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["scale", "deployment/crash", "--replicas=4"])?;
     addresses(cluster, "app=crash", 4)?;
     delete(cluster, "crash", "app=crash")
+}
+
+/// `hack/down` ends pods but not what the API server knows of them: after `hack/up` they run again.
+pub(crate) fn down_and_up(cluster: &Cluster) -> anyhow::Result<()> {
+    deploy(cluster)?;
+    succeed(cluster.hack("down"), None)?;
+    ensure!(
+        cluster.kubectl(&["get", "nodes"]).is_err(),
+        "the API server answers after hack/down"
+    );
+    cluster.up()?;
+    node_ready(cluster, "True")?;
+    for address in addresses(cluster, "app=crash", 3)? {
+        ensure!(
+            cluster.page(&address)?.contains("Welcome to nginx"),
+            "{address} gives no page"
+        );
+    }
+    delete(cluster, "crash", "app=crash")
+}
+
+/// Every daemon at once, with pods running: nobody is left to clean up but `hack/down`.
+pub(crate) fn everything_killed(cluster: &Cluster) -> anyhow::Result<()> {
+    deploy(cluster)?;
+    for component in ["kubelet", "controlplane", "containerd"] {
+        cluster.kill(component)?;
+    }
+    Ok(())
 }

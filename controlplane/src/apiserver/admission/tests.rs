@@ -9,6 +9,7 @@ use serde_json::json;
 
 struct World {
     store: Arc<dyn Store>,
+    _window: Window,
     reader: Reader,
     admission: Admission,
 }
@@ -18,7 +19,8 @@ async fn world() -> World {
     let window = Window::open(Arc::clone(&store)).await.unwrap();
     World {
         store,
-        reader: Reader::new(window),
+        reader: Reader::new(&window),
+        _window: window,
         admission: Admission::new(Arc::new(Authz::default()), 1),
     }
 }
@@ -26,8 +28,8 @@ async fn world() -> World {
 impl World {
     async fn put(&self, key: &str, value: Value) {
         let bytes = Bytes::from(serde_json::to_vec(&value).unwrap());
-        let revision = self.store.put(key, bytes, Expect::Absent).await.unwrap();
-        self.reader.resource("", "pods").unwrap().reach(revision).await.unwrap();
+        self.store.put(key, bytes, Expect::Absent).await.unwrap();
+        self.reader.refresh().await.unwrap();
     }
 
     async fn namespace(&self, name: &str) {

@@ -19,6 +19,7 @@ const START: i64 = 1_800_000_000;
 struct World {
     authn: Authn,
     reader: Reader,
+    _window: Window,
     store: Arc<dyn Store>,
     authority: Authority,
     _dir: tempfile::TempDir,
@@ -50,7 +51,8 @@ async fn world(anonymous: bool) -> World {
     });
     World {
         authn,
-        reader: Reader::new(window),
+        reader: Reader::new(&window),
+        _window: window,
         store,
         authority,
         _dir: dir,
@@ -88,13 +90,8 @@ impl World {
 
     async fn put(&self, key: &str, value: serde_json::Value) {
         let bytes = Bytes::from(serde_json::to_vec(&value).unwrap());
-        let revision = self.store.put(key, bytes, Expect::Absent).await.unwrap();
-        self.reader
-            .resource("", "secrets")
-            .unwrap()
-            .reach(revision)
-            .await
-            .unwrap();
+        self.store.put(key, bytes, Expect::Absent).await.unwrap();
+        self.reader.refresh().await.unwrap();
     }
 }
 
