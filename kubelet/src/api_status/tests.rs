@@ -1,0 +1,198 @@
+use super::*;
+use crate::pod::testing::pod;
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// An API server that records what it is asked and answers with scripted codes.
+#[derive(Clone, Default)]
+struct Server {
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    codes: Arc<Mutex<Vec<u16>>>,
+}
+
+impl Server {
+    fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let line = format!("{} {}", request.method(), request.uri().path());
+                let bytes = request.into_body().collect_bytes().await.expect("body");
+                let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let mut codes = server.codes.lock().expect("codes");
+                let code = if codes.is_empty() { 200 } else { codes.remove(0) };
+                server.asked.lock().expect("asked").push((line, body));
+                let reply = if code == 200 {
+                    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "resourceVersion": "7"}})
+                } else {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no",
+                           "reason": "x"})
+                };
+                let response = Response::builder()
+                    .status(code)
+                    .body(Body::from(reply.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(response.expect("response"))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked
+            .lock()
+            .expect("asked")
+            .iter()
+            .map(|(line, _)| line.clone())
+            .collect()
+    }
+
+    async fn until(&self, count: usize) {
+        for _ in 0..10_000 {
+            if self.asked().len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("only {:?}", self.asked());
+    }
+}
+
+trait Collect {
+    async fn collect_bytes(self) -> Result<Vec<u8>, String>;
+}
+
+impl Collect for Body {
+    async fn collect_bytes(self) -> Result<Vec<u8>, String> {
+        use http_body_util::BodyExt;
+        self.collect()
+            .await
+            .map(|body| body.to_bytes().to_vec())
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn update(phase: &str, delete: bool) -> Update {
+    let status = PodStatus {
+        phase: Some(phase.into()),
+        ..PodStatus::default()
+    };
+    Update {
+        pod: Arc::new(pod("p").build()),
+        status: Arc::new(status),
+        delete,
+    }
+}
+
+fn started(server: &Server) -> (StatusWriter, CancellationToken) {
+    let writer = StatusWriter::default();
+    let shutdown = CancellationToken::new();
+    tokio::spawn(writer.clone().run(server.client(), shutdown.clone()));
+    (writer, shutdown)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_told_before_the_object_is_deleted() {
+    let server = Server::default();
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Succeeded", true));
+    server.until(2).await;
+    assert_eq!(
+        server.asked(),
+        [
+            "PATCH /api/v1/namespaces/ns/pods/p/status",
+            "DELETE /api/v1/namespaces/ns/pods/p"
+        ]
+    );
+    let asked = server.asked.lock().expect("asked").clone();
+    assert_eq!(asked[0].1["metadata"]["uid"], "p");
+    assert_eq!(asked[1].1["preconditions"]["uid"], "p");
+    assert_eq!(asked[1].1["gracePeriodSeconds"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_is_not_sent_twice_and_failures_are_tried_again() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![500, 503, 200];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Running", false));
+    server.until(3).await;
+    writer.publish(&"p".into(), update("Running", false));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.asked().len(), 3, "{:?}", server.asked());
+    writer.publish(&"p".into(), update("Failed", false));
+    server.until(4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_never_overtakes_a_status_that_was_not_acknowledged() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![500];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Failed", true));
+    server.until(3).await;
+    let verbs: Vec<_> = server.asked().iter().map(|line| line[..4].to_owned()).collect();
+    assert_eq!(verbs, ["PATC", "PATC", "DELE"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_has_is_not_sent() {
+    let server = Server::default();
+    let (writer, _shutdown) = started(&server);
+    let status = PodStatus {
+        phase: Some("Running".into()),
+        ..PodStatus::default()
+    };
+    let mut known = pod("p").build();
+    known.status = Some(status.clone());
+    writer.publish(
+        &"p".into(),
+        Update {
+            pod: Arc::new(known),
+            status: Arc::new(status),
+            delete: false,
+        },
+    );
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_is_forgotten() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![404];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Failed", true));
+    server.until(1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.asked().len(), 1);
+    assert!(writer.entries().is_empty());
+}
+
+#[test]
+fn a_body_speaks_of_own_conditions_and_replaces_addresses() {
+    let condition = |kind: &str| PodCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        ..PodCondition::default()
+    };
+    let status = PodStatus {
+        conditions: Some(vec![condition("Ready"), condition("example.com/gate")]),
+        pod_ips: Some(vec![PodIP { ip: "10.0.0.1".into() }]),
+        ..PodStatus::default()
+    };
+    let body = body::patch(&pod("p").build(), &status);
+    let kinds: Vec<_> = body["status"]["conditions"]
+        .as_array()
+        .expect("list")
+        .iter()
+        .map(|c| &c["type"])
+        .collect();
+    assert_eq!(kinds, ["Ready"]);
+    assert_eq!(
+        body["status"]["podIPs"],
+        json!([{"ip": "10.0.0.1"}, {"$patch": "replace"}])
+    );
+    assert_eq!(body["status"]["reason"], Value::Null);
+}
