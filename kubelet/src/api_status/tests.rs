@@ -59,20 +59,6 @@ impl Server {
     }
 }
 
-trait Collect {
-    async fn collect_bytes(self) -> Result<Vec<u8>, String>;
-}
-
-impl Collect for Body {
-    async fn collect_bytes(self) -> Result<Vec<u8>, String> {
-        use http_body_util::BodyExt;
-        self.collect()
-            .await
-            .map(|body| body.to_bytes().to_vec())
-            .map_err(|error| error.to_string())
-    }
-}
-
 fn update(phase: &str, delete: bool) -> Update {
     let status = PodStatus {
         phase: Some(phase.into()),

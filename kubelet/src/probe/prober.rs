@@ -327,7 +327,7 @@ fn spread(text: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events;
+
     use crate::pod::testing::{container, observed, pod};
     use crate::runtime::fake::FakeRuntime;
     use client::TokioClock;
@@ -335,7 +335,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
     fn tools(clock: Arc<dyn Clock>) -> Tools {
-        let (recorder, _sender) = events::recorder("n", clock.clone(), events::Limits::default());
+        let (recorder, _sink) = Recorder::new(clock.clone(), "n", None, 1);
         let runtime = Arc::new(FakeRuntime::new(clock.clone(), 1));
         Tools {
             runtime,
