@@ -118,7 +118,7 @@ fn attach(
             .map_err(|error| Error::internal(format!("failed to set up masquerading: {}", chain(&error))))?;
     }
     if !config.disable_container_interface {
-        host::wait_until_up(outside, port.index, &port.name)?;
+        host::wait_until_up(outside, &bridge, &port)?;
     }
     result.interfaces = vec![
         Interface {

@@ -198,7 +198,7 @@ fn refusals_change_nothing() {
         (
             changed(json!({"bridge": "notabridge"})),
             999,
-            "\"notabridge\" already exists but is not a bridge",
+            "failed to create bridge \"notabridge\": \"notabridge\" already exists but is not a bridge",
         ),
         (
             changed(json!({"name": "../x"})),

@@ -276,17 +276,20 @@ fn refusals_change_nothing() {
     for (more, text) in [
         (
             json!({"runtimeConfig": {"portMappings": [{"hostPort": -1, "containerPort": 80}]}}),
-            "Invalid host port number: -1",
+            "failed to parse config: Invalid host port number: -1",
         ),
         (
             json!({"runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 0}]}}),
-            "Invalid container port number: 0",
+            "failed to parse config: Invalid container port number: 0",
         ),
         (
             json!({"conditionsV4": ["-m", "nonsense"]}),
-            "unsupported port mapping condition at \"-m\"",
+            "failed to parse config: unsupported port mapping condition at \"-m\"",
         ),
-        (json!({"backend": "magic"}), "unrecognized backend \"magic\""),
+        (
+            json!({"backend": "magic"}),
+            "failed to parse config: unrecognized backend \"magic\"",
+        ),
     ] {
         assert_eq!(network.host.fail("ADD", &container, &with_result(more)).1, text);
     }

@@ -28,6 +28,11 @@ fn wrap(text: impl std::fmt::Display) -> impl FnOnce(NetlinkError) -> Error {
 
 /// Makes the bridge if needed, brings it up, and returns it as it is.
 pub fn ensure_bridge(outside: &mut Socket, config: &Config) -> Result<Link, Error> {
+    let bridge = find_or_make_bridge(outside, config);
+    bridge.map_err(|error| error.context(format_args!("failed to create bridge {:?}", config.bridge)))
+}
+
+fn find_or_make_bridge(outside: &mut Socket, config: &Config) -> Result<Link, Error> {
     let name = config.bridge.as_str();
     let mut found = outside
         .link(Target::Name(name))
@@ -69,10 +74,11 @@ fn pin_mtu(outside: &mut Socket, config: &Config) -> Result<(), Error> {
         return Ok(());
     }
     let message = link::set(Target::Name(name)).attr_u32(IFLA_MTU, config.mtu);
-    outside
-        .request(message)
-        .map(drop)
-        .map_err(wrap(format_args!("could not set the MTU of {name:?}")))
+    outside.request(message).map(drop).map_err(|error| {
+        // A bridge with another MTU than the wanted one must not stay; nothing can be attached to it yet.
+        let _ = outside.request(link::delete(Target::Name(name)));
+        wrap(format_args!("could not add {name:?}"))(error)
+    })
 }
 
 /// The bridge as it is now: without a pinned hardware address it takes one of its ports'.
@@ -94,7 +100,7 @@ pub fn add_port(
 ) -> Result<Link, Error> {
     let far = VethEnd {
         name: ifname,
-        mac: config.mac,
+        mac: config.mac()?,
         netns: Some(netns.descriptor()),
         master: None,
     };
@@ -312,12 +318,15 @@ fn ensure_vlan_interface(outside: &mut Socket, config: &Config, bridge: &Link) -
 }
 
 /// Waits until the port forwards.
-pub fn wait_until_up(outside: &mut Socket, index: u32, name: &str) -> Result<(), Error> {
+pub fn wait_until_up(outside: &mut Socket, bridge: &Link, port: &Link) -> Result<(), Error> {
+    let (index, name) = (port.index, port.name.as_str());
     let begin = Instant::now();
     loop {
         let link = outside.link(Target::Index(index)).map_err(|error| internal(&error))?;
         let state = link.map_or(0, |link| link.operstate);
         if state == IF_OPER_UP {
+            // The bridge's own state follows its ports', as late; nobody has to wait for it.
+            let _ = crate::sys::carrier(outside.descriptor(), &bridge.name);
             return Ok(());
         }
         if begin.elapsed() > UP_DEADLINE {
