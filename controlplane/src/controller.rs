@@ -126,3 +126,6 @@ impl Starter {
         self.set.spawn(harness::run(controller, around));
     }
 }
+
+#[cfg(test)]
+mod tests;
