@@ -1,6 +1,7 @@
 //! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
 
 mod deployments;
+mod garbage;
 mod namespaces;
 mod nodes;
 
