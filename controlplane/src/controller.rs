@@ -1,1 +1,93 @@
 //! Controllers: pure plans and one harness.
+//!
+//! [`harness`] does informers, queues, retries, writes; every other module here decides. Controllers are clients: they run as
+//! well against a remote API server. In process each has its upstream identity. Nothing here reads a clock or polls.
+
+use client::Clock;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub mod deployment;
+pub mod event;
+pub mod execute;
+pub mod harness;
+pub mod informers;
+pub mod owner;
+pub mod pod;
+pub mod queue;
+pub mod replica_set;
+pub mod root_ca;
+pub mod service_account;
+pub mod write;
+
+use event::Recorder;
+use harness::{Controller, Surroundings};
+use informers::Informers;
+
+/// What the controllers need from their process.
+#[derive(Clone)]
+pub struct ControllerContext {
+    /// A client with the identity of the controller of that service account name.
+    pub client_for: Arc<dyn Fn(&str) -> kube::Client + Send + Sync>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of jitter and ties.
+    pub seed: u64,
+    /// Range that node podCIDRs are cut from; `None` leaves nodes without.
+    pub cluster_cidr: Option<String>,
+    /// CA bundle for `kube-root-ca.crt`.
+    pub root_ca_pem: String,
+    /// Ends all controllers.
+    pub shutdown: CancellationToken,
+}
+
+/// Who the shared informers are: an identity that may list and watch everything, upstream and here.
+const READER: &str = "generic-garbage-collector";
+
+/// Starts every controller. The set ends when `shutdown` is cancelled.
+pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
+    let reader = (context.client_for)(READER);
+    let informers = Informers::spawn(&reader, context.seed);
+    let mut starter = Starter {
+        context,
+        informers: informers.clone(),
+        set: JoinSet::new(),
+    };
+    starter.start(replica_set::ReplicaSets {
+        informers: informers.clone(),
+    });
+    starter.start(deployment::Deployments {
+        informers: informers.clone(),
+    });
+    starter.start(service_account::ServiceAccounts {
+        informers: informers.clone(),
+    });
+    let pem = starter.context.root_ca_pem.clone();
+    starter.start(root_ca::RootCas { informers, pem });
+    starter.set
+}
+
+struct Starter {
+    context: ControllerContext,
+    informers: Informers,
+    set: JoinSet<()>,
+}
+
+impl Starter {
+    fn surroundings(&self, name: &'static str) -> Surroundings {
+        let client = (self.context.client_for)(name);
+        Surroundings {
+            recorder: Recorder::spawn(client.clone(), self.context.clock.clone(), name),
+            client,
+            informers: self.informers.clone(),
+            clock: self.context.clock.clone(),
+            shutdown: self.context.shutdown.clone(),
+        }
+    }
+
+    fn start<C: Controller>(&mut self, controller: C) {
+        let around = self.surroundings(C::NAME);
+        self.set.spawn(harness::run(controller, around));
+    }
+}

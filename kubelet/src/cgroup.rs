@@ -1,1 +1,304 @@
-//! Pod and QoS cgroups.
+//! Pod and QoS cgroups: their names, their limits, and making them in either hierarchy.
+//!
+//! Owns everything below `<cgroupRoot>/kubepods`. Never kills a process and never looks at containers: the runtime makes and
+//! removes those inside the pod's cgroup.
+
+mod hierarchy;
+pub mod limits;
+mod name;
+mod v1;
+mod v2;
+
+pub use hierarchy::Hierarchy;
+pub use limits::{PodLimits, pod_limits};
+pub use name::{CgroupDriver, CgroupNaming};
+
+use crate::id::PodUid;
+use k8s_openapi::api::core::v1::Pod;
+use proto::api::qos::{QosClass, qos_class};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often and how long apart an occupied cgroup is tried again before its release fails.
+const RELEASE_TRIES: u32 = 8;
+const RELEASE_PAUSE: Duration = Duration::from_millis(20);
+
+/// A cgroup operation that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// A directory could not be made.
+    #[error("create cgroup {path}")]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A value could not be written.
+    #[error("write {value:?} to {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The value.
+        value: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file or directory could not be read.
+    #[error("read {path}")]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A cgroup could not be removed, usually because a process is still in it.
+    #[error("remove cgroup {path}")]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The systemd driver needs systemd, which this kubelet does not talk to yet.
+    #[error(
+        "cgroup driver systemd is not supported by this kubelet yet: set cgroupDriver: cgroupfs here and in the runtime"
+    )]
+    Systemd,
+    /// The machine has no cgroup tree where it should be.
+    #[error("no cgroup hierarchy at {0}")]
+    NoHierarchy(PathBuf),
+    /// The task that did the work went away.
+    #[error("cgroup task ended early")]
+    Task,
+}
+
+/// What the runtime is told to put a pod's containers under; empty when pods have no cgroup of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupParent(String);
+
+impl CgroupParent {
+    /// The text of CRI's `cgroup_parent`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What shapes the limits of the tree: configuration and machine.
+#[derive(Debug, Clone)]
+pub struct CgroupSettings {
+    /// Names.
+    pub naming: CgroupNaming,
+    /// `cpuCFSQuota`.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod` in microseconds.
+    pub cpu_cfs_period_us: i64,
+    /// `podPidsLimit`; not positive means none.
+    pub pod_pids_limit: i64,
+    /// What all pods together may use (`enforceNodeAllocatable: pods`); `None` enforces nothing.
+    pub node_limits: Option<NodeLimits>,
+}
+
+/// Limits of the whole `kubepods` cgroup: capacity less the reservations (kubelet contract §7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeLimits {
+    /// Bytes.
+    pub memory: i64,
+    /// Millicores.
+    pub cpu_milli: i64,
+    /// Processes.
+    pub pids: Option<i64>,
+}
+
+/// The node's pod cgroups. Cheap to clone; file work runs on the blocking pool.
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: CgroupSettings,
+    hierarchy: Option<Hierarchy>,
+}
+
+impl Cgroups {
+    /// The tree below `mount` (`/sys/fs/cgroup`), unified or not as found there. With `cgroupsPerQOS: false` nothing is ever
+    /// touched.
+    pub fn open(mount: impl Into<PathBuf>, settings: CgroupSettings) -> Result<Self, CgroupError> {
+        let mount = mount.into();
+        let hierarchy = if settings.naming.per_qos {
+            if settings.naming.driver == CgroupDriver::Systemd {
+                return Err(CgroupError::Systemd);
+            }
+            Some(Hierarchy::detect(&mount)?)
+        } else {
+            None
+        };
+        let inner = Inner { settings, hierarchy };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner, &Hierarchy) -> Result<T, CgroupError> + Send + 'static,
+        otherwise: T,
+    ) -> Result<T, CgroupError> {
+        if self.inner.hierarchy.is_none() {
+            return Ok(otherwise);
+        }
+        let inner = self.inner.clone();
+        tokio::task::spawn_blocking(move || match &inner.hierarchy {
+            Some(hierarchy) => work(&inner, hierarchy),
+            None => Ok(otherwise),
+        })
+        .await
+        .map_err(|_| CgroupError::Task)?
+    }
+
+    /// Makes `kubepods` with the node's limits and the QoS cgroups below it. Idempotent; call once before any pod.
+    pub async fn setup(&self) -> Result<(), CgroupError> {
+        self.blocking(
+            |inner, tree| {
+                let naming = &inner.settings.naming;
+                let top = naming.kubepods();
+                let limits = inner.settings.node_limits.map(|n| limits::node(&n)).unwrap_or_default();
+                tree.ensure(&top)?;
+                tree.apply(&top, &limits)?;
+                for class in [QosClass::Burstable, QosClass::BestEffort] {
+                    let path = naming.qos(class);
+                    tree.ensure(&path)?;
+                    tree.apply(&path, &limits::qos(0))?;
+                }
+                Ok(())
+            },
+            (),
+        )
+        .await
+    }
+
+    /// Makes the pod's cgroup, or brings an existing one's limits up to date. Call before its sandbox.
+    pub async fn ensure_pod(&self, pod: &Pod) -> Result<CgroupParent, CgroupError> {
+        let parent = CgroupParent(self.inner.settings.naming.pod_parent(pod));
+        let pod = pod.clone();
+        self.blocking(
+            move |inner, tree| {
+                let path = inner.settings.naming.pod(&pod);
+                tree.ensure(&path)?;
+                tree.apply(&path, &pod_limits(&pod, &inner.settings))
+            },
+            (),
+        )
+        .await?;
+        Ok(parent)
+    }
+
+    /// Removes the pod's cgroup wherever it is, in any QoS class. Fails while processes are left in it; call again then.
+    pub async fn release_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        let mut tries = 0;
+        loop {
+            let uid = uid.clone();
+            let result = self
+                .blocking(
+                    move |inner, tree| {
+                        inner
+                            .settings
+                            .naming
+                            .pod_candidates(uid.as_str())
+                            .iter()
+                            .try_for_each(|path| tree.remove(path))
+                    },
+                    (),
+                )
+                .await;
+            tries += 1;
+            match result {
+                Err(CgroupError::Remove { .. }) if tries < RELEASE_TRIES => {
+                    // The kernel empties a cgroup a moment after the last process was reaped, and tells nobody on v1.
+                    tokio::time::sleep(RELEASE_PAUSE * tries).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// UIDs of all pods that have a cgroup: what start-up compares with the pods it knows.
+    pub async fn list(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
+        self.blocking(
+            |inner, tree| {
+                let naming = &inner.settings.naming;
+                let mut out = BTreeSet::new();
+                for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+                    for name in tree.children(&naming.qos(class))? {
+                        out.extend(naming.uid_of(&name).map(PodUid::from));
+                    }
+                }
+                Ok(out)
+            },
+            BTreeSet::new(),
+        )
+        .await
+    }
+
+    /// Brings the QoS cgroups' CPU shares to what the active pods request together; to be called when pods come or go.
+    pub async fn refresh_qos<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) -> Result<(), CgroupError> {
+        let burstable: i64 = pods
+            .into_iter()
+            .filter_map(|pod| pod.spec.as_ref())
+            .filter(|spec| qos_class(spec) == QosClass::Burstable)
+            .map(limits::cpu_request_milli)
+            .sum();
+        self.blocking(
+            move |inner, tree| tree.apply(&inner.settings.naming.qos(QosClass::Burstable), &limits::qos(burstable)),
+            (),
+        )
+        .await
+    }
+
+    /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
+    pub async fn usage(&self, pod: Option<Pod>) -> Result<Usage, CgroupError> {
+        self.blocking(
+            move |inner, tree| {
+                let path = match &pod {
+                    Some(pod) => inner.settings.naming.pod(pod),
+                    None => inner.settings.naming.kubepods(),
+                };
+                Ok(tree.usage(&path))
+            },
+            Usage::default(),
+        )
+        .await
+    }
+}
+
+/// What a cgroup has used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in nanoseconds since the cgroup was made.
+    pub cpu_nanos: Option<u64>,
+    /// Memory in use, bytes.
+    pub memory: Option<u64>,
+    /// Memory in use less the page cache that can go at once, bytes.
+    pub working_set: Option<u64>,
+}
+
+/// Values to write into one cgroup: abstract keys, the hierarchy knows its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Values {
+    /// CPU shares in v1 terms.
+    pub cpu_shares: Option<i64>,
+    /// Quota and period in microseconds; quota -1 lifts it.
+    pub cpu_quota: Option<(i64, i64)>,
+    /// Memory limit in bytes; -1 lifts it.
+    pub memory: Option<i64>,
+    /// Process limit.
+    pub pids: Option<i64>,
+    /// Bytes by huge page size in the kernel's spelling (`2MB`).
+    pub hugepages: BTreeMap<String, i64>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,9 @@
-//! The syscalls: mounts, /proc.
+//! The syscalls: mounts, safe file trees, `/proc` and `/sys`.
+//!
+//! Everything takes its paths as arguments; nothing here knows what a pod is.
+
+pub mod machine;
+pub mod mount;
+pub mod tree;
+
+pub use mount::{FakeMounter, KernelMounter, Mounter};

@@ -8,6 +8,7 @@ pub mod api_status;
 pub mod certificate;
 pub mod cgroup;
 pub mod config;
+pub mod downward;
 pub mod events;
 pub mod host;
 pub mod id;

@@ -1,1 +1,264 @@
-//! ConfigMaps, Secrets and service account tokens pods refer to.
+//! ConfigMaps, Secrets, Services and service account tokens that pods refer to.
+//!
+//! Owns one watch per object that some pod on this node needs, and the tokens issued for pods. Never lists what no pod asked
+//! for, never writes an object.
+
+mod token;
+
+pub use token::{Token, TokenRequestKey};
+
+use crate::id::PodUid;
+use client::Clock;
+use client::informer::{self, Informer};
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use kube::Api;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a pod waits for an object's first answer before its turn fails (and is tried again).
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// Kinds of objects pods refer to by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// `ConfigMap`.
+    ConfigMap,
+    /// `Secret`.
+    Secret,
+}
+
+/// Names one object a pod refers to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// A reference to a ConfigMap.
+    pub fn config_map(namespace: &str, name: &str) -> Self {
+        Self {
+            kind: ObjectKind::ConfigMap,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// A reference to a Secret.
+    pub fn secret(namespace: &str, name: &str) -> Self {
+        Self {
+            kind: ObjectKind::Secret,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// The API objects a pod's environment refers to, as they were when asked; absent ones are simply not in the maps.
+#[derive(Debug, Clone, Default)]
+pub struct ResolvedObjects {
+    /// By name, in the pod's namespace.
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    /// By name, in the pod's namespace.
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+    /// All services with a cluster address.
+    pub services: Vec<Arc<Service>>,
+}
+
+/// An object that could not be had. "Not found" is no error here: absent objects are absent from the answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    /// The API server has not answered yet.
+    #[error("failed to sync {0} cache: timed out waiting for the condition")]
+    Unanswered(&'static str),
+    /// A service account token was not issued.
+    #[error("failed to fetch token: {0}")]
+    Token(String),
+}
+
+enum Entry {
+    ConfigMap(Informer<ConfigMap>),
+    Secret(Informer<Secret>),
+}
+
+struct Watched {
+    entry: Arc<Entry>,
+    pods: BTreeSet<PodUid>,
+}
+
+/// The objects this node's pods refer to, each watched while some pod needs it.
+pub struct Objects {
+    client: kube::Client,
+    watched: Mutex<BTreeMap<ObjectRef, Watched>>,
+    services: Informer<Service>,
+    tokens: token::Tokens,
+    seed: u64,
+}
+
+impl std::fmt::Debug for Objects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Objects").finish_non_exhaustive()
+    }
+}
+
+impl Objects {
+    /// Starts watching services; everything else is watched when first asked for. Must be called inside a tokio runtime.
+    pub fn new(client: kube::Client, clock: Arc<dyn Clock>, seed: u64) -> Self {
+        let options = scope("spec.clusterIP!=None", seed);
+        Self {
+            services: Informer::spawn(Api::all(client.clone()), options),
+            tokens: token::Tokens::new(client.clone(), clock),
+            watched: Mutex::default(),
+            seed,
+            client,
+        }
+    }
+
+    fn entry(&self, pod: &PodUid, reference: &ObjectRef) -> Arc<Entry> {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = watched.entry(reference.clone()).or_insert_with(|| Watched {
+            entry: Arc::new(self.start(reference)),
+            pods: BTreeSet::new(),
+        });
+        found.pods.insert(pod.clone());
+        found.entry.clone()
+    }
+
+    fn start(&self, reference: &ObjectRef) -> Entry {
+        let options = scope(&format!("metadata.name={}", reference.name), self.seed);
+        let (client, namespace) = (self.client.clone(), &reference.namespace);
+        match reference.kind {
+            ObjectKind::ConfigMap => Entry::ConfigMap(Informer::spawn(Api::namespaced(client, namespace), options)),
+            ObjectKind::Secret => Entry::Secret(Informer::spawn(Api::namespaced(client, namespace), options)),
+        }
+    }
+
+    /// The ConfigMap, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
+    pub async fn config_map(
+        &self,
+        pod: &PodUid,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<ConfigMap>>, ObjectError> {
+        match &*self.entry(pod, &ObjectRef::config_map(namespace, name)) {
+            Entry::ConfigMap(informer) => {
+                answered(informer, "configmap").await?;
+                Ok(informer.get(namespace, name))
+            }
+            Entry::Secret(_) => Ok(None),
+        }
+    }
+
+    /// The Secret, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
+    pub async fn secret(&self, pod: &PodUid, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>, ObjectError> {
+        match &*self.entry(pod, &ObjectRef::secret(namespace, name)) {
+            Entry::Secret(informer) => {
+                answered(informer, "secret").await?;
+                Ok(informer.get(namespace, name))
+            }
+            Entry::ConfigMap(_) => Ok(None),
+        }
+    }
+
+    /// Everything a container's environment needs: these objects (absent ones left out) and the services.
+    pub async fn resolve(&self, pod: &PodUid, references: &[ObjectRef]) -> Result<ResolvedObjects, ObjectError> {
+        // All watches start before the first is waited for.
+        for reference in references {
+            self.entry(pod, reference);
+        }
+        answered(&self.services, "service").await?;
+        let mut out = ResolvedObjects {
+            services: self.services.list(),
+            ..ResolvedObjects::default()
+        };
+        for reference in references {
+            match reference.kind {
+                ObjectKind::ConfigMap => {
+                    let found = self.config_map(pod, &reference.namespace, &reference.name).await?;
+                    out.config_maps
+                        .extend(found.map(|object| (reference.name.clone(), object)));
+                }
+                ObjectKind::Secret => {
+                    let found = self.secret(pod, &reference.namespace, &reference.name).await?;
+                    out.secrets.extend(found.map(|object| (reference.name.clone(), object)));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// A token for a pod's service account, issued again once 80 % of its life or 24 hours are over.
+    pub async fn token(&self, key: &TokenRequestKey) -> Result<Token, ObjectError> {
+        self.tokens.get(key).await
+    }
+
+    /// Forgets a pod: objects nobody else needs are no longer watched, its tokens are dropped.
+    pub fn release(&self, pod: &PodUid) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.retain(|_, entry| {
+            entry.pods.remove(pod);
+            !entry.pods.is_empty()
+        });
+        drop(watched);
+        self.tokens.release(pod);
+    }
+
+    /// The changes of these objects from now on; the first [`Changes::next`] returns at once for objects that exist.
+    pub fn changes(&self, pod: &PodUid, references: &[ObjectRef]) -> Changes {
+        let mut changes = Changes::default();
+        for reference in references {
+            match &*self.entry(pod, reference) {
+                Entry::ConfigMap(informer) => changes.config_maps.push(informer.subscribe()),
+                Entry::Secret(informer) => changes.secrets.push(informer.subscribe()),
+            }
+        }
+        changes
+    }
+
+    /// How many objects are watched by name.
+    pub fn watched(&self) -> usize {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+fn scope(fields: &str, seed: u64) -> informer::Options {
+    informer::Options {
+        fields: fields.to_owned(),
+        seed,
+        ..informer::Options::default()
+    }
+}
+
+async fn answered<K: informer::Object>(informer: &Informer<K>, what: &'static str) -> Result<(), ObjectError> {
+    let patience = tokio::time::timeout(FIRST_ANSWER, informer.synced());
+    patience.await.map_err(|_| ObjectError::Unanswered(what))
+}
+
+/// What happens to some objects; see [`Objects::changes`].
+#[derive(Default)]
+pub struct Changes {
+    config_maps: Vec<informer::Subscription<ConfigMap>>,
+    secrets: Vec<informer::Subscription<Secret>>,
+}
+
+impl Changes {
+    /// Waits for the next change of any of them; forever if there are none. Cancel safe.
+    pub async fn next(&mut self) {
+        let maps = self
+            .config_maps
+            .iter_mut()
+            .map(|s| async { drop(s.next().await) }.boxed());
+        let secrets = self.secrets.iter_mut().map(|s| async { drop(s.next().await) }.boxed());
+        let all: Vec<_> = maps.chain(secrets).collect();
+        if all.is_empty() {
+            return std::future::pending().await;
+        }
+        futures::future::select_all(all).await;
+    }
+}

@@ -1,1 +1,481 @@
-//! Volumes.
+//! Volumes: what a pod's containers mount, made ready on the host and taken away again.
+//!
+//! Owns `<root-dir>/pods/<uid>`: volumes, hosts files, termination message files. A volume has no loop of its own:
+//! [`Volumes::ensure`] and [`Volumes::keep_current`] are futures the pod's worker owns. Never imports `pod`.
+
+mod atomic_writer;
+mod container_files;
+mod local;
+mod payload;
+mod plan;
+
+pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
+
+use crate::downward::{Addresses, NodeAllocatable};
+use crate::host::{Mounter, tree};
+use crate::id::PodUid;
+use crate::objects::{ObjectError, ObjectRef, Objects};
+use client::Clock;
+use k8s_openapi::api::core::v1::Pod;
+use payload::{FilesInput, Payload};
+use plan::{Source, VolumePlan};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause before the content of a running pod's volumes is tried again after a failure.
+const REFRESH_RETRY: Duration = Duration::from_secs(10);
+
+/// A volume as the translation to CRI sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostVolume {
+    /// Where it is on the host.
+    pub path: PathBuf,
+    /// Its content is the kubelet's: containers only read it.
+    pub read_only: bool,
+}
+
+/// Why a pod's volumes are not as they should be; `Display` is the text of the `FailedMount` event.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// One volume could not be set up.
+    #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
+    SetUp {
+        /// The volume.
+        volume: String,
+        /// What went wrong, in upstream's words where it has some.
+        why: String,
+    },
+    /// A directory of the pod could not be made.
+    #[error("failed to make pod directory {path}: {why}")]
+    PodDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What went wrong.
+        why: io::Error,
+    },
+    /// A file for a container's start could not be made.
+    #[error("failed to prepare {what} for container {container:?}: {why}")]
+    ContainerFile {
+        /// `hosts file`, `termination message file`, `log directory` or `subPath of volume V`.
+        what: String,
+        /// The container.
+        container: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// A pod's mounts or directories could not be removed; what is left stays for the next try.
+    #[error("failed to release volumes of pod {uid}: {why}")]
+    Release {
+        /// The pod.
+        uid: PodUid,
+        /// What went wrong, naming the path.
+        why: String,
+    },
+    /// The task that did the file work went away.
+    #[error("volume task ended early")]
+    Task,
+}
+
+fn set_up(volume: &str, why: impl ToString) -> VolumeError {
+    VolumeError::SetUp {
+        volume: volume.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+/// What volumes are made with.
+#[derive(Debug, Clone)]
+pub struct VolumeSettings {
+    /// `--root-dir`.
+    pub root_dir: PathBuf,
+    /// The node's addresses, for the downward API.
+    pub host_ips: Vec<String>,
+    /// The node's allocatable resources: downward defaults and the bound of memory volumes.
+    pub allocatable: NodeAllocatable,
+}
+
+/// The node's volumes. Cheap to clone; file work runs on the blocking pool.
+#[derive(Debug, Clone)]
+pub struct Volumes {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: VolumeSettings,
+    mounter: Arc<dyn Mounter>,
+    objects: Arc<Objects>,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One volume with everything its set-up needs, objects fetched.
+struct Ready {
+    plan: VolumePlan,
+    payload: Option<Payload>,
+}
+
+impl Volumes {
+    /// Volumes below `settings.root_dir`.
+    pub fn new(
+        settings: VolumeSettings,
+        mounter: Arc<dyn Mounter>,
+        objects: Arc<Objects>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let inner = Inner {
+            settings,
+            mounter,
+            objects,
+            clock,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The pod's directory, `<root-dir>/pods/<uid>`.
+    pub fn pod_dir(&self, uid: &PodUid) -> PathBuf {
+        self.inner.pod_dir(uid)
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let inner = self.inner.clone();
+        tokio::task::spawn_blocking(move || work(&inner))
+            .await
+            .map_err(|_| VolumeError::Task)?
+    }
+
+    /// Makes the root directory's own tree, its propagation shared. Once, at start.
+    pub async fn setup(&self) -> Result<(), VolumeError> {
+        self.blocking(|inner| {
+            let root = &inner.settings.root_dir;
+            let fail = |why| VolumeError::PodDirectory {
+                path: root.clone(),
+                why,
+            };
+            make_dir(root, 0o750)?;
+            for name in ["pods", "plugins", "plugins_registry"] {
+                make_dir(&root.join(name), 0o750)?;
+            }
+            inner.mounter.make_shared(root).map_err(fail)
+        })
+        .await
+    }
+
+    /// Makes the pod's directories. Before its volumes.
+    pub async fn prepare_pod_dirs(&self, pod: &Pod) -> Result<(), VolumeError> {
+        let uid = uid_of(pod);
+        self.blocking(move |inner| inner.make_pod_dirs(&uid)).await
+    }
+
+    /// Makes ready every volume some container of the pod mounts, and returns them by name. Idempotent; what is ready stays as it
+    /// is, and content is brought up to date.
+    pub async fn ensure(&self, pod: &Pod) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
+        let (ready, _) = self.fetch(pod).await?;
+        let pod = pod.clone();
+        self.blocking(move |inner| {
+            let uid = uid_of(&pod);
+            inner.make_pod_dirs(&uid)?;
+            let mounted = inner.mounted(&uid)?;
+            let mut out = BTreeMap::new();
+            for volume in &ready {
+                let host = inner.set_up(&pod, volume, &mounted)?;
+                out.insert(volume.plan.name.clone(), host);
+            }
+            Ok(out)
+        })
+        .await
+    }
+
+    /// Keeps the content of the pod's ConfigMap, Secret, downward and projected volumes current; never returns. To be polled
+    /// while the pod runs and dropped when it ends.
+    pub async fn keep_current(&self, pod: Arc<Pod>) {
+        let Ok(plans) = plan::plans(&pod) else { return };
+        let references: Vec<ObjectRef> = plans.iter().flat_map(|p| p.references(&pod)).collect();
+        let wants_token = plans.iter().any(VolumePlan::wants_token);
+        if references.is_empty() && !wants_token {
+            return std::future::pending().await;
+        }
+        let mut changes = self.inner.objects.changes(&uid_of(&pod), &references);
+        loop {
+            let wait = match self.refresh(&pod).await {
+                Ok(wait) => wait,
+                Err(error) => {
+                    let meta = &pod.metadata;
+                    tracing::warn!(pod = ?meta.name, namespace = ?meta.namespace, %error, "volume content not refreshed, retrying");
+                    Some(REFRESH_RETRY)
+                }
+            };
+            tokio::select! {
+                () = changes.next() => {}
+                () = sleep_or_forever(wait) => {}
+            }
+        }
+    }
+
+    /// Writes changed content; returns when a token has to be renewed.
+    async fn refresh(&self, pod: &Arc<Pod>) -> Result<Option<Duration>, VolumeError> {
+        let (ready, wait) = self.fetch(pod).await?;
+        let pod = pod.clone();
+        self.blocking(move |inner| {
+            let dir = inner.pod_dir(&uid_of(&pod));
+            for volume in ready.iter().filter(|v| v.payload.is_some()) {
+                // Only what ensure has set up; a pod that is going away is not given new directories.
+                if dir.join(&volume.plan.directory).is_dir() {
+                    inner.write_payload(&pod, volume)?;
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(wait)
+    }
+
+    /// Plans the pod's volumes and fetches what they are filled with.
+    async fn fetch(&self, pod: &Pod) -> Result<(Vec<Ready>, Option<Duration>), VolumeError> {
+        let inner = &self.inner;
+        let uid = uid_of(pod);
+        let plans = plan::plans(pod)?;
+        let references: BTreeSet<ObjectRef> = plans.iter().flat_map(|p| p.references(pod)).collect();
+        // Begins every watch before the first is waited for.
+        drop(inner.objects.changes(&uid, &references.into_iter().collect::<Vec<_>>()));
+        let mut ready = Vec::new();
+        let mut earliest = None;
+        for plan in plans {
+            let payload = match &plan.source {
+                Source::Files(files) => {
+                    let fail = |error: ObjectError| set_up(&plan.name, error);
+                    let input = FilesInput::fetch(&inner.objects, &uid, pod, files)
+                        .await
+                        .map_err(fail)?;
+                    let addresses = Addresses {
+                        pod_ips: &input.pod_ips,
+                        host_ips: &inner.settings.host_ips,
+                    };
+                    let payload = payload::payload(pod, files, &input, addresses, inner.settings.allocatable)
+                        .map_err(|why| set_up(&plan.name, why))?;
+                    earliest = earliest.into_iter().chain(input.refresh_at).min();
+                    Some(payload)
+                }
+                _ => None,
+            };
+            ready.push(Ready { plan, payload });
+        }
+        let wait = earliest.map(|at| {
+            let left = at.duration_since(inner.clock.now());
+            Duration::try_from(left).unwrap_or_default().max(Duration::from_secs(1))
+        });
+        Ok((ready, wait))
+    }
+
+    /// Makes the files one container start needs.
+    pub async fn prepare_container(&self, request: ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
+        self.blocking(move |inner| container_files::prepare(inner, &request))
+            .await
+    }
+
+    /// Unmounts everything of the pod and removes its directory, never crossing into a mount that would not go. Idempotent.
+    pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        self.inner.objects.release(uid);
+        let uid = uid.clone();
+        self.blocking(move |inner| {
+            let fail = |why: String| VolumeError::Release { uid: uid.clone(), why };
+            let dir = inner.pod_dir(&uid);
+            for point in inner.mounter.mounts_below(&dir).map_err(|e| fail(e.to_string()))? {
+                let unmounted = inner.mounter.unmount(&point);
+                unmounted.map_err(|e| fail(format!("unmount {}: {e}", point.display())))?;
+            }
+            tree::remove(&dir).map_err(|e| fail(format!("remove {}: {e}", dir.display())))
+        })
+        .await
+    }
+
+    /// UIDs of all pods that have a directory: what start-up compares with the pods it knows.
+    pub async fn list(&self) -> Result<BTreeSet<PodUid>, VolumeError> {
+        self.blocking(|inner| {
+            let pods = inner.settings.root_dir.join("pods");
+            let entries = match fs::read_dir(&pods) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+                other => other.map_err(|why| VolumeError::PodDirectory {
+                    path: pods.clone(),
+                    why,
+                })?,
+            };
+            let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+            Ok(names.map(PodUid::from).collect())
+        })
+        .await
+    }
+}
+
+impl Inner {
+    fn pod_dir(&self, uid: &PodUid) -> PathBuf {
+        self.settings.root_dir.join("pods").join(uid.as_str())
+    }
+
+    fn make_pod_dirs(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        let dir = self.pod_dir(uid);
+        for path in [
+            dir.clone(),
+            dir.join("volumes"),
+            dir.join("plugins"),
+            dir.join("containers"),
+        ] {
+            make_dir(&path, 0o750)?;
+        }
+        Ok(())
+    }
+
+    fn mounted(&self, uid: &PodUid) -> Result<BTreeSet<PathBuf>, VolumeError> {
+        let dir = self.pod_dir(uid);
+        let points = self.mounter.mounts_below(&dir);
+        let points = points.map_err(|why| VolumeError::PodDirectory { path: dir, why })?;
+        Ok(points.into_iter().collect())
+    }
+
+    fn set_up(&self, pod: &Pod, volume: &Ready, mounted: &BTreeSet<PathBuf>) -> Result<HostVolume, VolumeError> {
+        let plan = &volume.plan;
+        let path = self.pod_dir(&uid_of(pod)).join(&plan.directory);
+        match &plan.source {
+            Source::HostPath { path, kind } => {
+                local::check_host_path(path, kind).map_err(|why| set_up(&plan.name, why))?;
+                Ok(HostVolume {
+                    path: path.clone(),
+                    read_only: false,
+                })
+            }
+            Source::EmptyDir(empty) => {
+                let fresh = !path.is_dir();
+                self.make_empty_dir(pod, &path, empty, mounted)
+                    .map_err(|why| set_up(&plan.name, why))?;
+                if fresh || !self.marker(pod, &plan.name).exists() {
+                    if let Some(gid) = fs_group(pod) {
+                        tree::give_to_group(&path, gid, false).map_err(|why| set_up(&plan.name, why))?;
+                    }
+                    self.mark_ready(pod, &plan.name)
+                        .map_err(|why| set_up(&plan.name, why))?;
+                }
+                Ok(HostVolume { path, read_only: false })
+            }
+            Source::Files(files) => {
+                self.make_files_dir(&path, files.tmpfs, mounted)
+                    .map_err(|why| set_up(&plan.name, why))?;
+                self.write_payload(pod, volume)?;
+                Ok(HostVolume { path, read_only: true })
+            }
+        }
+    }
+
+    fn write_payload(&self, pod: &Pod, volume: &Ready) -> Result<(), VolumeError> {
+        let Some(payload) = &volume.payload else { return Ok(()) };
+        let path = self.pod_dir(&uid_of(pod)).join(&volume.plan.directory);
+        let group = fs_group(pod);
+        atomic_writer::write(&path, payload, self.clock.now(), |new| {
+            group.map_or(Ok(()), |gid| tree::give_to_group(new, gid, true))
+        })
+        .map_err(|why| set_up(&volume.plan.name, why))
+    }
+
+    /// The file that says an emptyDir was set up completely (kubelet contract §2).
+    fn marker(&self, pod: &Pod, volume: &str) -> PathBuf {
+        let dir = self.pod_dir(&uid_of(pod));
+        dir.join("plugins/kubernetes.io~empty-dir").join(volume).join("ready")
+    }
+
+    fn mark_ready(&self, pod: &Pod, volume: &str) -> io::Result<()> {
+        let marker = self.marker(pod, volume);
+        if let Some(dir) = marker.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+        }
+        fs::write(marker, "")
+    }
+
+    fn make_empty_dir(
+        &self,
+        pod: &Pod,
+        path: &Path,
+        empty: &plan::EmptyDir,
+        mounted: &BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        make_public_dir(path)?;
+        if mounted.contains(path) {
+            return Ok(());
+        }
+        match &empty.medium {
+            plan::Medium::Disk => Ok(()),
+            plan::Medium::Memory => {
+                let size = local::memory_volume_size(pod, empty.size_limit, self.settings.allocatable.memory);
+                self.tmpfs(path, size)?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+            }
+            plan::Medium::HugePages(size) => self.mounter.hugetlbfs(path, &format!("pagesize={size}")),
+        }
+    }
+
+    fn tmpfs(&self, path: &Path, size: i64) -> io::Result<()> {
+        let options = format!("size={size}");
+        match self.mounter.tmpfs(path, &format!("{options},noswap")) {
+            // Kernels before 6.4 do not know noswap.
+            Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => self.mounter.tmpfs(path, &options),
+            other => other,
+        }
+    }
+
+    fn make_files_dir(&self, path: &Path, tmpfs: bool, mounted: &BTreeSet<PathBuf>) -> io::Result<()> {
+        make_public_dir(path)?;
+        if tmpfs && !mounted.contains(path) {
+            self.tmpfs(path, self.settings.allocatable.memory)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(())
+    }
+}
+
+async fn sleep_or_forever(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+fn fs_group(pod: &Pod) -> Option<u32> {
+    let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
+    u32::try_from(group).ok()
+}
+
+fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|why| VolumeError::PodDirectory {
+        path: path.to_owned(),
+        why,
+    })
+}
+
+/// A volume's own directory, 0777 whatever the umask says; parents 0750.
+fn make_public_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+}
+
+#[cfg(test)]
+mod tests;

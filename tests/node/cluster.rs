@@ -25,8 +25,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes the namespace and the data directory, and moves this process into the namespace: everything it starts from
-    /// now on is in there.
+    /// Chooses names and makes the network namespace.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "real-node tests need root");
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -45,12 +44,18 @@ impl Cluster {
             _scratch: scratch,
         };
         run("ip", &["netns", "add", &cluster.namespace])?;
-        let file = fs::File::open(format!("/run/netns/{}", cluster.namespace))?;
+        Ok(cluster)
+    }
+
+    /// Moves this process into the namespace, and so everything it starts from now on.
+    pub(crate) fn enter_namespace(&self) -> anyhow::Result<()> {
+        let file = fs::File::open(format!("/run/netns/{}", self.namespace))?;
         nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).context("entering the network namespace")?;
         // An address and a default route, which a node takes its own address from; nothing is behind them.
         for line in [
             "link set lo up",
-            "link add uplink type dummy",
+            "link add uplink type veth peer name uplink-peer",
+            "link set uplink-peer up",
             "address add 192.0.2.2/24 dev uplink",
             "link set uplink up",
             "route add default via 192.0.2.1",
@@ -67,7 +72,7 @@ impl Cluster {
                 run("ip", &["route", "add", "unreachable", server])?;
             }
         }
-        Ok(cluster)
+        Ok(())
     }
 
     /// `hack/up`.

@@ -37,7 +37,7 @@ pub(crate) fn of_cluster(cluster: &Cluster) -> anyhow::Result<()> {
     none("cgroups", cgroups(cluster, &|_| true)?)?;
     let links: Vec<_> = links("")?
         .into_iter()
-        .filter(|link| link != "lo" && link != "uplink")
+        .filter(|link| link != "lo" && !link.starts_with("uplink"))
         .collect();
     none("links", links)?;
     none("nftables rules", lines(&run("nft", &["list", "ruleset"])?))?;

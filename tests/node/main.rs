@@ -25,18 +25,19 @@ fn main() -> ExitCode {
         .iter()
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str())))
         .collect();
+    let cluster = match Cluster::prepare() {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            println!("test prepare ... FAILED\n{error:#}\n\ntest result: FAILED. 0 passed; 1 failed");
+            return ExitCode::FAILURE;
+        }
+    };
     println!("running {} tests", selected.len() + 2);
     let mut outcome = Outcome::default();
-    let started = outcome.record("hack_up", || {
-        let cluster = Cluster::prepare()?;
-        let up = cluster.up();
-        // A cluster that is half up must be taken down as well.
-        Ok((cluster, up))
-    });
-    let Some((cluster, up)) = started else {
-        return outcome.report();
-    };
-    if outcome.record("hack_up_is_ready", || up).is_some() {
+    if outcome
+        .record("hack_up", || cluster.enter_namespace().and_then(|()| cluster.up()))
+        .is_some()
+    {
         for (name, case) in selected {
             if outcome.record(name, || case(&cluster)).is_none() {
                 cluster.explain();
@@ -73,7 +74,10 @@ impl Outcome {
             }
             Err(error) => {
                 self.failed.push(name.to_owned());
-                println!("test {name} ... FAILED ({took:.1} s)\n{error:?}\n");
+                println!("test {name} ... FAILED ({took:.1} s)");
+                for (depth, cause) in error.chain().enumerate() {
+                    println!("{:1$}{cause}", "", 2 * (depth + 1));
+                }
                 None
             }
         }

@@ -1,1 +1,175 @@
-//! (to be written: operation)
+//! What a plan can ask for, and how each kind ends when it is no longer wanted.
+
+use super::shape::Kind;
+use crate::id::{ContainerId, SandboxId};
+
+/// The identity of an operation: at most one of each runs at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// Cgroup and directories.
+    Prepare,
+    /// Volumes.
+    Volumes,
+    /// The sandbox.
+    Sandbox,
+    /// A container's image.
+    Image(String),
+    /// A container's creation and start.
+    Start(String),
+    /// A container's stop.
+    Stop(ContainerId),
+    /// A sandbox's stop.
+    StopSandbox(SandboxId),
+    /// A dead container's removal.
+    Remove(ContainerId),
+    /// A stopped sandbox's removal.
+    RemoveSandbox(SandboxId),
+    /// Unmounting.
+    ReleaseVolumes,
+    /// The pod cgroup's removal.
+    ReleaseCgroup,
+    /// Removal of directories and logs.
+    Purge,
+    /// A look at the runtime.
+    Observe,
+}
+
+/// Why a container is stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The pod ends, or its sandbox is replaced.
+    PodEnds,
+    /// Its liveness probe failed.
+    Liveness,
+    /// Its startup probe failed.
+    Startup,
+    /// Its definition changed.
+    Changed,
+    /// The runtime lost track of it.
+    Unknown,
+}
+
+impl StopReason {
+    /// The text of the `Killing` event.
+    pub fn message(&self, container: &str) -> String {
+        match self {
+            Self::PodEnds => format!("Stopping container {container}"),
+            Self::Liveness => format!("Container {container} failed liveness probe, will be restarted"),
+            Self::Startup => format!("Container {container} failed startup probe, will be restarted"),
+            Self::Changed => format!("Container {container} definition changed, will be restarted"),
+            Self::Unknown => format!("Container {container} is in unknown state, try killing it before restart"),
+        }
+    }
+}
+
+/// Something that should be running now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Make the pod's cgroup and directories.
+    Prepare,
+    /// Mount the pod's volumes.
+    Volumes,
+    /// Create and start a sandbox.
+    StartSandbox {
+        /// Its attempt number.
+        attempt: u32,
+    },
+    /// Have a container's image there.
+    PrepareImage {
+        /// The container.
+        container: String,
+    },
+    /// Create and start a container.
+    StartContainer {
+        /// The container.
+        container: String,
+        /// Its kind.
+        kind: Kind,
+        /// The sandbox to start it in.
+        sandbox: SandboxId,
+        /// The restart count, if one is known; the log directory decides otherwise.
+        restart_count: Option<u32>,
+    },
+    /// Stop a container.
+    StopContainer {
+        /// Which.
+        id: ContainerId,
+        /// Its name.
+        container: String,
+        /// Its grace, seconds.
+        grace_seconds: i64,
+        /// Why.
+        reason: StopReason,
+    },
+    /// Stop a sandbox.
+    StopSandbox {
+        /// Which.
+        id: SandboxId,
+    },
+    /// Remove a dead container.
+    RemoveContainer {
+        /// Which.
+        id: ContainerId,
+    },
+    /// Remove a stopped sandbox.
+    RemoveSandbox {
+        /// Which.
+        id: SandboxId,
+    },
+    /// Unmount the pod's volumes.
+    ReleaseVolumes,
+    /// Remove the pod's cgroup.
+    ReleaseCgroup,
+    /// Remove the pod's directories and logs.
+    Purge,
+    /// Look at the runtime again.
+    Observe,
+}
+
+/// How an operation that is no longer wanted ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its future is dropped.
+    Cancel,
+    /// It goes on, and may be asked for again with less grace.
+    Shorten,
+    /// It runs to its own deadline, and is observed then.
+    Never,
+}
+
+impl Operation {
+    /// Its identity.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Prepare => Key::Prepare,
+            Self::Volumes => Key::Volumes,
+            Self::StartSandbox { .. } => Key::Sandbox,
+            Self::PrepareImage { container } => Key::Image(container.clone()),
+            Self::StartContainer { container, .. } => Key::Start(container.clone()),
+            Self::StopContainer { id, .. } => Key::Stop(id.clone()),
+            Self::StopSandbox { id } => Key::StopSandbox(id.clone()),
+            Self::RemoveContainer { id } => Key::Remove(id.clone()),
+            Self::RemoveSandbox { id } => Key::RemoveSandbox(id.clone()),
+            Self::ReleaseVolumes => Key::ReleaseVolumes,
+            Self::ReleaseCgroup => Key::ReleaseCgroup,
+            Self::Purge => Key::Purge,
+            Self::Observe => Key::Observe,
+        }
+    }
+}
+
+impl Key {
+    /// How an operation of this key ends when it is no longer wanted.
+    pub fn end(&self) -> End {
+        match self {
+            Self::Volumes | Self::Image(_) | Self::Observe => End::Cancel,
+            Self::Stop(_) => End::Shorten,
+            _ => End::Never,
+        }
+    }
+
+    /// Whether it can bring a process to life.
+    pub fn starts_something(&self) -> bool {
+        matches!(self, Self::Sandbox | Self::Start(_))
+    }
+}

@@ -1,1 +1,129 @@
-//! (to be written: state)
+//! Where a pod is in its life on this node. States only move forward; this module alone makes them.
+//!
+//! ```text
+//!   Syncing ──terminate──> Terminating ──stopped──> Terminated ──released──> Released ──(object gone)──> worker ends
+//! ```
+
+use super::grace;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+/// Why a pod must end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its object has a deletion timestamp.
+    Deleted,
+    /// Its object is gone.
+    Removed,
+    /// Its containers are done: the phase follows from their exit codes.
+    Completed,
+    /// The node ends it, and it counts as failed, for this reason and with this message.
+    Failed {
+        /// Pod-level reason, such as `Evicted` or `DeadlineExceeded`.
+        reason: String,
+        /// Pod-level message.
+        message: String,
+    },
+    /// The runtime has it, no source does.
+    Orphaned,
+}
+
+/// A pod's way to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Termination {
+    /// Why.
+    pub cause: Cause,
+    /// When it began.
+    pub since: Timestamp,
+    /// The grace its containers have from then on, seconds; it only ever shrinks.
+    pub grace_seconds: i64,
+}
+
+/// The pod's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodState {
+    /// It is to run.
+    Syncing,
+    /// Its containers are being stopped.
+    Terminating(Termination),
+    /// Nothing of it runs; its volumes and cgroup are being released.
+    Terminated(Termination),
+    /// Nothing is held for it but dead containers, their logs and the stopped sandbox.
+    Released(Termination),
+}
+
+impl PodState {
+    /// The termination, once there is one.
+    pub fn termination(&self) -> Option<&Termination> {
+        match self {
+            Self::Syncing => None,
+            Self::Terminating(t) | Self::Terminated(t) | Self::Released(t) => Some(t),
+        }
+    }
+
+    /// Whether nothing of the pod can run any more, so that a terminal phase may be told.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Terminated(_) | Self::Released(_))
+    }
+
+    /// Moves to terminating, or shortens the grace of a termination under way; the first cause stays, except that
+    /// deletion replaces whatever let the pod keep its object.
+    pub fn terminate(&mut self, cause: Cause, pod: &Pod, override_seconds: Option<i64>, now: Timestamp) {
+        let grace_seconds = grace::pod_seconds(pod, override_seconds);
+        match self {
+            Self::Syncing => {
+                *self = Self::Terminating(Termination {
+                    cause,
+                    since: now,
+                    grace_seconds,
+                })
+            }
+            Self::Terminating(t) => {
+                t.grace_seconds = grace::shorten(t.grace_seconds, t.since, grace_seconds, now);
+            }
+            Self::Terminated(_) | Self::Released(_) => {}
+        }
+    }
+
+    /// Everything stopped.
+    pub(super) fn stopped(&mut self) {
+        if let Self::Terminating(t) = self {
+            *self = Self::Terminated(t.clone());
+        }
+    }
+
+    /// Everything released.
+    pub(super) fn released(&mut self) {
+        if let Self::Terminated(t) = self {
+            *self = Self::Released(t.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::{at, pod};
+
+    #[test]
+    fn states_only_move_forward_and_grace_only_shrinks() {
+        let pod = pod("p").build();
+        let mut state = PodState::Syncing;
+        state.terminate(Cause::Deleted, &pod, None, at(0));
+        assert_eq!(state.termination().map(|t| t.grace_seconds), Some(30));
+        state.terminate(Cause::Removed, &pod, Some(60), at(1));
+        assert_eq!(state.termination().map(|t| t.grace_seconds), Some(30));
+        state.terminate(Cause::Removed, &pod, Some(2), at(1));
+        assert_eq!(
+            state.termination().map(|t| (t.cause.clone(), t.grace_seconds)),
+            Some((Cause::Deleted, 3))
+        );
+        state.released();
+        assert!(matches!(state, PodState::Terminating(_)), "cannot skip a state");
+        state.stopped();
+        state.terminate(Cause::Removed, &pod, None, at(9));
+        assert!(matches!(state, PodState::Terminated(_)));
+        state.released();
+        assert!(state.has_ended() && matches!(state, PodState::Released(_)));
+    }
+}

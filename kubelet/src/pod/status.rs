@@ -1,1 +1,158 @@
-//! (to be written: status)
+//! The status of a pod, from the same snapshot its plan is made from. Pure.
+//!
+//! Kubelet contract §5. Times have second precision, lists a fixed order, so that an unchanged pod gives an equal status.
+
+mod conditions;
+mod containers;
+mod phase;
+#[cfg(test)]
+mod tests;
+
+use super::memory::Waiting;
+use super::shape;
+use super::state::{Cause, PodState};
+use crate::probe::outcome::Outcomes;
+use crate::runtime::observed::ObservedPod;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proto::api::qos::qos_class;
+use std::collections::BTreeMap;
+
+pub use phase::Phase;
+
+/// What a status is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The desired pod, with the status the API server has.
+    pub pod: &'a Pod,
+    /// The status this worker computed last; the API server's to begin with.
+    pub previous: &'a PodStatus,
+    /// Where the pod is in its life.
+    pub state: &'a PodState,
+    /// What the runtime has of it.
+    pub observed: &'a ObservedPod,
+    /// Its probes' outcomes.
+    pub outcomes: &'a Outcomes,
+    /// Why containers that should run do not, from the plan.
+    pub waiting: &'a BTreeMap<String, Waiting>,
+    /// Containers that will be started again, from the plan.
+    pub restarting: &'a BTreeMap<String, bool>,
+    /// The scheme of container ids, the runtime's name.
+    pub runtime_name: &'a str,
+    /// The node's addresses, primary first.
+    pub host_ips: &'a [String],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Makes the pod's status.
+pub fn status(inputs: &Inputs<'_>) -> PodStatus {
+    let pod = inputs.pod;
+    let inits: Vec<ContainerStatus> = shape::inits(pod)
+        .iter()
+        .map(|container| containers::status(inputs, shape::kind_of_init(container), container))
+        .collect();
+    let mut regulars: Vec<ContainerStatus> = shape::regulars(pod)
+        .iter()
+        .map(|container| containers::status(inputs, shape::Kind::Regular, container))
+        .collect();
+
+    let ended = inputs.state.has_ended();
+    let told = phase::told(inputs, &inits, &regulars);
+    let (phase, reason, message) = (told.phase, told.reason, told.message);
+    let mut conditions = inputs.previous.conditions.clone().unwrap_or_default();
+    let source = conditions::Source {
+        inputs,
+        phase,
+        inits: &inits,
+        regulars: &regulars,
+    };
+    source.update(&mut conditions);
+
+    regulars.sort_by(|a, b| a.name.cmp(&b.name));
+    let pod_ips = if ended { kept_ips(inputs) } else { pod_ips(inputs) };
+    PodStatus {
+        phase: Some(phase.as_str().to_owned()),
+        reason,
+        message,
+        conditions: Some(conditions),
+        host_ip: inputs.host_ips.first().cloned(),
+        host_ips: non_empty(inputs.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+        pod_ip: pod_ips.first().cloned(),
+        pod_ips: non_empty(pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        start_time: inputs.previous.start_time.clone().or_else(|| Some(seconds(inputs.now))),
+        init_container_statuses: non_empty(inits),
+        container_statuses: non_empty(regulars),
+        qos_class: Some(qos_class(shape::spec(pod)).as_str().to_owned()),
+        observed_generation: pod.metadata.generation,
+        resource_claim_statuses: pod.status.as_ref().and_then(|s| s.resource_claim_statuses.clone()),
+        nominated_node_name: pod.status.as_ref().and_then(|s| s.nominated_node_name.clone()),
+        ..PodStatus::default()
+    }
+}
+
+/// The status of a pod that is not let in: failed, with its reason, and nothing of it ever ran.
+pub fn rejected(pod: &Pod, reason: &str, message: &str, host_ips: &[String], now: Timestamp) -> PodStatus {
+    let mut status = pod.status.clone().unwrap_or_default();
+    status.phase = Some(Phase::Failed.as_str().to_owned());
+    status.reason = Some(reason.to_owned());
+    status.message = Some(format!("Pod was rejected: {message}"));
+    status.start_time.get_or_insert(seconds(now));
+    status.host_ip = host_ips.first().cloned();
+    status.host_ips = non_empty(host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
+    status.qos_class = Some(qos_class(shape::spec(pod)).as_str().to_owned());
+    status.observed_generation = pod.metadata.generation;
+    status
+}
+
+/// Whether a phase is terminal.
+pub fn is_terminal(status: Option<&PodStatus>) -> bool {
+    matches!(status.and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+/// The pod-level reason and message of a termination that fails the pod.
+fn failure(state: &PodState) -> Option<(&str, &str)> {
+    match state.termination().map(|termination| &termination.cause) {
+        Some(Cause::Failed { reason, message }) => Some((reason, message)),
+        _ => None,
+    }
+}
+
+fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
+    if shape::host_network(inputs.pod) {
+        return inputs.host_ips.to_vec();
+    }
+    let usable = inputs.observed.sandbox().filter(|sandbox| sandbox.ready);
+    usable
+        .map(|sandbox| ordered(&sandbox.ips, inputs.host_ips))
+        .unwrap_or_default()
+}
+
+/// Addresses are told to the end, as they were.
+fn kept_ips(inputs: &Inputs<'_>) -> Vec<String> {
+    inputs
+        .previous
+        .pod_ips
+        .iter()
+        .flatten()
+        .map(|ip| ip.ip.clone())
+        .collect()
+}
+
+/// The first address of the node's primary family, then the first of the other.
+fn ordered(ips: &[String], host_ips: &[String]) -> Vec<String> {
+    let is_v6 = |ip: &String| ip.contains(':');
+    let primary_v6 = host_ips.first().is_some_and(is_v6);
+    let first = |v6: bool| ips.iter().find(|ip| is_v6(ip) == v6).cloned();
+    first(primary_v6).into_iter().chain(first(!primary_v6)).collect()
+}
+
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// A time with second precision, as it is sent.
+pub(crate) fn seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}

@@ -34,6 +34,8 @@ pub struct ContainerSummary {
     pub id: ContainerId,
     /// Its pod.
     pub pod: PodUid,
+    /// The sandbox it lives in.
+    pub sandbox: SandboxId,
     /// Its state.
     pub state: ContainerState,
 }

@@ -212,6 +212,13 @@ impl<K: Object> Informer<K> {
         let _ = progress.wait_for(|p| p.revision >= revision || p.listed > begun).await;
     }
 
+    /// Waits until `holds` is true of the copy; asked again after every change.
+    pub async fn wait_until(&self, holds: impl Fn(&Self) -> bool) {
+        let mut progress = self.shared.progress.subscribe();
+        // The sender lives in `self.shared`, so this cannot fail.
+        let _ = progress.wait_for(|_| holds(self)).await;
+    }
+
     /// A merging stream of changes, which begins with everything there is.
     pub fn subscribe(&self) -> Subscription<K> {
         self.shared.store.subscribe()
@@ -330,11 +337,7 @@ async fn watch_once<K: Object>(api: &Api<K>, options: &Options, shared: &Shared<
         };
         let number = parse_revision(Some(&seen));
         *revision = seen;
-        shared.progress.send_if_modified(|p| {
-            let newer = number > p.revision;
-            p.revision = p.revision.max(number);
-            newer
-        });
+        shared.progress.send_modify(|p| p.revision = p.revision.max(number));
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn container_summary(container: pb::Container) -> Option<ContainerSum
     let pod = container.labels.get(LABEL_POD_UID)?;
     Some(ContainerSummary {
         pod: PodUid::new(pod),
+        sandbox: container.pod_sandbox_id.into(),
         state: state(container.state),
         id: container.id.into(),
     })

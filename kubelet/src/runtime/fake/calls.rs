@@ -227,10 +227,14 @@ impl Runtime for FakeRuntime {
         let all = state.containers.values().map(|c| &c.observed);
         Ok(all
             .filter(|c| pod.is_none_or(|pod| c.pod == *pod))
-            .map(|c| ContainerSummary {
-                id: c.id.clone(),
-                pod: c.pod.clone(),
-                state: c.state,
+            .filter_map(|c| {
+                let sandbox = c.sandbox.clone()?;
+                Some(ContainerSummary {
+                    id: c.id.clone(),
+                    pod: c.pod.clone(),
+                    sandbox,
+                    state: c.state,
+                })
             })
             .collect())
     }

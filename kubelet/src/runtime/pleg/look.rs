@@ -28,7 +28,11 @@ pub(super) async fn look(
         let known = previous.and_then(|p| p.containers.iter().find(|c| c.id == listed.id));
         match known {
             Some(known) if known.state == listed.state && known.state != ContainerState::Unknown => Ok(known.clone()),
-            _ => runtime.container_status(&listed.id).await,
+            _ => {
+                let mut container = runtime.container_status(&listed.id).await?;
+                container.sandbox = Some(listed.sandbox.clone());
+                Ok(container)
+            }
         }
     });
     let (sandboxes, containers) = futures::future::join(join_all(sandbox_looks), join_all(container_looks)).await;

@@ -1,0 +1,107 @@
+//! Resizing: a deployment whose size changed in the middle of a rollout keeps the proportions of its replica sets.
+
+use super::{View, annotation, available, rolling, scale as scale_one, size};
+use crate::controller::write::Write;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use kube::ResourceExt;
+use std::sync::Arc;
+
+/// The writes that bring all replica sets to the deployment's new size.
+pub fn scale(view: &View<'_>) -> Vec<Write> {
+    let active: Vec<&Arc<ReplicaSet>> = view.all().filter(|rs| size(rs) > 0).collect();
+    let only = match active.as_slice() {
+        [] => view.new.as_ref().or_else(|| view.old.last()),
+        [one] => Some(*one),
+        _ => None,
+    };
+    if let Some(only) = only {
+        return scale_one(view, only, view.wanted()).into_iter().collect();
+    }
+    if view.new.as_ref().is_some_and(|new| is_saturated(view, new)) {
+        return view
+            .old
+            .iter()
+            .filter(|rs| size(rs) > 0)
+            .filter_map(|rs| scale_one(view, rs, 0))
+            .collect();
+    }
+    if view.recreates() {
+        return vec![];
+    }
+    spread(view, active)
+}
+
+fn is_saturated(view: &View<'_>, rs: &ReplicaSet) -> bool {
+    let wanted = view.wanted();
+    size(rs) == wanted && annotation::number(rs, annotation::DESIRED) == Some(wanted) && available(rs) == wanted
+}
+
+fn spread(view: &View<'_>, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
+    let allowed = if view.wanted() > 0 {
+        view.wanted() + rolling::surge(view)
+    } else {
+        0
+    };
+    let to_add = allowed - active.iter().map(|rs| size(rs)).sum::<i32>();
+    let created = |rs: &ReplicaSet| rs.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    // Largest first; among equals the newer grows first and the older shrinks first.
+    active.sort_by(|a, b| {
+        let age = if to_add > 0 {
+            created(b).cmp(&created(a))
+        } else {
+            created(a).cmp(&created(b))
+        };
+        size(b)
+            .cmp(&size(a))
+            .then(age)
+            .then_with(|| a.name_any().cmp(&b.name_any()))
+    });
+    let mut added = 0;
+    let mut sizes = Vec::new();
+    for rs in &active {
+        let share = if to_add == 0 { 0 } else { share(view, rs, to_add, added) };
+        added += share;
+        sizes.push(size(rs) + share);
+    }
+    // Rounding leaves a rest, which goes to the first.
+    if let Some(first) = sizes.first_mut() {
+        *first = (*first + to_add - added).max(0);
+    }
+    active
+        .into_iter()
+        .zip(sizes)
+        .filter_map(|(rs, to)| scale_one(view, rs, to))
+        .collect()
+}
+
+/// One replica set's share of what is to be added (or taken, when negative).
+fn share(view: &View<'_>, rs: &ReplicaSet, to_add: i32, added: i32) -> i32 {
+    if size(rs) == 0 || to_add == added {
+        return 0;
+    }
+    let fraction = fraction(view, rs);
+    let left = to_add - added;
+    if to_add > 0 {
+        fraction.min(left)
+    } else {
+        fraction.max(left)
+    }
+}
+
+fn fraction(view: &View<'_>, rs: &ReplicaSet) -> i32 {
+    if view.wanted() == 0 {
+        return -size(rs);
+    }
+    let max_now = view.wanted() + rolling::surge(view);
+    let reported = view.deployment.status.as_ref().and_then(|s| s.replicas);
+    let max_before = annotation::number(rs, annotation::MAX)
+        .filter(|m| *m > 0)
+        .or(reported)
+        .unwrap_or(0);
+    if max_before == 0 {
+        return 0;
+    }
+    let exact = f64::from(size(rs)) * f64::from(max_now) / f64::from(max_before);
+    // Upstream rounds half away from zero. Sizes are far below 2^31.
+    (exact.round() as i32) - size(rs)
+}

@@ -1,0 +1,154 @@
+//! Rolling: how many pods of the new and the old templates there may be at this moment.
+
+use super::{View, available, scale, size};
+use crate::controller::write::Write;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whether any replica set is meant to have pods.
+pub fn any_active(sets: &[Arc<ReplicaSet>]) -> bool {
+    sets.iter().any(|rs| size(rs) > 0)
+}
+
+/// A count or a share of `total`, rounded up or down.
+fn resolve(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
+    match value {
+        None => 0,
+        Some(IntOrString::Int(count)) => *count,
+        Some(IntOrString::String(text)) => {
+            let percent: i64 = text.strip_suffix('%').and_then(|p| p.parse().ok()).unwrap_or(0);
+            let product = percent * i64::from(total);
+            let share = if up {
+                (product + 99).div_euclid(100)
+            } else {
+                product.div_euclid(100)
+            };
+            i32::try_from(share).unwrap_or(i32::MAX)
+        }
+    }
+}
+
+/// (surge, unavailable): never both zero.
+fn fences(view: &View<'_>) -> (i32, i32) {
+    let rolling = view.spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+    let surge = resolve(rolling.and_then(|r| r.max_surge.as_ref()), view.wanted(), true);
+    let unavailable = resolve(rolling.and_then(|r| r.max_unavailable.as_ref()), view.wanted(), false);
+    if surge == 0 && unavailable == 0 {
+        (0, 1)
+    } else {
+        (surge, unavailable)
+    }
+}
+
+/// Pods allowed above the wanted number.
+pub fn surge(view: &View<'_>) -> i32 {
+    if view.recreates() { 0 } else { fences(view).0 }
+}
+
+/// Pods that may be unavailable during a rollout.
+pub fn max_unavailable(view: &View<'_>) -> i32 {
+    if view.recreates() || view.wanted() == 0 {
+        0
+    } else {
+        fences(view).1.min(view.wanted())
+    }
+}
+
+fn total(sets: &mut dyn Iterator<Item = &Arc<ReplicaSet>>) -> i32 {
+    sets.map(|rs| size(rs)).sum()
+}
+
+/// The size of the new replica set that has `current` now: as large as the surge allows.
+pub fn new_size(view: &View<'_>, current: i32) -> i32 {
+    if view.recreates() {
+        return view.wanted();
+    }
+    let room = view.wanted() + surge(view) - total(&mut view.all());
+    if room <= 0 {
+        current
+    } else {
+        current + room.min(view.wanted() - current)
+    }
+}
+
+/// A step of a rolling update: the new replica set first, then the old ones.
+pub fn roll(view: &View<'_>) -> Vec<Write> {
+    let Some(new) = &view.new else { return vec![] };
+    let have = size(new);
+    let to = if have > view.wanted() {
+        view.wanted()
+    } else {
+        new_size(view, have)
+    };
+    if to != have {
+        return scale(view, new, to).into_iter().collect();
+    }
+    let sizes = shrink_old(view, new);
+    view.old
+        .iter()
+        .filter_map(|rs| sizes.get(&Key::of(rs)).and_then(|to| scale(view, rs, *to)))
+        .collect()
+}
+
+/// A replica set's name: enough to tell those of one deployment apart.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key(String);
+
+impl Key {
+    fn of(rs: &ReplicaSet) -> Self {
+        Self(rs.metadata.name.clone().unwrap_or_default())
+    }
+}
+
+/// New sizes of old replica sets: first pods that are not available anyway, then as many as availability allows.
+fn shrink_old(view: &View<'_>, new: &ReplicaSet) -> BTreeMap<Key, i32> {
+    let mut sizes: BTreeMap<Key, i32> = BTreeMap::new();
+    if !any_active(&view.old) {
+        return sizes;
+    }
+    let least = view.wanted() - max_unavailable(view);
+    let new_unavailable = size(new) - available(new);
+    let mut removable = total(&mut view.all()) - least - new_unavailable;
+    if removable <= 0 {
+        return sizes;
+    }
+    for rs in view.old.iter().filter(|rs| size(rs) > 0) {
+        let unhealthy = (size(rs) - available(rs)).max(0).min(removable);
+        if unhealthy > 0 {
+            sizes.insert(Key::of(rs), size(rs) - unhealthy);
+            removable -= unhealthy;
+        }
+    }
+    // A status may be older than the last scaling: pods above the size are about to go and do not count.
+    let mut spare = view.all().map(|rs| available(rs).min(size(rs))).sum::<i32>() - least;
+    for rs in &view.old {
+        let have = sizes.get(&Key::of(rs)).copied().unwrap_or_else(|| size(rs));
+        let removed = have.min(spare);
+        if removed > 0 {
+            sizes.insert(Key::of(rs), have - removed);
+            spare -= removed;
+        }
+    }
+    sizes
+}
+
+/// A step of a Recreate: the old ones to nothing; when their pods are gone, the new one to full size.
+pub fn recreate(view: &View<'_>) -> Vec<Write> {
+    if any_active(&view.old) {
+        return view
+            .old
+            .iter()
+            .filter(|rs| size(rs) > 0)
+            .filter_map(|rs| scale(view, rs, 0))
+            .collect();
+    }
+    if view.old_pods_run {
+        return vec![];
+    }
+    view.new
+        .iter()
+        .filter_map(|new| scale(view, new, view.wanted()))
+        .collect()
+}

@@ -1,0 +1,229 @@
+//! Runs controllers: informers wake keys, a turn plans (pure), writes, waits for its own writes to be seen, and repeats.
+//!
+//! A turn never starts on a copy older than the key's last write, so plans need no expectations of what is in flight. Failed
+//! turns come again after 5 ms·2ⁿ. All I/O of controllers is here and in [`super::execute`].
+
+use super::event::Recorder;
+use super::execute::{Applied, execute};
+use super::informers::Informers;
+use super::queue::Queue;
+use super::write::{EventText, Failure, Plan, Write};
+use client::informer::{Change, Object};
+use client::{Clock, Informer, Key};
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Turns of one controller at the same time.
+const CONCURRENCY: usize = 16;
+/// Largest slow-start batch.
+const BATCH: usize = 500;
+const BACKOFF_FIRST: Duration = Duration::from_millis(5);
+const BACKOFF_CAP: Duration = Duration::from_secs(80);
+
+/// A controller: which changes wake which keys, and what a key wants.
+pub trait Controller: Send + Sync + 'static {
+    /// Upstream's service account name.
+    const NAME: &'static str;
+
+    /// Connects informers to keys.
+    fn wire(&self, wiring: &mut Wiring);
+
+    /// What the key wants now. Reads the informers, decides in a pure function.
+    fn plan(&self, key: &Key, now: Timestamp) -> Plan;
+
+    /// Status writes: asked for when the plan wrote nothing, or when a write failed.
+    fn status(&self, _key: &Key, _now: Timestamp, _failure: Option<&Failure>) -> Vec<Write> {
+        Vec::new()
+    }
+}
+
+/// What a running controller is given.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The controller's own identity.
+    pub client: kube::Client,
+    /// The shared informers.
+    pub informers: Informers,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Where events go.
+    pub recorder: Recorder,
+    /// Ends the controller.
+    pub shutdown: CancellationToken,
+}
+
+/// Connects informers to a controller's queue.
+pub struct Wiring {
+    queue: Arc<Queue<Key>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Wiring {
+    /// Wakes the keys that `keys_of` names for each change.
+    pub fn on<K: Object>(&mut self, informer: &Informer<K>, keys_of: impl Fn(&Change<K>) -> Vec<Key> + Send + 'static) {
+        let mut changes = informer.subscribe();
+        let queue = self.queue.clone();
+        self.tasks.push(tokio::spawn(async move {
+            loop {
+                for change in changes.next().await {
+                    keys_of(&change).into_iter().for_each(|key| queue.add(key));
+                }
+            }
+        }));
+    }
+
+    /// Wakes the changed object's own key.
+    pub fn on_self<K: Object>(&mut self, informer: &Informer<K>) {
+        self.on(informer, |change| vec![change.key.clone()]);
+    }
+}
+
+/// The object's controlling owner, if it is of that kind.
+pub fn controller_key<K: kube::Resource>(object: &K, kind: &str) -> Option<Key> {
+    let meta = object.meta();
+    let owner = meta
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|o| o.controller == Some(true) && o.kind == kind)?;
+    Some(Key::new(meta.namespace.clone().unwrap_or_default(), owner.name.clone()))
+}
+
+struct Running<C> {
+    controller: C,
+    around: Surroundings,
+    queue: Arc<Queue<Key>>,
+    failures: Mutex<BTreeMap<Key, u32>>,
+}
+
+/// Runs a controller until shutdown.
+pub async fn run<C: Controller>(controller: C, around: Surroundings) {
+    let queue = Arc::new(Queue::default());
+    let mut wiring = Wiring {
+        queue: queue.clone(),
+        tasks: Vec::new(),
+    };
+    controller.wire(&mut wiring);
+    let shutdown = around.shutdown.clone();
+    let running = Running {
+        controller,
+        around,
+        queue,
+        failures: Mutex::new(BTreeMap::new()),
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        () = running.turns() => {}
+    }
+    wiring.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+impl<C: Controller> Running<C> {
+    async fn turns(&self) {
+        let mut turns = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(key) = turns.next(), if !turns.is_empty() => self.queue.done(&key),
+                key = self.queue.next(), if turns.len() < CONCURRENCY => turns.push(self.turn(key)),
+            }
+        }
+    }
+
+    async fn turn(&self, key: Key) -> Key {
+        let now = self.around.clock.now();
+        let Plan {
+            writes,
+            events,
+            again_in,
+        } = self.controller.plan(&key, now);
+        events.into_iter().for_each(|e| self.around.recorder.record(e));
+        let wrote = !writes.is_empty();
+        let mut failure = self.batches(writes).await;
+        if !wrote || failure.is_some() {
+            let status = self.controller.status(&key, now, failure.as_ref());
+            let failed = self.batches(status).await;
+            failure = failure.or(failed);
+        } else {
+            // The status follows in the next turn, on a copy that has the writes.
+            self.queue.add(key.clone());
+        }
+        match failure {
+            Some(failure) => {
+                let delay = self.failed(&key);
+                tracing::debug!(controller = C::NAME, %key, message = failure.message, ?delay, "turn failed");
+                self.queue.add_after(key.clone(), delay);
+            }
+            None => {
+                self.succeeded(&key);
+                if let Some(delay) = again_in {
+                    self.queue.add_after(key.clone(), delay);
+                }
+            }
+        }
+        key
+    }
+
+    fn failed(&self, key: &Key) -> Duration {
+        let mut failures = self.failures.lock().expect("no holder of this lock panics");
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        BACKOFF_FIRST.saturating_mul(1 << (*count - 1).min(20)).min(BACKOFF_CAP)
+    }
+
+    fn succeeded(&self, key: &Key) {
+        self.failures.lock().expect("no holder of this lock panics").remove(key);
+    }
+
+    /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure.
+    async fn batches(&self, writes: Vec<Write>) -> Option<Failure> {
+        let mut rest = writes.as_slice();
+        let mut size = 1;
+        while !rest.is_empty() {
+            let (batch, after) = rest.split_at(size.min(rest.len()));
+            let done = join_all(batch.iter().map(|write| self.write(write))).await;
+            if let Some(failure) = done.into_iter().flatten().next() {
+                return Some(failure);
+            }
+            (rest, size) = (after, (size * 2).min(BATCH));
+        }
+        None
+    }
+
+    async fn write(&self, write: &Write) -> Option<Failure> {
+        match execute(&self.around.client, write).await {
+            Ok(applied) => {
+                self.tell(write.on_success.as_ref(), &applied.key().name);
+                self.around.informers.reflect(&write.resource, &applied).await;
+                self.trace(write, &applied);
+                None
+            }
+            Err(failure) => {
+                // Conflicts are ordinary: somebody else wrote first, and the next turn sees it.
+                if failure.reason != "Conflict" {
+                    self.tell(write.on_failure.as_ref(), &failure.message);
+                }
+                Some(failure)
+            }
+        }
+    }
+
+    fn trace(&self, write: &Write, applied: &Applied) {
+        tracing::trace!(controller = C::NAME, resource = %write.resource.plural, key = %applied.key(), "wrote");
+    }
+
+    fn tell(&self, event: Option<&EventText>, filling: &str) {
+        if let Some(event) = event {
+            let mut event = event.clone();
+            event.message = event.message.replacen("{}", filling, 1);
+            self.around.recorder.record(event);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The informers all controllers share: one per resource and process.
+
+use super::execute::Applied;
+use super::write::{self, Resource};
+use client::informer::{Object, Options};
+use client::{Informer, Key};
+use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ObjectMeta;
+use kube::{Api, Client};
+use std::sync::Arc;
+
+/// What is kept of any informer whatever its type.
+pub trait Copy: Send + Sync {
+    /// Waits until the copy reflects a write.
+    fn reflects<'a>(&'a self, applied: &'a Applied) -> BoxFuture<'a, ()>;
+    /// Waits for the first list.
+    fn synced(&self) -> BoxFuture<'_, ()>;
+    /// A stream of changed metadata.
+    fn metadata(&self) -> Box<dyn MetadataFeed>;
+}
+
+/// The change of one object's metadata.
+#[derive(Clone, Debug)]
+pub struct MetadataChange {
+    /// The object's key.
+    pub key: Key,
+    /// Metadata of the object last seen, if any.
+    pub old: Option<ObjectMeta>,
+    /// Metadata of the object there now, if any.
+    pub new: Option<ObjectMeta>,
+}
+
+/// A reader of metadata changes, of any resource.
+pub trait MetadataFeed: Send {
+    /// Waits for changes.
+    fn next(&mut self) -> BoxFuture<'_, Vec<MetadataChange>>;
+}
+
+struct Feed<K>(client::informer::Subscription<K>);
+
+impl<K: Object> MetadataFeed for Feed<K> {
+    fn next(&mut self) -> BoxFuture<'_, Vec<MetadataChange>> {
+        Box::pin(async {
+            let meta = |o: Option<Arc<K>>| o.map(|o| o.meta().clone());
+            let changes = self.0.next().await.into_iter();
+            let changes = changes.map(|c| MetadataChange {
+                key: c.key,
+                old: meta(c.old),
+                new: meta(c.new),
+            });
+            changes.collect()
+        })
+    }
+}
+
+/// Whether the object of that UID is gone from the copy, or being deleted.
+fn is_deleted<K: Object>(informer: &Informer<K>, key: &Key, uid: &str) -> bool {
+    informer.get_key(key).is_none_or(|object| {
+        let meta = object.meta();
+        meta.uid.as_deref() != Some(uid) || meta.deletion_timestamp.is_some()
+    })
+}
+
+impl<K: Object> Copy for Informer<K> {
+    fn reflects<'a>(&'a self, applied: &'a Applied) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            match applied {
+                Applied::At { revision, .. } => self.wait_for_revision(*revision).await,
+                Applied::Deleted { key, uid } => self.wait_until(|i| is_deleted(i, key, uid)).await,
+            }
+        })
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Informer::synced(self))
+    }
+
+    fn metadata(&self) -> Box<dyn MetadataFeed> {
+        Box::new(Feed(self.subscribe()))
+    }
+}
+
+/// The shared informers.
+#[derive(Clone)]
+pub struct Informers {
+    /// pods
+    pub pods: Informer<Pod>,
+    /// nodes
+    pub nodes: Informer<Node>,
+    /// namespaces
+    pub namespaces: Informer<Namespace>,
+    /// serviceaccounts
+    pub service_accounts: Informer<ServiceAccount>,
+    /// The config maps named `kube-root-ca.crt`, and no others.
+    pub root_cas: Informer<ConfigMap>,
+    /// The leases of nodes.
+    pub node_leases: Informer<Lease>,
+    /// deployments
+    pub deployments: Informer<Deployment>,
+    /// replicasets
+    pub replica_sets: Informer<ReplicaSet>,
+    /// services
+    pub services: Informer<Service>,
+    /// endpointslices
+    pub endpoint_slices: Informer<EndpointSlice>,
+}
+
+impl Informers {
+    /// Starts all of them.
+    pub fn spawn(client: &Client, seed: u64) -> Self {
+        let mut seeds = seed;
+        let mut options = |fields: &str| {
+            seeds = seeds.wrapping_add(1);
+            Options {
+                labels: String::new(),
+                fields: fields.to_owned(),
+                seed: seeds,
+            }
+        };
+        let root_ca = format!("metadata.name={}", super::root_ca::NAME);
+        Self {
+            pods: Informer::spawn(Api::all(client.clone()), options("")),
+            nodes: Informer::spawn(Api::all(client.clone()), options("")),
+            namespaces: Informer::spawn(Api::all(client.clone()), options("")),
+            service_accounts: Informer::spawn(Api::all(client.clone()), options("")),
+            root_cas: Informer::spawn(Api::all(client.clone()), options(&root_ca)),
+            node_leases: Informer::spawn(Api::namespaced(client.clone(), "kube-node-lease"), options("")),
+            deployments: Informer::spawn(Api::all(client.clone()), options("")),
+            replica_sets: Informer::spawn(Api::all(client.clone()), options("")),
+            services: Informer::spawn(Api::all(client.clone()), options("")),
+            endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
+        }
+    }
+
+    /// The shared copy of a whole resource, if there is one.
+    pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
+        let known: [(&Resource, &dyn Copy); 8] = [
+            (&write::PODS, &self.pods),
+            (&write::NODES, &self.nodes),
+            (&write::NAMESPACES, &self.namespaces),
+            (&write::SERVICE_ACCOUNTS, &self.service_accounts),
+            (&write::DEPLOYMENTS, &self.deployments),
+            (&write::REPLICA_SETS, &self.replica_sets),
+            (&write::SERVICES, &self.services),
+            (&write::ENDPOINT_SLICES, &self.endpoint_slices),
+        ];
+        known.into_iter().find(|(r, _)| *r == resource).map(|(_, copy)| copy)
+    }
+
+    /// Waits until the copies reflect a write. Writes of resources without a copy need no waiting.
+    pub async fn reflect(&self, resource: &Resource, applied: &Applied) {
+        if *resource == write::CONFIG_MAPS {
+            if applied.key().name == super::root_ca::NAME {
+                self.root_cas.reflects(applied).await;
+            }
+        } else if let Some(copy) = self.copy_of(resource) {
+            copy.reflects(applied).await;
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Controlling owners: references, adoption, release. Pure.
+
+use super::write::{PatchKind, Resource, Write};
+use client::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use proto::api::selector::Selector;
+use serde_json::json;
+use std::sync::Arc;
+
+/// The reference a controlling owner puts on what it makes.
+pub fn controller_reference<K: kube::Resource>(resource: &Resource, owner: &K) -> OwnerReference {
+    let meta = owner.meta();
+    OwnerReference {
+        api_version: resource.api_version(),
+        kind: resource.kind.to_string(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// What an owner owns, and the writes that make it so.
+#[derive(Debug)]
+pub struct Claims<K> {
+    /// Controlled objects that match.
+    pub owned: Vec<Arc<K>>,
+    /// Adoptions of matching orphans and releases of controlled objects that no longer match.
+    pub writes: Vec<Write>,
+}
+
+/// Decides ownership: `controlled` refer to the owner already, `orphans` refer to no controller.
+pub fn claim<O: kube::Resource, K: kube::Resource>(
+    owner: (&Resource, &O),
+    selector: &Selector,
+    resource: &Resource,
+    controlled: Vec<Arc<K>>,
+    orphans: Vec<Arc<K>>,
+) -> Claims<K> {
+    let deleting = owner.1.meta().deletion_timestamp.is_some();
+    let matches = |object: &Arc<K>| selector.matches_optional(object.meta().labels.as_ref());
+    let (owned, strangers): (Vec<_>, Vec<_>) = controlled.into_iter().partition(&matches);
+    let mut writes = Vec::new();
+    if deleting {
+        return Claims { owned, writes };
+    }
+    let reference = controller_reference(owner.0, owner.1);
+    let patch = |object: &Arc<K>, reference: serde_json::Value| {
+        let body = json!({"metadata": {"uid": object.meta().uid, "ownerReferences": [reference]}});
+        Write::patch(resource.clone(), Key::of(&**object), PatchKind::Strategic, body)
+    };
+    for stranger in &strangers {
+        writes.push(patch(stranger, json!({"$patch": "delete", "uid": reference.uid})));
+    }
+    let adoptable = |object: &&Arc<K>| matches(object) && object.meta().deletion_timestamp.is_none();
+    for orphan in orphans.iter().filter(adoptable) {
+        writes.push(patch(orphan, json!(reference)));
+    }
+    Claims { owned, writes }
+}

@@ -1,0 +1,178 @@
+//! A keyed work queue: each key at most once, never two turns of one key at a time, delays on tokio's clock.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys that want a turn: those in `ready`, and those added while their turn runs.
+    dirty: BTreeSet<K>,
+    running: BTreeSet<K>,
+    delayed: BTreeMap<(Instant, u64), K>,
+    /// Earliest delayed entry of each key.
+    due: BTreeMap<K, (Instant, u64)>,
+    sequence: u64,
+}
+
+/// The queue. Bounded by the number of distinct keys.
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+impl<K: Clone + Ord> Default for Queue<K> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                dirty: BTreeSet::new(),
+                running: BTreeSet::new(),
+                delayed: BTreeMap::new(),
+                due: BTreeMap::new(),
+                sequence: 0,
+            }),
+            wake: Notify::new(),
+        }
+    }
+}
+
+impl<K: Clone + Ord> State<K> {
+    fn add(&mut self, key: K) -> bool {
+        if !self.dirty.insert(key.clone()) || self.running.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let key = entry.remove();
+            self.due.remove(&key);
+            self.add(key);
+        }
+    }
+}
+
+impl<K: Clone + Ord> Queue<K> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    /// Asks for a turn of the key.
+    pub fn add(&self, key: K) {
+        if self.lock().add(key) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Asks for a turn after a delay; the earliest of several delays wins.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let at = Instant::now() + delay;
+        let mut state = self.lock();
+        if let Some(&due) = state.due.get(&key) {
+            if due.0 <= at {
+                return;
+            }
+            state.delayed.remove(&due);
+        }
+        state.sequence += 1;
+        let due = (at, state.sequence);
+        state.delayed.insert(due, key.clone());
+        state.due.insert(key, due);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// The next key whose turn it is. Call [`Queue::done`] afterwards. For one consumer; cancel safe.
+    pub async fn next(&self) -> K {
+        loop {
+            let deadline = {
+                let mut state = self.lock();
+                state.promote(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.dirty.remove(&key);
+                    state.running.insert(key.clone());
+                    return key;
+                }
+                state.delayed.keys().next().map(|(at, _)| *at)
+            };
+            match deadline {
+                None => self.wake.notified().await,
+                Some(at) => tokio::select! {
+                    biased;
+                    () = self.wake.notified() => {}
+                    () = sleep_until(at) => {}
+                },
+            }
+        }
+    }
+
+    /// Ends the key's turn; a key added meanwhile becomes ready.
+    pub fn done(&self, key: &K) {
+        let mut state = self.lock();
+        state.running.remove(key);
+        if state.dirty.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tokio::time::timeout;
+
+    async fn next(queue: &Queue<u32>) -> Option<u32> {
+        timeout(Duration::from_millis(1), queue.next()).await.ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_are_merged_and_never_run_twice_at_once() {
+        let queue = Queue::default();
+        queue.add(1);
+        queue.add(1);
+        queue.add(2);
+        assert_eq!(
+            (next(&queue).await, next(&queue).await, next(&queue).await),
+            (Some(1), Some(2), None)
+        );
+        queue.add(1);
+        assert_eq!(next(&queue).await, None, "its turn is still running");
+        queue.done(&1);
+        assert_eq!(next(&queue).await, Some(1));
+        queue.done(&1);
+        queue.done(&2);
+        assert_eq!(next(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_delay_wins() {
+        let queue = Arc::new(Queue::default());
+        let start = Instant::now();
+        queue.add_after(1, Duration::from_secs(60));
+        queue.add_after(1, Duration::from_secs(5));
+        queue.add_after(1, Duration::from_secs(30));
+        let waiting = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.next().await }
+        });
+        assert_eq!(waiting.await.unwrap(), 1);
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
+        queue.done(&1);
+        tokio::time::advance(Duration::from_secs(100)).await;
+        assert_eq!(next(&queue).await, None);
+    }
+}

@@ -1,0 +1,268 @@
+//! What controllers want done: writes as data, and the API resources they go to. Pure.
+
+use client::Key;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// An API resource, as paths and references name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// API group; empty for core.
+    pub group: Cow<'static, str>,
+    /// API version without the group.
+    pub version: Cow<'static, str>,
+    /// Plural name in paths.
+    pub plural: Cow<'static, str>,
+    /// Kind in references.
+    pub kind: Cow<'static, str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl Resource {
+    const fn known(group: &'static str, plural: &'static str, kind: &'static str, namespaced: bool) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed("v1"),
+            plural: Cow::Borrowed(plural),
+            kind: Cow::Borrowed(kind),
+            namespaced,
+        }
+    }
+
+    /// `v1` or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The collection's path in a namespace (empty for all, or for cluster-scoped resources).
+    pub fn collection_path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        if self.namespaced && !namespace.is_empty() {
+            format!("{root}/namespaces/{namespace}/{}", self.plural)
+        } else {
+            format!("{root}/{}", self.plural)
+        }
+    }
+
+    /// One object's path.
+    pub fn path(&self, key: &Key) -> String {
+        format!("{}/{}", self.collection_path(&key.namespace), key.name)
+    }
+}
+
+/// pods
+pub const PODS: Resource = Resource::known("", "pods", "Pod", true);
+/// nodes
+pub const NODES: Resource = Resource::known("", "nodes", "Node", false);
+/// namespaces
+pub const NAMESPACES: Resource = Resource::known("", "namespaces", "Namespace", false);
+/// serviceaccounts
+pub const SERVICE_ACCOUNTS: Resource = Resource::known("", "serviceaccounts", "ServiceAccount", true);
+/// configmaps
+pub const CONFIG_MAPS: Resource = Resource::known("", "configmaps", "ConfigMap", true);
+/// endpoints
+pub const ENDPOINTS: Resource = Resource::known("", "endpoints", "Endpoints", true);
+/// endpointslices.discovery.k8s.io
+pub const ENDPOINT_SLICES: Resource = Resource::known("discovery.k8s.io", "endpointslices", "EndpointSlice", true);
+/// services
+pub const SERVICES: Resource = Resource::known("", "services", "Service", true);
+/// deployments.apps
+pub const DEPLOYMENTS: Resource = Resource::known("apps", "deployments", "Deployment", true);
+/// replicasets.apps
+pub const REPLICA_SETS: Resource = Resource::known("apps", "replicasets", "ReplicaSet", true);
+
+/// How a patch body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// JSON merge patch.
+    Merge,
+    /// Strategic merge patch.
+    Strategic,
+    /// JSON patch.
+    Json,
+}
+
+/// What to do to one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verb {
+    /// POST; the key's name may be empty when the body has generateName.
+    Create(Value),
+    /// PUT.
+    Replace(Value),
+    /// PUT to a subresource such as `status` or `finalize`.
+    ReplaceSub(&'static str, Value),
+    /// PATCH, on a subresource if the second part is not empty.
+    Patch(PatchKind, &'static str, Value),
+    /// DELETE.
+    Delete {
+        /// Precondition.
+        uid: String,
+        /// Grace period; the object's own when absent.
+        grace: Option<u32>,
+        /// `Background`, `Foreground`, `Orphan`; the resource's default when absent.
+        propagation: Option<&'static str>,
+    },
+}
+
+/// Text of an event. `{}` in the message stands for what the write made: the object's name, or the error.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventText {
+    /// The object the event is about.
+    pub regarding: ObjectReference,
+    /// `Normal` or `Warning`.
+    pub kind: &'static str,
+    /// Upstream's reason.
+    pub reason: &'static str,
+    /// The message, perhaps with `{}`.
+    pub message: String,
+}
+
+/// One write with what it means to the outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Which resource.
+    pub resource: Resource,
+    /// Which object.
+    pub key: Key,
+    /// What to do.
+    pub verb: Verb,
+    /// Event when it worked.
+    pub on_success: Option<EventText>,
+    /// Event when it did not.
+    pub on_failure: Option<EventText>,
+}
+
+fn body<T: Serialize>(resource: &Resource, object: &T) -> Value {
+    let mut value = serde_json::to_value(object).expect("API types have string keys and serialise");
+    value["apiVersion"] = json!(resource.api_version());
+    value["kind"] = json!(resource.kind);
+    value
+}
+
+impl Write {
+    /// A write without events.
+    pub fn new(resource: Resource, key: Key, verb: Verb) -> Self {
+        Self {
+            resource,
+            key,
+            verb,
+            on_success: None,
+            on_failure: None,
+        }
+    }
+
+    /// Creates the object.
+    pub fn create<K: kube::Resource + Serialize>(resource: Resource, object: &K) -> Self {
+        let body = body(&resource, object);
+        Self::new(resource, Key::of(object), Verb::Create(body))
+    }
+
+    /// Replaces the object; its resourceVersion is the precondition.
+    pub fn replace<K: kube::Resource + Serialize>(resource: Resource, object: &K) -> Self {
+        let body = body(&resource, object);
+        Self::new(resource, Key::of(object), Verb::Replace(body))
+    }
+
+    /// Replaces the object's status; its resourceVersion is the precondition.
+    pub fn replace_status<K: kube::Resource + Serialize>(resource: Resource, object: &K) -> Self {
+        let body = body(&resource, object);
+        Self::new(resource, Key::of(object), Verb::ReplaceSub("status", body))
+    }
+
+    /// Patches the object.
+    pub fn patch(resource: Resource, key: Key, kind: PatchKind, body: Value) -> Self {
+        Self::new(resource, key, Verb::Patch(kind, "", body))
+    }
+
+    /// Deletes the object if it is still the one of that UID.
+    pub fn delete<K: kube::Resource>(resource: Resource, object: &K) -> Self {
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        let verb = Verb::Delete {
+            uid,
+            grace: None,
+            propagation: None,
+        };
+        Self::new(resource, Key::of(object), verb)
+    }
+
+    /// With an event when it worked.
+    pub fn success(mut self, event: EventText) -> Self {
+        self.on_success = Some(event);
+        self
+    }
+
+    /// With an event when it failed.
+    pub fn failure(mut self, event: EventText) -> Self {
+        self.on_failure = Some(event);
+        self
+    }
+}
+
+/// A reference to an object of a known resource, for events.
+pub fn reference<K: kube::Resource>(resource: &Resource, object: &K) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some(resource.api_version()),
+        kind: Some(resource.kind.to_string()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+/// What one turn of a controller wants.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Writes, done in slow-start batches (1, 2, 4, ...) in this order; the first failing batch is the last.
+    pub writes: Vec<Write>,
+    /// Events about decisions that are not writes.
+    pub events: Vec<EventText>,
+    /// When to look again even if nothing changes.
+    pub again_in: Option<Duration>,
+}
+
+/// What went wrong in a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Plural name of the resource written.
+    pub resource: String,
+    /// Whether it was a creation.
+    pub creating: bool,
+    /// HTTP code; 0 when there was no answer.
+    pub code: u16,
+    /// Reason of the Status, such as `AlreadyExists`.
+    pub reason: String,
+    /// The server's text.
+    pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let key = Key::new("default", "web");
+        assert_eq!(PODS.path(&key), "/api/v1/namespaces/default/pods/web");
+        assert_eq!(
+            DEPLOYMENTS.path(&key),
+            "/apis/apps/v1/namespaces/default/deployments/web"
+        );
+        assert_eq!(NODES.path(&Key::new("", "n1")), "/api/v1/nodes/n1");
+        assert_eq!(PODS.collection_path(""), "/api/v1/pods");
+    }
+}

@@ -1,0 +1,163 @@
+//! One cgroup tree of either kind, over plain files: a test gives it a directory of its own.
+
+use super::{CgroupError, Usage, Values, v1, v2};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A mounted cgroup tree.
+#[derive(Debug)]
+pub enum Hierarchy {
+    /// One tree per controller.
+    V1(v1::Trees),
+    /// The unified tree.
+    V2(v2::Tree),
+}
+
+impl Hierarchy {
+    /// Looks at what is mounted at `mount`.
+    pub fn detect(mount: &Path) -> Result<Self, CgroupError> {
+        if mount.join("cgroup.controllers").exists() {
+            return Ok(Self::V2(v2::Tree::new(mount)));
+        }
+        let trees = v1::Trees::find(mount)?;
+        if trees.is_empty() {
+            return Err(CgroupError::NoHierarchy(mount.to_owned()));
+        }
+        Ok(Self::V1(trees))
+    }
+
+    /// Makes the cgroup and all above it.
+    pub(super) fn ensure(&self, path: &str) -> Result<(), CgroupError> {
+        match self {
+            Self::V1(trees) => trees.ensure(path),
+            Self::V2(tree) => tree.ensure(path),
+        }
+    }
+
+    /// Writes values; files a kernel does not have are left out.
+    pub(super) fn apply(&self, path: &str, values: &Values) -> Result<(), CgroupError> {
+        let files = match self {
+            Self::V1(trees) => trees.files(path, values),
+            Self::V2(tree) => tree.files(path, values),
+        };
+        files
+            .into_iter()
+            .try_for_each(|(file, value)| write_value(&file, value))
+    }
+
+    fn roots(&self, path: &str) -> Vec<PathBuf> {
+        match self {
+            Self::V1(trees) => trees.roots(path),
+            Self::V2(tree) => vec![tree.at(path)],
+        }
+    }
+
+    /// Removes the cgroup and every empty one below it, in all trees; tries all before reporting the first failure.
+    pub(super) fn remove(&self, path: &str) -> Result<(), CgroupError> {
+        let mut first = Ok(());
+        for root in self.roots(path) {
+            let result = remove_tree(&root);
+            if first.is_ok() {
+                first = result;
+            }
+        }
+        first
+    }
+
+    /// Names of the cgroups directly below.
+    pub(super) fn children(&self, path: &str) -> Result<Vec<String>, CgroupError> {
+        let mut names = Vec::new();
+        for root in self.roots(path) {
+            for dir in child_dirs(&root)? {
+                names.extend(dir.file_name().map(|n| n.to_string_lossy().into_owned()));
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// What the cgroup has used.
+    pub(super) fn usage(&self, path: &str) -> Usage {
+        match self {
+            Self::V1(trees) => trees.usage(path),
+            Self::V2(tree) => tree.usage(path),
+        }
+    }
+}
+
+/// Reads one number.
+pub(super) fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Reads `key value` from a flat keyed file.
+pub(super) fn keyed(file: &Path, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+/// Makes one directory; one that is there is fine. Returns whether it is new.
+pub(super) fn make_dir(path: &Path) -> Result<bool, CgroupError> {
+    match fs::create_dir(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(source) => Err(CgroupError::Create {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn write_value(file: &Path, value: String) -> Result<(), CgroupError> {
+    match fs::write(file, &value) {
+        Ok(()) => Ok(()),
+        // A kernel without this controller has no such file, and there nothing can be limited.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) && !file.exists() =>
+        {
+            Ok(())
+        }
+        Err(source) => Err(CgroupError::Write {
+            path: file.to_owned(),
+            value,
+            source,
+        }),
+    }
+}
+
+fn child_dirs(path: &Path) -> Result<Vec<PathBuf>, CgroupError> {
+    let read = |source| CgroupError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(read)?,
+    };
+    let mut dirs = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(read)?;
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            dirs.push(entry.path());
+        }
+    }
+    Ok(dirs)
+}
+
+fn remove_tree(path: &Path) -> Result<(), CgroupError> {
+    for child in child_dirs(path)? {
+        remove_tree(&child)?;
+    }
+    match fs::remove_dir(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(CgroupError::Remove {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}

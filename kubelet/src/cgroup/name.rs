@@ -1,0 +1,188 @@
+//! How cgroups are named under each driver (kubelet contract §7). Pure.
+
+use k8s_openapi::api::core::v1::Pod;
+use proto::api::qos::{QosClass, qos_class};
+
+/// Who makes the cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Plain directories.
+    Cgroupfs,
+    /// systemd slices.
+    Systemd,
+}
+
+/// The names of a node's cgroups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupNaming {
+    /// The driver in force.
+    pub driver: CgroupDriver,
+    /// `cgroupRoot`, absolute; `/` when unset.
+    pub root: String,
+    /// `cgroupsPerQOS`: pods have cgroups of their own.
+    pub per_qos: bool,
+}
+
+fn class_of(pod: &Pod) -> QosClass {
+    pod.spec.as_ref().map_or(QosClass::BestEffort, qos_class)
+}
+
+fn class_name(class: QosClass) -> Option<&'static str> {
+    match class {
+        QosClass::Guaranteed => None,
+        QosClass::Burstable => Some("burstable"),
+        QosClass::BestEffort => Some("besteffort"),
+    }
+}
+
+impl CgroupNaming {
+    fn root_parts(&self) -> Vec<String> {
+        self.root
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The path of a cgroup with these parts below the root, as this driver spells it.
+    fn path(&self, parts: &[&str]) -> String {
+        match self.driver {
+            CgroupDriver::Cgroupfs => {
+                let mut all = self.root_parts();
+                all.extend(parts.iter().map(|p| (*p).to_owned()));
+                format!("/{}", all.join("/"))
+            }
+            CgroupDriver::Systemd => {
+                let mut all: Vec<String> = self
+                    .root_parts()
+                    .iter()
+                    .map(|part| part.trim_end_matches(".slice").replace('-', "_"))
+                    .collect();
+                all.extend(parts.iter().map(|p| p.replace('-', "_")));
+                let slices: Vec<String> = (1..=all.len())
+                    .map(|n| format!("{}.slice", all[..n].join("-")))
+                    .collect();
+                format!("/{}", slices.join("/"))
+            }
+        }
+    }
+
+    fn pod_in(&self, class: QosClass, uid: &str) -> String {
+        let leaf = format!("pod{uid}");
+        match class_name(class) {
+            None => self.path(&["kubepods", &leaf]),
+            Some(class) => self.path(&["kubepods", class, &leaf]),
+        }
+    }
+
+    /// The cgroup of all pods.
+    pub fn kubepods(&self) -> String {
+        self.path(&["kubepods"])
+    }
+
+    /// The cgroup of a QoS class; Guaranteed pods are directly in [`Self::kubepods`].
+    pub fn qos(&self, class: QosClass) -> String {
+        match class_name(class) {
+            None => self.kubepods(),
+            Some(class) => self.path(&["kubepods", class]),
+        }
+    }
+
+    /// The pod's cgroup.
+    pub fn pod(&self, pod: &Pod) -> String {
+        self.pod_in(class_of(pod), pod.metadata.uid.as_deref().unwrap_or_default())
+    }
+
+    /// Everywhere a pod of this UID can have its cgroup.
+    pub fn pod_candidates(&self, uid: &str) -> [String; 3] {
+        [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|class| self.pod_in(class, uid))
+    }
+
+    /// CRI's `cgroup_parent`: the full path, or under systemd the last slice's name; empty without cgroups per QoS class.
+    pub fn pod_parent(&self, pod: &Pod) -> String {
+        if !self.per_qos {
+            return String::new();
+        }
+        let path = self.pod(pod);
+        match self.driver {
+            CgroupDriver::Cgroupfs => path,
+            CgroupDriver::Systemd => path.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// The UID in the last part of a pod cgroup's path; `None` for other cgroups.
+    pub fn uid_of(&self, name: &str) -> Option<String> {
+        match self.driver {
+            CgroupDriver::Cgroupfs => name.strip_prefix("pod").map(str::to_owned),
+            CgroupDriver::Systemd => {
+                let (_, uid) = name.strip_suffix(".slice")?.rsplit_once("-pod")?;
+                Some(uid.replace('_', "-"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::spec::testing::pod;
+
+    const GUARANTEED: &str = r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1","memory":"1Gi"}}}]}"#;
+    const BURSTABLE: &str = r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}"#;
+
+    #[test]
+    fn names() {
+        let naming = |driver, root: &str| CgroupNaming {
+            driver,
+            root: root.into(),
+            per_qos: true,
+        };
+        for (naming, spec, path, parent) in [
+            (
+                naming(CgroupDriver::Cgroupfs, "/"),
+                GUARANTEED,
+                "/kubepods/podu-1",
+                "/kubepods/podu-1",
+            ),
+            (
+                naming(CgroupDriver::Cgroupfs, "/skiff"),
+                BURSTABLE,
+                "/skiff/kubepods/burstable/podu-1",
+                "/skiff/kubepods/burstable/podu-1",
+            ),
+            (
+                naming(CgroupDriver::Cgroupfs, ""),
+                "{}",
+                "/kubepods/besteffort/podu-1",
+                "/kubepods/besteffort/podu-1",
+            ),
+            (
+                naming(CgroupDriver::Systemd, "/"),
+                BURSTABLE,
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice",
+                "kubepods-burstable-podu_1.slice",
+            ),
+            (
+                naming(CgroupDriver::Systemd, "/"),
+                GUARANTEED,
+                "/kubepods.slice/kubepods-podu_1.slice",
+                "kubepods-podu_1.slice",
+            ),
+        ] {
+            assert_eq!(naming.pod(&pod(spec)), path);
+            assert_eq!(naming.pod_parent(&pod(spec)), parent);
+            let leaf = path.rsplit('/').next().expect("a last part");
+            assert_eq!(naming.uid_of(leaf).as_deref(), Some("u-1"), "{path}");
+        }
+    }
+
+    #[test]
+    fn without_cgroups_per_qos_there_is_no_parent() {
+        let naming = CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: false,
+        };
+        assert_eq!(naming.pod_parent(&pod("{}")), "");
+    }
+}

@@ -1,0 +1,137 @@
+//! Both hierarchies on temporary trees. A plain directory keeps whatever file is written, so each tree is given the
+//! files a kernel would make.
+
+use super::*;
+use crate::pod::spec::testing::pod;
+use std::fs;
+use std::path::Path;
+
+const BURSTABLE: &str =
+    r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":"1","memory":"64Mi"}}}]}"#;
+
+fn settings() -> CgroupSettings {
+    CgroupSettings {
+        naming: CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/skiff".into(),
+            per_qos: true,
+        },
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        pod_pids_limit: 50,
+        node_limits: Some(NodeLimits {
+            memory: 1 << 30,
+            cpu_milli: 2000,
+            pids: None,
+        }),
+    }
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path.as_ref()).unwrap_or_else(|e| panic!("{}: {e}", path.as_ref().display()))
+}
+
+fn v1_mount() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("temp dir");
+    for tree in ["cpu,cpuacct", "memory", "pids", "cpuset", "systemd", "unified"] {
+        fs::create_dir(dir.path().join(tree)).expect("tree");
+    }
+    std::os::unix::fs::symlink("cpu,cpuacct", dir.path().join("cpu")).expect("link");
+    fs::write(dir.path().join("cpuset/cpuset.cpus"), "0-3\n").expect("cpus");
+    fs::write(dir.path().join("cpuset/cpuset.mems"), "0\n").expect("mems");
+    dir
+}
+
+#[tokio::test]
+async fn v1_pod_has_its_limits_in_every_tree() {
+    let mount = v1_mount();
+    let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
+    cgroups.setup().await.expect("setup");
+    let pod = pod(BURSTABLE);
+    let parent = cgroups.ensure_pod(&pod).await.expect("ensure");
+    assert_eq!(parent.as_str(), "/skiff/kubepods/burstable/podu-1");
+    let at = |tree: &str, file: &str| {
+        read(
+            mount
+                .path()
+                .join(tree)
+                .join("skiff/kubepods/burstable/podu-1")
+                .join(file),
+        )
+    };
+    assert_eq!(at("cpu", "cpu.shares"), "512");
+    assert_eq!(at("cpu", "cpu.cfs_quota_us"), "100000");
+    assert_eq!(at("memory", "memory.limit_in_bytes"), (64 << 20).to_string());
+    assert_eq!(at("pids", "pids.max"), "50");
+    assert_eq!(at("cpuset", "cpuset.cpus"), "0-3");
+    assert!(mount.path().join("systemd/skiff/kubepods/burstable/podu-1").is_dir());
+    assert!(!mount.path().join("unified/skiff").exists());
+    assert_eq!(
+        read(mount.path().join("memory/skiff/kubepods/memory.limit_in_bytes")),
+        (1 << 30).to_string()
+    );
+    assert_eq!(
+        cgroups.list().await.expect("list"),
+        BTreeSet::from([PodUid::from("u-1")])
+    );
+    cgroups.refresh_qos([&pod]).await.expect("refresh");
+    assert_eq!(
+        read(mount.path().join("cpu/skiff/kubepods/burstable/cpu.shares")),
+        "512"
+    );
+}
+
+#[tokio::test]
+async fn v2_hands_controllers_down_and_writes_its_own_files() {
+    let mount = tempfile::tempdir().expect("temp dir");
+    fs::write(mount.path().join("cgroup.controllers"), "cpuset cpu io memory pids").expect("controllers");
+    fs::write(mount.path().join("cgroup.subtree_control"), "").expect("control");
+    let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
+    cgroups.setup().await.expect("setup");
+    cgroups.ensure_pod(&pod(BURSTABLE)).await.expect("ensure");
+    assert_eq!(
+        read(mount.path().join("cgroup.subtree_control")),
+        "+cpu +cpuset +memory +pids"
+    );
+    let at = |file: &str| read(mount.path().join("skiff/kubepods/burstable/podu-1").join(file));
+    assert_eq!(at("cpu.weight"), "20");
+    assert_eq!(at("cpu.max"), "100000 100000");
+    assert_eq!(at("memory.max"), (64 << 20).to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_removes_empty_cgroups_and_reports_occupied_ones() {
+    let mount = v1_mount();
+    let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
+    let mut bare = settings();
+    bare.node_limits = None;
+    let path = mount.path().join("memory/skiff/kubepods/burstable/podu-1");
+    fs::create_dir_all(path.join("left-by-a-container")).expect("dirs");
+    cgroups.release_pod(&PodUid::from("u-1")).await.expect("release");
+    assert!(!path.exists());
+    cgroups.release_pod(&PodUid::from("u-1")).await.expect("again");
+
+    // A file in a plain directory stands for a process: the directory cannot be removed.
+    fs::create_dir_all(&path).expect("dirs");
+    fs::write(path.join("occupied"), "").expect("file");
+    let error = cgroups.release_pod(&PodUid::from("u-1")).await.expect_err("occupied");
+    assert!(matches!(error, CgroupError::Remove { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn without_cgroups_per_qos_nothing_is_touched() {
+    let mut off = settings();
+    off.naming.per_qos = false;
+    let cgroups = Cgroups::open("/nonexistent", off).expect("open");
+    cgroups.setup().await.expect("setup");
+    assert_eq!(cgroups.ensure_pod(&pod("{}")).await.expect("ensure").as_str(), "");
+    cgroups.release_pod(&PodUid::from("u-1")).await.expect("release");
+}
+
+#[test]
+fn systemd_is_refused_by_name() {
+    let mut settings = settings();
+    settings.naming.driver = CgroupDriver::Systemd;
+    let error = Cgroups::open("/sys/fs/cgroup", settings).expect_err("refused");
+    assert!(error.to_string().contains("systemd"), "{error}");
+}

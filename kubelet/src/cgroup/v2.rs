@@ -1,0 +1,92 @@
+//! cgroup v2: the unified tree.
+
+use super::hierarchy::{keyed, make_dir, number};
+use super::{CgroupError, Usage, Values, limits};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const WANTED: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
+
+/// The unified tree.
+#[derive(Debug)]
+pub struct Tree {
+    mount: PathBuf,
+}
+
+impl Tree {
+    pub(super) fn new(mount: &Path) -> Self {
+        Self {
+            mount: mount.to_owned(),
+        }
+    }
+
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.mount.join(path.trim_start_matches('/'))
+    }
+
+    /// Makes each level after its parent has handed down the controllers it has.
+    pub(super) fn ensure(&self, path: &str) -> Result<(), CgroupError> {
+        let mut dir = self.mount.clone();
+        for part in path.split('/').filter(|p| !p.is_empty()) {
+            hand_down(&dir)?;
+            dir.push(part);
+            make_dir(&dir)?;
+        }
+        // The runtime makes its containers' cgroups below: they need the controllers too.
+        hand_down(&dir)
+    }
+
+    pub(super) fn files(&self, path: &str, values: &Values) -> Vec<(PathBuf, String)> {
+        let dir = self.at(path);
+        let max = |value: i64| if value < 0 { "max".to_owned() } else { value.to_string() };
+        let mut out = Vec::new();
+        if let Some(shares) = values.cpu_shares {
+            out.push((dir.join("cpu.weight"), limits::cpu_weight(shares).to_string()));
+        }
+        if let Some((quota, period)) = values.cpu_quota {
+            out.push((dir.join("cpu.max"), format!("{} {period}", max(quota))));
+        }
+        if let Some(memory) = values.memory {
+            out.push((dir.join("memory.max"), max(memory)));
+        }
+        if let Some(pids) = values.pids {
+            out.push((dir.join("pids.max"), max(pids)));
+        }
+        for (size, limit) in &values.hugepages {
+            out.push((dir.join(format!("hugetlb.{size}.max")), limit.to_string()));
+        }
+        out
+    }
+
+    pub(super) fn usage(&self, path: &str) -> Usage {
+        let dir = self.at(path);
+        let memory = number(&dir.join("memory.current"));
+        let inactive = keyed(&dir.join("memory.stat"), "inactive_file");
+        Usage {
+            cpu_nanos: keyed(&dir.join("cpu.stat"), "usage_usec").map(|us| us * 1000),
+            memory,
+            working_set: memory.map(|m| m.saturating_sub(inactive.unwrap_or(0))),
+        }
+    }
+}
+
+/// Enables, for the children of `dir`, every controller we need that `dir` itself has and does not yet hand down.
+fn hand_down(dir: &Path) -> Result<(), CgroupError> {
+    let words = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect()
+    };
+    let offered = words("cgroup.controllers");
+    let enabled = words("cgroup.subtree_control");
+    let missing: Vec<String> = WANTED
+        .iter()
+        .filter(|c| offered.iter().any(|o| o == *c) && !enabled.iter().any(|e| e == *c))
+        .map(|c| format!("+{c}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let path = dir.join("cgroup.subtree_control");
+    let value = missing.join(" ");
+    fs::write(&path, &value).map_err(|source| CgroupError::Write { path, value, source })
+}

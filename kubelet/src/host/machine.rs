@@ -1,0 +1,1 @@
+//! Facts about the machine, read from injected `/proc` and `/sys` roots.

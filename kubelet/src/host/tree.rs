@@ -1,0 +1,211 @@
+//! File trees other people can write into: removing them without leaving them, and opening paths inside them without
+//! following anybody's links out (CVE-2017-1002101, CVE-2017-1002102, CVE-2021-25741).
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+/// How deep a tree may be; a deeper one is refused rather than overflowing the stack.
+const DEPTH_MAX: usize = 512;
+
+fn os(error: Errno) -> io::Error {
+    io::Error::from_raw_os_error(error as i32)
+}
+
+fn how(flags: OFlag, resolve: ResolveFlag) -> OpenHow {
+    OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve)
+}
+
+fn open_dir(parent: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+    let stay = ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH;
+    openat2(
+        parent,
+        name,
+        how(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, stay),
+    )
+}
+
+/// Removes `path` and all below it, following no link and entering no other mount: one met on the way is an error and stays
+/// whole. A path that is not there is fine.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let parent = match fs::File::open(parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    remove_entry(parent.as_fd(), Path::new(name), 0)
+}
+
+fn remove_entry(parent: BorrowedFd<'_>, name: &Path, depth: usize) -> io::Result<()> {
+    match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::EISDIR | Errno::EPERM) => {}
+        Err(error) => return Err(os(error)),
+    }
+    if depth >= DEPTH_MAX {
+        return Err(io::Error::other("directory tree is too deep to remove"));
+    }
+    let dir = match open_dir(parent, name) {
+        Ok(dir) => dir,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::EXDEV) => {
+            let text = format!("{} is a mount point: not removed", name.display());
+            return Err(io::Error::new(io::ErrorKind::CrossesDevices, text));
+        }
+        Err(error) => return Err(os(error)),
+    };
+    // Reading the descriptor's own directory, not a path that may have changed since.
+    for entry in fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))? {
+        remove_entry(dir.as_fd(), Path::new(&entry?.file_name()), depth + 1)?;
+    }
+    match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(os(error)),
+    }
+}
+
+/// Opens `relative` below `root` as a path descriptor, following no link at all; directories missing at its end are made
+/// with the mode of `root`.
+pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<OwnedFd> {
+    let flags = how(OFlag::O_PATH, ResolveFlag::empty());
+    let mut at: OwnedFd = openat2(nix::fcntl::AT_FDCWD, root, flags).map_err(os)?;
+    let mode = Mode::from_bits_truncate(fs::metadata(root)?.permissions_mode() & 0o7777);
+    for part in relative.components() {
+        let name = match part {
+            Component::Normal(name) => Path::new(name),
+            Component::CurDir => continue,
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "path leaves the volume")),
+        };
+        at = open_or_make(at, name, mode)?;
+    }
+    Ok(at)
+}
+
+fn open_or_make(parent: OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    let stay = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH;
+    let open = || openat2(&parent, name, how(OFlag::O_PATH, stay));
+    match open() {
+        Err(Errno::ENOENT) => {
+            match mkdirat(&parent, name, mode) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(error) => return Err(os(error)),
+            }
+            let fd = open().map_err(os)?;
+            // mkdirat honours the umask; the volume's mode is what was asked for.
+            nix::sys::stat::fchmodat(&parent, name, mode, nix::sys::stat::FchmodatFlags::FollowSymlink).map_err(os)?;
+            Ok(fd)
+        }
+        Err(Errno::ELOOP) => {
+            let text = format!("{} is a symbolic link: not followed", name.display());
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+        }
+        other => other.map_err(os),
+    }
+}
+
+/// Whether an open path descriptor refers to a directory.
+pub fn is_dir(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let stat = nix::sys::stat::fstat(fd).map_err(os)?;
+    Ok(stat.st_mode & nix::libc::S_IFMT == nix::libc::S_IFDIR)
+}
+
+/// Gives a tree to a group: every file and directory gets the group, group permissions and, for directories, setgid, so that
+/// what is made later belongs to it too. Children come before their directory (kubelet contract §9).
+pub fn give_to_group(root: &Path, gid: u32, read_only: bool) -> io::Result<()> {
+    give_entry(root, gid, read_only, 0)
+}
+
+fn give_entry(path: &Path, gid: u32, read_only: bool, depth: usize) -> io::Result<()> {
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_dir() {
+        if depth >= DEPTH_MAX {
+            return Err(io::Error::other("directory tree is too deep"));
+        }
+        for entry in fs::read_dir(path)? {
+            give_entry(&entry?.path(), gid, read_only, depth + 1)?;
+        }
+    }
+    let group = Some(nix::unistd::Gid::from_raw(gid));
+    nix::unistd::fchownat(nix::fcntl::AT_FDCWD, path, None, group, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(os)?;
+    if meta.is_symlink() {
+        return Ok(());
+    }
+    let mut mode = meta.permissions_mode() & 0o7777;
+    mode |= if read_only { 0o440 } else { 0o660 };
+    if meta.is_dir() {
+        mode |= 0o2110;
+    }
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+}
+
+/// The permission bits of metadata.
+trait PermissionsMode {
+    fn permissions_mode(&self) -> u32;
+}
+
+impl PermissionsMode for fs::Metadata {
+    fn permissions_mode(&self) -> u32 {
+        std::os::unix::fs::PermissionsExt::mode(&self.permissions())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn removal_follows_no_link() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).expect("dir");
+        fs::write(outside.join("precious"), "x").expect("file");
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).expect("dirs");
+        symlink(&outside, tree.join("a/link")).expect("link");
+        symlink(outside.join("precious"), tree.join("file")).expect("link");
+        remove(&tree).expect("removed");
+        assert!(!tree.exists());
+        assert!(outside.join("precious").exists());
+        remove(&tree).expect("again");
+    }
+
+    #[test]
+    fn paths_inside_a_volume_are_made_and_links_refused() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let root = dir.path().join("vol");
+        fs::create_dir(&root).expect("dir");
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o2775)).expect("mode");
+        let fd = open_beneath(&root, Path::new("a/b")).expect("made");
+        assert!(is_dir(fd.as_fd()).expect("stat"));
+        let mode = fs::metadata(root.join("a/b")).expect("there").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o2775);
+        symlink("/etc", root.join("evil")).expect("link");
+        for bad in ["evil/passwd", "evil", "../x", "a/../../x"] {
+            assert!(open_beneath(&root, Path::new(bad)).is_err(), "{bad}");
+        }
+        fs::write(root.join("file"), "").expect("file");
+        let fd = open_beneath(&root, Path::new("file")).expect("opened");
+        assert!(!is_dir(fd.as_fd()).expect("stat"));
+    }
+
+    #[test]
+    fn a_group_gets_the_tree() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        fs::create_dir(dir.path().join("d")).expect("dir");
+        fs::write(dir.path().join("d/f"), "").expect("file");
+        fs::set_permissions(dir.path().join("d/f"), fs::Permissions::from_mode(0o600)).expect("mode");
+        let gid = nix::unistd::getgid().as_raw();
+        give_to_group(dir.path(), gid, false).expect("given");
+        let mode = |path: &str| fs::metadata(dir.path().join(path)).expect("there").permissions().mode() & 0o7777;
+        assert_eq!(mode("d/f"), 0o660);
+        assert_eq!(mode("d") & 0o2770, 0o2770);
+    }
+}

@@ -1,0 +1,330 @@
+//! Which containers to start, to keep, to stop, to wait for.
+
+use super::{Draft, Inputs, sandbox};
+use crate::pod::backoff::{Crash, go_seconds, later};
+use crate::pod::memory::{ImageState, Waiting};
+use crate::pod::operation::{Key, Operation, StopReason};
+use crate::pod::shape::{self, Kind};
+use crate::pod::spec::container_hash;
+use crate::pod::{grace, state};
+use crate::probe::outcome::Kind as ProbeKind;
+use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+/// How long a failed pull is told as itself before it is told as a back-off.
+const PULL_ERROR_SHOWN: SignedDuration = SignedDuration::from_secs(2);
+
+/// What is to happen to one container.
+#[derive(Debug)]
+enum Fate {
+    /// It runs, and goes on.
+    Keep,
+    /// An operation on it is under way.
+    Busy,
+    /// It is to be started.
+    Start,
+    /// It is to be started at that time.
+    Wait(Timestamp, Waiting),
+    /// It is to be stopped.
+    Stop(StopReason),
+    /// It ended for good.
+    Done(i32),
+}
+
+/// What a back-off of this container belongs to (kubelet contract, "20 behaviours" 5): another image or other resources
+/// start a new one.
+pub fn crash_key(container: &Container) -> String {
+    let resources = serde_json::to_string(&container.resources).unwrap_or_default();
+    format!(
+        "{}\n{}\n{resources}",
+        container.name,
+        container.image.as_deref().unwrap_or_default()
+    )
+}
+
+/// Whether every container ended for good, or an init container did in failure.
+pub(super) fn is_done(inputs: &Inputs<'_>, observed: &ObservedPod) -> bool {
+    if inputs.in_flight.keys().any(Key::starts_something) {
+        return false;
+    }
+    let regulars = shape::regulars(inputs.pod);
+    let ended = |container: &Container| {
+        matches!(
+            fate(inputs, Kind::Regular, container, observed.newest(&container.name)),
+            Fate::Done(_)
+        )
+    };
+    if !regulars.is_empty() && regulars.iter().all(ended) {
+        return true;
+    }
+    let any_regular_ran = regulars.iter().any(|c| observed.newest(&c.name).is_some());
+    !any_regular_ran
+        && shape::inits(inputs.pod).iter().any(|container| {
+            let kind = shape::kind_of_init(container);
+            let newest = observed.newest(&container.name);
+            matches!(fate(inputs, kind, container, newest), Fate::Done(code) if code != 0)
+        })
+}
+
+/// Starts what should run and may, in order, and stops what should not.
+pub(super) fn start_and_stop(draft: &mut Draft<'_>, observed: &ObservedPod, sandbox: Option<&ObservedSandbox>) {
+    let mut walk = Walk {
+        draft,
+        observed,
+        sandbox,
+        blocked: false,
+    };
+    if walk.initialize() {
+        for container in shape::regulars(walk.draft.inputs.pod) {
+            walk.step(Kind::Regular, container);
+        }
+    }
+}
+
+struct Walk<'d, 'a, 'o> {
+    draft: &'d mut Draft<'a>,
+    observed: &'o ObservedPod,
+    sandbox: Option<&'o ObservedSandbox>,
+    /// An earlier container is still on its way, so later ones are not started yet.
+    blocked: bool,
+}
+
+impl<'o> Walk<'_, '_, 'o> {
+    /// Walks the init containers; tells whether regular containers may start.
+    fn initialize(&mut self) -> bool {
+        let pod = self.draft.inputs.pod;
+        let inits = shape::inits(pod);
+        let regular_alive = shape::regulars(pod).iter().any(|container| {
+            self.here(&container.name)
+                .is_some_and(|c| matches!(c.state, ContainerState::Created | ContainerState::Running))
+        });
+        let last = inits.iter().rposition(|container| self.here(&container.name).is_some());
+        let regular_ran = shape::regulars(pod)
+            .iter()
+            .any(|container| self.here(&container.name).is_some());
+        // Whatever was removed by hand below a pod that has come this far is not run again.
+        let initialized = regular_alive || (last.is_none() && regular_ran);
+        for (index, container) in inits.iter().enumerate() {
+            let kind = shape::kind_of_init(container);
+            let passed = initialized || last.is_some_and(|last| index < last);
+            if kind == Kind::Init {
+                if passed || self.is_over(container) {
+                    continue;
+                }
+                self.step(kind, container);
+                return false;
+            }
+            self.step(kind, container);
+            if !passed && !self.is_started(container) {
+                return false;
+            }
+            self.blocked = false;
+        }
+        true
+    }
+
+    /// The newest container of that name in the current sandbox: a new sandbox initialises anew.
+    fn here(&self, name: &str) -> Option<&'o ObservedContainer> {
+        let sandbox = self.sandbox?;
+        self.observed
+            .containers
+            .iter()
+            .find(|c| c.name == name && c.sandbox.as_ref().is_none_or(|id| *id == sandbox.id))
+    }
+
+    /// Whether an init container has done its work.
+    fn is_over(&self, container: &Container) -> bool {
+        !self.draft.is_running(&Key::Start(container.name.clone()))
+            && self
+                .here(&container.name)
+                .is_some_and(|c| c.state == ContainerState::Exited && c.exit_code == 0)
+    }
+
+    /// Whether a sidecar has come far enough for the next container.
+    fn is_started(&self, container: &Container) -> bool {
+        self.here(&container.name)
+            .is_some_and(|c| c.state == ContainerState::Running && self.draft.inputs.outcomes.started(container, &c.id))
+    }
+
+    fn step(&mut self, kind: Kind, container: &Container) {
+        let newest = match kind {
+            Kind::Regular => self.observed.newest(&container.name),
+            Kind::Init | Kind::Sidecar => self.here(&container.name),
+        };
+        match fate(&self.draft.inputs, kind, container, newest) {
+            Fate::Keep | Fate::Done(_) => {}
+            Fate::Busy => {
+                let key = Key::Start(container.name.clone());
+                self.blocked |= self.draft.is_running(&key);
+                self.draft.plan.restarting.insert(container.name.clone(), true);
+            }
+            Fate::Wait(until, waiting) => {
+                self.draft.wake(until);
+                self.draft.plan.waiting.insert(container.name.clone(), waiting);
+            }
+            Fate::Stop(reason) => {
+                if let Some(observed) = newest {
+                    let grace_seconds = probe_grace(self.draft.inputs.pod, container, &reason);
+                    self.draft.attempt(Operation::StopContainer {
+                        id: observed.id.clone(),
+                        container: container.name.clone(),
+                        grace_seconds,
+                        reason,
+                    });
+                }
+            }
+            Fate::Start => self.start(kind, container, newest),
+        }
+    }
+
+    /// Brings a container that should start one step nearer: its image first, then the start when its turn comes.
+    fn start(&mut self, kind: Kind, container: &Container, newest: Option<&ObservedContainer>) {
+        let name = &container.name;
+        let inputs = self.draft.inputs;
+        self.draft.plan.restarting.insert(name.clone(), true);
+        if let Some(again) = inputs.memory.not_before(&Key::Start(name.clone()), inputs.now) {
+            self.draft.wake(again);
+            self.tell_last_error(name);
+            return;
+        }
+        match inputs.memory.images.get(name) {
+            Some(ImageState::Ready { .. }) => {}
+            Some(ImageState::Failed {
+                reason,
+                message,
+                at,
+                again,
+            }) if *again > inputs.now => {
+                self.draft.wake(*again);
+                self.tell_pull(container, reason, message, *at);
+                return;
+            }
+            _ => {
+                self.draft.attempt(Operation::PrepareImage {
+                    container: name.clone(),
+                });
+                self.tell_last_error(name);
+                self.blocked = true;
+                return;
+            }
+        }
+        self.tell_last_error(name);
+        let Some(sandbox) = self.sandbox else { return };
+        if self.blocked || !inputs.memory.volumes_ready {
+            return;
+        }
+        let counted = newest
+            .or_else(|| self.observed.newest(name))
+            .map(|c| c.restart_count + 1);
+        let least = inputs.memory.restart_count_min.get(name).copied();
+        self.draft.attempt(Operation::StartContainer {
+            container: name.clone(),
+            kind,
+            sandbox: sandbox.id.clone(),
+            restart_count: counted.max(least),
+        });
+        self.blocked = true;
+    }
+
+    fn tell_last_error(&mut self, name: &str) {
+        if let Some(waiting) = self.draft.inputs.memory.waiting.get(name) {
+            self.draft.plan.waiting.insert(name.to_owned(), waiting.clone());
+        }
+    }
+
+    /// A failed pull is first told as it failed, then as a back-off with the same text.
+    fn tell_pull(&mut self, container: &Container, reason: &'static str, message: &str, at: Timestamp) {
+        let backs_off_at = at.saturating_add(PULL_ERROR_SHOWN).unwrap_or(Timestamp::MAX);
+        let waiting = if self.draft.inputs.now < backs_off_at || reason != "ErrImagePull" {
+            if reason == "ErrImagePull" {
+                self.draft.wake(backs_off_at);
+            }
+            Waiting {
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            }
+        } else {
+            let image = container.image.as_deref().unwrap_or_default();
+            Waiting {
+                reason: "ImagePullBackOff".to_owned(),
+                message: format!("Back-off pulling image \"{image}\": {reason}: {message}"),
+            }
+        };
+        self.draft.plan.waiting.insert(container.name.clone(), waiting);
+    }
+}
+
+fn fate(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: Option<&ObservedContainer>) -> Fate {
+    if inputs.in_flight.contains_key(&Key::Start(container.name.clone())) {
+        return Fate::Busy;
+    }
+    let Some(newest) = newest else { return Fate::Start };
+    match newest.state {
+        ContainerState::Created => Fate::Start,
+        ContainerState::Unknown => Fate::Stop(StopReason::Unknown),
+        ContainerState::Running => running(inputs, container, newest),
+        ContainerState::Exited => exited(inputs, kind, container, newest),
+    }
+}
+
+fn running(inputs: &Inputs<'_>, container: &Container, newest: &ObservedContainer) -> Fate {
+    let changed = newest
+        .hash
+        .as_ref()
+        .is_some_and(|hash| *hash != container_hash(container));
+    if changed {
+        return Fate::Stop(StopReason::Changed);
+    }
+    match inputs.outcomes.failed(container, &newest.id) {
+        Some(ProbeKind::Startup) => Fate::Stop(StopReason::Startup),
+        Some(_) => Fate::Stop(StopReason::Liveness),
+        None => Fate::Keep,
+    }
+}
+
+fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &ObservedContainer) -> Fate {
+    let wanted = inputs.memory.restart_wanted.contains(&container.name);
+    if !wanted && !shape::restarts(inputs.pod, kind, container, newest.exit_code) {
+        return Fate::Done(newest.exit_code);
+    }
+    let finished = newest.finished_at.unwrap_or(newest.created_at);
+    let entry = inputs.memory.crashes.get(&container.name);
+    let Some(wait) = Crash::waiting(entry, &crash_key(container), finished, inputs.crash) else {
+        return Fate::Start;
+    };
+    let until = later(finished, wait);
+    if inputs.now >= until {
+        return Fate::Start;
+    }
+    let message = format!(
+        "back-off {} restarting failed container={} pod={}",
+        go_seconds(wait),
+        container.name,
+        shape::described(inputs.pod)
+    );
+    Fate::Wait(
+        until,
+        Waiting {
+            reason: "CrashLoopBackOff".to_owned(),
+            message,
+        },
+    )
+}
+
+/// The grace of a stop that is not the pod's end.
+fn probe_grace(pod: &Pod, container: &Container, reason: &StopReason) -> i64 {
+    let probe = match reason {
+        StopReason::Liveness => container.liveness_probe.as_ref(),
+        StopReason::Startup => container.startup_probe.as_ref(),
+        _ => None,
+    };
+    let own = probe.and_then(|probe| probe.termination_grace_period_seconds);
+    own.unwrap_or_else(|| grace::pod_seconds(pod, None))
+        .max(grace::STOP_SECONDS_MIN)
+}
+
+/// Whether the pod can be told to be ready for containers: it needs no new sandbox.
+pub fn has_sandbox(pod: &Pod, state: &state::PodState, observed: &ObservedPod) -> bool {
+    !state.has_ended() && sandbox::usable(pod, observed).is_some()
+}

@@ -1,0 +1,124 @@
+//! The end of a pod, in the contracted order: containers stopped; sandbox stopped (its address is free); then volumes
+//! released; then the cgroup removed. Dead containers and the stopped sandbox stay until the object is gone.
+
+use super::{Advance, Draft, garbage, stop_grace};
+use crate::pod::operation::{Key, Operation, StopReason};
+use crate::pod::shape::{self, Kind};
+use crate::pod::state::Termination;
+use crate::runtime::observed::{ObservedContainer, ObservedPod};
+use jiff::{SignedDuration, Timestamp};
+
+/// Stops containers, sidecars last and in reverse order, then sandboxes.
+pub(super) fn terminating(draft: &mut Draft<'_>, observed: &ObservedPod, termination: &Termination) {
+    let now = draft.inputs.now;
+    let alive: Vec<&ObservedContainer> = observed.alive().collect();
+    for container in &alive {
+        if waits_for_others(draft, container, &alive) {
+            continue;
+        }
+        stop(draft, container, termination, now);
+    }
+    let busy = draft
+        .inputs
+        .in_flight
+        .keys()
+        .any(|key| key.starts_something() || matches!(key, Key::Stop(_)));
+    if !alive.is_empty() || busy {
+        return;
+    }
+    let mut stopped = true;
+    for sandbox in &observed.sandboxes {
+        if sandbox.ready || !draft.inputs.memory.stopped_sandboxes.contains(&sandbox.id) {
+            stopped = false;
+            draft.attempt(Operation::StopSandbox { id: sandbox.id.clone() });
+        }
+    }
+    let prepares = draft.is_running(&Key::Prepare);
+    if stopped && observed.is_stopped() && !prepares {
+        draft.plan.advance = Some(Advance::Stopped);
+    }
+}
+
+/// Whether a sidecar must outlive containers that still run.
+fn waits_for_others(draft: &Draft<'_>, container: &ObservedContainer, alive: &[&ObservedContainer]) -> bool {
+    let inits = shape::inits(draft.inputs.pod);
+    let position = |name: &str| {
+        inits
+            .iter()
+            .position(|c| c.name == name && shape::kind_of_init(c) == Kind::Sidecar)
+    };
+    let Some(own) = position(&container.name) else {
+        return false;
+    };
+    alive
+        .iter()
+        .filter(|other| other.id != container.id)
+        .any(|other| match position(&other.name) {
+            None => true,
+            Some(theirs) => theirs > own,
+        })
+}
+
+/// Stops a container, or stops it again with less grace if its stop under way would take longer than is left.
+fn stop(draft: &mut Draft<'_>, container: &ObservedContainer, termination: &Termination, now: Timestamp) {
+    let grace_seconds = stop_grace(termination, now);
+    let key = Key::Stop(container.id.clone());
+    let wanted_end = now
+        .saturating_add(SignedDuration::from_secs(grace_seconds))
+        .unwrap_or(Timestamp::MAX);
+    let slack = SignedDuration::from_secs(1);
+    let running_end = draft.inputs.in_flight.get(&key).and_then(|running| running.grace_ends);
+    if running_end.is_some_and(|end| end <= wanted_end.saturating_add(slack).unwrap_or(Timestamp::MAX)) {
+        return;
+    }
+    draft.attempt(Operation::StopContainer {
+        id: container.id.clone(),
+        container: container.name.clone(),
+        grace_seconds,
+        reason: StopReason::PodEnds,
+    });
+}
+
+/// Releases volumes, then the cgroup.
+pub(super) fn terminated(draft: &mut Draft<'_>) {
+    if draft.is_running(&Key::Volumes) {
+        return;
+    }
+    let memory = draft.inputs.memory;
+    if !memory.volumes_released {
+        draft.attempt(Operation::ReleaseVolumes);
+    } else if !memory.cgroup_released {
+        draft.attempt(Operation::ReleaseCgroup);
+    } else {
+        draft.plan.advance = Some(Advance::Released);
+    }
+}
+
+/// Keeps what logs need while the object is there; removes everything once it is gone.
+pub(super) fn released(draft: &mut Draft<'_>, observed: &ObservedPod) {
+    if draft.inputs.present {
+        garbage::prune(draft, observed);
+        return;
+    }
+    if !observed.sandboxes.is_empty() {
+        for sandbox in &observed.sandboxes {
+            draft.attempt(Operation::RemoveSandbox { id: sandbox.id.clone() });
+        }
+        return;
+    }
+    if !observed.containers.is_empty() {
+        for container in &observed.containers {
+            draft.attempt(Operation::RemoveContainer {
+                id: container.id.clone(),
+            });
+        }
+        return;
+    }
+    if !draft.inputs.memory.purged {
+        draft.attempt(Operation::Purge);
+        return;
+    }
+    if draft.inputs.in_flight.is_empty() {
+        draft.plan.advance = Some(Advance::Finished);
+    }
+}

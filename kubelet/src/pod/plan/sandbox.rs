@@ -1,0 +1,69 @@
+//! Whether the pod has the sandbox it needs (kubelet contract §4.3).
+
+use super::Draft;
+use crate::pod::operation::{Key, Operation, StopReason};
+use crate::pod::{grace, shape};
+use crate::runtime::observed::{ObservedPod, ObservedSandbox};
+
+/// Asks for a sandbox or for the old one's end as needed; tells the sandbox to start containers in, if it is there.
+pub(super) fn decide<'a>(draft: &mut Draft<'a>, observed: &'a ObservedPod) -> Option<&'a ObservedSandbox> {
+    if draft.is_running(&Key::Sandbox) {
+        draft.plan.operations.push(Operation::StartSandbox { attempt: 0 });
+        return None;
+    }
+    if let Some(sandbox) = usable(draft.inputs.pod, observed) {
+        return Some(sandbox);
+    }
+    if clear_old(draft, observed) {
+        start(draft, observed);
+    }
+    None
+}
+
+/// The newest sandbox, if the pod can live in it.
+pub(super) fn usable<'a>(
+    pod: &k8s_openapi::api::core::v1::Pod,
+    observed: &'a ObservedPod,
+) -> Option<&'a ObservedSandbox> {
+    let host_network = shape::host_network(pod);
+    let newest = observed.sandbox()?;
+    let alone = observed.sandboxes.iter().filter(|sandbox| sandbox.ready).count() == 1;
+    let fits = newest.ready && newest.host_network == host_network && (host_network || !newest.ips.is_empty());
+    (alone && fits).then_some(newest)
+}
+
+/// Stops what is left in old sandboxes, then the sandboxes; tells whether the way is clear.
+fn clear_old(draft: &mut Draft<'_>, observed: &ObservedPod) -> bool {
+    let grace_seconds = grace::pod_seconds(draft.inputs.pod, None).max(grace::STOP_SECONDS_MIN);
+    let mut clear = true;
+    for container in observed.alive() {
+        clear = false;
+        draft.attempt(Operation::StopContainer {
+            id: container.id.clone(),
+            container: container.name.clone(),
+            grace_seconds,
+            reason: StopReason::PodEnds,
+        });
+    }
+    if !clear {
+        return false;
+    }
+    for sandbox in &observed.sandboxes {
+        if sandbox.ready || !draft.inputs.memory.stopped_sandboxes.contains(&sandbox.id) {
+            clear = false;
+            draft.attempt(Operation::StopSandbox { id: sandbox.id.clone() });
+        }
+    }
+    clear
+}
+
+fn start(draft: &mut Draft<'_>, observed: &ObservedPod) {
+    let inputs = &draft.inputs;
+    let can_start = inputs.memory.prepared && (inputs.network_ready || shape::host_network(inputs.pod));
+    if !can_start {
+        return;
+    }
+    let after_newest = observed.sandbox().map_or(0, |sandbox| sandbox.attempt + 1);
+    let attempt = after_newest.max(inputs.memory.sandbox_attempt_min);
+    draft.attempt(Operation::StartSandbox { attempt });
+}

@@ -1,0 +1,126 @@
+//! Questions about a pod's spec that plan and status both ask. Pure.
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use std::sync::LazyLock;
+
+/// Which list a container is in, and how it behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// An init container that runs to its end.
+    Init,
+    /// An init container that keeps running beside the others.
+    Sidecar,
+    /// A regular container.
+    Regular,
+}
+
+impl Kind {
+    /// The field path of a container, as events name it.
+    pub fn field_path(self, name: &str) -> String {
+        match self {
+            Self::Init | Self::Sidecar => format!("spec.initContainers{{{name}}}"),
+            Self::Regular => format!("spec.containers{{{name}}}"),
+        }
+    }
+}
+
+/// What a pod without a spec is read as.
+static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+
+/// The pod's spec; a pod without one has no containers.
+pub fn spec(pod: &Pod) -> &PodSpec {
+    pod.spec.as_ref().unwrap_or(&EMPTY)
+}
+
+/// The pod's name.
+pub fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The pod's namespace.
+pub fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+/// The pod's UID.
+pub fn uid(pod: &Pod) -> crate::id::PodUid {
+    pod.metadata.uid.as_deref().unwrap_or_default().into()
+}
+
+/// The pod's full name.
+pub fn full_name(pod: &Pod) -> crate::id::FullName {
+    crate::id::FullName {
+        namespace: namespace(pod).to_owned(),
+        name: name(pod).to_owned(),
+    }
+}
+
+/// Upstream's way of naming a pod in messages, `name_namespace(uid)`.
+pub fn described(pod: &Pod) -> String {
+    format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
+}
+
+/// The init containers.
+pub fn inits(pod: &Pod) -> &[Container] {
+    spec(pod).init_containers.as_deref().unwrap_or_default()
+}
+
+/// The regular containers.
+pub fn regulars(pod: &Pod) -> &[Container] {
+    &spec(pod).containers
+}
+
+/// Every container with its kind, init containers first.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = (Kind, &Container)> {
+    let inits = inits(pod).iter().map(|container| (kind_of_init(container), container));
+    inits.chain(regulars(pod).iter().map(|container| (Kind::Regular, container)))
+}
+
+/// Whether an init container is a sidecar.
+pub fn kind_of_init(container: &Container) -> Kind {
+    if container.restart_policy.as_deref() == Some("Always") {
+        Kind::Sidecar
+    } else {
+        Kind::Init
+    }
+}
+
+/// A container by name.
+pub fn find<'a>(pod: &'a Pod, name: &str) -> Option<(Kind, &'a Container)> {
+    containers(pod).find(|(_, container)| container.name == name)
+}
+
+/// Whether the pod uses the node's network.
+pub fn host_network(pod: &Pod) -> bool {
+    spec(pod).host_network.unwrap_or(false)
+}
+
+/// The pod's restart policy.
+pub fn restart_policy(pod: &Pod) -> &str {
+    spec(pod).restart_policy.as_deref().unwrap_or("Always")
+}
+
+/// Whether a container that ended with `exit_code` is to run again: its own rules, then its own policy, then the pod's
+/// (kubelet contract §4.3). Sidecars always are, other init containers only while they fail.
+pub fn restarts(pod: &Pod, kind: Kind, container: &Container, exit_code: i32) -> bool {
+    if kind == Kind::Sidecar {
+        return true;
+    }
+    for rule in container.restart_policy_rules.iter().flatten() {
+        let Some(codes) = &rule.exit_codes else { continue };
+        let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
+        let matches = if codes.operator == "NotIn" { !listed } else { listed };
+        if matches && rule.action == "Restart" {
+            return true;
+        }
+    }
+    let policy = container
+        .restart_policy
+        .as_deref()
+        .unwrap_or_else(|| restart_policy(pod));
+    match (policy, kind) {
+        ("Never", _) => false,
+        ("OnFailure", _) | (_, Kind::Init) => exit_code != 0,
+        _ => true,
+    }
+}

@@ -1,0 +1,234 @@
+//! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
+
+use super::{SpecError, env};
+use crate::volume::{ContainerFiles, HostVolume, SubPath};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use proto::cri;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+const ETC_HOSTS: &str = "/etc/hosts";
+const DEFAULT_TERMINATION_PATH: &str = "/dev/termination-log";
+
+fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
+    let bad = |why: &str| SpecError::SubPath {
+        volume: volume.to_owned(),
+        why: why.to_owned(),
+    };
+    if path.is_empty() {
+        return Err(bad("the result is empty"));
+    }
+    if path.starts_with('/') {
+        return Err(bad("must be a relative path"));
+    }
+    if Path::new(path).components().any(|c| matches!(c, Component::ParentDir)) {
+        return Err(bad("must not contain '..'"));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn expand_strictly(
+    mount: &VolumeMount,
+    expression: &str,
+    vars: &BTreeMap<String, String>,
+) -> Result<String, SpecError> {
+    let missing = std::cell::RefCell::new(None);
+    let expanded = env::expand(expression, |name| {
+        let value = vars.get(name).filter(|v| !v.is_empty()).cloned();
+        if value.is_none() {
+            missing.borrow_mut().get_or_insert_with(|| name.to_owned());
+        }
+        Some(value.unwrap_or_default())
+    });
+    match missing.into_inner() {
+        Some(name) => Err(SpecError::SubPath {
+            volume: mount.name.clone(),
+            why: format!("missing value for {name:?}"),
+        }),
+        None => Ok(expanded),
+    }
+}
+
+/// The sub paths of a container's mounts, `subPathExpr` expanded from its environment.
+pub fn sub_paths(container: &Container, environment: &BTreeMap<String, String>) -> Result<Vec<SubPath>, SpecError> {
+    let mut out = Vec::new();
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let path = match (mount.sub_path.as_deref(), mount.sub_path_expr.as_deref()) {
+            (_, Some(expression)) if !expression.is_empty() => expand_strictly(mount, expression, environment)?,
+            (Some(path), _) if !path.is_empty() => path.to_owned(),
+            _ => continue,
+        };
+        out.push(SubPath {
+            index,
+            volume: mount.name.clone(),
+            path: checked(&mount.name, &path)?,
+            read_only: mount.read_only == Some(true),
+        });
+    }
+    Ok(out)
+}
+
+/// Whether the container gets the pod's hosts file: not when it mounts something there itself.
+pub fn mounts_hosts_file(container: &Container) -> bool {
+    !container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .any(|m| m.mount_path.trim_end_matches('/') == ETC_HOSTS)
+}
+
+/// Where the container finds its termination message file.
+pub fn termination_path(container: &Container) -> &str {
+    match container.termination_message_path.as_deref() {
+        Some(path) if !path.is_empty() => path,
+        _ => DEFAULT_TERMINATION_PATH,
+    }
+}
+
+fn propagation(mount: &VolumeMount) -> i32 {
+    let mode = match mount.mount_propagation.as_deref() {
+        Some("HostToContainer") => cri::MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => cri::MountPropagation::PropagationBidirectional,
+        _ => cri::MountPropagation::PropagationPrivate,
+    };
+    mode as i32
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn volume_mount(
+    index: usize,
+    mount: &VolumeMount,
+    container: &Container,
+    volumes: &BTreeMap<String, HostVolume>,
+    files: &ContainerFiles,
+) -> Result<cri::Mount, SpecError> {
+    let volume = volumes.get(&mount.name).ok_or_else(|| SpecError::VolumeMissing {
+        container: container.name.clone(),
+        volume: mount.name.clone(),
+    })?;
+    if mount.recursive_read_only.as_deref() == Some("Enabled") {
+        return Err(SpecError::Unsupported("recursiveReadOnly: Enabled"));
+    }
+    let host_path = files.sub_paths.get(&index).unwrap_or(&volume.path);
+    let container_path = match mount.mount_path.strip_prefix('/') {
+        Some(_) => mount.mount_path.clone(),
+        None => format!("/{}", mount.mount_path),
+    };
+    Ok(cri::Mount {
+        container_path,
+        host_path: text(host_path),
+        readonly: mount.read_only == Some(true) || volume.read_only,
+        propagation: propagation(mount),
+        ..Default::default()
+    })
+}
+
+/// All mounts of the container, in the contracted order.
+pub(super) fn mounts(
+    _pod: &Pod,
+    container: &Container,
+    volumes: &BTreeMap<String, HostVolume>,
+    files: &ContainerFiles,
+) -> Result<Vec<cri::Mount>, SpecError> {
+    let mut out = Vec::new();
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        out.push(volume_mount(index, mount, container, volumes, files)?);
+    }
+    if let Some(hosts) = files.etc_hosts.as_ref().filter(|_| mounts_hosts_file(container)) {
+        out.push(cri::Mount {
+            container_path: ETC_HOSTS.into(),
+            host_path: text(hosts),
+            ..Default::default()
+        });
+    }
+    if let Some(log) = &files.termination_log {
+        out.push(cri::Mount {
+            container_path: termination_path(container).to_owned(),
+            host_path: text(log),
+            ..Default::default()
+        });
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::pod;
+    use super::*;
+
+    fn container(mounts: &str) -> (Pod, Container) {
+        let pod = pod(&format!(r#"{{"containers":[{{"name":"c","volumeMounts":{mounts}}}]}}"#));
+        let container = pod.spec.as_ref().expect("spec").containers[0].clone();
+        (pod, container)
+    }
+
+    #[test]
+    fn order_and_modes() {
+        let (pod, c) = container(
+            r#"[{"name":"b","mountPath":"data","readOnly":true},{"name":"a","mountPath":"/a","subPath":"x","mountPropagation":"Bidirectional"}]"#,
+        );
+        let volumes = BTreeMap::from([
+            (
+                "a".to_owned(),
+                HostVolume {
+                    path: "/v/a".into(),
+                    read_only: false,
+                },
+            ),
+            (
+                "b".to_owned(),
+                HostVolume {
+                    path: "/v/b".into(),
+                    read_only: false,
+                },
+            ),
+        ]);
+        let files = ContainerFiles {
+            etc_hosts: Some("/p/etc-hosts".into()),
+            termination_log: Some("/p/t".into()),
+            sub_paths: BTreeMap::from([(1, PathBuf::from("/sub/1"))]),
+        };
+        let got: Vec<_> = mounts(&pod, &c, &volumes, &files)
+            .expect("mounts")
+            .into_iter()
+            .map(|m| (m.container_path, m.host_path, m.readonly, m.propagation))
+            .collect();
+        assert_eq!(
+            got,
+            vec![
+                ("/data".into(), "/v/b".into(), true, 0),
+                ("/a".into(), "/sub/1".into(), false, 2),
+                ("/etc/hosts".into(), "/p/etc-hosts".into(), false, 0),
+                ("/dev/termination-log".into(), "/p/t".into(), false, 0),
+            ]
+        );
+    }
+
+    #[test]
+    fn own_hosts_mount_wins_and_missing_volumes_are_named() {
+        let (pod, c) = container(r#"[{"name":"a","mountPath":"/etc/hosts"}]"#);
+        assert!(!mounts_hosts_file(&c));
+        let error = mounts(&pod, &c, &BTreeMap::new(), &ContainerFiles::default()).expect_err("no volume");
+        assert!(error.to_string().contains("\"a\""), "{error}");
+    }
+
+    #[test]
+    fn sub_path_expressions() {
+        let vars = BTreeMap::from([
+            ("A".to_owned(), "x/y".to_owned()),
+            ("UP".to_owned(), "../z".to_owned()),
+            ("E".to_owned(), String::new()),
+        ]);
+        let one = |expr: &str| {
+            let (_, c) = container(&format!(r#"[{{"name":"v","mountPath":"/m","subPathExpr":"{expr}"}}]"#));
+            sub_paths(&c, &vars).map(|mut v| v.remove(0).path)
+        };
+        assert_eq!(one("p/$(A)"), Ok(PathBuf::from("p/x/y")));
+        for bad in ["$(NONE)", "$(E)", "$(UP)", "/abs"] {
+            assert!(one(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The status of one container (kubelet contract §5). Pure.
+
+use super::{Inputs, seconds};
+use crate::pod::shape::{self, Kind};
+use crate::runtime::observed::{ContainerState as Observed, ObservedContainer};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+    ContainerUser, LinuxContainerUser, VolumeMountStatus,
+};
+
+/// The reason of a container nobody can find any more.
+const UNKNOWN: &str = "ContainerStatusUnknown";
+const GONE_MESSAGE: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
+const GONE_AT_END_MESSAGE: &str = "The container could not be located when the pod was terminated";
+
+/// The most of all termination messages of a pod together, bytes.
+const MESSAGES_BYTES_MAX: usize = 12 * 1024;
+
+pub(super) fn status(inputs: &Inputs<'_>, kind: Kind, container: &Container) -> ContainerStatus {
+    let previous = previous(inputs, kind, &container.name);
+    let mut instances = inputs.observed.containers.iter().filter(|c| c.name == container.name);
+    let mut status = match instances.next() {
+        Some(newest) => observed(inputs, container, newest, instances.next(), previous),
+        None => absent(inputs, kind, container, previous),
+    };
+    overlay_waiting(inputs, &mut status);
+    if inputs.state.has_ended() {
+        end(&mut status);
+    }
+    finish(inputs, kind, container, &mut status);
+    status
+}
+
+fn previous<'a>(inputs: &Inputs<'a>, kind: Kind, name: &str) -> Option<&'a ContainerStatus> {
+    let list = match kind {
+        Kind::Regular => inputs.previous.container_statuses.as_ref(),
+        Kind::Init | Kind::Sidecar => inputs.previous.init_container_statuses.as_ref(),
+    };
+    list.into_iter().flatten().find(|status| status.name == name)
+}
+
+fn default_waiting(inputs: &Inputs<'_>) -> ContainerState {
+    let reason = if shape::inits(inputs.pod).is_empty() {
+        "ContainerCreating"
+    } else {
+        "PodInitializing"
+    };
+    waiting(reason, None)
+}
+
+fn waiting(reason: &str, message: Option<String>) -> ContainerState {
+    let waiting = ContainerStateWaiting {
+        reason: Some(reason.to_owned()),
+        message,
+    };
+    ContainerState {
+        waiting: Some(waiting),
+        ..ContainerState::default()
+    }
+}
+
+/// A container the runtime has nothing of.
+fn absent(
+    inputs: &Inputs<'_>,
+    kind: Kind,
+    container: &Container,
+    previous: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let fresh = || ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        state: Some(default_waiting(inputs)),
+        ..ContainerStatus::default()
+    };
+    let Some(previous) = previous else { return fresh() };
+    let state = previous.state.clone().unwrap_or_default();
+    if state.terminated.is_some() {
+        return previous.clone();
+    }
+    if state.running.is_some() {
+        if kind == Kind::Init && any_regular_created(inputs) {
+            return completed(previous);
+        }
+        let ending = inputs.state.termination().is_some();
+        return ContainerStatus {
+            state: Some(default_waiting(inputs)),
+            last_state: Some(unknown_end(previous.container_id.clone(), GONE_MESSAGE)),
+            restart_count: previous.restart_count + i32::from(!ending),
+            container_id: None,
+            ..previous.clone()
+        };
+    }
+    ContainerStatus {
+        restart_count: previous.restart_count,
+        last_state: previous.last_state.clone(),
+        container_id: previous.container_id.clone(),
+        image_id: previous.image_id.clone(),
+        ..fresh()
+    }
+}
+
+fn any_regular_created(inputs: &Inputs<'_>) -> bool {
+    shape::regulars(inputs.pod)
+        .iter()
+        .any(|container| inputs.observed.newest(&container.name).is_some())
+}
+
+/// An init container that is lost after regular ones were created must have done its work.
+fn completed(previous: &ContainerStatus) -> ContainerStatus {
+    let terminated = ContainerStateTerminated {
+        reason: Some("Completed".to_owned()),
+        message: Some(
+            "Unable to get init container status from container runtime and pod has been initialized, treat it as exited \
+             normally"
+                .to_owned(),
+        ),
+        exit_code: 0,
+        ..ContainerStateTerminated::default()
+    };
+    let state = ContainerState {
+        terminated: Some(terminated),
+        ..ContainerState::default()
+    };
+    ContainerStatus {
+        state: Some(state),
+        ..previous.clone()
+    }
+}
+
+fn unknown_end(container_id: Option<String>, message: &str) -> ContainerState {
+    let terminated = ContainerStateTerminated {
+        reason: Some(UNKNOWN.to_owned()),
+        message: Some(message.to_owned()),
+        exit_code: 137,
+        container_id,
+        ..ContainerStateTerminated::default()
+    };
+    ContainerState {
+        terminated: Some(terminated),
+        ..ContainerState::default()
+    }
+}
+
+/// A container the runtime has.
+fn observed(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    newest: &ObservedContainer,
+    before: Option<&ObservedContainer>,
+    previous: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let id = container_id(inputs, newest);
+    let state = match newest.state {
+        Observed::Created => default_waiting(inputs),
+        Observed::Running => ContainerState {
+            running: Some(ContainerStateRunning {
+                started_at: newest.started_at.map(seconds),
+            }),
+            ..ContainerState::default()
+        },
+        Observed::Exited => terminated(inputs, newest),
+        Observed::Unknown => unknown_end(Some(id.clone()), GONE_MESSAGE),
+    };
+    let last_state = match before {
+        Some(before) if before.state == Observed::Exited => Some(terminated(inputs, before)),
+        _ => previous.and_then(|p| inherited_last_state(p, &id)),
+    };
+    ContainerStatus {
+        name: container.name.clone(),
+        image: newest.image.clone(),
+        image_id: newest.image_ref.clone(),
+        container_id: Some(id),
+        restart_count: i32::try_from(newest.restart_count).unwrap_or(i32::MAX),
+        state: Some(state),
+        last_state,
+        ..ContainerStatus::default()
+    }
+}
+
+/// The last state told before: kept for the same instance; the state told of the instance before it otherwise.
+fn inherited_last_state(previous: &ContainerStatus, id: &str) -> Option<ContainerState> {
+    if previous.container_id.as_deref() == Some(id) {
+        return previous.last_state.clone();
+    }
+    let ended = previous.state.as_ref().filter(|state| state.terminated.is_some());
+    ended.or(previous.last_state.as_ref()).cloned()
+}
+
+fn container_id(inputs: &Inputs<'_>, container: &ObservedContainer) -> String {
+    format!("{}://{}", inputs.runtime_name, container.id)
+}
+
+fn terminated(inputs: &Inputs<'_>, container: &ObservedContainer) -> ContainerState {
+    let share = MESSAGES_BYTES_MAX / shape::containers(inputs.pod).count().max(1);
+    let terminated = ContainerStateTerminated {
+        container_id: Some(container_id(inputs, container)),
+        exit_code: container.exit_code,
+        reason: Some(container.reason.clone()).filter(|reason| !reason.is_empty()),
+        message: Some(cut(&container.message, share)).filter(|message| !message.is_empty()),
+        started_at: container.started_at.map(seconds),
+        finished_at: container.finished_at.map(seconds),
+        signal: None,
+    };
+    ContainerState {
+        terminated: Some(terminated),
+        ..ContainerState::default()
+    }
+}
+
+fn cut(text: &str, bytes_max: usize) -> String {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Tells why a container that is to run does not: its end becomes its last state.
+fn overlay_waiting(inputs: &Inputs<'_>, status: &mut ContainerStatus) {
+    let Some(why) = inputs.waiting.get(&status.name) else {
+        return;
+    };
+    let state = status.state.take().unwrap_or_default();
+    if state.running.is_some() {
+        status.state = Some(state);
+        return;
+    }
+    if state.terminated.is_some() {
+        status.last_state = Some(state);
+    }
+    let message = Some(why.message.clone()).filter(|message| !message.is_empty());
+    status.state = Some(waiting(&why.reason, message));
+}
+
+/// At the pod's end no container is left in the open.
+fn end(status: &mut ContainerStatus) {
+    let state = status.state.take().unwrap_or_default();
+    if state.terminated.is_some() {
+        status.state = Some(state);
+    } else if let Some(last) = status.last_state.as_ref().filter(|last| last.terminated.is_some()) {
+        status.state = Some(last.clone());
+        status.last_state = None;
+    } else {
+        status.state = Some(unknown_end(status.container_id.clone(), GONE_AT_END_MESSAGE));
+    }
+}
+
+/// Readiness, resources, mounts, user.
+fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut ContainerStatus) {
+    let running = inputs
+        .observed
+        .newest(&container.name)
+        .filter(|newest| newest.state == Observed::Running && !inputs.state.has_ended());
+    let state = status.state.clone().unwrap_or_default();
+    match running {
+        Some(newest) => {
+            let started = inputs.outcomes.started(container, &newest.id);
+            status.started = Some(started);
+            status.ready = kind != Kind::Init && inputs.outcomes.ready(container, &newest.id);
+            status.resources.clone_from(&container.resources);
+            status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
+        }
+        None => {
+            status.started = Some(false);
+            status.ready = kind == Kind::Init && state.terminated.is_some_and(|t| t.exit_code == 0);
+        }
+    }
+    let user = inputs
+        .observed
+        .newest(&container.name)
+        .and_then(|newest| newest.user.clone());
+    status.user = user.map(|(uid, gid, supplemental)| ContainerUser {
+        linux: Some(LinuxContainerUser {
+            uid,
+            gid,
+            supplemental_groups: Some(supplemental).filter(|s| !s.is_empty()),
+        }),
+    });
+    status.volume_mounts = container.volume_mounts.as_ref().map(|mounts| {
+        let told = |mount: &k8s_openapi::api::core::v1::VolumeMount| VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only.filter(|read_only| *read_only),
+            recursive_read_only: mount
+                .read_only
+                .filter(|read_only| *read_only)
+                .map(|_| "Disabled".to_owned()),
+            ..VolumeMountStatus::default()
+        };
+        mounts.iter().map(told).collect()
+    });
+}

@@ -1,0 +1,418 @@
+use super::*;
+use crate::id::ContainerId;
+use crate::pod::testing::{at, container, observed, pod, sidecar};
+use crate::probe::outcome::{Kind as ProbeKind, Outcome};
+use crate::runtime::observed::ObservedPod;
+use k8s_openapi::api::core::v1::{PodReadinessGate, Probe};
+
+struct Case {
+    pod: Pod,
+    previous: PodStatus,
+    state: PodState,
+    observed: ObservedPod,
+    outcomes: Outcomes,
+    waiting: BTreeMap<String, Waiting>,
+    now: i64,
+}
+
+impl Case {
+    fn new(pod: Pod, observed: ObservedPod) -> Self {
+        Self {
+            pod,
+            previous: PodStatus::default(),
+            state: PodState::Syncing,
+            observed,
+            outcomes: Outcomes::default(),
+            waiting: BTreeMap::new(),
+            now: 100,
+        }
+    }
+
+    fn ended(mut self, cause: Cause) -> Self {
+        self.state.terminate(cause, &self.pod, None, at(90));
+        self.state.stopped();
+        self
+    }
+
+    fn waits(mut self, name: &str, reason: &str) -> Self {
+        self.waiting.insert(
+            name.into(),
+            Waiting {
+                reason: reason.into(),
+                message: "why".into(),
+            },
+        );
+        self
+    }
+
+    fn was(mut self, phase: &str) -> Self {
+        self.previous.phase = Some(phase.into());
+        self
+    }
+
+    fn status(&self) -> PodStatus {
+        status(&Inputs {
+            pod: &self.pod,
+            previous: &self.previous,
+            state: &self.state,
+            observed: &self.observed,
+            outcomes: &self.outcomes,
+            waiting: &self.waiting,
+            restarting: &BTreeMap::new(),
+            runtime_name: "containerd",
+            host_ips: &["192.168.0.1".to_owned()],
+            now: at(self.now),
+        })
+    }
+
+    fn phase(&self) -> String {
+        self.status().phase.expect("a phase")
+    }
+}
+
+fn conditions(status: &PodStatus) -> Vec<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let all = status.conditions.iter().flatten();
+    all.map(|c| {
+        format!("{}={} {} {}", c.type_, c.status, text(&c.reason), text(&c.message))
+            .trim_end()
+            .to_owned()
+    })
+    .collect()
+}
+
+#[test]
+fn phases() {
+    let seen = || observed("p").sandbox(true);
+    let never = || pod("p").policy("Never").build();
+    let cases: Vec<(&str, Case, &str)> = vec![
+        (
+            "nothing yet",
+            Case::new(pod("p").build(), observed("p").build()),
+            "Pending",
+        ),
+        (
+            "running",
+            Case::new(pod("p").build(), seen().running("c").build()),
+            "Running",
+        ),
+        (
+            "one of two",
+            Case::new(
+                pod("p").with(container("a")).with(container("b")).build(),
+                seen().running("a").build(),
+            ),
+            "Pending",
+        ),
+        (
+            "crash loop",
+            Case::new(pod("p").build(), seen().exited("c", 1, 5).build()).waits("c", "CrashLoopBackOff"),
+            "Running",
+        ),
+        (
+            "image",
+            Case::new(pod("p").build(), seen().build()).waits("c", "ErrImagePull"),
+            "Pending",
+        ),
+        (
+            "ended well, not yet told",
+            Case::new(never(), seen().exited("c", 0, 5).build()).was("Running"),
+            "Running",
+        ),
+        (
+            "told",
+            Case::new(never(), seen().exited("c", 0, 5).build()).ended(Cause::Completed),
+            "Succeeded",
+        ),
+        (
+            "failed",
+            Case::new(never(), seen().exited("c", 3, 5).build()).ended(Cause::Completed),
+            "Failed",
+        ),
+        (
+            "deleted while running",
+            Case::new(pod("p").build(), seen().exited("c", 0, 5).build()).ended(Cause::Deleted),
+            "Succeeded",
+        ),
+        (
+            "deleted before it started",
+            Case::new(pod("p").build(), observed("p").build()).ended(Cause::Deleted),
+            "Failed",
+        ),
+        (
+            "terminal stays",
+            Case::new(never(), seen().running("c").build()).was("Failed"),
+            "Failed",
+        ),
+        (
+            "init runs",
+            Case::new(pod("p").init(container("i")).build(), seen().running("i").build()),
+            "Pending",
+        ),
+        (
+            "init failed, again",
+            Case::new(pod("p").init(container("i")).build(), seen().exited("i", 1, 5).build()),
+            "Pending",
+        ),
+        (
+            "init failed for good",
+            Case::new(
+                pod("p").policy("Never").init(container("i")).build(),
+                seen().exited("i", 1, 5).build(),
+            )
+            .ended(Cause::Completed),
+            "Failed",
+        ),
+        (
+            "sidecar does not count",
+            Case::new(
+                pod("p").policy("Never").init(sidecar("s")).build(),
+                seen().exited("s", 137, 7).exited("c", 0, 5).build(),
+            )
+            .ended(Cause::Completed),
+            "Succeeded",
+        ),
+        (
+            "the node ended it",
+            Case::new(never(), seen().exited("c", 0, 5).build()).ended(Cause::Failed {
+                reason: "Evicted".into(),
+                message: "low".into(),
+            }),
+            "Failed",
+        ),
+    ];
+    for (name, case, phase) in cases {
+        assert_eq!(case.phase(), phase, "{name}");
+    }
+}
+
+#[test]
+fn conditions_of_a_pod_on_its_way() {
+    let pending = Case::new(
+        pod("p").with(container("a")).with(container("b")).build(),
+        observed("p").build(),
+    )
+    .status();
+    assert_eq!(
+        conditions(&pending),
+        [
+            "PodReadyToStartContainers=False",
+            "Initialized=True",
+            "Ready=False ContainersNotReady containers with unready status: [a b]",
+            "ContainersReady=False ContainersNotReady containers with unready status: [a b]",
+            "PodScheduled=True",
+        ]
+    );
+    assert!(
+        pending
+            .conditions
+            .iter()
+            .flatten()
+            .all(|c| c.observed_generation == Some(1))
+    );
+    let running = Case::new(pod("p").build(), observed("p").sandbox(true).running("c").build()).status();
+    assert_eq!(
+        conditions(&running),
+        [
+            "PodReadyToStartContainers=True",
+            "Initialized=True",
+            "Ready=True",
+            "ContainersReady=True",
+            "PodScheduled=True"
+        ]
+    );
+    let initializing = Case::new(
+        pod("p").init(container("i")).build(),
+        observed("p").sandbox(true).running("i").build(),
+    )
+    .status();
+    assert_eq!(
+        conditions(&initializing)[1],
+        "Initialized=False ContainersNotInitialized containers with incomplete status: [i]"
+    );
+    let done = pod("p").policy("Never").build();
+    let over = Case::new(done, observed("p").sandbox(false).exited("c", 0, 5).build())
+        .ended(Cause::Completed)
+        .status();
+    assert_eq!(
+        conditions(&over),
+        [
+            "PodReadyToStartContainers=False",
+            "Initialized=True PodCompleted",
+            "Ready=False PodCompleted",
+            "ContainersReady=False PodCompleted",
+            "PodScheduled=True",
+        ]
+    );
+}
+
+#[test]
+fn foreign_conditions_stay_and_gates_count() {
+    let mut p = pod("p").build();
+    p.spec.as_mut().expect("spec").readiness_gates = Some(vec![PodReadinessGate {
+        condition_type: "x/y".into(),
+    }]);
+    let mut case = Case::new(p, observed("p").sandbox(true).running("c").build());
+    let ready = |case: &Case| {
+        conditions(&case.status())
+            .into_iter()
+            .find(|c| c.starts_with("Ready="))
+            .expect("Ready")
+    };
+    assert_eq!(
+        ready(&case),
+        "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"x/y\" does not exist."
+    );
+    let gate = k8s_openapi::api::core::v1::PodCondition {
+        type_: "x/y".into(),
+        status: "True".into(),
+        ..Default::default()
+    };
+    case.previous.conditions = Some(vec![gate]);
+    assert_eq!(ready(&case), "Ready=True");
+    assert!(conditions(&case.status()).contains(&"x/y=True".to_owned()));
+}
+
+#[test]
+fn transition_times_move_only_when_a_status_flips() {
+    let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).build());
+    let time = |status: &PodStatus, kind: &str| {
+        let all = status.conditions.iter().flatten();
+        all.clone()
+            .find(|c| c.type_ == kind)
+            .and_then(|c| c.last_transition_time.clone())
+            .map(|t| t.0)
+    };
+    case.previous = case.status();
+    case.now = 200;
+    case.observed = observed("p").sandbox(true).running("c").build();
+    let later = case.status();
+    assert_eq!(time(&later, "Ready"), Some(at(200)));
+    assert_eq!(time(&later, "Initialized"), Some(at(100)));
+    assert_eq!(later.start_time, Some(Time(at(100))));
+}
+
+#[test]
+fn an_unchanged_pod_has_an_equal_status() {
+    let mut case = Case::new(
+        pod("p").build(),
+        observed("p").sandbox(true).exited("c", 1, 5).running("c").build(),
+    );
+    case.previous = case.status();
+    case.now = 500;
+    assert_eq!(case.status(), case.previous);
+}
+
+#[test]
+fn container_statuses() {
+    let seen = observed("p").sandbox(true).exited("c", 3, 50).running("c").build();
+    let status = Case::new(pod("p").build(), seen).status();
+    let c = &status.container_statuses.as_ref().expect("statuses")[0];
+    assert_eq!((c.restart_count, c.ready, c.started), (1, true, Some(true)));
+    assert_eq!(c.container_id.as_deref(), Some("containerd://c1"));
+    assert_eq!((c.image.as_str(), c.image_id.as_str()), ("img", "sha256:1"));
+    let last = c
+        .last_state
+        .as_ref()
+        .and_then(|s| s.terminated.as_ref())
+        .expect("last state");
+    assert_eq!((last.exit_code, last.reason.as_deref()), (3, Some("Error")));
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"));
+    assert_eq!(status.host_ip.as_deref(), Some("192.168.0.1"));
+    assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+}
+
+#[test]
+fn a_crash_loop_shows_the_end_as_last_state() {
+    let seen = observed("p").sandbox(true).exited("c", 3, 50).build();
+    let status = Case::new(pod("p").build(), seen)
+        .waits("c", "CrashLoopBackOff")
+        .status();
+    let c = &status.container_statuses.as_ref().expect("statuses")[0];
+    let waiting = c.state.as_ref().and_then(|s| s.waiting.as_ref()).expect("waiting");
+    assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+    assert!(c.last_state.as_ref().is_some_and(|s| s.terminated.is_some()));
+    assert!(!c.ready);
+}
+
+#[test]
+fn what_vanished_is_told_as_unknown() {
+    let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).running("c").build());
+    case.previous = case.status();
+    case.observed = observed("p").sandbox(true).build();
+    let status = case.status();
+    let c = &status.container_statuses.as_ref().expect("statuses")[0];
+    let last = c
+        .last_state
+        .as_ref()
+        .and_then(|s| s.terminated.as_ref())
+        .expect("last state");
+    assert_eq!(
+        (last.reason.as_deref(), last.exit_code, c.restart_count),
+        (Some("ContainerStatusUnknown"), 137, 1)
+    );
+}
+
+#[test]
+fn at_the_end_nothing_is_left_waiting() {
+    let status = Case::new(pod("p").build(), observed("p").build())
+        .ended(Cause::Deleted)
+        .status();
+    let c = &status.container_statuses.as_ref().expect("statuses")[0];
+    let end = c
+        .state
+        .as_ref()
+        .and_then(|s| s.terminated.as_ref())
+        .expect("terminated");
+    assert_eq!(
+        (end.reason.as_deref(), end.exit_code),
+        (Some("ContainerStatusUnknown"), 137)
+    );
+    assert_eq!(
+        end.message.as_deref(),
+        Some("The container could not be located when the pod was terminated")
+    );
+}
+
+#[test]
+fn default_waiting_reasons() {
+    let reason = |pod: Pod| {
+        let status = Case::new(pod, observed("p").build()).status();
+        let c = status.container_statuses.expect("statuses").remove(0);
+        c.state.and_then(|s| s.waiting).and_then(|w| w.reason).expect("waiting")
+    };
+    assert_eq!(reason(pod("p").build()), "ContainerCreating");
+    assert_eq!(reason(pod("p").init(container("i")).build()), "PodInitializing");
+}
+
+#[test]
+fn readiness_follows_the_probe() {
+    let mut c = container("c");
+    c.readiness_probe = Some(Probe::default());
+    let mut case = Case::new(
+        pod("p").with(c).build(),
+        observed("p").sandbox(true).running("c").build(),
+    );
+    let ready = |case: &Case| case.status().container_statuses.expect("statuses")[0].ready;
+    assert!(!ready(&case));
+    case.outcomes
+        .set("c", ProbeKind::Readiness, &ContainerId::from("c0"), Outcome::Success);
+    assert!(ready(&case));
+}
+
+#[test]
+fn a_rejected_pod_says_why() {
+    let status = rejected(
+        &pod("p").build(),
+        "OutOfcpu",
+        "Node didn't have enough resource: cpu",
+        &[],
+        at(0),
+    );
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+    assert_eq!(
+        status.message.as_deref(),
+        Some("Pod was rejected: Node didn't have enough resource: cpu")
+    );
+}

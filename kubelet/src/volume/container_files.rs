@@ -1,0 +1,169 @@
+//! Files made for one start of one container: log directory, hosts file, termination message file, bound sub paths.
+
+use super::{HostVolume, Inner, VolumeError};
+use crate::host::tree;
+use crate::id::PodUid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Host paths prepared for one container's start; made by [`super::Volumes::prepare_container`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerFiles {
+    /// The pod's hosts file; `None` when the pod has none yet.
+    pub etc_hosts: Option<PathBuf>,
+    /// This run's termination message file.
+    pub termination_log: Option<PathBuf>,
+    /// Bound sub path by the mount's index in `volumeMounts`.
+    pub sub_paths: BTreeMap<usize, PathBuf>,
+}
+
+/// A sub path of a volume that has to be resolved on the host without leaving the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubPath {
+    /// Index in the container's `volumeMounts`.
+    pub index: usize,
+    /// The volume's name.
+    pub volume: String,
+    /// The path inside it: relative, free of `..`.
+    pub path: PathBuf,
+    /// Mounted read only.
+    pub read_only: bool,
+}
+
+/// What one container start needs.
+#[derive(Debug, Clone)]
+pub struct ContainerFilesRequest {
+    /// The pod.
+    pub pod: PodUid,
+    /// The container's name.
+    pub container: String,
+    /// Which start of the container this is.
+    pub restart_count: u32,
+    /// The pod's log directory; the container's own is made inside it.
+    pub log_directory: PathBuf,
+    /// The hosts file's text, if the pod has one.
+    pub hosts: Option<String>,
+    /// Sub paths of its mounts.
+    pub sub_paths: Vec<SubPath>,
+    /// The pod's volumes.
+    pub volumes: BTreeMap<String, HostVolume>,
+}
+
+pub(super) fn prepare(inner: &Inner, request: &ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
+    let fail = |what: &str| {
+        let (what, container) = (what.to_owned(), request.container.clone());
+        move |why: io::Error| VolumeError::ContainerFile {
+            what,
+            container,
+            why: why.to_string(),
+        }
+    };
+    let pod_dir = inner.pod_dir(&request.pod);
+    let logs = request.log_directory.join(&request.container);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&logs);
+    made.map_err(fail("log directory"))?;
+    let etc_hosts = match &request.hosts {
+        Some(text) => Some(write_hosts(&pod_dir, text).map_err(fail("hosts file"))?),
+        None => None,
+    };
+    let termination = termination_file(inner, &pod_dir, request).map_err(fail("termination message file"))?;
+    let mut sub_paths = BTreeMap::new();
+    for sub in &request.sub_paths {
+        let bound =
+            bind(inner, &pod_dir, request, sub).map_err(fail(&format!("subPath of volume {:?}", sub.volume)))?;
+        sub_paths.insert(sub.index, bound);
+    }
+    Ok(ContainerFiles {
+        etc_hosts,
+        termination_log: Some(termination),
+        sub_paths,
+    })
+}
+
+/// Writes the pod's hosts file in place, because running containers have it mounted.
+fn write_hosts(pod_dir: &Path, text: &str) -> io::Result<PathBuf> {
+    let path = pod_dir.join("etc-hosts");
+    if fs::read_to_string(&path).is_ok_and(|have| have == text) {
+        return Ok(path);
+    }
+    fs::write(&path, text)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+    Ok(path)
+}
+
+/// A fresh file, `containers/<name>/<8 hex>`, that any user may write.
+fn termination_file(inner: &Inner, pod_dir: &Path, request: &ContainerFilesRequest) -> io::Result<PathBuf> {
+    use sha2::Digest;
+    let dir = pod_dir.join("containers").join(&request.container);
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(&dir)?;
+    let now = inner.clock.now().as_nanosecond();
+    for attempt in 0..64 {
+        let seed = format!("{}/{}/{now}/{attempt}", request.pod, request.restart_count);
+        let digest = sha2::Sha256::digest(seed.as_bytes());
+        let path = dir.join(hex::encode(&digest[..4]));
+        match fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o666)
+            .open(&path)
+        {
+            Ok(_) => {
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+/// Binds the sub path where nobody inside the volume can move it: resolved link-free to a descriptor, and that is bound.
+fn bind(inner: &Inner, pod_dir: &Path, request: &ContainerFilesRequest, sub: &SubPath) -> io::Result<PathBuf> {
+    let volume = request
+        .volumes
+        .get(&sub.volume)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the pod has no such volume"))?;
+    let source = if volume.read_only {
+        // Content the kubelet writes is behind its own links, which is where the atomic writer put it.
+        open_written(&volume.path, &sub.path)?
+    } else {
+        tree::open_beneath(&volume.path, &sub.path)?
+    };
+    let parent = pod_dir
+        .join("volume-subpaths")
+        .join(&sub.volume)
+        .join(&request.container);
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(&parent)?;
+    let target = parent.join(sub.index.to_string());
+    inner.mounter.unmount(&target)?;
+    if fs::symlink_metadata(&target).is_ok() {
+        tree::remove(&target)?;
+    }
+    if tree::is_dir(source.as_fd())? {
+        fs::DirBuilder::new().mode(0o750).create(&target)?;
+    } else {
+        fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o640)
+            .open(&target)?;
+    }
+    inner.mounter.bind_fd(source.as_fd(), &target)?;
+    Ok(target)
+}
+
+/// Opens a path inside an atomically written volume: `..data` is resolved once, and no link after it is followed.
+fn open_written(volume: &Path, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    let data = fs::read_link(volume.join("..data"))?;
+    let whole = data.join(path);
+    if !volume.join(&whole).exists() {
+        let text = format!("{} does not exist in the volume", path.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    tree::open_beneath(volume, &whole)
+}

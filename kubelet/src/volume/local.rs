@@ -1,0 +1,107 @@
+//! Host paths and the size of memory volumes.
+
+use crate::downward;
+use k8s_openapi::api::core::v1::Pod;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Makes or checks a host path as its type asks; the error is upstream's text.
+pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), String> {
+    let is_not = |what: &str| Err(format!("hostPath type check failed: {} is not {what}", path.display()));
+    match kind {
+        "" => return Ok(()),
+        "DirectoryOrCreate" if !path.exists() => {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
+            return made.map_err(|e| format!("failed to create directory {}: {e}", path.display()));
+        }
+        "FileOrCreate" if !path.exists() => {
+            let made = fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(path);
+            return match made {
+                Ok(_) => Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                Err(e) => Err(format!("failed to create file {}: {e}", path.display())),
+            };
+        }
+        _ => {}
+    }
+    let found = fs::metadata(path).map(|m| m.file_type()).ok();
+    let is = |test: fn(&fs::FileType) -> bool| found.as_ref().is_some_and(test);
+    let (right, what) = match kind {
+        "Directory" | "DirectoryOrCreate" => (is(fs::FileType::is_dir), "a directory"),
+        "File" | "FileOrCreate" => (is(fs::FileType::is_file), "a file"),
+        "Socket" => (is(FileTypeExt::is_socket), "a socket file"),
+        "CharDevice" => (is(FileTypeExt::is_char_device), "a character device"),
+        "BlockDevice" => (is(FileTypeExt::is_block_device), "a block device"),
+        other => return Err(format!("{other} is an invalid volume type")),
+    };
+    if right { Ok(()) } else { is_not(what) }
+}
+
+/// The size of a memory volume in bytes: the node's memory, less where the pod or the volume is limited.
+pub(super) fn memory_volume_size(pod: &Pod, size_limit: Option<i64>, node_memory: i64) -> i64 {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let limit = |c: &k8s_openapi::api::core::v1::Container| {
+        let limits = c.resources.as_ref()?.limits.as_ref()?;
+        limits.get("memory").map(downward::value).filter(|bytes| *bytes > 0)
+    };
+    let of_containers: Option<i64> = spec.containers.iter().map(limit).sum();
+    [Some(node_memory), of_containers.filter(|bytes| *bytes > 0), size_limit]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(node_memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::spec::testing::pod;
+
+    #[test]
+    fn host_path_types() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let file = dir.path().join("file");
+        fs::write(&file, "").expect("file");
+        let new = dir.path().join("new/dir");
+        assert_eq!(check_host_path(&new, "DirectoryOrCreate"), Ok(()));
+        assert!(new.is_dir());
+        assert_eq!(check_host_path(&dir.path().join("newfile"), "FileOrCreate"), Ok(()));
+        assert!(check_host_path(&dir.path().join("no/parent"), "FileOrCreate").is_err());
+        assert_eq!(check_host_path(Path::new("/nonexistent"), ""), Ok(()));
+        assert_eq!(check_host_path(Path::new("/dev/null"), "CharDevice"), Ok(()));
+        for (kind, what) in [
+            ("Directory", "a directory"),
+            ("DirectoryOrCreate", "a directory"),
+            ("Socket", "a socket file"),
+            ("CharDevice", "a character device"),
+            ("BlockDevice", "a block device"),
+        ] {
+            let expected = format!("hostPath type check failed: {} is not {what}", file.display());
+            assert_eq!(check_host_path(&file, kind), Err(expected), "{kind}");
+        }
+        assert!(check_host_path(dir.path(), "File").is_err());
+    }
+
+    #[test]
+    fn memory_volumes_have_the_smallest_limit() {
+        let limited = r#"{"containers":[{"name":"c","resources":{"limits":{"memory":"100"}}}]}"#;
+        for (spec, size_limit, expected) in [
+            ("{}", None, 1000),
+            ("{}", Some(10), 10),
+            (limited, None, 100),
+            (limited, Some(500), 100),
+        ] {
+            assert_eq!(
+                memory_volume_size(&pod(spec), size_limit, 1000),
+                expected,
+                "{spec} {size_limit:?}"
+            );
+        }
+    }
+}

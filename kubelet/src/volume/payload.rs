@@ -1,0 +1,339 @@
+//! The files of a ConfigMap, Secret, downward or projected volume, computed from what was fetched. The computation is pure.
+
+use super::plan::{Files, Keys, Part};
+use crate::downward::{self, Addresses, NodeAllocatable};
+use crate::id::PodUid;
+use crate::objects::{ObjectError, Objects, Token, TokenRequestKey};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Mode of token files that only their owner (and group) may read.
+const TOKEN_MODE: i32 = 0o600;
+
+/// One file.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) bytes: Vec<u8>,
+    /// Permission bits.
+    pub(super) mode: u32,
+    /// Owner, when it is not root.
+    pub(super) owner: Option<u32>,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The bytes may be a secret.
+        write!(f, "File({} bytes, {:o})", self.bytes.len(), self.mode)
+    }
+}
+
+/// Files by path inside the volume.
+pub(super) type Payload = BTreeMap<String, File>;
+
+/// What was fetched for one volume.
+#[derive(Debug, Default)]
+pub(super) struct FilesInput {
+    config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    secrets: BTreeMap<String, Arc<Secret>>,
+    /// By path.
+    tokens: BTreeMap<String, Token>,
+    pub(super) pod_ips: Vec<String>,
+    /// When a token has to be renewed first.
+    pub(super) refresh_at: Option<Timestamp>,
+}
+
+impl FilesInput {
+    pub(super) async fn fetch(objects: &Objects, uid: &PodUid, pod: &Pod, files: &Files) -> Result<Self, ObjectError> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let mut input = Self {
+            pod_ips: pod_ips(pod),
+            ..Self::default()
+        };
+        for part in &files.parts {
+            match part {
+                Part::ConfigMap(keys) => {
+                    let found = objects.config_map(uid, namespace, &keys.object).await?;
+                    input.config_maps.extend(found.map(|o| (keys.object.clone(), o)));
+                }
+                Part::Secret(keys) => {
+                    let found = objects.secret(uid, namespace, &keys.object).await?;
+                    input.secrets.extend(found.map(|o| (keys.object.clone(), o)));
+                }
+                Part::Downward(_) => {}
+                Part::Token(token) => {
+                    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
+                    let key = TokenRequestKey {
+                        pod_uid: uid.clone(),
+                        pod_name: pod.metadata.name.clone().unwrap_or_default(),
+                        namespace: namespace.to_owned(),
+                        service_account: account.filter(|a| !a.is_empty()).unwrap_or_else(|| "default".into()),
+                        audience: token.audience.clone(),
+                        expiration_seconds: token.expiration_seconds,
+                    };
+                    let issued = objects.token(&key).await?;
+                    let earliest = input
+                        .refresh_at
+                        .map_or(issued.refresh_at, |at| at.min(issued.refresh_at));
+                    input.refresh_at = Some(earliest);
+                    input.tokens.insert(token.path.clone(), issued);
+                }
+            }
+        }
+        Ok(input)
+    }
+}
+
+fn pod_ips(pod: &Pod) -> Vec<String> {
+    let ips = pod.status.as_ref().and_then(|s| s.pod_ips.as_ref());
+    ips.into_iter().flatten().map(|ip| ip.ip.clone()).collect()
+}
+
+/// The one user all containers run as, if there is one.
+fn common_user(pod: &Pod) -> Option<i64> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|s| s.run_as_user);
+    let mut users = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+        .map(|c| c.security_context.as_ref().and_then(|s| s.run_as_user).or(of_pod));
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then_some(first)
+}
+
+fn bits(mode: i32) -> u32 {
+    u32::try_from(mode).unwrap_or(0o644) & 0o7777
+}
+
+fn plain(bytes: Vec<u8>, mode: i32) -> File {
+    File {
+        bytes,
+        mode: bits(mode),
+        owner: None,
+    }
+}
+
+/// Puts an object's keys into the volume, or says which one is missing.
+fn add_keys(
+    out: &mut Payload,
+    keys: &Keys,
+    data: &BTreeMap<String, Vec<u8>>,
+    default_mode: i32,
+    missing: &str,
+) -> Result<(), String> {
+    if keys.items.is_empty() {
+        for (key, bytes) in data {
+            out.insert(key.clone(), plain(bytes.clone(), default_mode));
+        }
+        return Ok(());
+    }
+    for item in &keys.items {
+        match data.get(&item.key) {
+            Some(bytes) => {
+                let mode = item.mode.unwrap_or(default_mode);
+                out.insert(item.path.clone(), plain(bytes.clone(), mode));
+            }
+            None if keys.optional => {}
+            None => return Err(format!("{missing}: {}", item.key)),
+        }
+    }
+    Ok(())
+}
+
+fn map_data(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
+    let text = map
+        .data
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+    let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
+    text.chain(binary).collect()
+}
+
+fn secret_data(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
+    let data = secret.data.iter().flatten();
+    data.map(|(k, v)| (k.clone(), v.0.clone())).collect()
+}
+
+/// All files of the volume; the error is upstream's text.
+pub(super) fn payload(
+    pod: &Pod,
+    files: &Files,
+    input: &FilesInput,
+    addresses: Addresses<'_>,
+    node: NodeAllocatable,
+) -> Result<Payload, String> {
+    let mut out = Payload::new();
+    let mode = files.default_mode;
+    for part in &files.parts {
+        match part {
+            Part::ConfigMap(keys) => match input.config_maps.get(&keys.object) {
+                Some(map) => add_keys(
+                    &mut out,
+                    keys,
+                    &map_data(map),
+                    mode,
+                    "configmap references non-existent config key",
+                )?,
+                None if keys.optional => {}
+                None => return Err(format!("configmap {:?} not found", keys.object)),
+            },
+            Part::Secret(keys) => match input.secrets.get(&keys.object) {
+                Some(secret) => add_keys(
+                    &mut out,
+                    keys,
+                    &secret_data(secret),
+                    mode,
+                    "references non-existent secret key",
+                )?,
+                None if keys.optional => {}
+                None => return Err(format!("secret {:?} not found", keys.object)),
+            },
+            Part::Downward(items) => {
+                for item in items {
+                    let text = match (&item.field_ref, &item.resource_field_ref) {
+                        (Some(field), _) => downward::field_value(pod, field, addresses),
+                        (None, Some(field)) => downward::resource_value(pod, None, field, node),
+                        (None, None) => Ok(String::new()),
+                    };
+                    let text = text.map_err(|e| e.to_string())?;
+                    out.insert(item.path.clone(), plain(text.into_bytes(), item.mode.unwrap_or(mode)));
+                }
+            }
+            Part::Token(token) => {
+                let issued = input.tokens.get(&token.path).ok_or("no token was issued")?;
+                out.insert(token.path.clone(), token_file(pod, issued, mode));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Token files are private when someone in particular is to read them: the pod's group, or its one user.
+fn token_file(pod: &Pod, token: &Token, default_mode: i32) -> File {
+    let group = super::fs_group(pod);
+    let user = common_user(pod);
+    let private = group.is_some() || user.is_some();
+    File {
+        bytes: token.value.clone().into_bytes(),
+        mode: bits(if private { TOKEN_MODE } else { default_mode }),
+        owner: user.filter(|_| group.is_none()).and_then(|u| u32::try_from(u).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+    use crate::pod::spec::testing::pod;
+
+    fn input() -> FilesInput {
+        let map = serde_json::json!({"data":{"a":"1","b":"2"},"binaryData":{"c":"AAE="}});
+        let secret = serde_json::json!({"data":{"p":"c2VjcmV0"}});
+        let token = Token {
+            value: "jwt".into(),
+            refresh_at: Timestamp::MAX,
+        };
+        FilesInput {
+            config_maps: BTreeMap::from([("cm".into(), Arc::new(serde_json::from_value(map).expect("map")))]),
+            secrets: BTreeMap::from([("s".into(), Arc::new(serde_json::from_value(secret).expect("secret")))]),
+            tokens: BTreeMap::from([("token".into(), token)]),
+            ..FilesInput::default()
+        }
+    }
+
+    fn files(volume: &str, more: &str) -> Result<Vec<(String, String, u32)>, String> {
+        let spec = format!(
+            r#"{{"volumes":[{{"name":"v",{volume}}}],"containers":[{{"name":"c","volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}]{more}}}"#
+        );
+        let pod = pod(&spec);
+        let plans = plan::plans(&pod).map_err(|e| e.to_string())?;
+        let plan::Source::Files(files) = &plans[0].source else {
+            return Err("not files".into());
+        };
+        let addresses = Addresses {
+            pod_ips: &[],
+            host_ips: &[],
+        };
+        let payload = payload(&pod, files, &input(), addresses, NodeAllocatable::default())?;
+        let text = |f: File| String::from_utf8_lossy(&f.bytes).into_owned();
+        Ok(payload
+            .into_iter()
+            .map(|(path, f)| (path, text(f.clone()), f.mode))
+            .collect())
+    }
+
+    fn file(path: &str, text: &str, mode: u32) -> (String, String, u32) {
+        (path.into(), text.into(), mode)
+    }
+
+    #[test]
+    fn config_maps_and_secrets() {
+        assert_eq!(
+            files(r#""configMap":{"name":"cm"}"#, "").expect("files"),
+            vec![
+                file("a", "1", 0o644),
+                file("b", "2", 0o644),
+                file("c", "\0\u{1}", 0o644)
+            ]
+        );
+        assert_eq!(
+            files(r#""configMap":{"name":"cm","defaultMode":256,"items":[{"key":"a","path":"x/y"},{"key":"b","path":"z","mode":511}]}"#, "").expect("files"),
+            vec![file("x/y", "1", 0o400), file("z", "2", 0o777)]
+        );
+        assert_eq!(
+            files(r#""secret":{"secretName":"s"}"#, "").expect("files"),
+            vec![file("p", "secret", 0o644)]
+        );
+        assert_eq!(
+            files(r#""secret":{"secretName":"none","optional":true}"#, "").expect("files"),
+            vec![]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (volume, error) in [
+            (r#""configMap":{"name":"none"}"#, "configmap \"none\" not found"),
+            (r#""secret":{"secretName":"none"}"#, "secret \"none\" not found"),
+            (
+                r#""secret":{"secretName":"s","items":[{"key":"k","path":"k"}]}"#,
+                "references non-existent secret key: k",
+            ),
+            (
+                r#""configMap":{"name":"cm","items":[{"key":"k","path":"k"}]}"#,
+                "configmap references non-existent config key: k",
+            ),
+            (
+                r#""gitRepo":{"repository":"x"}"#,
+                "MountVolume.SetUp failed for volume \"v\" : volume type gitRepo is not supported by this kubelet",
+            ),
+        ] {
+            assert_eq!(files(volume, "").expect_err(volume), error);
+        }
+    }
+
+    #[test]
+    fn projections_and_token_modes() {
+        let projected = r#""projected":{"sources":[{"serviceAccountToken":{"path":"token"}},{"configMap":{"name":"cm","items":[{"key":"a","path":"ca"}]}},
+            {"downwardAPI":{"items":[{"path":"namespace","fieldRef":{"fieldPath":"metadata.namespace"}}]}}]}"#;
+        assert_eq!(
+            files(projected, "").expect("files"),
+            vec![
+                file("ca", "1", 0o644),
+                file("namespace", "shop", 0o644),
+                file("token", "jwt", 0o644)
+            ]
+        );
+        for more in [
+            r#","securityContext":{"fsGroup":5}"#,
+            r#","securityContext":{"runAsUser":7}"#,
+        ] {
+            let got = files(projected, more).expect("files");
+            assert_eq!(got[2], file("token", "jwt", 0o600), "{more}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Volumes on a temporary root with a pretended mount table.
+
+use super::*;
+use crate::host::FakeMounter;
+use crate::pod::spec::testing::pod;
+use client::SystemClock;
+
+struct Bench {
+    root: tempfile::TempDir,
+    mounter: Arc<FakeMounter>,
+    volumes: Volumes,
+}
+
+/// Volumes over an API server that is not there: only what needs no object works.
+fn bench() -> Bench {
+    let root = tempfile::tempdir().expect("temp dir");
+    let mounter = Arc::new(FakeMounter::default());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
+    });
+    let client = kube::Client::new(service, "default");
+    let settings = VolumeSettings {
+        root_dir: root.path().to_owned(),
+        host_ips: vec![],
+        allocatable: NodeAllocatable {
+            cpu_milli: 1000,
+            memory: 1 << 20,
+            ephemeral_storage: 0,
+        },
+    };
+    let objects = Arc::new(Objects::new(client, clock.clone(), 0));
+    let volumes = Volumes::new(settings, mounter.clone(), objects, clock);
+    Bench { root, mounter, volumes }
+}
+
+const SPEC: &str = r#"{"securityContext":{},"volumes":[{"name":"disk","emptyDir":{}},{"name":"mem","emptyDir":{"medium":"Memory","sizeLimit":"4Ki"}},
+    {"name":"info","downwardAPI":{"items":[{"path":"labels","fieldRef":{"fieldPath":"metadata.labels"}}]}},{"name":"unused","gitRepo":{"repository":"x"}}],
+    "containers":[{"name":"c","volumeMounts":[{"name":"disk","mountPath":"/d","subPath":"a/b"},{"name":"mem","mountPath":"/m"},{"name":"info","mountPath":"/i"}]}]}"#;
+
+#[tokio::test]
+async fn ensure_is_idempotent_and_release_leaves_nothing() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let pod = pod(SPEC);
+    let first = bench.volumes.ensure(&pod).await.expect("ensure");
+    let dir = bench.root.path().join("pods/u-1");
+    assert_eq!(
+        first.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["disk", "info", "mem"]
+    );
+    assert_eq!(first["disk"].path, dir.join("volumes/kubernetes.io~empty-dir/disk"));
+    assert!(first["info"].read_only && !first["disk"].read_only);
+    assert_eq!(
+        fs::read_to_string(first["info"].path.join("labels")).expect("file"),
+        "app=\"web\""
+    );
+    assert!(dir.join("plugins/kubernetes.io~empty-dir/disk/ready").exists());
+    let table = bench.mounter.table();
+    assert_eq!(
+        table.get(&first["mem"].path).map(String::as_str),
+        Some("tmpfs size=4096,noswap")
+    );
+
+    fs::write(first["disk"].path.join("kept"), "x").expect("file");
+    assert_eq!(bench.volumes.ensure(&pod).await.expect("again"), first);
+    assert!(first["disk"].path.join("kept").exists());
+    assert_eq!(bench.mounter.table(), table);
+    assert_eq!(
+        bench.volumes.list().await.expect("list"),
+        BTreeSet::from([PodUid::from("u-1")])
+    );
+
+    bench.volumes.release(&PodUid::from("u-1")).await.expect("release");
+    assert!(!dir.exists());
+    assert!(bench.mounter.table().is_empty());
+    bench.volumes.release(&PodUid::from("u-1")).await.expect("again");
+}
+
+#[tokio::test]
+async fn a_container_start_gets_its_files() {
+    let bench = bench();
+    let pod = pod(SPEC);
+    let volumes = bench.volumes.ensure(&pod).await.expect("ensure");
+    let request = ContainerFilesRequest {
+        pod: PodUid::from("u-1"),
+        container: "c".into(),
+        restart_count: 0,
+        log_directory: bench.root.path().join("logs/pod"),
+        hosts: Some("127.0.0.1 x\n".into()),
+        sub_paths: vec![SubPath {
+            index: 0,
+            volume: "disk".into(),
+            path: "a/b".into(),
+            read_only: false,
+        }],
+        volumes,
+    };
+    let files = bench
+        .volumes
+        .prepare_container(request.clone())
+        .await
+        .expect("prepared");
+    let dir = bench.root.path().join("pods/u-1");
+    assert_eq!(files.etc_hosts, Some(dir.join("etc-hosts")));
+    assert_eq!(files.sub_paths[&0], dir.join("volume-subpaths/disk/c/0"));
+    assert!(bench.mounter.table()[&files.sub_paths[&0]].ends_with("/disk/a/b"));
+    let log = files.termination_log.clone().expect("a file");
+    assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o666);
+    assert!(bench.root.path().join("logs/pod/c").is_dir());
+    let again = bench.volumes.prepare_container(request).await.expect("prepared");
+    assert_ne!(
+        again.termination_log,
+        Some(log),
+        "each start has a message file of its own"
+    );
+}
+
+#[tokio::test]
+async fn a_sub_path_that_is_a_link_is_refused() {
+    let bench = bench();
+    let volumes = bench.volumes.ensure(&pod(SPEC)).await.expect("ensure");
+    std::os::unix::fs::symlink("/etc", volumes["disk"].path.join("evil")).expect("plant");
+    let request = ContainerFilesRequest {
+        pod: PodUid::from("u-1"),
+        container: "c".into(),
+        restart_count: 0,
+        log_directory: bench.root.path().join("logs"),
+        hosts: None,
+        sub_paths: vec![SubPath {
+            index: 0,
+            volume: "disk".into(),
+            path: "evil".into(),
+            read_only: false,
+        }],
+        volumes,
+    };
+    let error = bench.volumes.prepare_container(request).await.expect_err("refused");
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_api_server_is_an_error_after_a_deadline() {
+    let bench = bench();
+    let spec = r#"{"volumes":[{"name":"v","secret":{"secretName":"s"}}],"containers":[{"name":"c","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}"#;
+    let error = bench.volumes.ensure(&pod(spec)).await.expect_err("no server");
+    assert_eq!(
+        error.to_string(),
+        "MountVolume.SetUp failed for volume \"v\" : failed to sync secret cache: timed out waiting for the condition"
+    );
+}
