@@ -4,6 +4,7 @@ pub mod admission;
 pub mod authn;
 pub mod authz;
 pub mod discovery;
+pub mod edge;
 pub mod extra;
 pub mod kubelet_proxy;
 pub mod openapi;

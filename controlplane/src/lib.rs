@@ -5,6 +5,8 @@
 
 pub mod apiserver;
 pub mod bootstrap;
+pub mod daemon;
+pub mod issue;
 pub mod config;
 pub mod controller;
 pub mod patch;

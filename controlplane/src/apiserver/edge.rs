@@ -2,11 +2,11 @@
 //!
 //! Decides nothing of its own; each part is a module beside this one.
 
-use super::admission::Admission;
+use super::admission::{Admission, Attributes};
 use super::authn::{Authn, impersonate};
 use super::authz::{Authz, forbidden};
 use super::extra::{Answered, Extra};
-use super::gate::{Attributes, Gate};
+use super::gate::Gate;
 use super::kubelet_proxy::KubeletProxy;
 use super::negotiate::Output;
 use super::request::{Query, RequestInfo};

@@ -6,6 +6,8 @@ mod metrics;
 mod openid;
 mod review;
 mod root;
+
+pub use root::git_version;
 mod token_request;
 
 use super::authn::Authn;

@@ -67,7 +67,7 @@ pub(crate) fn version() -> Value {
 }
 
 /// Upstream's version with ours as build metadata, which version comparisons ignore.
-pub(crate) fn git_version() -> String {
+pub fn git_version() -> String {
     format!("v{MAJOR}.{MINOR}.2+skiff-{}", env!("CARGO_PKG_VERSION"))
 }
 
