@@ -1,17 +1,31 @@
 //! The API server: one service over a table of kinds, reached over TLS or in process.
+//!
+//! [`ApiServer::handle`] is the one request path: identify, authorize ([`gate`]), then [`discovery`], [`verbs`] over the store's
+//! window, or what the gate answers beyond storage. Over the network it runs under [`service`]; in process
+//! [`ApiServer::client_as`] calls it with a typed identity that no network request can claim.
 
 pub mod admission;
 pub mod authn;
 pub mod authz;
+pub mod body;
 pub mod discovery;
 pub mod edge;
 pub mod extra;
+pub mod gate;
 pub mod kubelet_proxy;
+mod negotiate;
 pub mod openapi;
 pub mod reader;
+mod reply;
 pub mod request;
+mod server;
 pub mod service;
 pub mod status;
 pub mod table;
 pub mod user;
 pub mod verbs;
+
+pub use body::Body;
+pub use gate::Gate;
+pub use reader::Reader;
+pub use server::{ApiServer, Parts};

@@ -1,1 +1,117 @@
-//! Event recorder: aggregated, rate-limited, bounded.
+//! Events about this node's objects, for people: aggregated, rate-limited, bounded.
+//!
+//! Owns the `Event` objects the kubelet writes. Recording never waits: a full queue drops the event and counts it. Never
+//! decides what is worth an event.
+
+mod correlate;
+mod sink;
+
+use client::Clock;
+use correlate::Raw;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::mpsc;
+
+pub use sink::Sink;
+
+/// Events waiting to be written; beyond it they are dropped.
+const QUEUE_MAX: usize = 1000;
+
+/// An event's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// `Normal`: something went as it should.
+    Normal,
+    /// `Warning`: somebody may want to look.
+    Warning,
+}
+
+impl Severity {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// Records events. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    clock: Arc<dyn Clock>,
+    queue: mpsc::Sender<Raw>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Recorder {
+    /// A recorder, and the sink that writes what it records; nothing is written until the sink runs.
+    pub fn new(clock: Arc<dyn Clock>, node_name: &str, client: Option<kube::Client>, seed: u64) -> (Self, Sink) {
+        let (queue, receiver) = mpsc::channel(QUEUE_MAX);
+        let recorder = Self {
+            clock,
+            queue,
+            dropped: Arc::default(),
+        };
+        (recorder, Sink::new(node_name, client, receiver, seed))
+    }
+
+    /// Records an event about a pod as a whole.
+    pub fn pod(&self, pod: &Pod, severity: Severity, reason: &'static str, message: impl Into<String>) {
+        self.record(pod_reference(pod, None), severity, reason, message.into());
+    }
+
+    /// Records an event about one container; `field_path` is such as `spec.containers{web}` (kubelet contract §5).
+    pub fn container(
+        &self,
+        pod: &Pod,
+        field_path: String,
+        severity: Severity,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        self.record(pod_reference(pod, Some(field_path)), severity, reason, message.into());
+    }
+
+    /// Records an event about the node. Upstream uses the node's name as its uid here, and so do we.
+    pub fn node(&self, node: &Node, severity: Severity, reason: &'static str, message: impl Into<String>) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let object = ObjectReference {
+            kind: Some("Node".into()),
+            uid: node.metadata.uid.clone().or_else(|| Some(name.clone())),
+            name: Some(name),
+            ..ObjectReference::default()
+        };
+        self.record(object, severity, reason, message.into());
+    }
+
+    /// How many events were dropped because the queue was full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn record(&self, object: ObjectReference, severity: Severity, reason: &'static str, message: String) {
+        let raw = Raw {
+            object,
+            severity,
+            reason,
+            message,
+            at: self.clock.now(),
+        };
+        if self.queue.try_send(raw).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn pod_reference(pod: &Pod, field_path: Option<String>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        resource_version: pod.metadata.resource_version.clone(),
+        field_path,
+    }
+}

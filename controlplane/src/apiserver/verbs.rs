@@ -1,1 +1,370 @@
-//! Verbs, written once for all kinds.
+//! The storage verbs, written once for all kinds (control-plane contract §2).
+//!
+//! Each verb reads a snapshot, decides, and writes with the snapshot's revision as precondition; a conflict starts it again
+//! from what is there now, unless the client pinned a revision. What is particular about a kind is its strategy's.
+
+mod binding;
+mod collection;
+mod create;
+mod delete;
+mod eviction;
+mod filter;
+mod list;
+mod object;
+mod patch;
+mod scale;
+mod token;
+mod update;
+mod watch;
+
+use super::admission::{Attributes, Operation};
+use super::negotiate::{self, Encoding, Output};
+use super::reader;
+use super::reply::{self, Answer};
+use super::request::{Query, RequestInfo};
+use super::server::not_supported;
+use super::status::ApiError;
+use super::user::User;
+use super::{ApiServer, Body};
+use crate::resource::Kind;
+use crate::schema::{self, Decoded, Media};
+use crate::store::window::{ResourceWindow, Stored};
+use crate::store::{Revision, StoreError};
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest request body (contract §2.2).
+const BODY_LIMIT_BYTES: usize = 3 << 20;
+/// Longest wait for a revision that has not been seen yet (contract §2.6).
+const FUTURE_WAIT: Duration = Duration::from_secs(3);
+/// How often a write without a pinned revision starts again after losing a race.
+const ATTEMPTS: usize = 100;
+
+/// Subresources answered here: parts of a stored object.
+const STORED_PARTS: &[&str] = &["status", "scale", "binding", "eviction", "finalize", "approval"];
+
+/// Whether [`serve`] answers this request.
+pub(super) fn serves(kind: &Kind, info: &RequestInfo) -> bool {
+    if kind.plural == "bindings" && kind.group.is_empty() {
+        return info.subresource.is_empty();
+    }
+    kind.is_stored() && (info.subresource.is_empty() || STORED_PARTS.contains(&info.subresource.as_str()))
+}
+
+/// A request on its way through a verb.
+struct Call<'a> {
+    server: &'a ApiServer,
+    user: &'a User,
+    info: &'a RequestInfo,
+    query: &'a Query,
+    headers: &'a HeaderMap,
+    kind: &'static Kind,
+    window: Arc<ResourceWindow>,
+    /// `/registry/<prefix>/`.
+    prefix: String,
+    /// Empty for kinds at cluster scope, whatever the path says.
+    namespace: &'a str,
+    output: Output,
+    warnings: Vec<String>,
+}
+
+/// Answers a storage request.
+pub(super) async fn serve(
+    server: &ApiServer,
+    user: &User,
+    info: &RequestInfo,
+    query: &Query,
+    kind: &'static Kind,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response<Body>, ApiError> {
+    let verbs = match info.subresource.as_str() {
+        "" => kind.verbs,
+        part => kind.subresource(part).map_or(&[][..], |part| part.verbs),
+    };
+    if !verbs.contains(&info.verb.as_str()) {
+        return Err(not_supported(kind, info));
+    }
+    let output = Output::negotiate(&parts.headers, query)?;
+    let Some(call) = Call::new(server, user, info, query, kind, parts, output) else {
+        return Err(not_supported(kind, info));
+    };
+    let mut call = call;
+    let answer = call.dispatch(body).await?;
+    let context = reply::Context {
+        kind,
+        output,
+        headers: &parts.headers,
+        include: query.text("includeObject"),
+        now: server.now(),
+        warnings: &call.warnings,
+    };
+    reply::write(answer, &context)
+}
+
+impl<'a> Call<'a> {
+    fn new(
+        server: &'a ApiServer,
+        user: &'a User,
+        info: &'a RequestInfo,
+        query: &'a Query,
+        kind: &'static Kind,
+        parts: &'a Parts,
+        output: Output,
+    ) -> Option<Self> {
+        // Bindings are not stored themselves: they change pods.
+        let stored = match kind.plural {
+            "bindings" => crate::resource::registry().by_resource("", "v1", "pods")?,
+            _ => kind,
+        };
+        Some(Self {
+            server,
+            user,
+            info,
+            query,
+            headers: &parts.headers,
+            kind: stored,
+            window: Arc::clone(server.reader().window(stored)?),
+            prefix: reader::prefix(stored),
+            namespace: if kind.namespaced { &info.namespace } else { "" },
+            output,
+            warnings: Vec::new(),
+        })
+    }
+
+    async fn dispatch(&mut self, body: Body) -> Result<Answer, ApiError> {
+        let is_binding = self.info.resource == "bindings" || self.info.subresource == "binding";
+        match (self.info.subresource.as_str(), self.info.verb.as_str()) {
+            _ if is_binding => binding::bind(self, &self.bytes(body).await?).await,
+            ("", "get") | ("status" | "approval", "get") => self.get().await,
+            ("", "list") => list::list(self).await,
+            ("", "watch") if self.output.encoding == Encoding::Yaml => Err(negotiate::not_acceptable()),
+            ("", "watch") => watch::watch(self).await.map(Answer::Response),
+            ("", "create") => create::create(self, &self.bytes(body).await?).await,
+            ("eviction", "create") => eviction::evict(self, &self.bytes(body).await?).await,
+            ("scale", "get") => scale::get(self).await,
+            ("scale", "update") => scale::update(self, &self.bytes(body).await?).await,
+            ("scale", "patch") => scale::patch(self, &self.bytes(body).await?).await,
+            (_, "update") => update::update(self, &self.bytes(body).await?).await,
+            (_, "patch") => patch::patch(self, &self.bytes(body).await?).await,
+            ("", "delete") => delete::delete(self, &self.bytes(body).await?).await,
+            ("", "deletecollection") => collection::delete(self, &self.bytes(body).await?).await,
+            _ => Err(not_supported(self.kind, self.info)),
+        }
+    }
+
+    /// The whole body, up to the limit.
+    async fn bytes(&self, mut body: Body) -> Result<Bytes, ApiError> {
+        let mut all = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame
+                .map_err(|error| ApiError::bad_request(format!("the body of the request cannot be read: {error}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if all.len() + data.len() > BODY_LIMIT_BYTES {
+                let text = format!("Request entity too large: limit is {BODY_LIMIT_BYTES}");
+                return Err(ApiError::new(413, "RequestEntityTooLarge", text));
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok(all.freeze())
+    }
+
+    /// The body as an object of the call's kind, with field validation applied.
+    fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
+        let media = negotiate::input(self.headers)?;
+        let decoded = schema::decode(self.kind, body, media)?;
+        self.checked(decoded, self.kind.kind, self.kind.version)
+    }
+
+    /// The body as an object of a subresource's kind.
+    fn decode_part(&mut self, group: &str, version: &str, kind: &str, body: &[u8]) -> Result<Value, ApiError> {
+        let media = negotiate::input(self.headers)?;
+        let decoded = schema::decode_body(group, version, kind, body, media)?;
+        self.checked(decoded, kind, version)
+    }
+
+    /// Applies `fieldValidation` to what decoding noted (contract §2.2).
+    fn checked(&mut self, decoded: Decoded, kind: &str, version: &str) -> Result<Value, ApiError> {
+        match self.query.text("fieldValidation") {
+            "" | "Warn" => {
+                let texts = decoded.problems.iter().map(ToString::to_string);
+                self.warnings.extend(texts);
+            }
+            "Strict" => {
+                if let Some(text) = decoded.strict_error() {
+                    let text = format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {text}");
+                    return Err(ApiError::bad_request(text));
+                }
+            }
+            "Ignore" => {}
+            other => return Err(bad_field_validation(other)),
+        }
+        Ok(decoded.value)
+    }
+
+    fn key(&self, name: &str) -> String {
+        reader::key(&self.prefix, self.namespace, name)
+    }
+
+    /// The object as of the latest revision.
+    async fn current(&self, name: &str) -> Result<Arc<Stored>, ApiError> {
+        self.find(name).await?.ok_or_else(|| self.not_found(name))
+    }
+
+    async fn find(&self, name: &str) -> Result<Option<Arc<Stored>>, ApiError> {
+        let snapshot = self.window.latest().await.map_err(|error| store_failed(&error))?;
+        Ok(snapshot.objects.get(self.key(name).as_str()).map(Arc::clone))
+    }
+
+    fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(self.kind.group, self.kind.plural, name)
+    }
+
+    fn conflict(&self, name: &str, why: &str) -> ApiError {
+        ApiError::conflict(self.kind.group, self.kind.plural, name, why)
+    }
+
+    /// Upstream's words for a lost race on a pinned revision.
+    fn modified(&self, name: &str) -> ApiError {
+        self.conflict(
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// The object with kind, apiVersion and resourceVersion.
+    fn whole(&self, stored: &Stored) -> Value {
+        reply::whole(stored, stored.revision, self.kind)
+    }
+
+    async fn get(&self) -> Result<Answer, ApiError> {
+        let name = &self.info.name;
+        let snapshot = match parse_revision(self.query.text("resourceVersion"))? {
+            None => self.window.latest().await.map_err(|error| store_failed(&error))?,
+            Some(0) => self.window.cached(),
+            Some(revision) => {
+                self.reach(revision).await?;
+                self.window.cached()
+            }
+        };
+        let stored = snapshot.objects.get(self.key(name).as_str()).map(Arc::clone);
+        let stored = stored.ok_or_else(|| self.not_found(name))?;
+        let revision = stored.revision;
+        Ok(Answer::Stored {
+            code: 200,
+            stored,
+            revision,
+        })
+    }
+
+    /// Waits a little for a revision that has not been seen yet.
+    async fn reach(&self, revision: Revision) -> Result<(), ApiError> {
+        match tokio::time::timeout(FUTURE_WAIT, self.window.reach(revision)).await {
+            Ok(reached) => reached.map_err(|error| store_failed(&error)),
+            Err(_) => Err(too_large(revision, self.window.cached().revision)),
+        }
+    }
+
+    /// Runs mutating or validating admission over `object`.
+    async fn mutate(
+        &self,
+        operation: Operation,
+        dry_run: bool,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let name = object::name(if object.is_null() {
+            old.unwrap_or(object)
+        } else {
+            object
+        })
+        .to_owned();
+        let attributes = self.attributes(operation, &name, dry_run);
+        self.server
+            .gate()
+            .mutate(&attributes, object, old, self.server.reader())
+            .await
+    }
+
+    async fn admit(
+        &self,
+        operation: Operation,
+        dry_run: bool,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let name = object::name(if object.is_null() {
+            old.unwrap_or(object)
+        } else {
+            object
+        });
+        let attributes = self.attributes(operation, name, dry_run);
+        self.server
+            .gate()
+            .validate(&attributes, object, old, self.server.reader())
+            .await
+    }
+
+    fn attributes<'b>(&'b self, operation: Operation, name: &'b str, dry_run: bool) -> Attributes<'b> {
+        Attributes {
+            user: self.user,
+            info: self.info,
+            kind: self.kind,
+            operation,
+            namespace: self.namespace,
+            name,
+            dry_run,
+        }
+    }
+}
+
+/// How an object body of no particular kind is read (options, Scale patches).
+fn read_plain(body: &[u8], media: Media) -> Result<Value, ApiError> {
+    match media {
+        Media::Json => serde_json::from_slice(body).map_err(|error| error.to_string()),
+        Media::Yaml => serde_saphyr::from_slice(body).map_err(|error| error.to_string()),
+    }
+    .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+}
+
+/// A resourceVersion parameter; `None` if it is empty.
+fn parse_revision(text: &str) -> Result<Option<Revision>, ApiError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let reason = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
+    text.parse()
+        .map(Some)
+        .map_err(|_| ApiError::bad_request(format!("resourceVersion: Invalid value: \"{text}\": {reason}")))
+}
+
+fn too_large(wanted: Revision, current: Revision) -> ApiError {
+    let text = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+    let mut error = ApiError::new(504, "Timeout", text);
+    error.causes.push(super::status::Cause {
+        kind: "ResourceVersionTooLarge".to_owned(),
+        message: "Too large resource version".to_owned(),
+        field: String::new(),
+    });
+    error.retry_after_seconds = Some(1);
+    error
+}
+
+fn store_failed(error: &StoreError) -> ApiError {
+    tracing::error!(%error, "the store failed");
+    ApiError::internal(error)
+}
+
+fn bad_field_validation(found: &str) -> ApiError {
+    let supported = ["Ignore", "Warn", "Strict"];
+    let error = super::status::FieldError::not_supported("fieldValidation", found, &supported);
+    ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![error])
+}
+
+#[cfg(test)]
+mod tests;

@@ -231,11 +231,11 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
             resources.unclaimed.remove(&change.key);
         }
     }
-    shared.applied.send_replace(newest);
-    drop(guard);
+    // In this order: who sees the new revision finds every watch up to it already woken (bookmarks rely on it).
     for resource in touched {
         resource.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
+    shared.applied.send_replace(newest);
 }
 
 async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived: Option<Revision>) {

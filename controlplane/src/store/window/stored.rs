@@ -5,6 +5,7 @@
 use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 /// How canonical stored bytes begin; what follows is shared by all replies.
@@ -21,6 +22,8 @@ pub struct Stored {
     pub created: Revision,
     raw: Bytes,
     value: OnceLock<Arc<Value>>,
+    labels: OnceLock<BTreeMap<String, String>>,
+    fields: OnceLock<BTreeMap<&'static str, String>>,
 }
 
 impl From<Record> for Stored {
@@ -38,6 +41,8 @@ impl Stored {
             created,
             raw,
             value: OnceLock::new(),
+            labels: OnceLock::new(),
+            fields: OnceLock::new(),
         }
     }
 
@@ -51,6 +56,25 @@ impl Stored {
             set_revision(&mut value, self.revision);
             Arc::new(value)
         })
+    }
+
+    /// The object's labels, for selectors; read at the first call.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        self.labels.get_or_init(|| {
+            let labels = self.value()["metadata"]["labels"].as_object();
+            let pairs = labels.into_iter().flatten();
+            pairs
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect()
+        })
+    }
+
+    /// The object's selectable fields as `read` finds them; kept from the first call (a key has one kind, hence one `read`).
+    pub fn fields(
+        &self,
+        read: impl FnOnce(&Value) -> BTreeMap<&'static str, String>,
+    ) -> &BTreeMap<&'static str, String> {
+        self.fields.get_or_init(|| read(self.value()))
     }
 
     /// Stored bytes, as written.

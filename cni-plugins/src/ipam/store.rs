@@ -1,0 +1,346 @@
+//! Reservations on disk, in upstream's format (contract §3.3): one file per address that names its owner.
+//!
+//! A reservation appears complete or not at all: it is written and flushed under another name and linked to the address,
+//! which fails if the address is taken. An empty file, which upstream's plugin leaves behind when it is killed, counts as
+//! free. Reservations of an earlier boot are dropped, as their containers ended with it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use super::index::{self, Index, create_scratch, replace};
+
+/// How long to wait for other calls on the same network.
+const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Between the container ID and the interface name.
+const LINE_BREAK: &str = "\r\n";
+
+/// What can go wrong with the store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation on a file or folder.
+    #[error("failed to {action} {path}")]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The index could not be used.
+    #[error("failed to index reservations")]
+    Index(#[source] index::Error),
+    /// Another call held the lock for too long.
+    #[error("timed out waiting for the lock of network {0}")]
+    Busy(String),
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.display().to_string();
+    move |source| Error::File { action, path, source }
+}
+
+/// Who holds an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    id: String,
+    ifname: String,
+}
+
+impl Owner {
+    /// An attachment: a container and one of its interfaces.
+    pub fn new(id: &str, ifname: &str) -> Self {
+        Self {
+            id: id.trim().to_owned(),
+            ifname: ifname.to_owned(),
+        }
+    }
+
+    /// The container's ID.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn content(&self) -> String {
+        format!("{}{LINE_BREAK}{}", self.id, self.ifname)
+    }
+}
+
+/// The reservations of one network.
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+    network: String,
+    index: Index,
+    boot_id: String,
+}
+
+impl Store {
+    /// Opens the store of `network`, making its folder if needed. `boot_id` names the running boot.
+    pub fn open(data_dir: &Path, network: &str, boot_id: &str) -> Result<Self, Error> {
+        let folder = data_dir.join(network);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&folder)
+            .map_err(failed("create", &folder))?;
+        let index = Index::open(data_dir, network).map_err(Error::Index)?;
+        Ok(Self {
+            folder,
+            network: network.to_owned(),
+            index,
+            boot_id: boot_id.trim().to_owned(),
+        })
+    }
+
+    /// Takes the network's lock, which upstream's plugin honours too, and brings the store up to date.
+    pub fn lock(&self) -> Result<Locked<'_>, Error> {
+        let path = self.folder.join("lock");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o750)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        let lock = acquire(file, &path, &self.network)?;
+        let mut locked = Locked {
+            store: self,
+            pointers: BTreeMap::new(),
+            _lock: lock,
+        };
+        locked.drop_earlier_boot()?;
+        locked.refresh_index()?;
+        Ok(locked)
+    }
+}
+
+/// Waits for a lock at most [`LOCK_DEADLINE`].
+fn acquire(file: File, path: &Path, network: &str) -> Result<Flock<File>, Error> {
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => return Ok(lock),
+        Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => file,
+        Err((_, errno)) => return Err(failed("lock", path)(errno.into())),
+    };
+    // A blocking flock has no deadline, so a thread waits; if it comes too late, its lock is dropped with it.
+    let (sender, receiver) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        let mut file = file;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusive) {
+                Err((again, Errno::EINTR)) => file = again,
+                outcome => {
+                    let _ = sender.send(outcome.map_err(|(_, errno)| errno));
+                    return;
+                }
+            }
+        }
+    });
+    match receiver.recv_timeout(LOCK_DEADLINE) {
+        Ok(outcome) => outcome.map_err(|errno| failed("lock", path)(errno.into())),
+        Err(_) => Err(Error::Busy(network.to_owned())),
+    }
+}
+
+/// The store while its lock is held.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    store: &'a Store,
+    pointers: BTreeMap<usize, String>,
+    _lock: Flock<File>,
+}
+
+impl Locked<'_> {
+    fn drop_earlier_boot(&mut self) -> Result<(), Error> {
+        let store = self.store;
+        let boot = store.index.boot();
+        if boot.as_deref() == Some(store.boot_id.as_str()) || store.boot_id.is_empty() {
+            return Ok(());
+        }
+        if boot.is_some() {
+            for (_, addr) in self.reservations()? {
+                self.remove(&addr)?;
+            }
+            store.index.rebuild(&[]).map_err(Error::Index)?;
+        }
+        store.index.set_boot(&store.boot_id).map_err(Error::Index)
+    }
+
+    fn refresh_index(&mut self) -> Result<(), Error> {
+        let read = |set: usize| self.pointer_text(set);
+        if !self.store.index.is_current(&self.store.folder, read) {
+            let reservations = self.reservations()?;
+            self.store.index.rebuild(&reservations).map_err(Error::Index)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the work: declares the index current again. Without it, the next call builds the index anew.
+    pub fn close(mut self) -> Result<(), Error> {
+        for set in 0.. {
+            match self.pointer_text(set) {
+                Some(addr) => self.pointers.insert(set, addr),
+                None => break,
+            };
+        }
+        self.store
+            .index
+            .stamp(&self.store.folder, &self.pointers)
+            .map_err(Error::Index)
+    }
+
+    /// The address last handed out from a range set.
+    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
+        self.pointer_text(set)?.parse().ok()
+    }
+
+    fn pointer(&self, set: usize) -> PathBuf {
+        self.store.folder.join(format!("last_reserved_ip.{set}"))
+    }
+
+    fn pointer_text(&self, set: usize) -> Option<String> {
+        fs::read_to_string(self.pointer(set))
+            .ok()
+            .map(|text| text.trim().to_owned())
+    }
+
+    /// Whether an address is held by anybody.
+    pub fn is_taken(&self, addr: &IpAddr) -> Result<bool, Error> {
+        let path = self.path(addr);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_file() && metadata.len() == 0 => {
+                self.remove(addr)?;
+                Ok(false)
+            }
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed("stat", &path)(error)),
+        }
+    }
+
+    /// Reserves an address for `owner` and remembers it as the last of range set `set`. False: it is taken.
+    pub fn reserve(&mut self, owner: &Owner, addr: IpAddr, set: usize) -> Result<bool, Error> {
+        if self.is_taken(&addr)? {
+            return Ok(false);
+        }
+        let index = &self.store.index;
+        let content = owner.content();
+        let mut held = index.addresses(&content);
+        held.retain(|other| *other != addr);
+        held.push(addr);
+        index.set_addresses(&content, &held).map_err(Error::Index)?;
+        let scratch = index.scratch();
+        let file = create_scratch(&scratch, &content).map_err(failed("write", &scratch))?;
+        file.sync_all().map_err(failed("flush", &scratch))?;
+        let path = self.path(&addr);
+        let linked = fs::hard_link(&scratch, &path);
+        fs::remove_file(&scratch).map_err(failed("remove", &scratch))?;
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            outcome => outcome.map_err(failed("reserve", &path))?,
+        }
+        let pointer = self.pointer(set);
+        replace(&scratch, &pointer, &addr.to_string(), false).map_err(failed("write", &pointer))?;
+        Ok(true)
+    }
+
+    /// The addresses `owner` holds.
+    pub fn addresses_of(&self, owner: &Owner) -> Vec<IpAddr> {
+        self.held_as(&owner.content())
+    }
+
+    fn held_as(&self, content: &str) -> Vec<IpAddr> {
+        let mut addresses = self.store.index.addresses(content);
+        addresses.retain(|addr| self.content(addr).as_deref() == Some(content));
+        addresses
+    }
+
+    /// Frees what `owner` holds; holding nothing is no error. Files of old plugins that name the container alone are
+    /// freed when no other match.
+    pub fn release(&mut self, owner: &Owner) -> Result<(), Error> {
+        for content in [owner.content(), owner.id.clone()] {
+            let held = self.held_as(&content);
+            held.iter().try_for_each(|addr| self.remove(addr))?;
+            self.store.index.set_addresses(&content, &[]).map_err(Error::Index)?;
+            if !held.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees one address, if `owner` holds it.
+    pub fn release_address(&mut self, owner: &Owner, addr: &IpAddr) -> Result<(), Error> {
+        let content = owner.content();
+        let mut held = self.held_as(&content);
+        if held.contains(addr) {
+            self.remove(addr)?;
+        }
+        held.retain(|other| other != addr);
+        self.store.index.set_addresses(&content, &held).map_err(Error::Index)
+    }
+
+    /// Frees everything that belongs to none of the valid attachments (container ID, interface name).
+    pub fn retain(&mut self, valid: &[(String, String)]) -> Result<(), Error> {
+        let contents: std::collections::BTreeSet<String> = valid
+            .iter()
+            .flat_map(|(id, ifname)| [Owner::new(id, ifname).content(), id.trim().to_owned()])
+            .collect();
+        let (kept, freed): (Vec<_>, Vec<_>) = self
+            .reservations()?
+            .into_iter()
+            .partition(|(content, _)| contents.contains(content));
+        freed.iter().try_for_each(|(_, addr)| self.remove(addr))?;
+        self.store.index.rebuild(&kept).map_err(Error::Index)
+    }
+
+    /// Every reservation: its file's trimmed content and its address.
+    pub fn reservations(&self) -> Result<Vec<(String, IpAddr)>, Error> {
+        let folder = &self.store.folder;
+        let mut reservations = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed("list", folder))? {
+            let entry = entry.map_err(failed("list", folder))?;
+            let name = entry.file_name();
+            let Some(addr) = name.to_str().and_then(|name| name.parse::<IpAddr>().ok()) else {
+                continue;
+            };
+            reservations.extend(self.content(&addr).map(|content| (content, addr)));
+        }
+        reservations.sort_by_key(|(_, addr)| *addr);
+        Ok(reservations)
+    }
+
+    fn path(&self, addr: &IpAddr) -> PathBuf {
+        self.store.folder.join(addr.to_string())
+    }
+
+    fn content(&self, addr: &IpAddr) -> Option<String> {
+        fs::read(self.path(addr))
+            .ok()
+            .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    fn remove(&self, addr: &IpAddr) -> Result<(), Error> {
+        let path = self.path(addr);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

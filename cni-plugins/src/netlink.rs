@@ -1,0 +1,11 @@
+//! rtnetlink. [`codec`] builds and reads messages and is pure; [`socket`] is the one blocking socket, with retries for
+//! interrupted dumps; [`link`], [`address`] and [`route`] hold the messages this crate needs.
+
+pub mod address;
+pub mod codec;
+pub mod link;
+pub mod route;
+pub mod socket;
+pub mod wire;
+
+pub use socket::{Error, Protocol, Socket};

@@ -1,0 +1,286 @@
+//! One blocking netlink socket. It numbers requests, matches replies, and repeats dumps the kernel had to interrupt.
+//! A socket belongs to the network namespace of the thread that opened it, for as long as it lives.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, setsockopt, socket,
+    sockopt::ReceiveTimeout,
+};
+use nix::sys::time::TimeVal;
+
+use super::codec::{self, Message};
+use super::wire::{
+    NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+};
+
+/// How long one reply may take, in seconds.
+const REPLY_DEADLINE_SECONDS: i64 = 30;
+/// How often an interrupted dump is repeated (contract §2.5).
+const MAX_DUMP_ATTEMPTS: usize = 5;
+/// The largest datagram the kernel sends for a dump.
+const RECEIVE_BYTES: usize = 64 << 10;
+
+/// Which part of the kernel a socket talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Links, addresses, routes.
+    Route,
+    /// nf_tables and connection tracking.
+    Netfilter,
+}
+
+/// What went wrong with a request.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket cannot be opened.
+    #[error("open netlink socket")]
+    Open(#[source] io::Error),
+    /// Sending failed.
+    #[error("send netlink request")]
+    Send(#[source] io::Error),
+    /// Receiving failed, or nothing came in time.
+    #[error("receive netlink reply")]
+    Receive(#[source] io::Error),
+    /// The kernel refused the request.
+    #[error("{}", refusal(.0))]
+    Refused(Errno),
+    /// Every attempt at a dump was interrupted by changes.
+    #[error("results may be incomplete or inconsistent")]
+    Interrupted,
+}
+
+fn refusal(errno: &Errno) -> String {
+    crate::protocol::error::errno_text(&io::Error::from(*errno))
+}
+
+impl Error {
+    /// The kernel's error number, when it refused the request.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused(errno) => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel said that the object exists already.
+    pub fn is_exists(&self) -> bool {
+        self.errno() == Some(Errno::EEXIST)
+    }
+
+    /// Whether the kernel said that there is no such object or device.
+    pub fn is_missing(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::ENXIO)
+        )
+    }
+}
+
+/// A reply that is not an acknowledgement, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Message type.
+    pub kind: u16,
+    /// Everything behind the header.
+    pub body: Vec<u8>,
+}
+
+/// The socket.
+#[derive(Debug)]
+pub struct Socket {
+    descriptor: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket in the calling thread's network namespace.
+    pub fn open(protocol: Protocol) -> Result<Self, Error> {
+        let opened = |protocol| {
+            let descriptor = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+            bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+            setsockopt(&descriptor, ReceiveTimeout, &TimeVal::new(REPLY_DEADLINE_SECONDS, 0))?;
+            Ok::<_, Errno>(descriptor)
+        };
+        let fail = |errno: Errno| Error::Open(errno.into());
+        let descriptor = match protocol {
+            Protocol::Route => {
+                let descriptor = opened(SockProtocol::NetlinkRoute).map_err(fail)?;
+                // Lets the kernel filter dumps by interface. Before 4.20 it does not know this, and our own filter works alone.
+                let _ = crate::sys::enable_netlink_option(descriptor.as_fd(), NETLINK_GET_STRICT_CHK);
+                descriptor
+            }
+            Protocol::Netfilter => opened(SockProtocol::NetlinkNetFilter).map_err(fail)?,
+        };
+        Ok(Self {
+            descriptor,
+            sequence: 1,
+            buffer: vec![0; RECEIVE_BYTES],
+        })
+    }
+
+    /// The descriptor, for calls that need any socket of this namespace.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Sends one request and waits for its acknowledgement. Returns what came before it.
+    pub fn request(&mut self, message: Message) -> Result<Vec<Reply>, Error> {
+        let mut outcomes = self.batch(&[message])?;
+        outcomes.pop().unwrap_or(Err(Error::Interrupted))
+    }
+
+    /// Sends several requests in one datagram. The kernel serves them in order and goes on past a refusal; the
+    /// result holds one outcome per request.
+    pub fn batch(&mut self, requests: &[Message]) -> Result<Vec<Result<Vec<Reply>, Error>>, Error> {
+        let first = self.reserve(requests.len());
+        let mut bytes = Vec::with_capacity(requests.len() * 256);
+        for (offset, message) in requests.iter().enumerate() {
+            bytes.extend(message.encode(first.wrapping_add(offset as u32), NLM_F_REQUEST | NLM_F_ACK));
+        }
+        self.send(&bytes)?;
+        let mut outcomes: Vec<Option<Result<Vec<Reply>, Error>>> = requests.iter().map(|_| None).collect();
+        let mut replies: Vec<Vec<Reply>> = vec![Vec::new(); requests.len()];
+        let mut open = requests.len();
+        while open > 0 {
+            let size = self.receive()?;
+            for message in codec::messages(&self.buffer[..size]) {
+                let position = message.sequence.wrapping_sub(first) as usize;
+                if position >= requests.len() || outcomes[position].is_some() {
+                    continue;
+                }
+                if message.kind == NLMSG_ERROR {
+                    let replies = std::mem::take(&mut replies[position]);
+                    outcomes[position] = Some(acknowledged(message.body).map(|()| replies));
+                    open -= 1;
+                } else {
+                    replies[position].push(Reply {
+                        kind: message.kind,
+                        body: message.body.to_vec(),
+                    });
+                }
+            }
+        }
+        Ok(outcomes
+            .into_iter()
+            .map(|outcome| outcome.unwrap_or(Err(Error::Interrupted)))
+            .collect())
+    }
+
+    /// Like [`Self::batch`], but the first refusal is the error.
+    pub fn batch_all(&mut self, requests: &[Message]) -> Result<(), Error> {
+        self.batch(requests)?
+            .into_iter()
+            .try_for_each(|outcome| outcome.map(drop))
+    }
+
+    /// Lists objects, from the start again when the kernel says that they changed meanwhile.
+    pub fn dump(&mut self, message: &Message) -> Result<Vec<Reply>, Error> {
+        for _ in 0..MAX_DUMP_ATTEMPTS {
+            match self.dump_once(message) {
+                Err(Error::Interrupted) => {}
+                Err(Error::Refused(Errno::EINTR)) => {}
+                other => return other,
+            }
+        }
+        Err(Error::Interrupted)
+    }
+
+    fn dump_once(&mut self, message: &Message) -> Result<Vec<Reply>, Error> {
+        let sequence = self.reserve(1);
+        self.send(&message.encode(sequence, NLM_F_REQUEST | NLM_F_DUMP))?;
+        let mut replies = Vec::new();
+        let mut interrupted = false;
+        loop {
+            let size = self.receive()?;
+            for message in codec::messages(&self.buffer[..size]).filter(|message| message.sequence == sequence) {
+                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
+                match message.kind {
+                    NLMSG_DONE if interrupted => return Err(Error::Interrupted),
+                    NLMSG_DONE => return done(message.body).map(|()| replies),
+                    NLMSG_ERROR => {
+                        acknowledged(message.body)?;
+                        return Ok(replies);
+                    }
+                    kind => replies.push(Reply {
+                        kind,
+                        body: message.body.to_vec(),
+                    }),
+                }
+                if message.flags & NLM_F_MULTI == 0 {
+                    return Ok(replies);
+                }
+            }
+        }
+    }
+
+    /// Takes `count` sequence numbers; returns the first.
+    pub(crate) fn reserve(&mut self, count: usize) -> u32 {
+        let first = self.sequence;
+        self.sequence = self.sequence.wrapping_add(count as u32);
+        first
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+        loop {
+            match sendto(
+                self.descriptor.as_raw_fd(),
+                bytes,
+                &NetlinkAddr::new(0, 0),
+                MsgFlags::empty(),
+            ) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::Send(errno.into())),
+            }
+        }
+    }
+
+    /// Receives one datagram into the buffer; returns its size.
+    pub(crate) fn receive(&mut self) -> Result<usize, Error> {
+        loop {
+            match recv(self.descriptor.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
+                Ok(size) => return Ok(size),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::Receive(errno.into())),
+            }
+        }
+    }
+
+    /// The datagram [`Self::receive`] wrote.
+    pub(crate) fn received(&self, size: usize) -> &[u8] {
+        &self.buffer[..size]
+    }
+}
+
+/// Reads `struct nlmsgerr`: zero is an acknowledgement.
+pub(crate) fn acknowledged(body: &[u8]) -> Result<(), Error> {
+    let code = codec::read_u32(body, 0).unwrap_or(0) as i32;
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Error::Refused(Errno::from_raw(code.wrapping_neg())))
+    }
+}
+
+/// Reads the end of a dump, which carries an error code too.
+fn done(body: &[u8]) -> Result<(), Error> {
+    if body.len() < 4 { Ok(()) } else { acknowledged(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_and_refusals() {
+        assert!(acknowledged(&0i32.to_ne_bytes()).is_ok());
+        let error = acknowledged(&(-17i32).to_ne_bytes()).unwrap_err();
+        assert!(error.is_exists());
+        assert_eq!(error.to_string(), "file exists");
+        assert!(acknowledged(&(-19i32).to_ne_bytes()).unwrap_err().is_missing());
+    }
+}

@@ -1,0 +1,12 @@
+//! nf_tables over netlink. [`expression`] and [`batch`] are pure codecs; [`Connection`] sends batches, lists rules and
+//! deletes them, repeating its work when the rule set changed meanwhile.
+
+pub mod batch;
+pub mod connection;
+pub mod expression;
+pub mod wire;
+
+pub use batch::{BaseChain, Batch, Chain};
+pub use connection::{Connection, Error, Rule};
+pub use expression::Expression;
+pub use wire::Family;

@@ -1,0 +1,215 @@
+//! The connection to nf_tables: sends batches, lists rules, deletes those that match.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+
+use super::batch::{self, Batch, Chain};
+use super::expression::jump_targets;
+use super::wire::*;
+use crate::netlink::codec::{self, Message, attribute, read_be64, read_text};
+use crate::netlink::socket::{Reply, acknowledged};
+use crate::netlink::wire::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
+use crate::netlink::{self, Protocol, Socket};
+
+/// How often work is repeated because the rule set changed meanwhile.
+const MAX_ATTEMPTS: usize = 10;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection.
+    #[error("could not open the nftables connection")]
+    Open(#[source] netlink::Error),
+    /// The batch was not applied, wholly.
+    #[error("could not apply nftables changes")]
+    Commit(#[source] netlink::Error),
+    /// Rules, chains or the generation could not be read.
+    #[error("could not list nftables rules")]
+    List(#[source] netlink::Error),
+    /// Others kept changing the rule set.
+    #[error("nftables rules kept changing, gave up after {MAX_ATTEMPTS} attempts")]
+    Contended,
+}
+
+/// A rule as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Name of its chain.
+    pub chain: String,
+    /// What deletes it.
+    pub handle: u64,
+    /// Its comment, or empty.
+    pub comment: String,
+    /// Chains it jumps or goes to.
+    pub targets: Vec<String>,
+}
+
+impl Rule {
+    fn read(body: &[u8]) -> Option<Self> {
+        let attributes = body.get(4..)?;
+        Some(Self {
+            chain: read_text(attribute(attributes, NFTA_RULE_CHAIN)?),
+            handle: read_be64(attribute(attributes, NFTA_RULE_HANDLE)?)?,
+            comment: attribute(attributes, NFTA_RULE_USERDATA)
+                .and_then(batch::read_comment)
+                .unwrap_or_default(),
+            targets: attribute(attributes, NFTA_RULE_EXPRESSIONS)
+                .map(jump_targets)
+                .unwrap_or_default(),
+        })
+    }
+}
+
+/// A connection to the rule set of one network namespace.
+#[derive(Debug)]
+pub struct Connection {
+    socket: Socket,
+}
+
+impl Connection {
+    /// Connects to the calling thread's namespace.
+    pub fn open() -> Result<Self, Error> {
+        Socket::open(Protocol::Netfilter)
+            .map(|socket| Self { socket })
+            .map_err(Error::Open)
+    }
+
+    /// Applies a batch, whole or not at all. Returns the handles of the rules it added, in order.
+    pub fn commit(&mut self, batch: &Batch) -> Result<Vec<u64>, Error> {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.commit_once(batch, None) {
+                Err(error) if error.errno() == Some(Errno::ERESTART) => {}
+                other => return other.map_err(Error::Commit),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    fn commit_once(&mut self, batch: &Batch, generation: Option<u32>) -> Result<Vec<u64>, netlink::Error> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = batch.messages().len();
+        let first = self.socket.reserve(count + 2);
+        let last = first.wrapping_add(count as u32 + 1);
+        let mut bytes = batch::frame(NFNL_MSG_BATCH_BEGIN, generation).encode(first, NLM_F_REQUEST);
+        for (offset, message) in batch.messages().iter().enumerate() {
+            bytes.extend(message.encode(first.wrapping_add(offset as u32 + 1), NLM_F_REQUEST | NLM_F_ACK));
+        }
+        bytes.extend(batch::frame(NFNL_MSG_BATCH_END, None).encode(last, NLM_F_REQUEST));
+        self.socket.send(&bytes)?;
+        let mut handles = BTreeMap::new();
+        let mut refusal = None;
+        let mut answered = 0;
+        while answered < count {
+            let size = self.socket.receive()?;
+            for message in codec::messages(self.socket.received(size)) {
+                let offset = message.sequence.wrapping_sub(first) as usize;
+                if offset > count + 1 {
+                    continue;
+                }
+                if message.kind != NLMSG_ERROR {
+                    handles.extend(Rule::read(message.body).map(|rule| (offset, rule.handle)));
+                    continue;
+                }
+                let outcome = acknowledged(message.body);
+                if offset == 0 || offset > count {
+                    // About the batch as a whole: nothing else will follow.
+                    outcome?;
+                    continue;
+                }
+                answered += 1;
+                if let (Err(error), None) = (outcome, &refusal) {
+                    refusal = Some(error);
+                }
+            }
+        }
+        match refusal {
+            Some(error) => Err(error),
+            None => Ok(handles.into_values().collect()),
+        }
+    }
+
+    /// The generation of the rule set, which grows with every change.
+    fn generation(&mut self) -> Result<u32, netlink::Error> {
+        let message = Message::new((NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETGEN, 0, &[0, 0, 0, 0]);
+        let replies = self.socket.request(message)?;
+        let read = |reply: &Reply| {
+            let value = attribute(reply.body.get(4..)?, NFTA_GEN_ID)?;
+            Some(u32::from_be_bytes(value.try_into().ok()?))
+        };
+        Ok(replies.iter().find_map(read).unwrap_or(0))
+    }
+
+    /// The rules of a chain; an absent table or chain has none.
+    pub fn rules(&mut self, chain: Chain<'_>) -> Result<Vec<Rule>, Error> {
+        self.rules_once(chain).map_err(Error::List)
+    }
+
+    fn rules_once(&mut self, chain: Chain<'_>) -> Result<Vec<Rule>, netlink::Error> {
+        match self.socket.dump(&batch::named_rule(NFT_MSG_GETRULE, 0, chain)) {
+            Ok(replies) => Ok(replies.iter().filter_map(|reply| Rule::read(&reply.body)).collect()),
+            Err(error) if error.is_missing() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One rule by its handle, if it is there.
+    pub fn rule(&mut self, chain: Chain<'_>, handle: u64) -> Result<Option<Rule>, Error> {
+        let message = batch::named_rule(NFT_MSG_GETRULE, 0, chain).attr(NFTA_RULE_HANDLE, &handle.to_be_bytes());
+        match self.socket.request(message) {
+            Ok(replies) => Ok(replies.iter().find_map(|reply| Rule::read(&reply.body))),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(Error::List(error)),
+        }
+    }
+
+    /// Whether a chain exists.
+    pub fn has_chain(&mut self, chain: Chain<'_>) -> Result<bool, Error> {
+        match self.socket.request(batch::named_chain(NFT_MSG_GETCHAIN, 0, chain)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_missing() => Ok(false),
+            Err(error) => Err(Error::List(error)),
+        }
+    }
+
+    /// Deletes rules by handle, together; none of them is an error when it is gone already.
+    /// Returns false, having deleted nothing, when one of them was gone.
+    pub fn delete_handles(&mut self, chain: Chain<'_>, handles: &[u64]) -> Result<bool, Error> {
+        let mut batch = Batch::new();
+        handles.iter().for_each(|handle| batch.delete_rule(chain, *handle));
+        match self.commit(&batch) {
+            Ok(_) => Ok(true),
+            Err(Error::Commit(error)) if error.is_missing() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists a chain's rules and applies what `plan` makes of them, again from the start if anybody changed the rule
+    /// set in between.
+    pub fn revise(&mut self, chain: Chain<'_>, plan: impl Fn(&[Rule]) -> Batch) -> Result<(), Error> {
+        for _ in 0..MAX_ATTEMPTS {
+            let generation = self.generation().map_err(Error::List)?;
+            let rules = self.rules_once(chain).map_err(Error::List)?;
+            match self.commit_once(&plan(&rules), Some(generation)) {
+                Ok(_) => return Ok(()),
+                Err(error) if matches!(error.errno(), Some(Errno::ERESTART | Errno::ENOENT)) => {}
+                Err(error) => return Err(Error::Commit(error)),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Deletes the rules of a chain that match.
+    pub fn delete_rules(&mut self, chain: Chain<'_>, matches: impl Fn(&Rule) -> bool) -> Result<(), Error> {
+        self.revise(chain, |rules| {
+            let mut batch = Batch::new();
+            rules
+                .iter()
+                .filter(|rule| matches(rule))
+                .for_each(|rule| batch.delete_rule(chain, rule.handle));
+            batch
+        })
+    }
+}

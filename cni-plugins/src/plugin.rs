@@ -1,0 +1,48 @@
+//! The plugins. Each is a value in one table; [`run`] serves a call of one of them.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use crate::protocol::dispatch::{Outcome, Plugin, serve};
+
+pub mod bridge;
+pub mod host_local;
+pub mod loopback;
+pub mod masquerade;
+
+/// Every plugin in this program.
+static ALL: [&Plugin; 3] = [&bridge::PLUGIN, &host_local::PLUGIN, &loopback::PLUGIN];
+
+/// Those that can serve as `ipam.type`.
+static IPAM: [&Plugin; 1] = [&host_local::PLUGIN];
+
+/// The plugin of a name.
+pub fn find(name: &str) -> Option<&'static Plugin> {
+    ALL.into_iter().find(|plugin| plugin.name == name)
+}
+
+/// The IPAM plugin of a name, if it is one of ours.
+pub(crate) fn find_ipam(name: &str) -> Option<&'static Plugin> {
+    IPAM.into_iter().find(|plugin| plugin.name == name)
+}
+
+/// Every plugin's name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(|plugin| plugin.name)
+}
+
+/// Serves one call: `variables` is the environment, `stdin` the configuration. Works in the calling thread's network
+/// namespace, and leaves the thread in it.
+pub fn run(plugin: &str, variables: &BTreeMap<String, String>, stdin: &mut dyn Read) -> Outcome {
+    match find(plugin) {
+        Some(plugin) => serve(plugin, variables, stdin),
+        None => {
+            let error = crate::protocol::Error::internal(format!("unknown plugin {plugin:?}"));
+            Outcome {
+                exit_code: 1,
+                stdout: error.render(),
+                stderr: String::new(),
+            }
+        }
+    }
+}

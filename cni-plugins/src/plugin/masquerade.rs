@@ -1,0 +1,203 @@
+//! Masquerading of a container's outgoing traffic (contract §2.3): rules in the nftables table upstream's plugins use.
+//!
+//! Rules are found again by the hash pair in their comment, never by address, so they go even when the namespace is gone.
+//! Their handles are noted in a file, so that removing one attachment does not list those of all others; the note is
+//! verified against the comment before anything is deleted.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha512};
+
+use crate::cidr::Cidr;
+use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
+use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family};
+
+const TABLE: &str = "cni_plugins_masquerade";
+const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
+const CHECKS: Chain<'_> = Chain {
+    family: Family::Inet,
+    table: TABLE,
+    name: "masq_checks",
+};
+const CHECKS_COMMENT: &str = "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
+const POSTROUTING: Chain<'_> = Chain {
+    family: Family::Inet,
+    table: TABLE,
+    name: "postrouting",
+};
+const POSTROUTING_BASE: BaseChain<'_> = BaseChain {
+    kind: "nat",
+    hook: 4,
+    priority: 100,
+};
+
+/// Where handles are noted. On a tmpfs, as the rules end with the boot too.
+const NOTES: &str = "/run/cni/masquerade";
+
+/// The attachment rules belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment<'a> {
+    /// Name of the network.
+    pub network: &'a str,
+    /// Container ID.
+    pub container_id: &'a str,
+    /// Interface name.
+    pub ifname: &'a str,
+}
+
+impl Attachment<'_> {
+    /// What identifies its rules: `<hash of network>-<hash of interface and container>`.
+    fn key(&self) -> String {
+        format!(
+            "{}-{}",
+            hash(self.network),
+            hash(&format!("{}:{}", self.ifname, self.container_id))
+        )
+    }
+
+    fn comment(&self) -> String {
+        format!(
+            "{}, net: {}, if: {}, id: {}",
+            self.key(),
+            self.network,
+            self.ifname,
+            self.container_id
+        )
+    }
+
+    /// The file with the handles of its rules in this network namespace.
+    fn note(&self) -> PathBuf {
+        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
+        PathBuf::from(NOTES).join(format!("{namespace}-{}", self.key()))
+    }
+}
+
+/// The first sixteen digits of a SHA-512.
+fn hash(text: &str) -> String {
+    Sha512::digest(text.as_bytes())
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Masquerades what `addresses` send beyond their own networks.
+pub fn add(attachment: &Attachment<'_>, addresses: &[Cidr]) -> Result<(), Error> {
+    let mut connection = Connection::open()?;
+    let note = attachment.note();
+    if note.exists() {
+        remove_with(&mut connection, attachment)?;
+    }
+    let mut batch = Batch::new();
+    prepare(&mut batch);
+    let comment = attachment.comment();
+    for address in addresses {
+        batch.add_rule(CHECKS, &rule(*address), Some(&comment));
+    }
+    let handles = connection.commit(&batch)?;
+    let own = &handles[handles.len().saturating_sub(addresses.len())..];
+    let text: String = own.iter().map(|handle| format!("{handle}\n")).collect();
+    // Without the note the rules are found by listing, so failing to write it is no failure.
+    let _ = fs::create_dir_all(NOTES).and_then(|()| fs::write(&note, text));
+    Ok(())
+}
+
+/// The table, its chains, and the contents of the base chain, which every ADD writes anew.
+fn prepare(batch: &mut Batch) {
+    batch.add_table(Family::Inet, TABLE, Some(TABLE_COMMENT));
+    batch.add_chain(CHECKS, None, Some(CHECKS_COMMENT));
+    batch.add_chain(POSTROUTING, Some(POSTROUTING_BASE), None);
+    batch.flush_chain(POSTROUTING);
+    for multicast in ["224.0.0.0/4", "ff00::/8"] {
+        let network = Cidr::parse(multicast).expect("a constant");
+        let mut steps = only_family(network.is_v4());
+        steps.extend(address_in(Side::Destination, Comparison::Equal, network));
+        steps.push(Expression::Verdict(Verdict::Return));
+        batch.add_rule(POSTROUTING, &steps, None);
+    }
+    batch.add_rule(
+        POSTROUTING,
+        &[Expression::Verdict(Verdict::Goto(CHECKS.name.into()))],
+        None,
+    );
+}
+
+fn rule(address: Cidr) -> Vec<Expression> {
+    let mut steps = only_family(address.is_v4());
+    steps.extend(address_in(Side::Source, Comparison::Equal, Cidr::host(address.addr)));
+    steps.extend(address_in(Side::Destination, Comparison::NotEqual, address));
+    steps.push(Expression::Masquerade);
+    steps
+}
+
+/// Removes the rules of an attachment; none is fine.
+pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
+    remove_with(&mut Connection::open()?, attachment)
+}
+
+fn remove_with(connection: &mut Connection, attachment: &Attachment<'_>) -> Result<(), Error> {
+    let note = attachment.note();
+    let removed = remove_noted(connection, attachment, &fs::read_to_string(&note).unwrap_or_default())?;
+    if !removed {
+        let key = attachment.key();
+        connection.delete_rules(CHECKS, |rule| rule.comment.starts_with(&key))?;
+    }
+    let _ = fs::remove_file(&note);
+    Ok(())
+}
+
+/// Deletes the noted rules if each of them is what the note says. Otherwise false, and nothing is deleted.
+fn remove_noted(connection: &mut Connection, attachment: &Attachment<'_>, note: &str) -> Result<bool, Error> {
+    let key = attachment.key();
+    let mut handles = Vec::new();
+    for line in note.lines() {
+        let Ok(handle) = line.parse() else { return Ok(false) };
+        match connection.rule(CHECKS, handle)? {
+            Some(rule) if rule.comment.starts_with(&key) => handles.push(handle),
+            _ => return Ok(false),
+        }
+    }
+    if handles.is_empty() {
+        Ok(false)
+    } else {
+        connection.delete_handles(CHECKS, &handles)
+    }
+}
+
+/// Removes the rules of all attachments of `network` but the valid ones (container ID, interface name).
+pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    let keep: Vec<String> = valid
+        .iter()
+        .map(|(container_id, ifname)| {
+            Attachment {
+                network,
+                container_id,
+                ifname,
+            }
+            .key()
+        })
+        .collect();
+    let ours = format!("{}-", hash(network));
+    Connection::open()?.delete_rules(CHECKS, |rule| {
+        rule.comment.starts_with(&ours) && !keep.iter().any(|key| rule.comment.starts_with(key))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_upstreams() {
+        assert_eq!(hash("unit-test"), "6fd94d501e58f0aa");
+        let attachment = Attachment {
+            network: "unit-test",
+            container_id: "c",
+            ifname: "eth0",
+        };
+        assert!(attachment.comment().starts_with("6fd94d501e58f0aa-"));
+        assert!(attachment.comment().ends_with(", net: unit-test, if: eth0, id: c"));
+    }
+}

@@ -1,0 +1,44 @@
+//! Kernel switches under `/proc/sys/net`, of the calling thread's network namespace.
+
+use std::io;
+
+/// A switch that cannot be set.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to set {name} to {value:?}")]
+pub struct Error {
+    /// Path below `/proc/sys/net`.
+    pub name: String,
+    /// The wanted value.
+    pub value: String,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+fn path(name: &str) -> String {
+    format!("/proc/sys/net/{name}")
+}
+
+/// Writes a value; `name` is the path below `/proc/sys/net`.
+pub fn set(name: &str, value: &str) -> Result<(), Error> {
+    std::fs::write(path(name), value).map_err(|source| Error {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        source,
+    })
+}
+
+/// Writes a value unless it is there already, so a read-only `/proc` with the right value is fine.
+pub fn ensure(name: &str, value: &str) -> Result<(), Error> {
+    match get(name) {
+        Some(current) if current == value => Ok(()),
+        _ => set(name, value),
+    }
+}
+
+/// Reads a value; `None` when there is no such switch.
+pub fn get(name: &str) -> Option<String> {
+    std::fs::read_to_string(path(name))
+        .ok()
+        .map(|text| text.trim().to_owned())
+}

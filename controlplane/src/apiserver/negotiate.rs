@@ -1,0 +1,267 @@
+//! Which form a reply takes and in which form a body came, from `Accept` and `Content-Type` (control-plane contract §1). Pure.
+
+use super::request::Query;
+use super::status::ApiError;
+use crate::schema::Media;
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+/// How a reply is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+}
+
+/// What a reply shows of the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// The objects themselves.
+    Whole,
+    /// A `Table` of `meta.k8s.io` in the given version.
+    Table(&'static str),
+    /// `PartialObjectMetadata` in the given version.
+    Partial(&'static str),
+    /// `PartialObjectMetadataList` in the given version.
+    PartialList(&'static str),
+}
+
+/// The negotiated form of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) encoding: Encoding,
+    pub(crate) shape: Shape,
+    pub(crate) pretty: bool,
+}
+
+impl Output {
+    /// Plain compact JSON.
+    pub(crate) const JSON: Self = Self {
+        encoding: Encoding::Json,
+        shape: Shape::Whole,
+        pretty: false,
+    };
+
+    /// The best form that `Accept` allows.
+    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, ApiError> {
+        let clauses = clauses(headers);
+        let pretty = wants_pretty(headers, query);
+        if clauses.is_empty() {
+            return Ok(Self { pretty, ..Self::JSON });
+        }
+        for clause in &clauses {
+            let encoding = match clause.media.as_str() {
+                "application/json" | "application/*" | "*/*" => Encoding::Json,
+                "application/yaml" => Encoding::Yaml,
+                _ => continue,
+            };
+            let Some(shape) = clause.shape() else { continue };
+            let pretty = pretty || clause.parameter("pretty") == Some("1");
+            return Ok(Self {
+                encoding,
+                shape,
+                pretty,
+            });
+        }
+        Err(not_acceptable())
+    }
+
+    /// Whether `Accept` prefers aggregated discovery before any plain form.
+    pub(crate) fn wants_aggregated_discovery(headers: &HeaderMap) -> bool {
+        for clause in clauses(headers) {
+            if clause.media != "application/json" && clause.media != "*/*" && clause.media != "application/*" {
+                continue;
+            }
+            match clause.parameter("as") {
+                Some("APIGroupDiscoveryList")
+                    if clause.parameter("g") == Some("apidiscovery.k8s.io") && clause.parameter("v") == Some("v2") =>
+                {
+                    return true;
+                }
+                Some(_) => {}
+                None => return false,
+            }
+        }
+        false
+    }
+}
+
+/// 406, naming what is served.
+pub(crate) fn not_acceptable() -> ApiError {
+    ApiError::new(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/yaml",
+    )
+}
+
+struct Clause {
+    media: String,
+    parameters: Vec<(String, String)>,
+    quality: u16,
+}
+
+impl Clause {
+    fn parameter(&self, name: &str) -> Option<&str> {
+        let mut found = self.parameters.iter().filter(|(own, _)| own == name);
+        found.next().map(|(_, value)| value.as_str())
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        let Some(target) = self.parameter("as") else {
+            return Some(Shape::Whole);
+        };
+        if self.parameter("g") != Some("meta.k8s.io") {
+            return None;
+        }
+        let version = match self.parameter("v") {
+            Some("v1") => "v1",
+            Some("v1beta1") => "v1beta1",
+            _ => return None,
+        };
+        match target {
+            "Table" => Some(Shape::Table(version)),
+            "PartialObjectMetadata" => Some(Shape::Partial(version)),
+            "PartialObjectMetadataList" => Some(Shape::PartialList(version)),
+            _ => None,
+        }
+    }
+}
+
+fn clauses(headers: &HeaderMap) -> Vec<Clause> {
+    let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut found: Vec<Clause> = texts
+        .flat_map(|text| text.split(','))
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map(clause)
+        .collect();
+    found.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
+    found
+}
+
+fn clause(text: &str) -> Clause {
+    let mut parts = text.split(';').map(str::trim);
+    let media = parts.next().unwrap_or("").to_ascii_lowercase();
+    let mut quality = 1000;
+    let mut parameters = Vec::new();
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let value = value.trim().trim_matches('"');
+        if key.trim() == "q" {
+            // Thousandths, as the grammar has at most three digits.
+            quality = value
+                .parse::<f32>()
+                .map_or(1000, |q| (q.clamp(0.0, 1.0) * 1000.0) as u16);
+        } else {
+            parameters.push((key.trim().to_ascii_lowercase(), value.to_owned()));
+        }
+    }
+    Clause {
+        media,
+        parameters,
+        quality,
+    }
+}
+
+fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    if query.get("pretty").is_some() {
+        return query.flag("pretty");
+    }
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+    agent.is_some_and(|agent| ["curl", "Wget", "Mozilla/5.0"].iter().any(|own| agent.starts_with(own)))
+}
+
+/// The bare media type of the request body, lower-case; empty if none was named.
+pub(crate) fn content_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let bare = value.unwrap_or("").split(';').next().unwrap_or("");
+    bare.trim().to_ascii_lowercase()
+}
+
+/// How to read an object body.
+pub(crate) fn input(headers: &HeaderMap) -> Result<Media, ApiError> {
+    match content_type(headers).as_str() {
+        "" | "application/json" | "*/*" => Ok(Media::Json),
+        "application/yaml" => Ok(Media::Yaml),
+        other => Err(unsupported_media(other, &["application/json", "application/yaml"])),
+    }
+}
+
+/// 415, naming what is accepted.
+pub(crate) fn unsupported_media(found: &str, accepted: &[&str]) -> ApiError {
+    let mut message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        accepted.join(", ")
+    );
+    if found == "application/vnd.kubernetes.protobuf" {
+        message.push_str(" (protobuf is not served yet: set the client's content type to application/json)");
+    }
+    ApiError::new(415, "UnsupportedMediaType", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(text: &str) -> Result<Output, ApiError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, text.parse().unwrap());
+        Output::negotiate(&headers, &Query::default())
+    }
+
+    #[test]
+    fn accept_clauses_are_tried_in_order() {
+        let json = Output::JSON;
+        let yaml = Output {
+            encoding: Encoding::Yaml,
+            ..json
+        };
+        let table = |version| Output {
+            shape: Shape::Table(version),
+            ..json
+        };
+        let cases = [
+            ("*/*", Some(json)),
+            ("application/json", Some(json)),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(json)),
+            ("application/json;q=0.1, application/yaml", Some(yaml)),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Some(table("v1")),
+            ),
+            (
+                "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+                Some(json),
+            ),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+                Some(table("v1beta1")),
+            ),
+            ("application/vnd.kubernetes.protobuf", None),
+            ("text/html", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(accept(text).ok(), expected, "{text}");
+        }
+        assert_eq!(accept("text/html").unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn aggregated_discovery_is_chosen_only_in_v2() {
+        let wants = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, text.parse().unwrap());
+            Output::wants_aggregated_discovery(&headers)
+        };
+        assert!(wants(
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+        ));
+        assert!(!wants(
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+        ));
+        assert!(!wants("application/json"));
+    }
+}

@@ -1,0 +1,307 @@
+//! Answers become HTTP replies: encoding, shape, compression, headers. Never decides what the answer is.
+
+use super::negotiate::{Encoding, Output, Shape, not_acceptable};
+use super::status::ApiError;
+use super::{Body, body, table};
+use crate::resource::Kind;
+use crate::store::Revision;
+use crate::store::window::Stored;
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING,
+};
+use http::{HeaderMap, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::sync::Arc;
+
+/// Bodies above this are compressed for clients that accept it (contract §1).
+const GZIP_ABOVE_BYTES: usize = 131_072;
+/// All warnings of a reply together stay below this many characters, or each is cut to [`WARNING_CUT`].
+const WARNINGS_LIMIT: usize = 4096;
+const WARNING_CUT: usize = 256;
+
+/// What a verb answers.
+pub(super) enum Answer {
+    /// A complete object (with kind and apiVersion) that no revision stands behind: a Status, a Scale, a dry run.
+    Object { code: u16, object: Value },
+    /// An object of a revision; `revision` is what the reply shows (a deletion's own).
+    Stored {
+        code: u16,
+        stored: Arc<Stored>,
+        revision: Revision,
+    },
+    /// A page of a collection.
+    List(Page),
+    /// A finished reply (watches).
+    Response(Response<Body>),
+}
+
+/// A page of a collection.
+pub(super) struct Page {
+    pub(super) items: Vec<Arc<Stored>>,
+    pub(super) revision: Revision,
+    pub(super) next: Option<String>,
+    pub(super) remaining: Option<usize>,
+}
+
+impl Page {
+    fn metadata(&self) -> Value {
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion".to_owned(), json!(self.revision.to_string()));
+        if let Some(next) = &self.next {
+            metadata.insert("continue".to_owned(), json!(next));
+        }
+        if let Some(remaining) = self.remaining {
+            metadata.insert("remainingItemCount".to_owned(), json!(remaining));
+        }
+        Value::Object(metadata)
+    }
+}
+
+/// What is known about the request when its answer is written.
+pub(super) struct Context<'a> {
+    pub(super) kind: &'static Kind,
+    pub(super) output: Output,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) include: &'a str,
+    pub(super) now: Timestamp,
+    pub(super) warnings: &'a [String],
+}
+
+/// Writes an answer down.
+pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
+    let (code, bytes) = match answer {
+        Answer::Response(mut response) => {
+            add_warnings(response.headers_mut(), context.warnings);
+            return Ok(response);
+        }
+        Answer::Object { code, object } => (code, encode(&object_shape(object, context)?, context.output)),
+        Answer::Stored { code, stored, revision } => (code, one(&stored, revision, context)?),
+        Answer::List(page) => (200, list(&page, context)?),
+    };
+    let mut response = finish(code, bytes, context.output.encoding, context.headers);
+    add_warnings(response.headers_mut(), context.warnings);
+    Ok(response)
+}
+
+/// An error as a Status.
+pub(super) fn error(error: &ApiError, output: Output) -> Response<Body> {
+    let bytes = encode(&error.to_status(), output);
+    let mut response = finish(error.code, bytes, output.encoding, &HeaderMap::new());
+    if let Some(seconds) = error.retry_after_seconds {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// The plain-text 404 of a path that does not exist.
+pub(super) fn not_found_page() -> Response<Body> {
+    let mut response = Response::new(body::full("404 page not found\n"));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    let nosniff = HeaderName::from_static("x-content-type-options");
+    headers.insert(nosniff, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A JSON or YAML reply of finished bytes, compressed if that pays and `headers` (the request's) allow it.
+pub(super) fn finish(code: u16, bytes: Bytes, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
+    let content_type = match encoding {
+        Encoding::Json => "application/json",
+        Encoding::Yaml => "application/yaml",
+    };
+    let compressed = accepts_gzip(headers).then(|| compress(&bytes)).flatten();
+    let is_compressed = compressed.is_some();
+    let mut response = Response::new(body::full(compressed.unwrap_or(bytes)));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if is_compressed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let value = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    value.is_some_and(|text| {
+        text.split(',')
+            .any(|part| part.split(';').next().is_some_and(|p| p.trim() == "gzip"))
+    })
+}
+
+fn compress(bytes: &Bytes) -> Option<Bytes> {
+    if bytes.len() <= GZIP_ABOVE_BYTES {
+        return None;
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+/// A value as bytes in the negotiated encoding.
+pub(super) fn encode(value: &Value, output: Output) -> Bytes {
+    match output.encoding {
+        Encoding::Yaml => Bytes::from(serde_saphyr::to_string(value).unwrap_or_default()),
+        Encoding::Json if output.pretty => {
+            let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+            bytes.push(b'\n');
+            Bytes::from(bytes)
+        }
+        Encoding::Json => {
+            let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+            bytes.push(b'\n');
+            Bytes::from(bytes)
+        }
+    }
+}
+
+/// The object with kind, apiVersion and `revision` as its resourceVersion.
+pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Kind) -> Value {
+    let mut value = Value::clone(stored.value());
+    value["kind"] = json!(kind.kind);
+    value["apiVersion"] = json!(kind.api_version());
+    value["metadata"]["resourceVersion"] = json!(revision.to_string());
+    value
+}
+
+fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Result<Bytes, ApiError> {
+    let plain = context.output.encoding == Encoding::Json && !context.output.pretty;
+    if plain && context.output.shape == Shape::Whole {
+        let (head, rest) = stored.json(Some((&context.kind.api_version(), context.kind.kind)), revision);
+        let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 1);
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(&rest);
+        bytes.extend_from_slice(b"\n");
+        return Ok(bytes.freeze());
+    }
+    let value = whole(stored, revision, context.kind);
+    Ok(encode(&object_shape(value, context)?, context.output))
+}
+
+/// A single object in the negotiated shape; a Status stays what it is.
+fn object_shape(value: Value, context: &Context<'_>) -> Result<Value, ApiError> {
+    if value["kind"] == "Status" {
+        return Ok(value);
+    }
+    match context.output.shape {
+        Shape::Whole => Ok(value),
+        Shape::Partial(version) => Ok(partial(&value, version)),
+        Shape::PartialList(_) => Err(not_acceptable()),
+        Shape::Table(version) => {
+            let metadata = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
+            render(&[Arc::new(value)], version, metadata, context)
+        }
+    }
+}
+
+/// The metadata of an object alone.
+pub(super) fn partial(value: &Value, version: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": value["metadata"],
+    })
+}
+
+fn render(objects: &[Arc<Value>], version: &str, metadata: Value, context: &Context<'_>) -> Result<Value, ApiError> {
+    table_of(context.kind, objects, version, context.include, context.now, metadata)
+}
+
+/// Objects as a Table.
+pub(super) fn table_of(
+    kind: &'static Kind,
+    objects: &[Arc<Value>],
+    version: &str,
+    include: &str,
+    now: Timestamp,
+    metadata: Value,
+) -> Result<Value, ApiError> {
+    let Some(include) = table::IncludeObject::parse(include) else {
+        let text = format!("unrecognized includeObject value: \"{include}\"");
+        return Err(ApiError::bad_request(text));
+    };
+    let mut value = table::render(kind, objects, include, now, metadata);
+    value["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
+    Ok(value)
+}
+
+fn list(page: &Page, context: &Context<'_>) -> Result<Bytes, ApiError> {
+    let kind = context.kind;
+    let values = || -> Vec<Arc<Value>> {
+        let items = page.items.iter();
+        items
+            .map(|stored| Arc::new(whole(stored, stored.revision, kind)))
+            .collect()
+    };
+    let value = match context.output.shape {
+        Shape::Whole if context.output.encoding == Encoding::Json && !context.output.pretty => {
+            return Ok(plain_list(page, kind));
+        }
+        Shape::Whole => {
+            let items: Vec<&Value> = page.items.iter().map(|stored| &**stored.value()).collect();
+            json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": page.metadata(), "items": items})
+        }
+        Shape::Partial(_) => return Err(not_acceptable()),
+        Shape::PartialList(version) => {
+            let items: Vec<Value> = page
+                .items
+                .iter()
+                .map(|stored| partial(stored.value(), version))
+                .collect();
+            json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": page.metadata(), "items": items,
+            })
+        }
+        Shape::Table(version) => render(&values(), version, page.metadata(), context)?,
+    };
+    Ok(encode(&value, context.output))
+}
+
+/// The list as JSON, made of the items' stored bytes.
+fn plain_list(page: &Page, kind: &Kind) -> Bytes {
+    let size: usize = page.items.iter().map(|stored| stored.raw().len() + 64).sum();
+    let mut bytes = BytesMut::with_capacity(size + 256);
+    let head = format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+        kind.list_kind,
+        kind.api_version(),
+        page.metadata()
+    );
+    bytes.extend_from_slice(head.as_bytes());
+    for (index, stored) in page.items.iter().enumerate() {
+        if index > 0 {
+            bytes.extend_from_slice(b",");
+        }
+        let (head, rest) = stored.json(None, stored.revision);
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(&rest);
+    }
+    bytes.extend_from_slice(b"]}\n");
+    bytes.freeze()
+}
+
+fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
+    let total: usize = warnings.iter().map(|text| text.chars().count()).sum();
+    let mut seen: Vec<&String> = Vec::new();
+    for text in warnings {
+        if seen.contains(&text) {
+            continue;
+        }
+        seen.push(text);
+        let shown: String = match total > WARNINGS_LIMIT {
+            true => text.chars().take(WARNING_CUT).collect(),
+            false => text.clone(),
+        };
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
+            headers.append(WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The composed server: what one process's API consists of, and the one path every request takes.
+
+use super::gate::Gate;
+use super::negotiate::Output;
+use super::reader::Reader;
+use super::request::{Query, RequestInfo};
+use super::service::PeerCertificates;
+use super::status::ApiError;
+use super::user::User;
+use super::{Body, body, discovery, reply, verbs};
+use crate::resource::{Kind, registry};
+use crate::store::window::Window;
+use crate::store::{Store, StoreError};
+use bytes::Bytes;
+use client::Clock;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
+use http::{Request, Response};
+use jiff::Timestamp;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Requests other than long-running ones end after this long (contract §8).
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Audit identifier, taken from the client or made here.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// What an [`ApiServer`] is built from.
+pub struct Parts {
+    /// Where objects live.
+    pub store: Arc<dyn Store>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of uids, generated names and jitter.
+    pub seed: u64,
+    /// Authentication, authorization, admission, and all that is not storage.
+    pub gate: Arc<dyn Gate>,
+}
+
+struct Inner {
+    window: Window,
+    reader: Reader,
+    clock: Arc<dyn Clock>,
+    random: Mutex<StdRng>,
+    gate: Arc<dyn Gate>,
+}
+
+/// The API server. Cheap to clone; all clones are one server.
+#[derive(Clone)]
+pub struct ApiServer {
+    inner: Arc<Inner>,
+}
+
+impl ApiServer {
+    /// Reads the store and is ready to serve.
+    ///
+    /// # Errors
+    /// Whatever the store answers.
+    pub async fn new(parts: Parts) -> Result<Self, StoreError> {
+        let window = Window::open(parts.store).await?;
+        let reader = Reader::new(&window);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                window,
+                reader,
+                clock: parts.clock,
+                random: Mutex::new(StdRng::seed_from_u64(parts.seed)),
+                gate: parts.gate,
+            }),
+        })
+    }
+
+    /// Reads straight from memory.
+    pub fn reader(&self) -> &Reader {
+        &self.inner.reader
+    }
+
+    /// The store behind the server.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.inner.window.store()
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// Wall time, for parts that live as long as the server.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.clock
+    }
+
+    /// Random bits from the server's seed.
+    pub fn random(&self) -> u64 {
+        let mut random = self.inner.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.next_u64()
+    }
+
+    /// A random UUID (version 4) from the server's seed.
+    pub fn uuid(&self) -> String {
+        let bits = (u128::from(self.random()) << 64) | u128::from(self.random());
+        uuid::Builder::from_random_bytes(bits.to_be_bytes())
+            .into_uuid()
+            .to_string()
+    }
+
+    pub(super) fn gate(&self) -> &dyn Gate {
+        &*self.inner.gate
+    }
+
+    /// A client that reaches this server without a socket, as `user`.
+    ///
+    /// Must be called within a tokio runtime (the client owns a task).
+    pub fn client_as(&self, user: User) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let answer = server.handle(Some(user.clone()), request);
+            answer.map(Ok::<_, std::convert::Infallible>)
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Answers one request. `user` is an identity established in process; `None` asks the gate to authenticate.
+    pub fn handle<B>(&self, user: Option<User>, request: Request<B>) -> BoxFuture<'static, Response<Body>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<body::BodyError>,
+    {
+        let server = self.clone();
+        let request = request.map(body::boxed);
+        async move { server.handle_boxed(user, request).await }.boxed()
+    }
+
+    async fn handle_boxed(&self, user: Option<User>, request: Request<Body>) -> Response<Body> {
+        let audit_id = request.headers().get(AUDIT_ID).cloned();
+        let audit_id = audit_id.or_else(|| HeaderValue::try_from(self.uuid()).ok());
+        let query = Query::parse(request.uri().query().unwrap_or(""));
+        let output = Output::negotiate(request.headers(), &query).unwrap_or(Output::JSON);
+        let path = request.uri().path().to_owned();
+        let outcome = AssertUnwindSafe(self.route(user, query, request)).catch_unwind().await;
+        let mut response = match outcome {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => reply::error(&error, output),
+            Err(_) => {
+                tracing::error!(%path, "a request handler panicked");
+                let text = "This request caused apiserver to panic. Look in the logs for details.";
+                reply::error(&ApiError::new(500, "InternalError", text), output)
+            }
+        };
+        let headers = response.headers_mut();
+        if let Some(audit_id) = audit_id {
+            headers.insert(AUDIT_ID, audit_id);
+        }
+        headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache, private"));
+        response
+    }
+
+    async fn route(
+        &self,
+        user: Option<User>,
+        query: Query,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ApiError> {
+        let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+        let deadline = (!info.is_long_running(&query)).then(|| deadline(&query)).transpose()?;
+        let work = self.answer(user, &info, &query, request);
+        match deadline {
+            None => work.await,
+            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+                let text = "Timeout: request did not complete within the allotted timeout";
+                Err(ApiError::new(504, "Timeout", text))
+            }),
+        }
+    }
+
+    async fn answer(
+        &self,
+        user: Option<User>,
+        info: &RequestInfo,
+        query: &Query,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ApiError> {
+        let (parts, body) = request.into_parts();
+        let gate = self.gate();
+        let user = match user {
+            Some(user) => user,
+            None => {
+                let peer = parts.extensions.get::<PeerCertificates>().cloned();
+                let peer = peer.as_ref().map(PeerCertificates::chain);
+                gate.authenticate(&parts, peer, self.reader()).await?
+            }
+        };
+        gate.authorize(&user, info, self.reader()).await?;
+        let kind = match info.is_resource {
+            true => match served(info) {
+                Some(kind) => Some(kind),
+                None => return Ok(reply::not_found_page()),
+            },
+            false => None,
+        };
+        if let Some(kind) = kind
+            && verbs::serves(kind, info)
+        {
+            return verbs::serve(self, &user, info, query, kind, &parts, body).await;
+        }
+        if let Some(response) = discovery::serve(info, &parts)? {
+            return Ok(response);
+        }
+        let request = Request::from_parts(parts, body);
+        match (gate.other(self, &user, info, request).await, kind) {
+            (Ok(response), _) => Ok(response),
+            (Err(_), Some(kind)) => Err(not_supported(kind, info)),
+            (Err(_), None) => Ok(reply::not_found_page()),
+        }
+    }
+}
+
+/// The kind behind a resource path, if the path fits its scope and names a subresource it has.
+fn served(info: &RequestInfo) -> Option<&'static Kind> {
+    let kind = registry().by_resource(&info.group, &info.version, &info.resource)?;
+    let is_collection = info.name.is_empty() || matches!(info.verb.as_str(), "list" | "watch");
+    let scope_fits = match kind.namespaced {
+        true => !info.namespace.is_empty() || is_collection,
+        false => info.namespace.is_empty() || kind.plural == "namespaces",
+    };
+    let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
+    (scope_fits && part_exists).then_some(kind)
+}
+
+/// 405 with upstream's text.
+pub(super) fn not_supported(kind: &Kind, info: &RequestInfo) -> ApiError {
+    let mut resource = kind.plural.to_owned();
+    if !info.subresource.is_empty() {
+        resource = format!("{resource}/{}", info.subresource);
+    }
+    if !kind.group.is_empty() {
+        resource = format!("{resource}.{}", kind.group);
+    }
+    let text = format!("{} is not supported on resources of kind \"{resource}\"", info.verb);
+    ApiError::new(405, "MethodNotAllowed", text).about(kind.group, kind.plural, "")
+}
+
+fn deadline(query: &Query) -> Result<Duration, ApiError> {
+    let text = query.text("timeout");
+    if text.is_empty() {
+        return Ok(DEADLINE);
+    }
+    let seconds = seconds(text).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL: time: invalid duration \"{text}\""
+        ))
+    })?;
+    Ok(if seconds.is_zero() {
+        DEADLINE
+    } else {
+        seconds.min(DEADLINE)
+    })
+}
+
+/// A Go duration of hours, minutes, seconds and milliseconds, such as `1m30s`.
+fn seconds(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut total = 0.0_f64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest.get(..digits)?.parse().ok()?;
+        rest = rest.get(digits..)?;
+        let (unit, scale) = [
+            ("ms", 0.001),
+            ("us", 1e-6),
+            ("ns", 1e-9),
+            ("h", 3600.0),
+            ("m", 60.0),
+            ("s", 1.0),
+        ]
+        .into_iter()
+        .find(|(unit, _)| rest.starts_with(unit))?;
+        total += number * scale;
+        rest = rest.get(unit.len()..)?;
+    }
+    Duration::try_from_secs_f64(total).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations_are_read() {
+        let cases = [
+            ("30s", Some(30_000)),
+            ("1m30s", Some(90_000)),
+            ("1.5h", Some(5_400_000)),
+            ("250ms", Some(250)),
+            ("0", Some(0)),
+            ("30", None),
+            ("x", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(seconds(text).map(|found| found.as_millis()), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! POST to a collection: a new object (control-plane contract §2.2).
+
+use super::Operation;
+use super::{Answer, Call, object, store_failed};
+use crate::apiserver::status::ApiError;
+use crate::resource::PrepareContext;
+use crate::resource::field::{set, text};
+use crate::store::window::{Stored, canonical};
+use crate::store::{Expect, StoreError};
+use bytes::Bytes;
+use proto::api::names::generate_name;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Names tried before a `generateName` gives up.
+const NAME_ATTEMPTS: usize = 8;
+
+pub(super) async fn create(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let dry_run = call.query.dry_run("CreateOptions")?;
+    let mut object = call.decode(body)?;
+    place(call, &mut object)?;
+    insert(call, object, dry_run).await
+}
+
+/// Puts the object into the request's namespace.
+pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let given = text(object, &["metadata", "namespace"]);
+    if !given.is_empty() && given != call.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object::metadata_mut(object);
+    if call.namespace.is_empty() {
+        object::metadata_mut(object).remove("namespace");
+    } else {
+        set(object, &["metadata", "namespace"], call.namespace);
+    }
+    Ok(())
+}
+
+/// Takes a decoded object through admission, preparation and validation into the store.
+pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+    if !object::revision(&object).is_empty() {
+        return Err(ApiError::new(
+            500,
+            "",
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    let strategy = call.kind.strategy;
+    object::clear_system_fields(&mut object);
+    strategy.default(&mut object);
+    call.mutate(Operation::Create, dry_run, &mut object, None).await?;
+    let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
+    prepare(call, &mut object);
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let mut candidate = object.clone();
+        if is_generated {
+            let base = text(&candidate, &["metadata", "generateName"]).to_owned();
+            let name = generate_name(&base, call.server.random());
+            set(&mut candidate, &["metadata", "name"], name);
+        }
+        let errors = call.kind.validate(&candidate);
+        if !errors.is_empty() {
+            let name = object::name(&candidate);
+            return Err(ApiError::invalid(call.kind.group, call.kind.kind, name, errors));
+        }
+        call.admit(Operation::Create, dry_run, &candidate, None).await?;
+        match store(call, candidate, dry_run).await {
+            Err(error) if error.reason == "AlreadyExists" && is_generated => {
+                if attempts == NAME_ATTEMPTS {
+                    return Err(exhausted(error));
+                }
+            }
+            outcome => {
+                if outcome.is_ok() {
+                    call.warnings.extend(strategy.warnings(&object));
+                }
+                return outcome;
+            }
+        }
+    }
+}
+
+fn prepare(call: &Call<'_>, object: &mut Value) {
+    let now = call.server.now();
+    let uid = call.server.uuid();
+    let strategy = call.kind.strategy;
+    strategy.prepare_create(object, &PrepareContext { uid: &uid, now });
+    let metadata = object::metadata_mut(object);
+    metadata.insert("uid".to_owned(), json!(uid));
+    metadata.insert("creationTimestamp".to_owned(), json!(object::time(now)));
+    if strategy.has_generation() {
+        metadata.insert("generation".to_owned(), json!(1));
+    }
+}
+
+async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+    let name = object::name(&object);
+    if dry_run {
+        if let Some(existing) = call.find(name).await? {
+            return Err(exists(call, name, existing.value()));
+        }
+        return Ok(Answer::Object { code: 201, object });
+    }
+    let key = call.key(name);
+    let raw = Bytes::from(canonical(&object));
+    match call.server.store().put(&key, raw.clone(), Expect::Absent).await {
+        Ok(revision) => Ok(Answer::Stored {
+            code: 201,
+            stored: Arc::new(Stored::new(Arc::from(key), revision, revision, raw)),
+            revision,
+        }),
+        Err(StoreError::Conflict { current, .. }) => {
+            let existing = current.map(Stored::from);
+            let existing = existing.as_ref().map_or(&Value::Null, |stored| stored.value());
+            Err(exists(call, name, existing))
+        }
+        Err(error) => Err(store_failed(&error)),
+    }
+}
+
+fn exists(call: &Call<'_>, name: &str, existing: &Value) -> ApiError {
+    let mut error = ApiError::already_exists(call.kind.group, call.kind.plural, name);
+    if object::is_deleting(existing) {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
+}
+
+/// All generated names were taken.
+fn exhausted(mut error: ApiError) -> ApiError {
+    error
+        .message
+        .push_str(", the server was not able to generate a unique name for the object");
+    error.retry_after_seconds = Some(1);
+    error
+}

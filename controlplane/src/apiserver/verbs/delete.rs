@@ -1,0 +1,360 @@
+//! DELETE of one object: preconditions, propagation, grace, finalizers (control-plane contract §2.4).
+
+use super::Operation;
+use super::{ATTEMPTS, Answer, Call, negotiate, object, read_plain, store_failed};
+use crate::apiserver::status::{ApiError, FieldError};
+use crate::resource::Kind;
+use crate::resource::field::{int, set, text};
+use crate::store::window::{Stored, canonical};
+use crate::store::{Expect, Revision, StoreError};
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// How the garbage collector is to treat dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// DeleteOptions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    pub(super) grace_seconds: Option<i64>,
+    pub(super) propagation: Option<Propagation>,
+    pub(super) orphan_dependents: Option<bool>,
+    pub(super) uid: Option<String>,
+    pub(super) revision: Option<String>,
+    pub(super) dry_run: bool,
+}
+
+impl Options {
+    /// From the body, or from the query if there is none.
+    pub(super) fn read(call: &Call<'_>, body: &[u8]) -> Result<Self, ApiError> {
+        let mut options = if body.is_empty() {
+            let query = call.query;
+            Self {
+                grace_seconds: query.number("gracePeriodSeconds")?,
+                propagation: propagation(query.text("propagationPolicy"))?,
+                orphan_dependents: query.get("orphanDependents").map(|_| query.flag("orphanDependents")),
+                ..Self::default()
+            }
+        } else {
+            Self::from_value(&read_plain(body, negotiate::input(call.headers)?)?)?
+        };
+        options.dry_run |= call.query.dry_run("DeleteOptions")?;
+        options.checked()
+    }
+
+    /// From a DeleteOptions object, as sent alone or inside an Eviction.
+    pub(super) fn from_value(value: &Value) -> Result<Self, ApiError> {
+        let kind = text(value, &["kind"]);
+        if !matches!(kind, "" | "DeleteOptions") {
+            return Err(ApiError::bad_request(format!(
+                "{kind} cannot be handled as a DeleteOptions"
+            )));
+        }
+        let given = |path: &[&str]| Some(text(value, path).to_owned()).filter(|text| !text.is_empty());
+        let dry_run = value["dryRun"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one == "All"));
+        Self {
+            grace_seconds: int(value, &["gracePeriodSeconds"]),
+            propagation: propagation(text(value, &["propagationPolicy"]))?,
+            orphan_dependents: value["orphanDependents"].as_bool(),
+            uid: given(&["preconditions", "uid"]),
+            revision: given(&["preconditions", "resourceVersion"]),
+            dry_run,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Self, ApiError> {
+        if self.propagation.is_some() && self.orphan_dependents.is_some() {
+            let error = FieldError::invalid(
+                "propagationPolicy",
+                "",
+                "orphanDependents and deletionPropagation cannot be both set",
+            );
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
+        }
+        Ok(self)
+    }
+}
+
+fn propagation(text: &str) -> Result<Option<Propagation>, ApiError> {
+    match text {
+        "" => Ok(None),
+        "Orphan" => Ok(Some(Propagation::Orphan)),
+        "Background" => Ok(Some(Propagation::Background)),
+        "Foreground" => Ok(Some(Propagation::Foreground)),
+        other => {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            let error = FieldError::not_supported("propagationPolicy", other, &supported);
+            Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]))
+        }
+    }
+}
+
+pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let options = Options::read(call, body)?;
+    let name = call.info.name.clone();
+    remove(call, &name, &options).await
+}
+
+/// What a deletion does to the stored object.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// Remove it.
+    Remove,
+    /// Keep it, changed (marked as deleting, finalizers set).
+    Write(Value),
+    /// Nothing: it is on its way already.
+    Keep,
+}
+
+/// Deletes the named object as far as finalizers and grace allow now.
+pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
+    let mut stored = call.current(name).await?;
+    for _ in 0..ATTEMPTS {
+        let old = call.whole(&stored);
+        check_preconditions(call, name, options, &stored, &old)?;
+        call.mutate(Operation::Delete, options.dry_run, &mut Value::Null, Some(&old))
+            .await?;
+        call.admit(Operation::Delete, options.dry_run, &Value::Null, Some(&old))
+            .await?;
+        let step = decide(call.kind, &old, options, call.server.now());
+        if options.dry_run {
+            return Ok(dry_answer(call, step, old));
+        }
+        match perform(call, &stored, step).await? {
+            Performed::Removed(revision) => return Ok(removed(call, &stored, &old, revision)),
+            Performed::Kept(kept) => return Ok(kept_answer(kept, options)),
+            Performed::Lost(Some(current)) => stored = current,
+            Performed::Lost(None) => return Err(call.not_found(name)),
+        }
+    }
+    Err(call.modified(name))
+}
+
+fn check_preconditions(
+    call: &Call<'_>,
+    name: &str,
+    options: &Options,
+    stored: &Stored,
+    old: &Value,
+) -> Result<(), ApiError> {
+    let uid = object::uid(old);
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
+        return Err(call.conflict(name, &why));
+    }
+    let revision = stored.revision.to_string();
+    if let Some(wanted) = options.revision.as_deref().filter(|wanted| *wanted != revision) {
+        let why = format!(
+            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {revision}"
+        );
+        return Err(call.conflict(name, &why));
+    }
+    Ok(())
+}
+
+/// The heart of deletion (pure).
+fn decide(kind: &Kind, old: &Value, options: &Options, now: Timestamp) -> Step {
+    let mut new = old.clone();
+    if object::is_namespace(kind) {
+        set_finalizers(kind, &mut new, options);
+        if !object::is_deleting(old) {
+            set(&mut new, &["status", "phase"], "Terminating");
+        }
+        object::mark_deleting(&mut new, now, 0);
+        // Deletion marks carry no grace there, as upstream.
+        object::metadata_mut(&mut new).remove("deletionGracePeriodSeconds");
+        return if object::completes_deletion(kind, &new) {
+            Step::Remove
+        } else {
+            changed(old, new)
+        };
+    }
+    if object::is_pod(kind) {
+        match pod_grace(old, options) {
+            PodGrace::Pending => return Step::Keep,
+            PodGrace::Now => {}
+            PodGrace::Seconds(seconds) => {
+                set_finalizers(kind, &mut new, options);
+                shorten(&mut new, now, seconds);
+                return match seconds == 0 && object::finalizers(&new).is_empty() {
+                    true => Step::Remove,
+                    false => changed(old, new),
+                };
+            }
+        }
+    }
+    set_finalizers(kind, &mut new, options);
+    if object::finalizers(&new).is_empty() {
+        return Step::Remove;
+    }
+    object::mark_deleting(&mut new, now, 0);
+    changed(old, new)
+}
+
+fn changed(old: &Value, new: Value) -> Step {
+    if *old == new { Step::Keep } else { Step::Write(new) }
+}
+
+enum PodGrace {
+    /// Already ending at least as soon.
+    Pending,
+    /// Marked before without a grace period.
+    Now,
+    /// End after so many seconds from the deletion's mark.
+    Seconds(i64),
+}
+
+fn pod_grace(pod: &Value, options: &Options) -> PodGrace {
+    let phase = text(pod, &["status", "phase"]);
+    let is_idle = text(pod, &["spec", "nodeName"]).is_empty() || matches!(phase, "Succeeded" | "Failed");
+    let wish = options
+        .grace_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
+    if object::is_deleting(pod) {
+        let Some(running) = int(pod, &["metadata", "deletionGracePeriodSeconds"]) else {
+            return PodGrace::Now;
+        };
+        return match wish {
+            Some(seconds) if seconds < running => PodGrace::Seconds(seconds),
+            _ => PodGrace::Pending,
+        };
+    }
+    let own = int(pod, &["spec", "terminationGracePeriodSeconds"]);
+    let own = own.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    match is_idle {
+        true => PodGrace::Seconds(0),
+        false => PodGrace::Seconds(wish.or(own).unwrap_or(0)),
+    }
+}
+
+/// Marks a pod, or moves an earlier mark forward.
+fn shorten(pod: &mut Value, now: Timestamp, seconds: i64) {
+    if !object::is_deleting(pod) {
+        object::mark_deleting(pod, now, seconds);
+        return;
+    }
+    let running = int(pod, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
+    let end: Option<Timestamp> = text(pod, &["metadata", "deletionTimestamp"]).parse().ok();
+    if let Some(end) = end.and_then(|end| end.checked_add(SignedDuration::from_secs(seconds - running)).ok()) {
+        set(pod, &["metadata", "deletionTimestamp"], object::time(end));
+    }
+    set(pod, &["metadata", "deletionGracePeriodSeconds"], seconds);
+}
+
+/// Sets or removes the garbage collector's finalizers as the options, the object and the kind's default say.
+fn set_finalizers(kind: &Kind, new: &mut Value, options: &Options) {
+    if kind.plural == "events" {
+        return;
+    }
+    let present = object::finalizers(new);
+    let (orphan, foreground) = match (options.propagation, options.orphan_dependents) {
+        (Some(propagation), _) => (
+            propagation == Propagation::Orphan,
+            propagation == Propagation::Foreground,
+        ),
+        (None, Some(orphan)) => (orphan, false),
+        (None, None) => {
+            let foreground = present.contains(&object::FOREGROUND);
+            let orphan = present.contains(&object::ORPHAN) || (kind.default_propagation_orphan && !foreground);
+            (orphan, foreground)
+        }
+    };
+    let mut wanted: Vec<String> = present
+        .iter()
+        .filter(|name| **name != object::ORPHAN && **name != object::FOREGROUND)
+        .map(|name| (*name).to_owned())
+        .collect();
+    if orphan {
+        wanted.push(object::ORPHAN.to_owned());
+    }
+    if foreground {
+        wanted.push(object::FOREGROUND.to_owned());
+    }
+    // The order of finalizers means nothing: the same set is no change.
+    let is_same = wanted.len() == present.len() && wanted.iter().all(|name| present.contains(&name.as_str()));
+    if is_same {
+        return;
+    }
+    if wanted.is_empty() {
+        object::metadata_mut(new).remove("finalizers");
+    } else {
+        set(new, &["metadata", "finalizers"], json!(wanted));
+    }
+}
+
+enum Performed {
+    Removed(Revision),
+    Kept(Arc<Stored>),
+    Lost(Option<Arc<Stored>>),
+}
+
+async fn perform(call: &Call<'_>, stored: &Arc<Stored>, step: Step) -> Result<Performed, ApiError> {
+    let store = call.server.store();
+    let outcome = match step {
+        Step::Keep => return Ok(Performed::Kept(Arc::clone(stored))),
+        Step::Remove => store.delete(&stored.key, stored.revision).await.map(Performed::Removed),
+        Step::Write(new) => {
+            let raw = Bytes::from(canonical(&new));
+            let put = store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await;
+            put.map(|revision| {
+                let kept = Stored::new(Arc::clone(&stored.key), revision, stored.created, raw);
+                Performed::Kept(Arc::new(kept))
+            })
+        }
+    };
+    match outcome {
+        Err(StoreError::Conflict { current, .. }) => {
+            Ok(Performed::Lost(current.map(|record| Arc::new(Stored::from(record)))))
+        }
+        Err(error) => Err(store_failed(&error)),
+        Ok(performed) => Ok(performed),
+    }
+}
+
+fn removed(call: &Call<'_>, stored: &Arc<Stored>, old: &Value, revision: Revision) -> Answer {
+    if call.kind.returns_object_on_delete {
+        return Answer::Stored {
+            code: 200,
+            stored: Arc::clone(stored),
+            revision,
+        };
+    }
+    Answer::Object {
+        code: 200,
+        object: object::deleted_status(call.kind, old),
+    }
+}
+
+fn kept_answer(stored: Arc<Stored>, options: &Options) -> Answer {
+    Answer::Stored {
+        code: if options.orphan_dependents == Some(false) {
+            202
+        } else {
+            200
+        },
+        revision: stored.revision,
+        stored,
+    }
+}
+
+fn dry_answer(call: &Call<'_>, step: Step, old: Value) -> Answer {
+    let object = match step {
+        Step::Remove if !call.kind.returns_object_on_delete => object::deleted_status(call.kind, &old),
+        Step::Remove | Step::Keep => old,
+        Step::Write(new) => new,
+    };
+    Answer::Object { code: 200, object }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Evicting a pod: `pods/NAME/eviction` (control-plane contract §2.1). A pod that matches a disruption budget is evicted only
+//! if the budget's status, kept by its controller, allows it.
+
+use super::delete::{self, Options};
+use super::{Answer, Call, create, object, update};
+use crate::apiserver::status::{ApiError, Cause};
+use crate::resource::field::{at, int, text};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use proto::api::selector::Selector;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) async fn evict(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let dry_run = call.query.dry_run("CreateOptions")?;
+    let mut eviction = call.decode_part("policy", "v1", "Eviction", body)?;
+    create::place(call, &mut eviction)?;
+    let name = call.info.name.clone();
+    let named = object::name(&eviction);
+    if !named.is_empty() && named != name {
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
+    }
+    let mut options = match &eviction["deleteOptions"] {
+        Value::Null => Options::default(),
+        given => Options::from_value(given)?,
+    };
+    options.dry_run |= dry_run;
+    let create = super::Operation::Create;
+    call.mutate(create, options.dry_run, &mut eviction, None).await?;
+    call.admit(create, options.dry_run, &eviction, None).await?;
+    let pod = call.whole(&*call.current(&name).await?);
+    if !bypasses_budgets(&pod) {
+        let budgets = call
+            .server
+            .reader()
+            .list("policy", "poddisruptionbudgets", call.namespace);
+        allowed(&pod, &budgets)?;
+        if !options.dry_run {
+            let now = object::time(call.server.now());
+            update::write_part(call, &name, false, |pod| Ok(disrupted(pod, &now))).await?;
+        }
+    }
+    delete::remove(call, &name, &options).await?;
+    Ok(Answer::Object {
+        code: 201,
+        object: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
+    })
+}
+
+fn bypasses_budgets(pod: &Value) -> bool {
+    object::is_deleting(pod) || matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending")
+}
+
+/// Whether the budgets of the pod's namespace let it go (pure). Budgets are not counted down yet, so any budget that
+/// matches and is not known to be generous refuses.
+fn allowed(pod: &Value, budgets: &[Arc<Value>]) -> Result<(), ApiError> {
+    let labels: BTreeMap<String, String> =
+        serde_json::from_value(at(pod, &["metadata", "labels"]).clone()).unwrap_or_default();
+    let mut matching = Vec::new();
+    for budget in budgets {
+        let selector = at(budget, &["spec", "selector"]);
+        let typed: Option<LabelSelector> = serde_json::from_value(selector.clone()).map_err(ApiError::internal)?;
+        let selector = Selector::from_optional(typed.as_ref()).map_err(ApiError::internal)?;
+        if selector.matches(&labels) {
+            matching.push(budget);
+        }
+    }
+    let budget = match matching.as_slice() {
+        [] => return Ok(()),
+        [one] => one,
+        _ => {
+            return Err(ApiError::internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
+    };
+    let generation = int(budget, &["metadata", "generation"]).unwrap_or(0);
+    let observed = int(budget, &["status", "observedGeneration"]).unwrap_or(0);
+    let name = object::name(budget);
+    if observed < generation {
+        let message = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(refused(message, Some(10)));
+    }
+    if int(budget, &["status", "disruptionsAllowed"]).unwrap_or(0) > 0 {
+        return Ok(());
+    }
+    let needed = int(budget, &["status", "desiredHealthy"]).unwrap_or(0);
+    let healthy = int(budget, &["status", "currentHealthy"]).unwrap_or(0);
+    let message = format!("The disruption budget {name} needs {needed} healthy pods and has {healthy} currently");
+    Err(refused(message, None))
+}
+
+fn refused(message: String, retry_after_seconds: Option<u32>) -> ApiError {
+    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let mut error = ApiError::new(429, "TooManyRequests", text);
+    error.causes.push(Cause {
+        kind: "DisruptionBudget".to_owned(),
+        message,
+        field: String::new(),
+    });
+    error.retry_after_seconds = retry_after_seconds;
+    error
+}
+
+fn disrupted(pod: &Value, now: &str) -> Value {
+    let mut new = pod.clone();
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+    });
+    if !new["status"]["conditions"].is_array() {
+        new["status"]["conditions"] = json!([]);
+    }
+    if let Some(conditions) = new["status"]["conditions"].as_array_mut() {
+        conditions.retain(|known| known["type"] != "DisruptionTarget");
+        conditions.push(condition);
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(status: Value) -> Arc<Value> {
+        Arc::new(json!({"metadata": {"name": "b", "generation": 1}, "status": status,
+            "spec": {"selector": {"matchLabels": {"app": "web"}}}}))
+    }
+
+    #[test]
+    fn budgets_refuse_unless_they_are_known_to_allow() {
+        let pod = json!({"metadata": {"name": "p", "labels": {"app": "web"}}});
+        let tight =
+            budget(json!({"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": 2}));
+        let generous = budget(json!({"observedGeneration": 1, "disruptionsAllowed": 1}));
+        let stale = budget(json!({"disruptionsAllowed": 1}));
+        assert!(allowed(&pod, &[]).is_ok());
+        assert!(allowed(&pod, std::slice::from_ref(&generous)).is_ok());
+        let error = allowed(&pod, std::slice::from_ref(&tight)).unwrap_err();
+        assert_eq!((error.code, error.causes[0].kind.as_str()), (429, "DisruptionBudget"));
+        assert_eq!(
+            error.causes[0].message,
+            "The disruption budget b needs 2 healthy pods and has 2 currently"
+        );
+        assert_eq!(allowed(&pod, &[stale]).unwrap_err().retry_after_seconds, Some(10));
+        assert_eq!(allowed(&pod, &[tight, generous]).unwrap_err().code, 500);
+        let other = json!({"metadata": {"name": "p", "labels": {"app": "db"}}});
+        assert!(allowed(&other, &[budget(json!({}))]).is_ok());
+    }
+}

@@ -1,0 +1,80 @@
+//! Which objects of a collection a request wants: label and field selectors (control-plane contract §2.8).
+
+use super::object;
+use crate::apiserver::request::RequestInfo;
+use crate::apiserver::status::ApiError;
+use crate::resource::Kind;
+use crate::resource::field::text;
+use crate::store::window::Stored;
+use proto::api::selector::{FieldSelector, Selector};
+
+/// Both selectors of a request.
+pub(super) struct Filter {
+    kind: &'static Kind,
+    labels: Selector,
+    fields: FieldSelector,
+}
+
+impl Filter {
+    /// Parses and checks the request's selectors.
+    pub(super) fn parse(kind: &'static Kind, info: &RequestInfo) -> Result<Self, ApiError> {
+        let labels = Selector::parse(&info.label_selector)
+            .map_err(|error| ApiError::bad_request(format!("unable to parse labelSelector: {error}")))?;
+        let mut fields = FieldSelector::parse(&info.field_selector)
+            .map_err(|error| ApiError::bad_request(format!("unable to parse fieldSelector: {error}")))?;
+        for term in &mut fields.requirements {
+            if kind.plural == "pods" && term.field == "spec.host" {
+                term.field = "spec.nodeName".to_owned();
+            }
+            if !is_known(kind, &term.field) {
+                return Err(unknown(kind, &term.field));
+            }
+        }
+        Ok(Self { kind, labels, fields })
+    }
+
+    /// Whether every object matches.
+    pub(super) fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.requirements.is_empty()
+    }
+
+    /// The one name that can match, if the selector says so.
+    pub(super) fn single_name(&self) -> Option<&str> {
+        self.fields.required("metadata.name")
+    }
+
+    /// Whether the object matches.
+    pub(super) fn matches(&self, stored: &Stored) -> bool {
+        if !self.labels.is_everything() && !self.labels.matches(stored.labels()) {
+            return false;
+        }
+        if self.fields.requirements.is_empty() {
+            return true;
+        }
+        let value = stored.value();
+        let fields = stored.fields(|value| self.kind.strategy.selectable_fields(value));
+        self.fields.matches(|field| match field {
+            "metadata.name" => object::name(value),
+            "metadata.namespace" => text(value, &["metadata", "namespace"]),
+            other => fields.get(other).map_or("", String::as_str),
+        })
+    }
+}
+
+fn is_known(kind: &Kind, field: &str) -> bool {
+    // These accept metadata.name and their own fields only.
+    let without_namespace = matches!(
+        kind.plural,
+        "nodes" | "namespaces" | "certificatesigningrequests" | "resourceslices"
+    );
+    field == "metadata.name"
+        || (field == "metadata.namespace" && !without_namespace)
+        || kind.strategy.field_labels().contains(&field)
+}
+
+fn unknown(kind: &Kind, field: &str) -> ApiError {
+    ApiError::bad_request(match kind.strategy.field_labels() {
+        [] => format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+        _ => format!("field label not supported: {field}"),
+    })
+}

@@ -1,0 +1,117 @@
+//! PATCH: JSON, merge and strategic merge patches over the update engine (control-plane contract §2.5).
+
+use super::super::negotiate;
+use super::update::{self, OnConflict};
+use super::{Answer, Call, object, read_plain};
+use crate::apiserver::status::{ApiError, FieldError, FieldErrorKind};
+use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
+use crate::resource::Kind;
+use crate::schema::{self, Media};
+use serde_json::{Value, json};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// A patch as sent: how to apply it, and the document.
+pub(super) struct Patch {
+    apply: fn(&Kind, &Value, &Value) -> Result<Value, PatchError>,
+    document: Value,
+}
+
+impl Patch {
+    /// Reads the request's patch.
+    pub(super) fn read(call: &Call<'_>, body: &[u8]) -> Result<Self, ApiError> {
+        let apply = match negotiate::content_type(call.headers).as_str() {
+            JSON => json_patch,
+            MERGE => merge_patch,
+            STRATEGIC => strategic_patch,
+            APPLY => {
+                return Err(ApiError::new(
+                    415,
+                    "UnsupportedMediaType",
+                    format!("server-side apply ({APPLY}) is not served yet: use client-side apply, or {STRATEGIC}"),
+                ));
+            }
+            other => return Err(negotiate::unsupported_media(other, &[JSON, MERGE, STRATEGIC])),
+        };
+        if call.query.get("force").is_some() {
+            let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
+            return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
+        }
+        let document = read_plain(body, Media::Json)
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {}", error.message)))?;
+        Ok(Self { apply, document })
+    }
+
+    /// The patched object; the old one is complete.
+    pub(super) fn applied(&self, kind: &Kind, old: &Value) -> Result<Value, ApiError> {
+        Ok((self.apply)(kind, old, &self.document)?)
+    }
+}
+
+pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let dry_run = call.query.dry_run("PatchOptions")?;
+    let name = call.info.name.clone();
+    let patch = Patch::read(call, body)?;
+    let validation = call.query.text("fieldValidation");
+    if !matches!(validation, "" | "Ignore" | "Warn" | "Strict") {
+        return Err(super::bad_field_validation(validation));
+    }
+    let kind = call.kind;
+    let mut warnings = Vec::new();
+    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, |old| {
+        let mut new = patch.applied(kind, old)?;
+        let problems = schema::normalize(kind, &mut new)?;
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        if validation == "Strict" && !texts.is_empty() {
+            return Err(strict(kind, &name, &patch, &texts));
+        }
+        if validation != "Ignore" {
+            warnings = texts;
+        }
+        check(old, &new)?;
+        Ok(new)
+    })
+    .await?;
+    call.warnings.append(&mut warnings);
+    Ok(answer)
+}
+
+/// 422 for unknown fields under strict validation.
+fn strict(kind: &Kind, name: &str, patch: &Patch, texts: &[String]) -> ApiError {
+    let error = FieldError::new(
+        "patch",
+        FieldErrorKind::Invalid,
+        json!(patch.document.to_string()),
+        format!("strict decoding error: {}", texts.join(", ")),
+    );
+    ApiError::invalid(kind.group, kind.kind, name, vec![error])
+}
+
+/// A patch may not turn the object into another one.
+fn check(old: &Value, new: &Value) -> Result<(), ApiError> {
+    for (field, what) in [("kind", "kind"), ("apiVersion", "API version")] {
+        if !new[field].is_null() && new[field] != old[field] {
+            return Err(ApiError::bad_request(format!(
+                "the {what} in the data ({}) does not match the expected {what} ({})",
+                new[field].as_str().unwrap_or(""),
+                old[field].as_str().unwrap_or("")
+            )));
+        }
+    }
+    if object::name(new) != object::name(old) {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object::name(new),
+            object::name(old)
+        )));
+    }
+    if new["metadata"]["namespace"] != old["metadata"]["namespace"] {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}

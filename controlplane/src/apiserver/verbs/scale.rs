@@ -1,0 +1,117 @@
+//! The scale subresource: autoscaling/v1 Scale over `spec.replicas` (control-plane contract §2.1).
+
+use super::patch::Patch;
+use super::update::{self, OnConflict};
+use super::{Answer, Call, object};
+use crate::apiserver::status::{ApiError, FieldError};
+use crate::resource::field::{at, int, set, text};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use proto::api::selector::Selector;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let stored = call.current(&call.info.name).await?;
+    let object = scale_of(&call.whole(&stored))?;
+    Ok(Answer::Object { code: 200, object })
+}
+
+pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let dry_run = call.query.dry_run("UpdateOptions")?;
+    let name = call.info.name.clone();
+    let sent = call.decode_part("autoscaling", "v1", "Scale", body)?;
+    if !matches!(object::name(&sent), own if own.is_empty() || own == name) {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            object::name(&sent)
+        )));
+    }
+    let answer = update::change(call, &name, dry_run, OnConflict::Refuse, |old| scaled(old, &sent)).await?;
+    as_scale(call, answer)
+}
+
+pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let dry_run = call.query.dry_run("PatchOptions")?;
+    let name = call.info.name.clone();
+    let patch = Patch::read(call, body)?;
+    let kind = call.kind;
+    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, |old| {
+        scaled(old, &patch.applied(kind, &scale_of(old)?)?)
+    })
+    .await?;
+    as_scale(call, answer)
+}
+
+fn as_scale(call: &Call<'_>, answer: Answer) -> Result<Answer, ApiError> {
+    let whole = match answer {
+        Answer::Stored { stored, .. } => call.whole(&stored),
+        Answer::Object { object, .. } => object,
+        other => return Ok(other),
+    };
+    let object = scale_of(&whole)?;
+    Ok(Answer::Object { code: 200, object })
+}
+
+/// The object with the scale's replicas, pinned to its revision and uid if it has any.
+fn scaled(old: &Value, scale: &Value) -> Result<Value, ApiError> {
+    let replicas = int(scale, &["spec", "replicas"]).unwrap_or(0);
+    if replicas < 0 {
+        let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+        return Err(ApiError::invalid(
+            "autoscaling",
+            "Scale",
+            object::name(old),
+            vec![error],
+        ));
+    }
+    let mut new = old.clone();
+    set(&mut new, &["spec", "replicas"], replicas);
+    set(&mut new, &["metadata", "resourceVersion"], object::revision(scale));
+    let uid = object::uid(scale);
+    if !uid.is_empty() {
+        set(&mut new, &["metadata", "uid"], uid);
+    }
+    Ok(new)
+}
+
+/// The Scale of an object.
+fn scale_of(object: &Value) -> Result<Value, ApiError> {
+    let mut metadata = json!({});
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        let value = at(object, &["metadata", key]);
+        if !value.is_null() {
+            metadata[key] = value.clone();
+        }
+    }
+    let mut status = json!({"replicas": int(object, &["status", "replicas"]).unwrap_or(0)});
+    let selector = selector_text(object)?;
+    if !selector.is_empty() {
+        status["selector"] = json!(selector);
+    }
+    let replicas = int(object, &["spec", "replicas"]).unwrap_or(0);
+    let spec = if replicas == 0 {
+        json!({})
+    } else {
+        json!({"replicas": replicas})
+    };
+    Ok(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status,
+    }))
+}
+
+fn selector_text(object: &Value) -> Result<String, ApiError> {
+    let selector = at(object, &["spec", "selector"]);
+    if selector.is_null() {
+        return Ok(String::new());
+    }
+    // Replication controllers select by plain pairs.
+    let is_plain = text(object, &["kind"]) == "ReplicationController";
+    let parsed = if is_plain {
+        let pairs: BTreeMap<String, String> = serde_json::from_value(selector.clone()).map_err(ApiError::internal)?;
+        Selector::from_pairs(&pairs)
+    } else {
+        let typed: LabelSelector = serde_json::from_value(selector.clone()).map_err(ApiError::internal)?;
+        Selector::from_api(&typed).map_err(ApiError::internal)?
+    };
+    Ok(parsed.to_string())
+}

@@ -1,0 +1,188 @@
+use super::*;
+
+fn names(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().unwrap();
+    items
+        .iter()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect()
+}
+
+async fn five(server: &ApiServer) {
+    for name in ["a", "b", "c", "d", "e"] {
+        let mut object = config_map(name, json!({}));
+        object["metadata"]["labels"] = json!({"half": if name < "c" { "first" } else { "second" }});
+        assert_eq!(post(server, MAPS, &object).await.code, 201);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_pin_one_revision() {
+    let server = server().await;
+    five(&server).await;
+    let first = get(&server, &format!("{MAPS}?limit=2")).await.body;
+    assert_eq!(
+        (names(&first), &first["metadata"]["remainingItemCount"]),
+        (vec!["a", "b"], &json!(3))
+    );
+    assert_eq!(
+        (&first["kind"], &first["items"][0]["kind"]),
+        (&json!("ConfigMapList"), &Value::Null)
+    );
+    assert_eq!(delete(&server, &format!("{MAPS}/c")).await.code, 200);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let second = get(&server, &format!("{MAPS}?limit=2&continue={token}")).await.body;
+    assert_eq!(names(&second), ["c", "d"], "as of the first page");
+    assert_eq!(
+        second["metadata"]["resourceVersion"],
+        first["metadata"]["resourceVersion"]
+    );
+    let token = second["metadata"]["continue"].as_str().unwrap();
+    let last = get(&server, &format!("{MAPS}?limit=2&continue={token}")).await.body;
+    assert_eq!((names(&last), &last["metadata"]["continue"]), (vec!["e"], &Value::Null));
+    assert_eq!(names(&get(&server, MAPS).await.body), ["a", "b", "d", "e"]);
+    let both = get(&server, &format!("{MAPS}?continue={token}&resourceVersion=3")).await;
+    assert_eq!(both.code, 400);
+    assert_eq!(get(&server, &format!("{MAPS}?continue=zzz")).await.code, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_offers_an_inconsistent_continuation() {
+    let server = server().await;
+    five(&server).await;
+    let first = get(&server, &format!("{MAPS}?limit=2")).await.body;
+    tokio::time::sleep(std::time::Duration::from_secs(400)).await;
+    post(&server, MAPS, &config_map("f", json!({}))).await;
+    tokio::time::sleep(std::time::Duration::from_secs(400)).await;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let expired = get(&server, &format!("{MAPS}?limit=2&continue={token}")).await;
+    assert_eq!((expired.code, &expired.body["reason"]), (410, &json!("Expired")));
+    let fresh = expired.body["metadata"]["continue"].as_str().unwrap();
+    let rest = get(&server, &format!("{MAPS}?continue={fresh}")).await.body;
+    assert_eq!(names(&rest), ["c", "d", "e", "f"]);
+    let revision = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let exact = get(
+        &server,
+        &format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact"),
+    )
+    .await;
+    assert_eq!(
+        exact.body["message"],
+        "The resourceVersion for the provided list is too old."
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_versions_mean_what_the_table_says() {
+    let server = server().await;
+    five(&server).await;
+    let all = get(&server, MAPS).await.body;
+    let newest: u64 = all["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let list = |query: String| {
+        let server = server.clone();
+        async move { get(&server, &format!("{MAPS}?{query}")).await }
+    };
+    assert_eq!(
+        names(&list("resourceVersion=0&limit=1".into()).await.body).len(),
+        5,
+        "0 ignores the limit"
+    );
+    let exact = list(format!("resourceVersion={}&resourceVersionMatch=Exact", newest - 2))
+        .await
+        .body;
+    assert_eq!(names(&exact), ["a", "b", "c"]);
+    let at_least = list(format!("resourceVersion={}", newest - 2)).await.body;
+    assert_eq!(names(&at_least).len(), 5);
+    let paged = list(format!("resourceVersion={}&limit=10", newest - 2)).await.body;
+    assert_eq!(names(&paged).len(), 3, "with a limit: exactly");
+    let future = list(format!("resourceVersion={}", newest + 100)).await;
+    assert_eq!((future.code, &future.body["reason"]), (504, &json!("Timeout")));
+    assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    assert_eq!(future.headers["retry-after"], "1");
+    assert_eq!(list("resourceVersionMatch=Exact".into()).await.code, 422);
+    assert_eq!(
+        list("resourceVersion=0&resourceVersionMatch=Exact".into()).await.code,
+        422
+    );
+    assert_eq!(list("resourceVersion=x".into()).await.code, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_choose_and_unknown_fields_are_refused() {
+    let server = server().await;
+    five(&server).await;
+    let list = |query: &str| {
+        let path = format!("{MAPS}?{query}");
+        let server = server.clone();
+        async move { get(&server, &path).await }
+    };
+    assert_eq!(names(&list("labelSelector=half%3Dfirst").await.body), ["a", "b"]);
+    assert_eq!(
+        names(&list("labelSelector=half+notin+(first)").await.body),
+        ["c", "d", "e"]
+    );
+    assert_eq!(names(&list("fieldSelector=metadata.name%3Dd").await.body), ["d"]);
+    assert_eq!(
+        names(&list("fieldSelector=metadata.name!%3Dd&limit=3").await.body),
+        ["a", "b", "c"]
+    );
+    let page = list("labelSelector=half%3Dsecond&limit=1").await.body;
+    assert!(page["metadata"]["continue"].is_string() && page["metadata"]["remainingItemCount"].is_null());
+    let unknown = list("fieldSelector=data.k%3Dd").await;
+    assert_eq!(unknown.code, 400);
+    let text = "\"data.k\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
+    assert_eq!(unknown.body["message"], text);
+    let unknown = get(&server, &format!("{PODS}?fieldSelector=spec.x%3Dd")).await;
+    assert_eq!(unknown.code, 400);
+    assert!(unknown.body["message"].as_str().unwrap().contains("spec.x"));
+    assert_eq!(list("labelSelector=%3D%3D").await.code, 400);
+    post(&server, PODS, &pod("p")).await;
+    let unbound = get(&server, "/api/v1/pods?fieldSelector=spec.nodeName%3D").await.body;
+    assert_eq!(names(&unbound), ["p"]);
+    let bound = get(&server, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn").await.body;
+    assert!(names(&bound).is_empty() && bound["items"].is_array());
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_take_the_shape_asked_for() {
+    let server = server().await;
+    five(&server).await;
+    let accept = |text: &'static str| [("accept", text)];
+    let table = accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+    let rows = send(&server, "GET", MAPS, &table, None).await.body;
+    assert_eq!(
+        (&rows["kind"], &rows["apiVersion"]),
+        (&json!("Table"), &json!("meta.k8s.io/v1"))
+    );
+    assert_eq!(rows["rows"].as_array().unwrap().len(), 5);
+    assert_eq!(rows["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    let partial = accept("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io");
+    let metadata = send(&server, "GET", MAPS, &partial, None).await.body;
+    assert_eq!(metadata["items"][0]["metadata"]["name"], "a");
+    assert!(metadata["items"][0].get("data").is_none());
+    assert_eq!(
+        send(&server, "GET", &format!("{MAPS}/a"), &partial, None).await.code,
+        406
+    );
+    let yaml = send(&server, "GET", &format!("{MAPS}/a"), &accept("application/yaml"), None).await;
+    assert_eq!(yaml.headers["content-type"], "application/yaml");
+    assert!(yaml.body.as_str().unwrap().contains("kind: ConfigMap"), "{}", yaml.body);
+    let big = config_map("big", json!({"k": "x".repeat(200_000)}));
+    post(&server, MAPS, &big).await;
+    let request = Request::get(format!("{MAPS}/big"))
+        .header("accept-encoding", "gzip")
+        .body(body::empty())
+        .unwrap();
+    let response = raw(&server, request).await;
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    assert!(response.into_body().collect().await.unwrap().to_bytes().len() < 20_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_is_deleted_by_selector() {
+    let server = server().await;
+    five(&server).await;
+    let deleted = delete(&server, &format!("{MAPS}?labelSelector=half%3Dfirst")).await;
+    assert_eq!((deleted.code, names(&deleted.body)), (200, vec!["a", "b"]));
+    assert_eq!(names(&get(&server, MAPS).await.body), ["c", "d", "e"]);
+}

@@ -1,0 +1,183 @@
+//! Changes of one object: PUT, and the engine that patches and subresources use as well (control-plane contract §2.3).
+
+use super::Operation;
+use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
+use crate::apiserver::status::{ApiError, FieldError};
+use crate::resource::field::set;
+use crate::store::window::{Stored, canonical};
+use crate::store::{Expect, StoreError};
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::Arc;
+
+pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    let dry_run = call.query.dry_run("UpdateOptions")?;
+    let mut sent = call.decode(body)?;
+    create::place(call, &mut sent)?;
+    let name = call.info.name.clone();
+    match object::name(&sent) {
+        "" => set(&mut sent, &["metadata", "name"], name.as_str()),
+        own if own == name => {}
+        own => {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({own}) does not match the name on the URL ({name})"
+            )));
+        }
+    }
+    let is_main = call.info.subresource.is_empty();
+    if is_main && call.kind.create_on_update && call.find(&name).await?.is_none() {
+        let info = super::RequestInfo {
+            verb: "create".to_owned(),
+            ..call.info.clone()
+        };
+        call.server
+            .gate()
+            .authorize(call.user, &info, call.server.reader())
+            .await?;
+        return create::insert(call, sent, dry_run).await;
+    }
+    if is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty() {
+        let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+        return Err(ApiError::invalid(call.kind.group, call.kind.kind, &name, vec![error]));
+    }
+    change(call, &name, dry_run, OnConflict::Refuse, |_| Ok(sent.clone())).await
+}
+
+/// What a change does that was made from a revision which is no longer the newest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnConflict {
+    /// The client named the revision: 409.
+    Refuse,
+    /// The change is made again from the newest one.
+    Repeat,
+}
+
+/// Applies `make` (old object, complete, to the new one) to the named object until it is stored or refused. A new object
+/// that carries a resourceVersion other than the old one's is pinned to it and conflicts.
+pub(super) async fn change(
+    call: &mut Call<'_>,
+    name: &str,
+    dry_run: bool,
+    on_conflict: OnConflict,
+    mut make: impl FnMut(&Value) -> Result<Value, ApiError>,
+) -> Result<Answer, ApiError> {
+    let mut stored = call.current(name).await?;
+    for _ in 0..ATTEMPTS {
+        let old = call.whole(&stored);
+        let mut new = make(&old)?;
+        let pinned = parse_revision(object::revision(&new))?;
+        if pinned.is_some_and(|pinned| pinned != stored.revision) {
+            return Err(call.modified(name));
+        }
+        check_identity(call, name, &new, &old)?;
+        prepare(call, &mut new, &old, dry_run).await?;
+        let lost = match store(call, &stored, new, dry_run).await? {
+            Outcome::Done(answer) => return Ok(answer),
+            Outcome::Lost(current) => current,
+        };
+        if pinned.is_some() && on_conflict == OnConflict::Refuse {
+            return Err(call.modified(name));
+        }
+        stored = lost.ok_or_else(|| call.not_found(name))?;
+    }
+    Err(call.modified(name))
+}
+
+fn check_identity(call: &Call<'_>, name: &str, new: &Value, old: &Value) -> Result<(), ApiError> {
+    let (sent, own) = (object::uid(new), object::uid(old));
+    if !sent.is_empty() && sent != own {
+        let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {own}");
+        return Err(call.conflict(name, &why));
+    }
+    Ok(())
+}
+
+/// Defaults, admission, preparation and validation of a change.
+async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<(), ApiError> {
+    let strategy = call.kind.strategy;
+    let part = call.info.subresource.as_str();
+    strategy.default(new);
+    if part == "finalize" {
+        // The one way to change spec.finalizers, and nothing else.
+        let finalizers = new["spec"]["finalizers"].take();
+        *new = old.clone();
+        set(new, &["spec", "finalizers"], finalizers);
+    }
+    object::keep_system_fields(new, old);
+    call.mutate(Operation::Update, dry_run, new, Some(old)).await?;
+    if part != "finalize" {
+        strategy.prepare_update(new, old, part);
+    }
+    object::keep_system_fields(new, old);
+    if strategy.has_generation() && matches!(part, "" | "scale") && strategy.bumps_generation(new, old) {
+        object::raise_generation(new);
+    }
+    let errors = call.kind.validate_update(new, old, part);
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(
+            call.kind.group,
+            call.kind.kind,
+            object::name(old),
+            errors,
+        ));
+    }
+    call.admit(Operation::Update, dry_run, new, Some(old)).await
+}
+
+enum Outcome {
+    Done(Answer),
+    /// Someone else was faster; carries what is there now.
+    Lost(Option<Arc<Stored>>),
+}
+
+async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool) -> Result<Outcome, ApiError> {
+    let raw = Bytes::from(canonical(&new));
+    let is_deletion = object::completes_deletion(call.kind, &new);
+    if dry_run {
+        return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
+    }
+    if raw == *stored.raw() && !is_deletion {
+        return Ok(Outcome::Done(Answer::Stored {
+            code: 200,
+            revision: stored.revision,
+            stored: Arc::clone(stored),
+        }));
+    }
+    let store = call.server.store();
+    let outcome = match is_deletion {
+        true => store.delete(&stored.key, stored.revision).await,
+        false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
+    };
+    match outcome {
+        Ok(revision) => {
+            let stored = Stored::new(Arc::clone(&stored.key), revision, stored.created, raw);
+            Ok(Outcome::Done(Answer::Stored {
+                code: 200,
+                stored: Arc::new(stored),
+                revision,
+            }))
+        }
+        Err(StoreError::Conflict { current, .. }) => {
+            Ok(Outcome::Lost(current.map(|record| Arc::new(Stored::from(record)))))
+        }
+        Err(error) => Err(store_failed(&error)),
+    }
+}
+
+/// Changes the named object without admission, strategy and validation: for subresources that decide everything themselves.
+pub(super) async fn write_part(
+    call: &Call<'_>,
+    name: &str,
+    dry_run: bool,
+    make: impl Fn(&Value) -> Result<Value, ApiError>,
+) -> Result<(), ApiError> {
+    let mut stored = call.current(name).await?;
+    for _ in 0..ATTEMPTS {
+        let new = make(&call.whole(&stored))?;
+        match store(call, &stored, new, dry_run).await? {
+            Outcome::Done(_) => return Ok(()),
+            Outcome::Lost(current) => stored = current.ok_or_else(|| call.not_found(name))?,
+        }
+    }
+    Err(call.modified(name))
+}
