@@ -59,9 +59,9 @@ impl Gate for Edge {
         attributes: &Attributes<'_>,
         object: &mut Value,
         old: Option<&Value>,
-        server: &ApiServer,
+        reader: &Reader,
     ) -> Result<(), ApiError> {
-        self.admission.mutate(attributes, object, old, server.reader()).await
+        self.admission.mutate(attributes, object, old, reader).await
     }
 
     async fn validate(
@@ -69,9 +69,9 @@ impl Gate for Edge {
         attributes: &Attributes<'_>,
         object: &Value,
         old: Option<&Value>,
-        server: &ApiServer,
+        reader: &Reader,
     ) -> Result<(), ApiError> {
-        self.admission.validate(attributes, object, old, server.reader()).await
+        self.admission.validate(attributes, object, old, reader).await
     }
 
     async fn other(

@@ -71,7 +71,9 @@ impl Extra {
                 _ => return Answered::Not(request),
             }
         } else {
-            match self.path(server, info, &request).await {
+            let query = Query::parse(request.uri().query().unwrap_or(""));
+            let reads = request.method() == http::Method::GET || request.method() == http::Method::HEAD;
+            match self.path(server, info, &query).await.filter(|_| reads) {
                 Some(response) => Ok(response),
                 None => return Answered::Not(request),
             }
@@ -79,12 +81,8 @@ impl Extra {
         Answered::Yes(outcome)
     }
 
-    async fn path(&self, server: &ApiServer, info: &RequestInfo, request: &Request<Body>) -> Option<Response<Body>> {
-        if request.method() != http::Method::GET && request.method() != http::Method::HEAD {
-            return None;
-        }
+    async fn path(&self, server: &ApiServer, info: &RequestInfo, query: &Query) -> Option<Response<Body>> {
         let path = info.path.trim_end_matches('/');
-        let query = Query::parse(request.uri().query().unwrap_or(""));
         let json = "application/json";
         Some(match path {
             "" => text(200, json, root::paths().to_string()),
@@ -95,7 +93,7 @@ impl Extra {
                 public(text(200, json, openid::configuration(self.tokens.issuer(), &self.url).to_string()))
             }
             _ => {
-                let (code, body) = self.health.answer(path, &query, server.store()).await?;
+                let (code, body) = self.health.answer(path, query, server.store()).await?;
                 text(code, "text/plain; charset=utf-8", body)
             }
         })
@@ -128,8 +126,14 @@ pub(super) enum Answered {
     Not(Request<Body>),
 }
 
+fn concrete(error: body::BodyError) -> std::io::Error {
+    std::io::Error::other(error)
+}
+
 /// The whole body.
 async fn read(body: Body) -> Result<Bytes, ApiError> {
+    // A concrete error type: with the boxed one the compiler cannot prove this future Send.
+    let body = body.map_err(concrete).boxed_unsync();
     let collected = Limited::new(body, BODY_LIMIT_BYTES).collect().await.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
             let text = format!("Request entity too large: limit is {BODY_LIMIT_BYTES}");

@@ -12,7 +12,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 const BINARY: &str = env!("CARGO_BIN_EXE_controlplane");
 
 /// A running daemon with its data.
-pub struct Cluster {
+pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     port: u16,
     flags: Vec<String>,
@@ -34,7 +34,7 @@ fn free_port() -> u16 {
 
 impl Cluster {
     /// Starts a daemon and waits until it says it is ready.
-    pub fn start(flags: &[&str]) -> Self {
+    pub(crate) fn start(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (port, flags) = (free_port(), flags.iter().map(|flag| (*flag).to_owned()).collect());
         let child = spawn(dir.path(), port, &flags);
@@ -48,19 +48,19 @@ impl Cluster {
 
     /// Ends the daemon without warning and starts it again.
     #[allow(dead_code)]
-    pub fn kill_and_restart(&mut self) {
+    pub(crate) fn kill_and_restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.child = spawn(self.dir.path(), self.port, &self.flags);
     }
 
     /// The data directory.
-    pub fn data_dir(&self) -> &Path {
+    pub(crate) fn data_dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// The port it listens on.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
@@ -69,22 +69,22 @@ impl Cluster {
     }
 
     /// Runs kubectl as administrator; its output, which must be a success.
-    pub fn kubectl(&self, words: &[&str]) -> String {
+    pub(crate) fn kubectl(&self, words: &[&str]) -> String {
         self.kubectl_with(words, "")
     }
 
     /// As [`Cluster::kubectl`], with text on standard input.
-    pub fn kubectl_with(&self, words: &[&str], input: &str) -> String {
+    pub(crate) fn kubectl_with(&self, words: &[&str], input: &str) -> String {
         succeeded(words, &self.run(words, input)).unwrap_or_else(|error| panic!("kubectl {words:?}: {error}"))
     }
 
     /// Runs kubectl as administrator; its error text, for it must fail.
-    pub fn kubectl_fails(&self, words: &[&str], input: &str) -> String {
+    pub(crate) fn kubectl_fails(&self, words: &[&str], input: &str) -> String {
         succeeded(words, &self.run(words, input)).expect_err("kubectl succeeded")
     }
 
     /// Runs kubectl with nothing but a token.
-    pub fn as_token(&self, token: &[&str], words: &[&str]) -> Result<String, String> {
+    pub(crate) fn as_token(&self, token: &[&str], words: &[&str]) -> Result<String, String> {
         let server = format!("--server=https://127.0.0.1:{}", self.port);
         let ca = format!("--certificate-authority={}", self.dir.path().join("pki/ca.crt").display());
         let mut all = vec!["--kubeconfig=/dev/null", server.as_str(), ca.as_str()];
@@ -151,7 +151,7 @@ fn spawn(dir: &Path, port: u16, flags: &Vec<String>) -> Child {
 
 /// Runs the daemon, which must end with exit code 1 by itself; its error text.
 #[allow(dead_code)]
-pub fn run_to_failure(flags: &[&str]) -> String {
+pub(crate) fn run_to_failure(flags: &[&str]) -> String {
     let output = Command::new(BINARY).args(flags).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()

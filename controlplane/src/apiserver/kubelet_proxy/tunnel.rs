@@ -7,6 +7,7 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
@@ -50,6 +51,10 @@ async fn connect(target: &Target) -> Result<Box<dyn Stream>, ApiError> {
     }
 }
 
+fn concrete(error: body::BodyError) -> std::io::Error {
+    std::io::Error::other(error)
+}
+
 /// Sends a request and returns the answer as soon as its head is there. Redirects are refused.
 pub(super) async fn send(target: &Target, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
     let stream = connect(target).await?;
@@ -68,6 +73,8 @@ pub(super) async fn send(target: &Target, mut request: Request<Body>) -> Result<
     };
     let host = HeaderValue::try_from(host).map_err(ApiError::internal)?;
     request.headers_mut().insert(HOST, host);
+    // A concrete error type: with the boxed one the compiler cannot prove this future Send.
+    let request = request.map(|content| BodyExt::boxed_unsync(content.map_err(concrete)));
     let answer = tokio::time::timeout(ANSWER_DEADLINE, sender.send_request(request)).await;
     let response = match answer {
         Ok(Ok(response)) => response,
