@@ -17,7 +17,7 @@ use crate::bootstrap::{self, BootstrapError, Endpoint};
 use crate::config::{Config, StoreKind};
 use crate::controller::{self, ControllerContext};
 use crate::pki::{self, Pki, PkiError, files, tls};
-//SCHED
+use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
 use crate::store::{Store, StoreError};
@@ -262,5 +262,10 @@ fn spawn_clients(
         shutdown: shutdown.clone(),
     });
     tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
-    //SCHED2
+    tasks.spawn(scheduler::run(SchedulerContext {
+        client: server.client_as(User::named("system:kube-scheduler", &[])),
+        clock: Arc::clone(&host.clock),
+        seed: host.seed,
+        shutdown: shutdown.clone(),
+    }));
 }

@@ -173,13 +173,7 @@ fn decode(info: &RequestInfo, headers: &HeaderMap, bytes: &[u8]) -> Result<Value
 
 fn parse(bytes: &[u8], media: schema::Media) -> Result<Value, ApiError> {
     let wrong = |error: String| ApiError::bad_request(format!("the object provided is unrecognized: {error}"));
-    let object: Value = match media {
-        schema::Media::Json => serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?,
-        schema::Media::Yaml => {
-            let text = std::str::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
-            serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?
-        }
-    };
+    let object = schema::parse(bytes, media).map_err(wrong)?;
     if object.is_object() {
         Ok(object)
     } else {
