@@ -10,6 +10,7 @@ pub mod authz;
 pub mod body;
 pub mod discovery;
 pub mod edge;
+mod expiry;
 pub mod extra;
 pub mod gate;
 pub mod kubelet_proxy;

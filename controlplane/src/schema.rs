@@ -2,7 +2,8 @@
 //!
 //! Built once, at first use, from k8s-openapi's published schemas, `data/merge-keys.tsv` and `data/schema-defaults.tsv`; the
 //! raw schemas are dropped, names and shapes stay. [`decode`] reads a request body; [`normalize`] does the same to a tree
-//! that is there already (a patch's result). Neither applies the kind's defaults: that is `Strategy::default`.
+//! that is there already (a patch's result). Both fill in the published schemas' few defaults; the kind's own defaults are
+//! `Strategy::default`'s.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
