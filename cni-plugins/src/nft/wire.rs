@@ -80,6 +80,8 @@ pub const NFTA_FIB_F_DADDR: u32 = 2;
 
 /// The comment in the user data of a rule, chain or table (the format of libnftnl and nft).
 pub const UDATA_COMMENT: u8 = 0;
+/// A version mark in the user data of a rule; nft skips what it does not know.
+pub const UDATA_MARK: u8 = 0x70;
 /// The longest comment, in bytes.
 pub const MAX_COMMENT_BYTES: usize = 128;
 

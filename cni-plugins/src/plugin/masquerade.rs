@@ -12,7 +12,7 @@ use sha2::{Digest, Sha512};
 
 use crate::cidr::Cidr;
 use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family};
+use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
@@ -32,6 +32,10 @@ const POSTROUTING_BASE: BaseChain<'_> = BaseChain {
     hook: 4,
     priority: 100,
 };
+
+/// How many rules the base chain has, and the mark they carry; a new mark makes the next ADD replace them.
+const BASE_RULES: usize = 3;
+const BASE_MARK: u8 = 1;
 
 /// Where handles are noted. On a tmpfs, as the rules end with the boot too.
 const NOTES: &str = "/run/cni/masquerade";
@@ -90,21 +94,40 @@ pub fn add(attachment: &Attachment<'_>, addresses: &[Cidr]) -> Result<(), Error>
     if note.exists() {
         remove_with(&mut connection, attachment)?;
     }
-    let mut batch = Batch::new();
-    prepare(&mut batch);
-    let comment = attachment.comment();
-    for address in addresses {
-        batch.add_rule(CHECKS, &rule(*address), Some(&comment));
-    }
-    let handles = connection.commit(&batch)?;
-    let own = &handles[handles.len().saturating_sub(addresses.len())..];
-    let text: String = own.iter().map(|handle| format!("{handle}\n")).collect();
+    let handles = add_rules(&mut connection, attachment, addresses)?;
+    let text: String = handles.iter().map(|handle| format!("{handle}\n")).collect();
     // Without the note the rules are found by listing, so failing to write it is no failure.
     let _ = fs::create_dir_all(NOTES).and_then(|()| fs::write(&note, text));
     Ok(())
 }
 
-/// The table, its chains, and the contents of the base chain, which every ADD writes anew.
+/// Adds the rules of an attachment and returns their handles. The base chain is written anew only when it is not as we
+/// left it: whoever deletes a rule waits for the kernel to free it, some ten milliseconds.
+fn add_rules(connection: &mut Connection, attachment: &Attachment<'_>, addresses: &[Cidr]) -> Result<Vec<u64>, Error> {
+    let mut prepared = is_prepared(&connection.rules(POSTROUTING)?);
+    let comment = attachment.comment();
+    loop {
+        let mut batch = Batch::new();
+        if !prepared {
+            prepare(&mut batch);
+        }
+        for address in addresses {
+            batch.add_rule(CHECKS, &rule(*address), Some(&comment));
+        }
+        match connection.commit(&batch) {
+            // Somebody deleted the table after the look.
+            Err(Error::Commit(error)) if prepared && error.is_missing() => prepared = false,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether the base chain holds exactly the rules [`prepare`] writes.
+fn is_prepared(rules: &[Rule]) -> bool {
+    rules.len() == BASE_RULES && rules.iter().all(|rule| rule.mark == Some(BASE_MARK))
+}
+
+/// The table, its chains, and the contents of the base chain.
 fn prepare(batch: &mut Batch) {
     batch.add_table(Family::Inet, TABLE, Some(TABLE_COMMENT));
     batch.add_chain(CHECKS, None, Some(CHECKS_COMMENT));
@@ -115,13 +138,10 @@ fn prepare(batch: &mut Batch) {
         let mut steps = only_family(network.is_v4());
         steps.extend(address_in(Side::Destination, Comparison::Equal, network));
         steps.push(Expression::Verdict(Verdict::Return));
-        batch.add_rule(POSTROUTING, &steps, None);
+        batch.add_marked_rule(POSTROUTING, &steps, BASE_MARK);
     }
-    batch.add_rule(
-        POSTROUTING,
-        &[Expression::Verdict(Verdict::Goto(CHECKS.name.into()))],
-        None,
-    );
+    let goto = Expression::Verdict(Verdict::Goto(CHECKS.name.into()));
+    batch.add_marked_rule(POSTROUTING, &[goto], BASE_MARK);
 }
 
 fn rule(address: Cidr) -> Vec<Expression> {
@@ -134,7 +154,10 @@ fn rule(address: Cidr) -> Vec<Expression> {
 
 /// Removes the rules of an attachment; none is fine.
 pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
-    remove_with(&mut Connection::open()?, attachment)
+    let mut connection = Connection::open()?;
+    let removed = remove_with(&mut connection, attachment);
+    connection.close_later();
+    removed
 }
 
 fn remove_with(connection: &mut Connection, attachment: &Attachment<'_>) -> Result<(), Error> {
