@@ -118,7 +118,11 @@ impl Write {
         if self.replace {
             path.push_str(&format!("/{name}"));
         }
-        let method = if self.replace { http::Method::PUT } else { http::Method::POST };
+        let method = if self.replace {
+            http::Method::PUT
+        } else {
+            http::Method::POST
+        };
         let request = http::Request::builder().method(method).uri(path);
         let request = request
             .header(http::header::CONTENT_TYPE, "application/json")

@@ -125,7 +125,9 @@ impl Daemon {
             advertise,
             port: config.secure_port,
         };
-        bootstrap::run(&server, endpoint).await.map_err(DaemonError::Bootstrap)?;
+        bootstrap::run(&server, endpoint)
+            .await
+            .map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));

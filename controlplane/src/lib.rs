@@ -5,10 +5,10 @@
 
 pub mod apiserver;
 pub mod bootstrap;
-pub mod daemon;
-pub mod issue;
 pub mod config;
 pub mod controller;
+pub mod daemon;
+pub mod issue;
 pub mod patch;
 pub mod pki;
 pub mod resource;

@@ -41,7 +41,11 @@ fn main() -> ExitCode {
         .worker_threads(threads)
         .enable_all()
         .build();
-    finish(runtime.context("cannot start the runtime").and_then(|runtime| runtime.block_on(run(&config))))
+    finish(
+        runtime
+            .context("cannot start the runtime")
+            .and_then(|runtime| runtime.block_on(run(&config))),
+    )
 }
 
 async fn run(config: &Config) -> anyhow::Result<()> {
@@ -49,7 +53,9 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let host = Host {
         clock: Arc::new(SystemClock),
         seed: rand::random(),
-        hostname: nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        hostname: nix::unistd::gethostname()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
         address: own_address(),
         proc: "/proc".into(),
     };

@@ -20,9 +20,16 @@ fn a_fresh_cluster_answers_kubectl() {
     }
     assert_eq!(cluster.kubectl(&["auth", "can-i", "delete", "nodes"]), "yes\n");
     assert!(cluster.kubectl(&["auth", "whoami"]).contains("kubernetes-admin"));
-    assert!(cluster.kubectl(&["get", "--raw", "/readyz?verbose"]).ends_with("readyz check passed\n"));
+    assert!(
+        cluster
+            .kubectl(&["get", "--raw", "/readyz?verbose"])
+            .ends_with("readyz check passed\n")
+    );
     let services = cluster.kubectl(&["get", "svc"]);
-    assert!(services.contains("kubernetes") && services.contains("10.96.0.1"), "{services}");
+    assert!(
+        services.contains("kubernetes") && services.contains("10.96.0.1"),
+        "{services}"
+    );
 }
 
 #[test]
@@ -30,19 +37,27 @@ fn objects_are_made_changed_and_deleted() {
     let cluster = Cluster::start(&[]);
     cluster.kubectl(&["create", "configmap", "c", "--from-literal=a=b"]);
     assert_eq!(cluster.kubectl(&["get", "cm", "c", "-o", "jsonpath={.data.a}"]), "b");
-    let manifest = |value: &str| {
-        format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  key: {value}\n")
-    };
+    let manifest =
+        |value: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  key: {value}\n");
     let apply = |value: &str| cluster.kubectl_with(&["apply", "-f", "-"], &manifest(value));
     assert_eq!(apply("one"), "configmap/m created\n");
     assert_eq!(apply("one"), "configmap/m unchanged\n");
     assert_eq!(apply("two"), "configmap/m configured\n");
-    assert_eq!(cluster.kubectl(&["get", "cm", "m", "-o", "jsonpath={.data.key}"]), "two");
+    assert_eq!(
+        cluster.kubectl(&["get", "cm", "m", "-o", "jsonpath={.data.key}"]),
+        "two"
+    );
     assert_eq!(cluster.kubectl(&["label", "cm", "m", "x=y"]), "configmap/m labeled\n");
-    assert_eq!(cluster.kubectl(&["get", "cm", "-l", "x=y", "-o", "name"]), "configmap/m\n");
+    assert_eq!(
+        cluster.kubectl(&["get", "cm", "-l", "x=y", "-o", "name"]),
+        "configmap/m\n"
+    );
     let listed = cluster.kubectl(&["get", "cm"]);
     assert!(listed.starts_with("NAME") && listed.contains("DATA"), "{listed}");
-    assert_eq!(cluster.kubectl(&["delete", "cm", "c", "m"]), "configmap \"c\" deleted\nconfigmap \"m\" deleted\n");
+    assert_eq!(
+        cluster.kubectl(&["delete", "cm", "c", "m"]),
+        "configmap \"c\" deleted\nconfigmap \"m\" deleted\n"
+    );
     let error = cluster.kubectl_fails(&["get", "cm", "m"], "");
     assert!(error.contains("configmaps \"m\" not found"), "{error}");
 }
@@ -55,7 +70,10 @@ fn manifests_with_mistakes_are_refused_by_name() {
     assert!(error.contains("unknown field \"datum\""), "{error}");
     let invalid = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: UPPER\nspec:\n  containers: []\n";
     let error = cluster.kubectl_fails(&["create", "-f", "-"], invalid);
-    assert!(error.contains("is invalid") && error.contains("spec.containers"), "{error}");
+    assert!(
+        error.contains("is invalid") && error.contains("spec.containers"),
+        "{error}"
+    );
     let broken = "apiVersion: v1\nkind: [\n";
     assert!(cluster.kubectl_fails(&["create", "-f", "-"], broken).contains("error"));
 }
@@ -73,10 +91,19 @@ fn rights_are_what_bindings_say() {
     assert!(cluster.as_token(&alice, &["get", "pods"]).is_ok());
     let error = cluster.as_token(&alice, &["get", "secrets"]).unwrap_err();
     assert!(error.contains("cannot list resource \"secrets\""), "{error}");
-    assert!(cluster.as_token(&["--token", "wrong"], &["get", "pods"]).unwrap_err().contains("Unauthorized"));
+    assert!(
+        cluster
+            .as_token(&["--token", "wrong"], &["get", "pods"])
+            .unwrap_err()
+            .contains("Unauthorized")
+    );
     let can = cluster.kubectl(&["auth", "can-i", "list", "pods", "--as=bob", "--as-group=dev"]);
     assert_eq!(can, "yes\n");
-    assert!(cluster.kubectl(&["auth", "can-i", "--list", "--as=bob", "--as-group=dev"]).contains("deployments.apps"));
+    assert!(
+        cluster
+            .kubectl(&["auth", "can-i", "--list", "--as=bob", "--as-group=dev"])
+            .contains("deployments.apps")
+    );
 }
 
 #[test]
@@ -88,7 +115,12 @@ fn service_accounts_get_tokens_that_work_until_they_are_gone() {
     let whoami = cluster.as_token(&robot, &["auth", "whoami"]).unwrap();
     assert!(whoami.contains("system:serviceaccount:default:robot"), "{whoami}");
     cluster.kubectl(&["delete", "serviceaccount", "robot"]);
-    assert!(cluster.as_token(&robot, &["auth", "whoami"]).unwrap_err().contains("Unauthorized"));
+    assert!(
+        cluster
+            .as_token(&robot, &["auth", "whoami"])
+            .unwrap_err()
+            .contains("Unauthorized")
+    );
 }
 
 #[test]
@@ -97,7 +129,10 @@ fn a_killed_daemon_keeps_everything() {
     cluster.kubectl(&["create", "configmap", "kept", "--from-literal=a=b"]);
     let uid = cluster.kubectl(&["get", "cm", "kept", "-o", "jsonpath={.metadata.uid}"]);
     cluster.kill_and_restart();
-    assert_eq!(cluster.kubectl(&["get", "cm", "kept", "-o", "jsonpath={.metadata.uid}"]), uid);
+    assert_eq!(
+        cluster.kubectl(&["get", "cm", "kept", "-o", "jsonpath={.metadata.uid}"]),
+        uid
+    );
 }
 
 #[test]
@@ -105,14 +140,24 @@ fn a_start_that_cannot_work_says_why() {
     let cluster = Cluster::start(&[]);
     let other = tempfile::tempdir().unwrap();
     let data_dir = |path: &std::path::Path| format!("--data-dir={}", path.display());
-    let same_dir = run_to_failure(&[&data_dir(cluster.data_dir()), "--bind-address=127.0.0.1", "--secure-port=1"]);
+    let same_dir = run_to_failure(&[
+        &data_dir(cluster.data_dir()),
+        "--bind-address=127.0.0.1",
+        "--secure-port=1",
+    ]);
     assert!(same_dir.contains(cluster.data_dir().to_str().unwrap()), "{same_dir}");
     let port = format!("--secure-port={}", cluster.port());
     let same_port = run_to_failure(&[&data_dir(other.path()), "--bind-address=127.0.0.1", &port]);
-    assert!(same_port.contains(&format!("127.0.0.1:{}", cluster.port())), "{same_port}");
+    assert!(
+        same_port.contains(&format!("127.0.0.1:{}", cluster.port())),
+        "{same_port}"
+    );
     let file = tempfile::NamedTempFile::new().unwrap();
     let no_dir = run_to_failure(&[&data_dir(file.path())]);
     assert!(no_dir.contains(file.path().to_str().unwrap()), "{no_dir}");
     let flags = run_to_failure(&["--no-such-flag=1", "--etcd-servers=http://127.0.0.1:2379"]);
-    assert!(flags.contains("unknown flag: --no-such-flag") && flags.contains("--etcd-servers"), "{flags}");
+    assert!(
+        flags.contains("unknown flag: --no-such-flag") && flags.contains("--etcd-servers"),
+        "{flags}"
+    );
 }

@@ -81,7 +81,10 @@ impl Gate for Edge {
         info: &RequestInfo,
         request: Request<Body>,
     ) -> Result<Response<Body>, Request<Body>> {
-        let parts = (request.headers().clone(), request.uri().query().unwrap_or("").to_owned());
+        let parts = (
+            request.headers().clone(),
+            request.uri().query().unwrap_or("").to_owned(),
+        );
         let mut answered = self.extra.handle(server, user, info, request).await;
         if let Answered::Not(request) = answered {
             answered = self.proxy.handle(server, &self.authz, user, info, request).await;

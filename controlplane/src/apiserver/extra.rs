@@ -89,9 +89,11 @@ impl Extra {
             "/version" => text(200, json, root::version_text()),
             "/metrics" => text(200, metrics::CONTENT_TYPE, metrics::render(server, &self.proc)),
             "/openid/v1/jwks" => public(text(200, "application/jwk-set+json", self.tokens.jwks().to_string())),
-            "/.well-known/openid-configuration" => {
-                public(text(200, json, openid::configuration(self.tokens.issuer(), &self.url).to_string()))
-            }
+            "/.well-known/openid-configuration" => public(text(
+                200,
+                json,
+                openid::configuration(self.tokens.issuer(), &self.url).to_string(),
+            )),
             _ => {
                 let (code, body) = self.health.answer(path, query, server.store()).await?;
                 text(code, "text/plain; charset=utf-8", body)

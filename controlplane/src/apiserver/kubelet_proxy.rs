@@ -80,14 +80,18 @@ impl KubeletProxy {
         let response = refuse_errors(response, info).await?;
         let (mut parts, content) = response.into_parts();
         parts.headers.clear();
-        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        parts
+            .headers
+            .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         Ok(Response::from_parts(parts, body::boxed(content)))
     }
 
     async fn stream(&self, server: &ApiServer, info: &RequestInfo, request: Request<Body>) -> Outcome {
         let query = Query::parse(request.uri().query().unwrap_or(""));
         if !query.text("dryRun").is_empty() {
-            return Err(ApiError::bad_request("the dryRun query parameter is not supported for this request"));
+            return Err(ApiError::bad_request(
+                "the dryRun query parameter is not supported for this request",
+            ));
         }
         let pod = find_pod(server, info).await?;
         let path = match info.subresource.as_str() {
@@ -165,7 +169,10 @@ async fn refuse_errors(
         StatusCode::BAD_REQUEST => ApiError::bad_request(text),
         StatusCode::INTERNAL_SERVER_ERROR => ApiError::internal(text),
         StatusCode::NOT_FOUND => {
-            let message = format!("the server could not find the requested resource ( pods/log {})", info.name);
+            let message = format!(
+                "the server could not find the requested resource ( pods/log {})",
+                info.name
+            );
             let mut error = ApiError::new(404, "NotFound", message).about("", "pods/log", &info.name);
             error.causes.push(super::status::Cause {
                 kind: "UnexpectedServerResponse".to_owned(),

@@ -187,9 +187,11 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<Media, ApiError> {
         "" | "application/json" | "*/*" => Ok(Media::Json),
         "application/yaml" => Ok(Media::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
-        _ => Err(unsupported_media(
-            &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"],
-        )),
+        _ => Err(unsupported_media(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])),
     }
 }
 

@@ -56,7 +56,11 @@ const CLUSTER_ROLES: &[(&str, &[R])] = &[
     (
         "system:basic-user",
         &[
-            On("create", "authorization.k8s.io", "selfsubjectaccessreviews,selfsubjectrulesreviews"),
+            On(
+                "create",
+                "authorization.k8s.io",
+                "selfsubjectaccessreviews,selfsubjectrulesreviews",
+            ),
             On("create", "authentication.k8s.io", "selfsubjectreviews"),
         ],
     ),
@@ -87,7 +91,10 @@ const CLUSTER_ROLES: &[(&str, &[R])] = &[
         ],
     ),
     ("system:node", NODE),
-    ("system:node-bootstrapper", &[On("create,get,list,watch", CERTIFICATES, "certificatesigningrequests")]),
+    (
+        "system:node-bootstrapper",
+        &[On("create,get,list,watch", CERTIFICATES, "certificatesigningrequests")],
+    ),
     (
         "system:node-problem-detector",
         &[On("get", "", "nodes"), On("patch", "", "nodes/status"), EVENTS],
@@ -104,7 +111,13 @@ const CLUSTER_ROLES: &[(&str, &[R])] = &[
     ),
     ("system:kube-dns", &[On("list,watch", "", "endpoints,services")]),
     ("system:kube-aggregator", &[On(READ, "", "endpoints,services")]),
-    ("system:heapster", &[On(READ, "", "events,namespaces,nodes,pods"), On(READ, "extensions", "deployments")]),
+    (
+        "system:heapster",
+        &[
+            On(READ, "", "events,namespaces,nodes,pods"),
+            On(READ, "extensions", "deployments"),
+        ],
+    ),
     (
         "system:persistent-volume-provisioner",
         &[
@@ -118,7 +131,11 @@ const CLUSTER_ROLES: &[(&str, &[R])] = &[
     (
         "system:volume-scheduler",
         &[
-            On("get,list,patch,update,watch", "", "persistentvolumes,persistentvolumeclaims"),
+            On(
+                "get,list,patch,update,watch",
+                "",
+                "persistentvolumes,persistentvolumeclaims",
+            ),
             On(READ, STORAGE, "storageclasses"),
         ],
     ),
@@ -134,25 +151,49 @@ const CLUSTER_ROLES: &[(&str, &[R])] = &[
     ),
     (
         "system:certificates.k8s.io:kube-apiserver-client-approver",
-        &[Named("approve", CERTIFICATES, "signers", "kubernetes.io/kube-apiserver-client")],
+        &[Named(
+            "approve",
+            CERTIFICATES,
+            "signers",
+            "kubernetes.io/kube-apiserver-client",
+        )],
     ),
     (
         "system:certificates.k8s.io:kube-apiserver-client-kubelet-approver",
-        &[Named("approve", CERTIFICATES, "signers", "kubernetes.io/kube-apiserver-client-kubelet")],
+        &[Named(
+            "approve",
+            CERTIFICATES,
+            "signers",
+            "kubernetes.io/kube-apiserver-client-kubelet",
+        )],
     ),
     (
         "system:certificates.k8s.io:kubelet-serving-approver",
-        &[Named("approve", CERTIFICATES, "signers", "kubernetes.io/kubelet-serving")],
+        &[Named(
+            "approve",
+            CERTIFICATES,
+            "signers",
+            "kubernetes.io/kubelet-serving",
+        )],
     ),
     (
         "system:certificates.k8s.io:legacy-unknown-approver",
-        &[Named("approve", CERTIFICATES, "signers", "kubernetes.io/legacy-unknown")],
+        &[Named(
+            "approve",
+            CERTIFICATES,
+            "signers",
+            "kubernetes.io/legacy-unknown",
+        )],
     ),
 ];
 
 const NODE: &[R] = &[
     On("create", "authentication.k8s.io", "tokenreviews"),
-    On("create", "authorization.k8s.io", "localsubjectaccessreviews,subjectaccessreviews"),
+    On(
+        "create",
+        "authorization.k8s.io",
+        "localsubjectaccessreviews,subjectaccessreviews",
+    ),
     On(READ, "", "services"),
     On("create,get,list,watch", "", "nodes"),
     On("patch,update", "", "nodes/status"),
@@ -174,7 +215,11 @@ const NODE: &[R] = &[
     On("create,delete,get,patch,update", STORAGE, "csinodes"),
     On(READ, "node.k8s.io", "runtimeclasses"),
     On("get", RESOURCE, "resourceclaims"),
-    On("create,delete,deletecollection,get,list,patch,update,watch", RESOURCE, "resourceslices"),
+    On(
+        "create,delete,deletecollection,get,list,patch,update,watch",
+        RESOURCE,
+        "resourceslices",
+    ),
 ];
 
 const SCHEDULER: &[R] = &[
@@ -191,7 +236,11 @@ const SCHEDULER: &[R] = &[
     On(READ, "", "persistentvolumeclaims,persistentvolumes"),
     On("create", "authentication.k8s.io", "tokenreviews"),
     On("create", "authorization.k8s.io", "subjectaccessreviews"),
-    On(READ, STORAGE, "csidrivers,csinodes,csistoragecapacities,storageclasses,volumeattachments"),
+    On(
+        READ,
+        STORAGE,
+        "csidrivers,csinodes,csistoragecapacities,storageclasses,volumeattachments",
+    ),
     On(READ, RESOURCE, "deviceclasses,resourceslices"),
     On("get,list,patch,update,watch", RESOURCE, "resourceclaims"),
     On("patch,update", RESOURCE, "resourceclaims/status"),
@@ -200,7 +249,12 @@ const SCHEDULER: &[R] = &[
 const CONTROLLER_MANAGER: &[R] = &[
     EVENTS,
     On("create", COORDINATION, "leases"),
-    Named("get,list,update,watch", COORDINATION, "leases", "kube-controller-manager"),
+    Named(
+        "get,list,update,watch",
+        COORDINATION,
+        "leases",
+        "kube-controller-manager",
+    ),
     On("create", "", "secrets,serviceaccounts"),
     On("delete", "", "secrets"),
     On("get", "", "configmaps,namespaces,secrets,serviceaccounts"),
@@ -223,7 +277,11 @@ const AGGREGATED: &[(&str, &[R])] = &[
     (
         "edit",
         &[
-            On(READ, "", "pods/attach,pods/exec,pods/portforward,pods/proxy,secrets,services/proxy"),
+            On(
+                READ,
+                "",
+                "pods/attach,pods/exec,pods/portforward,pods/proxy,secrets,services/proxy",
+            ),
             On("impersonate", "", "serviceaccounts"),
             On(WRITE, "", "pods,pods/attach,pods/exec,pods/portforward,pods/proxy"),
             On("create", "", "pods/eviction"),
@@ -271,11 +329,19 @@ const AGGREGATED: &[(&str, &[R])] = &[
                 "controllerrevisions,daemonsets,daemonsets/status,deployments,deployments/scale,deployments/status,\
                  replicasets,replicasets/scale,replicasets/status,statefulsets,statefulsets/scale,statefulsets/status",
             ),
-            On(READ, "autoscaling", "horizontalpodautoscalers,horizontalpodautoscalers/status"),
+            On(
+                READ,
+                "autoscaling",
+                "horizontalpodautoscalers,horizontalpodautoscalers/status",
+            ),
             On(READ, BATCH, "cronjobs,cronjobs/status,jobs,jobs/status"),
             On(READ, "policy", "poddisruptionbudgets,poddisruptionbudgets/status"),
             On(READ, NETWORKING, "ingresses,ingresses/status,networkpolicies"),
-            On(READ, RESOURCE, "resourceclaims,resourceclaims/status,resourceclaimtemplates"),
+            On(
+                READ,
+                RESOURCE,
+                "resourceclaims,resourceclaims/status,resourceclaimtemplates",
+            ),
         ],
     ),
 ];
@@ -359,14 +425,21 @@ const CONTROLLERS: &[(&str, &[R])] = &[
         "root-ca-cert-publisher",
         &[On("create,update", "", "configmaps"), EVENTS],
     ),
-    ("service-account-controller", &[On("create", "", "serviceaccounts"), EVENTS]),
+    (
+        "service-account-controller",
+        &[On("create", "", "serviceaccounts"), EVENTS],
+    ),
 ];
 
 /// ClusterRoleBindings: name, role, subjects as `Group:x`, `User:x` or `kube-system/serviceaccount`.
 const BINDINGS: &[(&str, &str, &[&str])] = &[
     ("cluster-admin", "cluster-admin", &["Group:system:masters"]),
     ("system:discovery", "system:discovery", &["Group:system:authenticated"]),
-    ("system:basic-user", "system:basic-user", &["Group:system:authenticated"]),
+    (
+        "system:basic-user",
+        "system:basic-user",
+        &["Group:system:authenticated"],
+    ),
     (
         "system:public-info-viewer",
         "system:public-info-viewer",
@@ -383,9 +456,21 @@ const BINDINGS: &[(&str, &str, &[&str])] = &[
         "system:kube-controller-manager",
         &["User:system:kube-controller-manager"],
     ),
-    ("system:kube-scheduler", "system:kube-scheduler", &["User:system:kube-scheduler"]),
-    ("system:volume-scheduler", "system:volume-scheduler", &["User:system:kube-scheduler"]),
-    ("system:node-proxier", "system:node-proxier", &["User:system:kube-proxy"]),
+    (
+        "system:kube-scheduler",
+        "system:kube-scheduler",
+        &["User:system:kube-scheduler"],
+    ),
+    (
+        "system:volume-scheduler",
+        "system:volume-scheduler",
+        &["User:system:kube-scheduler"],
+    ),
+    (
+        "system:node-proxier",
+        "system:node-proxier",
+        &["User:system:kube-proxy"],
+    ),
     // Upstream leaves this one without subjects, because its node authorizer speaks for kubelets; ours is not there yet.
     ("system:node", "system:node", &["Group:system:nodes"]),
     (
@@ -493,7 +578,11 @@ pub fn cluster_roles() -> Vec<Value> {
         .collect();
     for (name, own) in CONTROLLERS {
         let name = format!("system:controller:{name}");
-        all.push(object("ClusterRole", metadata(&name, None), json!({"rules": rules(own)})));
+        all.push(object(
+            "ClusterRole",
+            metadata(&name, None),
+            json!({"rules": rules(own)}),
+        ));
     }
     // admin holds what edit holds, edit what view holds; the sums are stored too, so that they can be read.
     let mut sum: Vec<Value> = Vec::new();
@@ -534,7 +623,11 @@ pub fn cluster_role_bindings() -> Vec<Value> {
 pub fn namespaced() -> Vec<Value> {
     let mut all = Vec::new();
     for (namespace, name, own, to) in ROLES {
-        all.push(object("Role", metadata(name, Some(namespace)), json!({"rules": rules(own)})));
+        all.push(object(
+            "Role",
+            metadata(name, Some(namespace)),
+            json!({"rules": rules(own)}),
+        ));
         if !to.is_empty() {
             let rest = json!({"roleRef": reference("Role", name), "subjects": [subject(to)]});
             all.push(object("RoleBinding", metadata(name, Some(namespace)), rest));
@@ -553,7 +646,9 @@ pub fn missing(stored: &Value, default: &Value) -> Option<Value> {
     let mut merged = stored.clone();
     let mut changed = false;
     for field in ["rules", "subjects"] {
-        let Some(wanted) = default[field].as_array() else { continue };
+        let Some(wanted) = default[field].as_array() else {
+            continue;
+        };
         // A sum of parts is kept by its parts.
         if field == "rules" && !default["aggregationRule"].is_null() {
             continue;
@@ -584,7 +679,10 @@ mod tests {
     use super::*;
 
     fn find(all: &[Value], name: &str) -> Value {
-        all.iter().find(|object| object["metadata"]["name"] == name).unwrap().clone()
+        all.iter()
+            .find(|object| object["metadata"]["name"] == name)
+            .unwrap()
+            .clone()
     }
 
     #[test]
@@ -599,7 +697,10 @@ mod tests {
     #[test]
     fn names_are_unique() {
         for all in [cluster_roles(), cluster_role_bindings()] {
-            let mut names: Vec<String> = all.iter().map(|object| object["metadata"]["name"].to_string()).collect();
+            let mut names: Vec<String> = all
+                .iter()
+                .map(|object| object["metadata"]["name"].to_string())
+                .collect();
             let count = names.len();
             names.sort();
             names.dedup();
@@ -611,8 +712,14 @@ mod tests {
     fn admin_edit_and_view_add_up() {
         let roles = cluster_roles();
         let (admin, edit, view) = (find(&roles, "admin"), find(&roles, "edit"), find(&roles, "view"));
-        assert_eq!(edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"], "true");
-        assert_eq!(view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"], "true");
+        assert_eq!(
+            edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"],
+            "true"
+        );
+        assert_eq!(
+            view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"],
+            "true"
+        );
         let count = |role: &Value| role["rules"].as_array().unwrap().len();
         assert!(count(&admin) > count(&edit) && count(&edit) > count(&view));
         assert!(!view["rules"].to_string().contains("secrets"));

@@ -39,10 +39,18 @@ async fn the_second_start_writes_nothing() {
         ("", "endpoints", "default", "kubernetes"),
         ("discovery.k8s.io", "endpointslices", "default", "kubernetes"),
         ("rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"),
-        ("rbac.authorization.k8s.io", "roles", "kube-system", "extension-apiserver-authentication-reader"),
+        (
+            "rbac.authorization.k8s.io",
+            "roles",
+            "kube-system",
+            "extension-apiserver-authentication-reader",
+        ),
         ("scheduling.k8s.io", "priorityclasses", "", "system-node-critical"),
     ] {
-        assert!(reader.get(group, resource, namespace, name).is_some(), "{resource} {namespace}/{name}");
+        assert!(
+            reader.get(group, resource, namespace, name).is_some(),
+            "{resource} {namespace}/{name}"
+        );
     }
     let before = server.store().current_revision().await.unwrap();
     run(&server, at("192.0.2.1")).await.unwrap();
@@ -61,7 +69,9 @@ async fn a_moved_server_and_a_lost_rule_are_repaired() {
     run(&server, at("192.0.2.9")).await.unwrap();
     let reader = server.reader();
     reader.refresh().await.unwrap();
-    let role = reader.get("rbac.authorization.k8s.io", "clusterroles", "", "system:basic-user").unwrap();
+    let role = reader
+        .get("rbac.authorization.k8s.io", "clusterroles", "", "system:basic-user")
+        .unwrap();
     assert_eq!(role["rules"].as_array().unwrap().len(), 2);
     let endpoints = reader.get("", "endpoints", "default", "kubernetes").unwrap();
     assert_eq!(endpoints["subsets"][0]["addresses"][0]["ip"], "192.0.2.9");

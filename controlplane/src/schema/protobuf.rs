@@ -86,7 +86,9 @@ fn messages() -> &'static Messages {
             if let [message, name, number, label, form] = columns.as_slice()
                 && let Ok(number) = number.parse()
             {
-                let inner = form.strip_prefix("map<string, ").and_then(|rest| rest.strip_suffix('>'));
+                let inner = form
+                    .strip_prefix("map<string, ")
+                    .and_then(|rest| rest.strip_suffix('>'));
                 let field = Field {
                     name,
                     label: match (*label, inner) {
@@ -166,7 +168,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
             }
             (2, Item::Bytes(bytes)) => raw = bytes,
             (3, Item::Bytes(encoding)) if !encoding.is_empty() => {
-                return Err(format!("unknown content encoding {:?}", String::from_utf8_lossy(encoding)));
+                return Err(format!(
+                    "unknown content encoding {:?}",
+                    String::from_utf8_lossy(encoding)
+                ));
             }
             _ => {}
         }
@@ -346,13 +351,21 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
     }
     let nanos = i32::try_from(nanos).map_err(|error| error.to_string())?;
     let time = Timestamp::new(seconds, if micro { nanos } else { 0 }).map_err(|error| error.to_string())?;
-    let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+    let format = if micro {
+        "%Y-%m-%dT%H:%M:%S.%6fZ"
+    } else {
+        "%Y-%m-%dT%H:%M:%SZ"
+    };
     Ok(Value::String(time.strftime(format).to_string()))
 }
 
 /// Nanoseconds as Go prints a duration, in the units that matter.
 fn go_duration(nanos: i64) -> String {
-    let (sign, total) = if nanos < 0 { ("-", nanos.unsigned_abs()) } else { ("", nanos.unsigned_abs()) };
+    let (sign, total) = if nanos < 0 {
+        ("-", nanos.unsigned_abs())
+    } else {
+        ("", nanos.unsigned_abs())
+    };
     let (seconds, fraction) = (total / 1_000_000_000, total % 1_000_000_000);
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let fraction = match fraction {
@@ -389,7 +402,9 @@ fn number(bytes: &[u8], wanted: u32) -> Result<i64, String> {
 }
 
 fn utf8(bytes: &[u8]) -> Result<String, String> {
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|error| error.to_string())
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|error| error.to_string())
 }
 
 /// One field on the wire.
@@ -428,12 +443,22 @@ impl<'a> Wire<'a> {
         let number = u32::try_from(key >> 3).map_err(|error| error.to_string())?;
         let item = match key & 7 {
             0 => Item::Number(varint(&mut self.0)?),
-            1 => Item::Fixed(take(&mut self.0, 8)?.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))),
+            1 => Item::Fixed(
+                take(&mut self.0, 8)?
+                    .iter()
+                    .rev()
+                    .fold(0, |all, byte| all << 8 | u64::from(*byte)),
+            ),
             2 => {
                 let length = usize::try_from(varint(&mut self.0)?).map_err(|error| error.to_string())?;
                 Item::Bytes(take(&mut self.0, length)?)
             }
-            5 => Item::Fixed(take(&mut self.0, 4)?.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))),
+            5 => Item::Fixed(
+                take(&mut self.0, 4)?
+                    .iter()
+                    .rev()
+                    .fold(0, |all, byte| all << 8 | u64::from(*byte)),
+            ),
             other => return Err(format!("wire type {other} is not known")),
         };
         Ok((number, item))
@@ -509,7 +534,13 @@ mod tests {
         let handler = bytes(3, &bytes(1, &port));
         let probe = [bytes(1, &handler), int(2, 0)].concat();
         let limits = [bytes(1, b"cpu"), bytes(2, &bytes(1, b"500m"))].concat();
-        let container = [bytes(1, b"c"), bytes(8, &bytes(1, &limits)), bytes(10, &probe), int(16, 0)].concat();
+        let container = [
+            bytes(1, b"c"),
+            bytes(8, &bytes(1, &limits)),
+            bytes(10, &probe),
+            int(16, 0),
+        ]
+        .concat();
         let empty_dir = bytes(2, &bytes(2, &[]));
         let volume = [bytes(1, b"v"), empty_dir].concat();
         let spec = [bytes(1, &volume), bytes(2, &container), int(4, 0), int(11, 0)].concat();
@@ -528,15 +559,28 @@ mod tests {
         let review = read(&envelope("authorization.k8s.io/v1", "SubjectAccessReview", &review)).unwrap();
         assert_eq!(review["spec"]["extra"]["k"], json!(["v"]));
         let renewed = [int(1, 5), int(2, 9)].concat();
-        let lease = read(&envelope("coordination.k8s.io/v1", "Lease", &bytes(2, &bytes(4, &renewed)))).unwrap();
+        let lease = read(&envelope(
+            "coordination.k8s.io/v1",
+            "Lease",
+            &bytes(2, &bytes(4, &renewed)),
+        ))
+        .unwrap();
         assert_eq!(lease["spec"]["renewTime"], "1970-01-01T00:00:05.000000Z");
         let options = read(&envelope("apps/v1", "DeleteOptions", &int(1, 0))).unwrap();
-        assert_eq!(options, json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}));
+        assert_eq!(
+            options,
+            json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
+        );
     }
 
     #[test]
     fn durations_read_as_go_prints_them() {
-        for (nanos, text) in [(0, "0s"), (90_000_000_000, "1m30s"), (1_500_000_000, "1.5s"), (-3_600_000_000_000, "-1h0m0s")] {
+        for (nanos, text) in [
+            (0, "0s"),
+            (90_000_000_000, "1m30s"),
+            (1_500_000_000, "1.5s"),
+            (-3_600_000_000_000, "-1h0m0s"),
+        ] {
             assert_eq!(go_duration(nanos), text);
         }
     }

@@ -86,7 +86,10 @@ impl Cluster {
     /// Runs kubectl with nothing but a token.
     pub(crate) fn as_token(&self, token: &[&str], words: &[&str]) -> Result<String, String> {
         let server = format!("--server=https://127.0.0.1:{}", self.port);
-        let ca = format!("--certificate-authority={}", self.dir.path().join("pki/ca.crt").display());
+        let ca = format!(
+            "--certificate-authority={}",
+            self.dir.path().join("pki/ca.crt").display()
+        );
         let mut all = vec!["--kubeconfig=/dev/null", server.as_str(), ca.as_str()];
         all.extend(token);
         all.extend(words);
@@ -145,12 +148,15 @@ fn spawn(dir: &Path, port: u16, flags: &Vec<String>) -> Child {
         }
     });
     let line = lines.recv_timeout(READY_DEADLINE).expect("the daemon became ready");
-    assert!(line.starts_with("controlplane is ready at https://127.0.0.1:"), "{line}");
+    assert!(
+        line.starts_with("controlplane is ready at https://127.0.0.1:"),
+        "{line}"
+    );
     child
 }
 
 /// Runs the daemon, which must end with exit code 1 by itself; its error text.
-#[allow(dead_code)]
+
 pub(crate) fn run_to_failure(flags: &[&str]) -> String {
     let output = Command::new(BINARY).args(flags).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -106,7 +106,9 @@ fn render(root: &str, outcomes: &[(&str, bool, bool)], unknown: &[&str], verbose
     if !unknown.is_empty() {
         let quoted: Vec<String> = unknown.iter().map(|name| format!("\"{name}\"")).collect();
         let list = quoted.join(", ");
-        text.push_str(&format!("warn: some health checks cannot be excluded: no matches for {list}\n"));
+        text.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {list}\n"
+        ));
     }
     text.push_str(&format!("{root} check {}\n", if passed { "passed" } else { "failed" }));
     (if passed { 200 } else { 500 }, text)
@@ -127,7 +129,10 @@ mod tests {
         let health = Health::default();
         let (code, text) = ask(&health, "/readyz", "").await.unwrap();
         assert_eq!(code, 500);
-        assert!(text.contains("[-]poststarthook/rbac/bootstrap-roles failed: reason withheld\n"), "{text}");
+        assert!(
+            text.contains("[-]poststarthook/rbac/bootstrap-roles failed: reason withheld\n"),
+            "{text}"
+        );
         assert!(text.ends_with("readyz check failed\n"), "{text}");
         health.set_started();
         assert_eq!(ask(&health, "/readyz", "").await, Some((200, "ok".to_owned())));
@@ -141,9 +146,17 @@ mod tests {
     async fn verbose_lists_and_single_checks_answer() {
         let health = Health::default();
         health.set_started();
-        let (_, text) = ask(&health, "/healthz", "verbose&exclude=ping&exclude=nothing").await.unwrap();
-        assert!(text.starts_with("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n"), "{text}");
-        assert!(text.contains("no matches for \"nothing\"") && text.ends_with("healthz check passed\n"), "{text}");
+        let (_, text) = ask(&health, "/healthz", "verbose&exclude=ping&exclude=nothing")
+            .await
+            .unwrap();
+        assert!(
+            text.starts_with("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("no matches for \"nothing\"") && text.ends_with("healthz check passed\n"),
+            "{text}"
+        );
         assert_eq!(ask(&health, "/livez/ping", "").await, Some((200, "ok".to_owned())));
         assert_eq!(ask(&health, "/livez/none", "").await, None);
         assert_eq!(ask(&health, "/elsewhere", "").await, None);

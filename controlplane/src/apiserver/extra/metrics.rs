@@ -36,15 +36,29 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
             resource: kind.plural,
         };
         let count = server.reader().list(kind.group, kind.plural, "").len();
-        objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        objects
+            .get_or_create(&labels)
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
-    metrics.register("apiserver_resource_objects", "Number of stored objects by resource", objects);
+    metrics.register(
+        "apiserver_resource_objects",
+        "Number of stored objects by resource",
+        objects,
+    );
     if let Some(usage) = usage(proc) {
         let resident = Gauge::<i64>::default();
         resident.set(usage.resident_bytes);
-        metrics.register("process_resident_memory_bytes", "Resident memory size in bytes", resident);
+        metrics.register(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes",
+            resident,
+        );
         let cpu = ConstCounter::new(usage.cpu_seconds);
-        metrics.register("process_cpu_seconds", "Total user and system CPU time spent in seconds", cpu);
+        metrics.register(
+            "process_cpu_seconds",
+            "Total user and system CPU time spent in seconds",
+            cpu,
+        );
     }
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &metrics).is_err() {

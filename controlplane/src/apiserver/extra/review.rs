@@ -45,7 +45,9 @@ pub(super) fn create(
 fn token(extra: &Extra, reader: &Reader, review: &Value) -> Result<Value, ApiError> {
     let token = review["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
-        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        return Err(ApiError::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
     }
     let audiences = texts(&review["spec"]["audiences"]);
     let asked = if audiences.is_empty() {
@@ -88,7 +90,12 @@ fn subject(review: &Value) -> Result<User, ApiError> {
     if user.name.is_empty() && user.groups.is_empty() {
         let why = "at least one of user or group must be specified";
         let errors = vec![FieldError::invalid("spec.user", "", why)];
-        return Err(ApiError::invalid("authorization.k8s.io", "SubjectAccessReview", "", errors));
+        return Err(ApiError::invalid(
+            "authorization.k8s.io",
+            "SubjectAccessReview",
+            "",
+            errors,
+        ));
     }
     Ok(user)
 }
@@ -99,7 +106,9 @@ fn extras(value: &Value) -> BTreeMap<String, Vec<String>> {
 }
 
 fn check_namespace(info: &RequestInfo, review: &Value) -> Result<(), ApiError> {
-    let asked = review["spec"]["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
+    let asked = review["spec"]["resourceAttributes"]["namespace"]
+        .as_str()
+        .unwrap_or_default();
     if asked == info.namespace {
         return Ok(());
     }
@@ -122,7 +131,10 @@ fn access(authz: &Authz, reader: &Reader, user: &User, kind: &str, review: &Valu
 /// The request a review asks about.
 fn question(kind: &str, spec: &Value) -> Result<RequestInfo, ApiError> {
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    match (spec["resourceAttributes"].as_object(), spec["nonResourceAttributes"].as_object()) {
+    match (
+        spec["resourceAttributes"].as_object(),
+        spec["nonResourceAttributes"].as_object(),
+    ) {
         (Some(_), None) => {
             let asked = &spec["resourceAttributes"];
             Ok(RequestInfo {
@@ -151,7 +163,11 @@ fn question(kind: &str, spec: &Value) -> Result<RequestInfo, ApiError> {
             } else {
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             };
-            let field = if both.is_some() { "spec.nonResourceAttributes" } else { "spec.resourceAttributes" };
+            let field = if both.is_some() {
+                "spec.nonResourceAttributes"
+            } else {
+                "spec.resourceAttributes"
+            };
             let errors = vec![FieldError::invalid(field, Value::Null, why)];
             Err(ApiError::invalid("authorization.k8s.io", kind, "", errors))
         }
@@ -164,7 +180,8 @@ fn rules(authz: &Authz, reader: &Reader, user: &User, review: &Value) -> Result<
         return Err(ApiError::bad_request("no namespace on request"));
     }
     let rules = authz.rules_for(user, namespace, reader);
-    let (paths, resources): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
+    let (paths, resources): (Vec<&Rule>, Vec<&Rule>) =
+        rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
     let values = |rules: Vec<&Rule>| rules.into_iter().map(Rule::to_value).collect::<Vec<Value>>();
     let mut status = Map::new();
     status.insert("resourceRules".to_owned(), json!(values(resources)));
@@ -179,12 +196,16 @@ mod tests {
 
     #[test]
     fn a_question_is_about_a_resource_or_a_path_never_both() {
-        let resource = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "subresource": "log", "namespace": "n"}});
+        let resource =
+            json!({"resourceAttributes": {"verb": "get", "resource": "pods", "subresource": "log", "namespace": "n"}});
         let info = question("SelfSubjectAccessReview", &resource).unwrap();
         assert!(info.is_resource && info.subresource == "log");
         let path = json!({"nonResourceAttributes": {"verb": "get", "path": "/metrics"}});
         assert_eq!(question("SelfSubjectAccessReview", &path).unwrap().path, "/metrics");
-        for wrong in [json!({}), json!({"resourceAttributes": {}, "nonResourceAttributes": {}})] {
+        for wrong in [
+            json!({}),
+            json!({"resourceAttributes": {}, "nonResourceAttributes": {}}),
+        ] {
             assert_eq!(question("SelfSubjectAccessReview", &wrong).unwrap_err().code, 422);
         }
     }

@@ -82,7 +82,12 @@ mod tests {
     #[test]
     fn paths_are_sorted_and_complete() {
         let paths = paths();
-        let list: Vec<&str> = paths["paths"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let list: Vec<&str> = paths["paths"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         assert!(list.is_sorted());
         for path in ["/api/v1", "/apis/apps/v1", "/readyz/etcd", "/version"] {
             assert!(list.contains(&path), "{path}");

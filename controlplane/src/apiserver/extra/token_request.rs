@@ -201,9 +201,21 @@ mod tests {
 
     #[test]
     fn the_kubelets_tokens_live_a_year() {
-        assert_eq!(lifetime(3607, true), Lifetime { real_seconds: YEAR_SECONDS, warn: true });
+        assert_eq!(
+            lifetime(3607, true),
+            Lifetime {
+                real_seconds: YEAR_SECONDS,
+                warn: true
+            }
+        );
         for (asked, own) in [(3607, false), (3600, true), (7200, false)] {
-            assert_eq!(lifetime(asked, own), Lifetime { real_seconds: asked, warn: false });
+            assert_eq!(
+                lifetime(asked, own),
+                Lifetime {
+                    real_seconds: asked,
+                    warn: false
+                }
+            );
         }
     }
 

@@ -62,7 +62,9 @@ fn node(tls: &Arc<rustls::ClientConfig>, server: &ApiServer, id: &ProxyId, path:
         if port != target.port {
             target.tls = None;
             if id.https {
-                return Err(ApiError::bad_request("https is supported for the kubelet's own port alone"));
+                return Err(ApiError::bad_request(
+                    "https is supported for the kubelet's own port alone",
+                ));
             }
         }
         target.port = port;
@@ -234,7 +236,10 @@ mod tests {
             backend_path(&request, uri.contains("/namespaces/"))
         };
         assert_eq!(path("/api/v1/namespaces/proxy/pods/p:80/proxy"), "/");
-        assert_eq!(path("/api/v1/namespaces/proxy/pods/p:80/proxy/a%20b/c?x=1"), "/a%20b/c?x=1");
+        assert_eq!(
+            path("/api/v1/namespaces/proxy/pods/p:80/proxy/a%20b/c?x=1"),
+            "/a%20b/c?x=1"
+        );
         assert_eq!(path("/api/v1/nodes/n/proxy/metrics/"), "/metrics/");
     }
 }

@@ -30,14 +30,19 @@ pub(super) fn kubelet_of(
 ) -> Result<Target, ApiError> {
     let addresses = node["status"]["addresses"].as_array();
     let of_type = |wanted: &str| {
-        let mut found = addresses.into_iter().flatten().filter(|address| address["type"] == wanted);
+        let mut found = addresses
+            .into_iter()
+            .flatten()
+            .filter(|address| address["type"] == wanted);
         found.find_map(|address| address["address"].as_str())
     };
     let host = ["InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname"]
         .into_iter()
         .find_map(of_type);
     let Some(host) = host else {
-        return Err(ApiError::internal(format!("no preferred addresses found for node {name}")));
+        return Err(ApiError::internal(format!(
+            "no preferred addresses found for node {name}"
+        )));
     };
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
     let port = port.filter(|port| *port != 0).unwrap_or(KUBELET_PORT);
@@ -81,7 +86,10 @@ pub(super) fn container(pod: &Value, pod_name: &str, wanted: &str) -> Result<Str
         text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
     }
     if !ephemeral.is_empty() {
-        text.push_str(&format!(" or one of the ephemeral containers: [{}]", ephemeral.join(" ")));
+        text.push_str(&format!(
+            " or one of the ephemeral containers: [{}]",
+            ephemeral.join(" ")
+        ));
     }
     Err(ApiError::bad_request(text))
 }
@@ -146,7 +154,12 @@ pub(super) fn exec_path(
     query: &Query,
 ) -> Result<String, ApiError> {
     let mut asked = Vec::new();
-    for (from, to) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
+    for (from, to) in [
+        ("stdin", "input"),
+        ("stdout", "output"),
+        ("stderr", "error"),
+        ("tty", "tty"),
+    ] {
         if query.flag(from) {
             asked.push((to, "1".to_owned()));
         }
@@ -240,7 +253,10 @@ mod tests {
             container(&pod(), "p", "").unwrap_err().message,
             "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"
         );
-        assert_eq!(container(&pod(), "p", "c").unwrap_err().message, "container c is not valid for pod p");
+        assert_eq!(
+            container(&pod(), "p", "c").unwrap_err().message,
+            "container c is not valid for pod p"
+        );
     }
 
     #[test]
@@ -250,13 +266,19 @@ mod tests {
             exec_path("exec", "ns", "p", "c", &query).unwrap(),
             "/exec/ns/p/c?input=1&output=1&command=sh&command=-c&command=echo%20a%26b"
         );
-        assert_eq!(exec_path("attach", "ns", "p", "c", &query).unwrap(), "/attach/ns/p/c?input=1&output=1");
+        assert_eq!(
+            exec_path("attach", "ns", "p", "c", &query).unwrap(),
+            "/attach/ns/p/c?input=1&output=1"
+        );
         let log = Query::parse("follow=true&tailLines=5&sinceTime=2026-01-01T00:00:00Z&container=x&unknown=1");
         assert_eq!(
             log_path("ns", "p", "c", &log),
             "/containerLogs/ns/p/c?follow=true&sinceTime=2026-01-01T00%3A00%3A00Z&tailLines=5"
         );
-        assert_eq!(port_forward_path("ns", "p", &Query::parse("ports=80")), "/portForward/ns/p?port=80");
+        assert_eq!(
+            port_forward_path("ns", "p", &Query::parse("ports=80")),
+            "/portForward/ns/p?port=80"
+        );
         assert!(exec_path("exec", "ns", "p", "c", &Query::parse("command=sh")).is_err());
         assert!(exec_path("exec", "ns", "p", "c", &Query::parse("stdout=true")).is_err());
     }
@@ -264,7 +286,11 @@ mod tests {
     #[test]
     fn log_options_are_checked() {
         for (query, code) in [("tailLines=-1", 422), ("limitBytes=0", 422), ("sinceSeconds=x", 400)] {
-            assert_eq!(check_log_options(&Query::parse(query)).unwrap_err().code, code, "{query}");
+            assert_eq!(
+                check_log_options(&Query::parse(query)).unwrap_err().code,
+                code,
+                "{query}"
+            );
         }
         assert!(check_log_options(&Query::parse("tailLines=0&sinceSeconds=1")).is_ok());
     }

@@ -4,7 +4,8 @@ use super::target::Target;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body};
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -93,14 +94,25 @@ pub(super) async fn send(target: &Target, mut request: Request<Body>) -> Result<
 
 /// Headers that speak of one connection, or for the client itself, and stay behind.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let own = [AUTHORIZATION, COOKIE, HOST, CONNECTION, TRANSFER_ENCODING, UPGRADE, CONTENT_LENGTH];
-    let named = ["keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"];
+    let own = [
+        AUTHORIZATION,
+        COOKIE,
+        HOST,
+        CONNECTION,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        CONTENT_LENGTH,
+    ];
+    let named = [
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+    ];
     let stays = |name: &HeaderName| {
         let text = name.as_str();
-        own.contains(name)
-            || named.contains(&text)
-            || text.starts_with("impersonate-")
-            || text.starts_with("x-remote-")
+        own.contains(name) || named.contains(&text) || text.starts_with("impersonate-") || text.starts_with("x-remote-")
     };
     headers
         .iter()
@@ -113,7 +125,9 @@ pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
 pub(super) async fn upgrade(target: &Target, mut request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let client = hyper::upgrade::on(&mut request);
     let protocol = request.headers().get(UPGRADE).cloned();
-    let mut backend = Request::builder().method(request.method().clone()).uri(target.path.as_str());
+    let mut backend = Request::builder()
+        .method(request.method().clone())
+        .uri(target.path.as_str());
     if let Some(headers) = backend.headers_mut() {
         *headers = forwarded(request.headers());
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -174,7 +188,10 @@ mod tests {
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        headers.append("x-stream-protocol-version", HeaderValue::from_static("v3.channel.k8s.io"));
+        headers.append(
+            "x-stream-protocol-version",
+            HeaderValue::from_static("v3.channel.k8s.io"),
+        );
         let forwarded = forwarded(&headers);
         assert_eq!(forwarded.keys_len(), 1);
         assert_eq!(forwarded.get_all("x-stream-protocol-version").iter().count(), 2);
