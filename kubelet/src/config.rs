@@ -80,6 +80,8 @@ pub struct NodeConfig {
     pub lease_seconds: i32,
     /// `nodeStatusMaxImages`; negative means all.
     pub max_images: i64,
+    /// Allocatable resources leave room for the default hard eviction thresholds: with a configuration file only.
+    pub eviction_margin: bool,
 }
 
 /// Files and directories.

@@ -109,7 +109,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         warnings.push("readOnlyPort has no effect in this kubelet yet: nothing listens there".to_owned());
     }
     let config = Config {
-        node: node(&mut reader, written, flags),
+        node: node(&mut reader, written, flags, from_file),
         paths: paths(written, flags),
         runtime: runtime(&mut reader, written),
         pods: pods(&mut reader, written, flags),
@@ -150,7 +150,7 @@ fn node_labels(reader: &mut Reader, flags: &Flags) -> BTreeMap<String, String> {
     labels
 }
 
-fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags) -> NodeConfig {
+fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags, from_file: bool) -> NodeConfig {
     let mut ips = Vec::new();
     for text in flags
         .text("node-ip")
@@ -188,6 +188,7 @@ fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags) -> N
         i64::from(i32::MAX),
     );
     NodeConfig {
+        eviction_margin: from_file,
         name,
         ips,
         labels: node_labels(reader, flags),

@@ -1,138 +1,194 @@
-//! What a probe does, resolved for one container instance: which command, address and port. Pure.
+//! One check, carried out now: exec, httpGet or tcpSocket (kubelet contract §4.4).
 
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe};
+use super::http::{self, Question};
+use crate::id::ContainerId;
+use crate::runtime::Runtime;
+use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::io::ErrorKind;
 use std::time::Duration;
+use tokio::net::TcpStream;
+use tonic::Code;
 
-/// A check, ready to be carried out.
+/// The most of a command's output that is told, bytes.
+const OUTPUT_BYTES_MAX: usize = 10 * 1024;
+
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// Run a command in the container.
-    Exec {
-        /// The command and its arguments.
-        command: Vec<String>,
-    },
-    /// Get an URL.
-    Http(HttpCheck),
-    /// Open a connection.
-    Tcp {
-        /// Host name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
+pub struct Report {
+    /// Whether it passed.
+    pub passed: bool,
+    /// A warning although it passed.
+    pub warning: bool,
+    /// What to tell of it.
+    pub message: String,
 }
 
-/// An HTTP request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpCheck {
-    /// Whether to speak TLS (unverified).
-    pub tls: bool,
-    /// Host name or address to dial.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// Path and query, beginning with `/`.
-    pub path: String,
-    /// Headers of the probe, in order.
-    pub headers: Vec<(String, String)>,
-}
+impl Report {
+    /// It passed.
+    pub fn passed() -> Self {
+        Self {
+            passed: true,
+            warning: false,
+            message: String::new(),
+        }
+    }
 
-impl HttpCheck {
-    /// The URL, as messages quote it.
-    pub fn url(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://{}{}", authority(&self.host, self.port), self.path)
+    /// It failed, and says why.
+    pub fn failed(message: String) -> Self {
+        Self {
+            passed: false,
+            warning: false,
+            message,
+        }
+    }
+
+    /// It passed, but not as it should.
+    pub fn warned(message: String) -> Self {
+        Self {
+            passed: true,
+            warning: true,
+            message,
+        }
     }
 }
 
-/// `host:port`, with brackets around an IPv6 address.
-pub fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') {
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct Target<'a> {
+    /// The container's spec.
+    pub container: &'a Container,
+    /// The instance.
+    pub id: &'a ContainerId,
+    /// The pod's address.
+    pub pod_ip: &'a str,
+}
+
+/// How long one check may take.
+pub fn timeout(probe: &Probe) -> Duration {
+    let seconds = probe
+        .timeout_seconds
+        .and_then(|s| u64::try_from(s).ok())
+        .filter(|s| *s > 0)
+        .unwrap_or(1);
+    Duration::from_secs(seconds)
+}
+
+/// Carries a probe out. `Err` is a probe that could not be carried out, which says nothing about the container.
+pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) -> Result<Report, String> {
+    let limit = timeout(probe);
+    if let Some(exec) = &probe.exec {
+        return run_command(runtime, exec, target, limit).await;
+    }
+    if let Some(get) = &probe.http_get {
+        let question = question(get, target)?;
+        let url = question.url();
+        return match tokio::time::timeout(limit, http::ask(question)).await {
+            Ok(report) => report,
+            Err(_) => Ok(Report::failed(format!(
+                "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            ))),
+        };
+    }
+    if let Some(tcp) = &probe.tcp_socket {
+        return connect(tcp, target, limit).await;
+    }
+    Err(format!(
+        "missing or unsupported probe handler for {}",
+        target.container.name
+    ))
+}
+
+async fn run_command(
+    runtime: &dyn Runtime,
+    exec: &ExecAction,
+    target: &Target<'_>,
+    limit: Duration,
+) -> Result<Report, String> {
+    let command: Vec<String> = exec
+        .command
+        .iter()
+        .flatten()
+        .map(|word| expand(word, target.container))
+        .collect();
+    match runtime.exec_sync(target.id, &command, limit).await {
+        Ok(output) if output.exit_code == 0 => Ok(Report::passed()),
+        Ok(output) => {
+            let mut bytes = output.stdout;
+            bytes.extend(output.stderr);
+            bytes.truncate(OUTPUT_BYTES_MAX);
+            Ok(Report::failed(String::from_utf8_lossy(&bytes).into_owned()))
+        }
+        Err(error) if error.code == Code::DeadlineExceeded => {
+            let words = command.join(" ");
+            Ok(Report::failed(format!(
+                "command timed out: {words:?} timed out after {}s",
+                limit.as_secs()
+            )))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, String> {
+    let https = get
+        .scheme
+        .as_deref()
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    let host = get
+        .host
+        .as_deref()
+        .filter(|host| !host.is_empty())
+        .unwrap_or(target.pod_ip);
+    let port = port(&get.port, target.container)?;
+    Ok(Question::new(
+        https,
+        host,
+        port,
+        get.path.as_deref().unwrap_or("/"),
+        get.http_headers.as_ref(),
+    ))
+}
+
+async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, String> {
+    let port = port(&tcp.port, target.container)?;
+    let host = tcp
+        .host
+        .as_deref()
+        .filter(|host| !host.is_empty())
+        .unwrap_or(target.pod_ip);
+    let address = if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
         format!("{host}:{port}")
-    }
-}
-
-/// Why a probe cannot be carried out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// It has no handler of a kind that is supported here.
-    #[error("missing probe handler for container {0:?}")]
-    NoHandler(String),
-    /// Its port is out of range.
-    #[error("invalid port number: {0}")]
-    Port(String),
-    /// Its port names none of the container's ports.
-    #[error("port {0:?} not found in container {1:?}")]
-    NoSuchPort(String, String),
-    /// It dials the pod, which has no address yet.
-    #[error("pod has no IP address")]
-    NoAddress,
-}
-
-impl Check {
-    /// The check a probe means for a container of a pod with that address.
-    ///
-    /// # Errors
-    /// The probe cannot be carried out as it is written.
-    pub fn of(probe: &Probe, container: &Container, pod_ip: Option<&str>) -> Result<Self, CheckError> {
-        if let Some(exec) = &probe.exec {
-            return Ok(Self::Exec {
-                command: exec.command.clone().unwrap_or_default(),
-            });
-        }
-        if let Some(get) = &probe.http_get {
-            return http(get, container, pod_ip).map(Self::Http);
-        }
-        if let Some(tcp) = &probe.tcp_socket {
-            let host = host_or_pod(tcp.host.as_deref(), pod_ip)?;
-            return Ok(Self::Tcp {
-                host,
-                port: port(&tcp.port, container)?,
-            });
-        }
-        Err(CheckError::NoHandler(container.name.clone()))
-    }
-}
-
-fn http(get: &HTTPGetAction, container: &Container, pod_ip: Option<&str>) -> Result<HttpCheck, CheckError> {
-    let path = get.path.as_deref().unwrap_or("/");
-    let path = if path.starts_with('/') {
-        path.to_owned()
-    } else {
-        format!("/{path}")
     };
-    let headers = get
-        .http_headers
-        .iter()
-        .flatten()
-        .map(|header| (header.name.clone(), header.value.clone()))
-        .collect();
-    Ok(HttpCheck {
-        tls: get
-            .scheme
-            .as_deref()
-            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")),
-        host: host_or_pod(get.host.as_deref(), pod_ip)?,
-        port: port(&get.port, container)?,
-        path,
-        headers,
+    Ok(match tokio::time::timeout(limit, TcpStream::connect(&address)).await {
+        Ok(Ok(_)) => Report::passed(),
+        Ok(Err(error)) => Report::failed(dial_error(&address, &error)),
+        Err(_) => Report::failed(format!("dial tcp {address}: i/o timeout")),
     })
 }
 
-fn host_or_pod(host: Option<&str>, pod_ip: Option<&str>) -> Result<String, CheckError> {
-    let host = host
-        .filter(|host| !host.is_empty())
-        .or(pod_ip.filter(|ip| !ip.is_empty()));
-    host.map(str::to_owned).ok_or(CheckError::NoAddress)
+/// A connection that failed, in the words users know.
+pub(super) fn dial_error(address: &str, error: &std::io::Error) -> String {
+    let why = match error.kind() {
+        ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {address}: {why}")
 }
 
-fn port(wanted: &IntOrString, container: &Container) -> Result<u16, CheckError> {
-    let in_range = |number: i32| u16::try_from(number).ok().filter(|port| *port > 0);
+/// A port by number, or by its name in the container.
+fn port(wanted: &IntOrString, container: &Container) -> Result<u16, String> {
+    let invalid = |port: &dyn std::fmt::Display| format!("invalid port number: {port}");
     match wanted {
-        IntOrString::Int(number) => in_range(*number).ok_or_else(|| CheckError::Port(number.to_string())),
+        IntOrString::Int(number) => u16::try_from(*number)
+            .ok()
+            .filter(|p| *p > 0)
+            .ok_or_else(|| invalid(number)),
         IntOrString::String(name) => {
             let named = container
                 .ports
@@ -140,87 +196,118 @@ fn port(wanted: &IntOrString, container: &Container) -> Result<u16, CheckError> 
                 .flatten()
                 .find(|port| port.name.as_deref() == Some(name));
             let number = named.map(|port| port.container_port).or_else(|| name.parse().ok());
-            let number = number.ok_or_else(|| CheckError::NoSuchPort(name.clone(), container.name.clone()))?;
-            in_range(number).ok_or_else(|| CheckError::Port(number.to_string()))
+            number
+                .and_then(|n| u16::try_from(n).ok())
+                .filter(|p| *p > 0)
+                .ok_or_else(|| invalid(name))
         }
     }
 }
 
-/// How long one check may take (default 1 s).
-pub fn timeout(probe: &Probe) -> Duration {
-    seconds(probe.timeout_seconds, 1)
+/// `$(VAR)` from the container's literal environment; anything else stays as it is.
+fn expand(word: &str, container: &Container) -> String {
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find('$') {
+        text.push_str(&rest[..at]);
+        let tail = &rest[at + 1..];
+        if let Some(tail) = tail.strip_prefix('$') {
+            text.push('$');
+            rest = tail;
+            continue;
+        }
+        let variable = tail.strip_prefix('(').and_then(|tail| tail.split_once(')'));
+        let literal = variable.and_then(|(name, _)| literal(name, container));
+        match (variable, literal) {
+            (Some((_, after)), Some(value)) => {
+                text.push_str(value);
+                rest = after;
+            }
+            _ => {
+                text.push('$');
+                rest = tail;
+            }
+        }
+    }
+    text.push_str(rest);
+    text
 }
 
-/// The time between checks (default 10 s).
-pub fn period(probe: &Probe) -> Duration {
-    seconds(probe.period_seconds, 10)
-}
-
-fn seconds(value: Option<i32>, default: u64) -> Duration {
-    Duration::from_secs(
-        value
-            .and_then(|v| u64::try_from(v).ok())
-            .filter(|v| *v > 0)
-            .unwrap_or(default),
-    )
+fn literal<'a>(name: &str, container: &'a Container) -> Option<&'a str> {
+    let variable = container.env.iter().flatten().rfind(|variable| variable.name == name)?;
+    if variable.value_from.is_some() {
+        None
+    } else {
+        Some(variable.value.as_deref().unwrap_or_default())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use crate::pod::testing::container;
+    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
 
-    fn resolve(probe: Value, pod_ip: Option<&str>) -> Result<Check, String> {
-        let probe: Probe = serde_json::from_value(probe).expect("a probe");
-        let container: Container = serde_json::from_value(json!({
-            "name": "web", "ports": [{"name": "http", "containerPort": 8080}],
-        }))
-        .expect("a container");
-        Check::of(&probe, &container, pod_ip).map_err(|error| error.to_string())
+    #[test]
+    fn ports_by_number_and_name() {
+        let mut c = container("c");
+        c.ports = Some(vec![ContainerPort {
+            name: Some("web".into()),
+            container_port: 8080,
+            ..Default::default()
+        }]);
+        assert_eq!(port(&IntOrString::Int(80), &c), Ok(80));
+        assert_eq!(port(&IntOrString::String("web".into()), &c), Ok(8080));
+        assert_eq!(port(&IntOrString::String("81".into()), &c), Ok(81));
+        assert!(port(&IntOrString::String("none".into()), &c).is_err());
+        assert!(port(&IntOrString::Int(0), &c).is_err() && port(&IntOrString::Int(70000), &c).is_err());
     }
 
     #[test]
-    fn probes_resolve_to_checks() {
-        let url = |check: Result<Check, String>| match check {
-            Ok(Check::Http(http)) => http.url(),
-            Ok(Check::Tcp { host, port }) => format!("tcp {}", authority(&host, port)),
-            Ok(Check::Exec { command }) => command.join(" "),
-            Err(text) => text,
-        };
+    fn commands_expand_literal_variables_only() {
+        let mut c = container("c");
+        c.env = Some(vec![EnvVar {
+            name: "A".into(),
+            value: Some("x".into()),
+            value_from: None,
+        }]);
         let cases = [
-            (json!({"httpGet": {"port": "http"}}), "http://10.0.0.1:8080/"),
-            (
-                json!({"httpGet": {"port": 80, "path": "live?x=1", "scheme": "HTTPS"}}),
-                "https://10.0.0.1:80/live?x=1",
-            ),
-            (
-                json!({"httpGet": {"port": 80, "host": "::1", "path": "/"}}),
-                "http://[::1]:80/",
-            ),
-            (json!({"tcpSocket": {"port": "8081"}}), "tcp 10.0.0.1:8081"),
-            (json!({"exec": {"command": ["cat", "/x"]}}), "cat /x"),
-            (
-                json!({"httpGet": {"port": "nope"}}),
-                "port \"nope\" not found in container \"web\"",
-            ),
-            (json!({"tcpSocket": {"port": 70000}}), "invalid port number: 70000"),
-            (json!({}), "missing probe handler for container \"web\""),
+            ("$(A)/y", "x/y"),
+            ("$(B)", "$(B)"),
+            ("$$(A)", "$(A)"),
+            ("a$b", "a$b"),
+            ("$(A", "$(A"),
         ];
-        for (probe, expected) in cases {
-            assert_eq!(url(resolve(probe.clone(), Some("10.0.0.1"))), expected, "{probe}");
+        for (word, expected) in cases {
+            assert_eq!(expand(word, &c), expected, "{word}");
         }
-        assert_eq!(
-            url(resolve(json!({"tcpSocket": {"port": 1}}), None)),
-            "pod has no IP address"
-        );
     }
 
-    #[test]
-    fn durations_have_the_api_defaults() {
-        let probe: Probe = serde_json::from_value(json!({"timeoutSeconds": 0, "periodSeconds": 3})).expect("a probe");
+    #[tokio::test]
+    async fn a_tcp_probe_connects() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let port = i32::from(listener.local_addr().expect("address").port());
+        let (c, id) = (container("c"), ContainerId::from("1"));
+        let target = Target {
+            container: &c,
+            id: &id,
+            pod_ip: "127.0.0.1",
+        };
+        let tcp = TCPSocketAction {
+            host: None,
+            port: IntOrString::Int(port),
+        };
         assert_eq!(
-            (timeout(&probe), period(&probe)),
-            (Duration::from_secs(1), Duration::from_secs(3))
+            connect(&tcp, &target, Duration::from_secs(5)).await,
+            Ok(Report::passed())
+        );
+        drop(listener);
+        let report = connect(&tcp, &target, Duration::from_secs(5))
+            .await
+            .expect("carried out");
+        assert_eq!(
+            report.message,
+            format!("dial tcp 127.0.0.1:{port}: connect: connection refused")
         );
     }
 }
