@@ -1,0 +1,1 @@
+//! The server over loopback TLS, with pods in memory and the scripted runtime.
