@@ -1,18 +1,11 @@
 //! Masquerading of a container's outgoing traffic (contract §2.3): rules in the nftables table upstream's plugins use.
 //!
 //! Rules are found again by the hash pair in their comment, never by address, so they go even when the namespace is gone.
-//! Their handles are noted in a file, so that removing one attachment does not list those of all others; the note is
-//! verified against the comment before anything is deleted.
-
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-
-use sha2::{Digest, Sha512};
 
 use crate::cidr::Cidr;
 use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
 use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
+use crate::plugin::rule_note::{RuleNote, hash};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
@@ -36,9 +29,6 @@ const POSTROUTING_BASE: BaseChain<'_> = BaseChain {
 /// How many rules the base chain has, and the mark they carry; a new mark makes the next ADD replace them.
 const BASE_RULES: usize = 3;
 const BASE_MARK: u8 = 1;
-
-/// Where handles are noted. On a tmpfs, as the rules end with the boot too.
-const NOTES: &str = "/run/cni/masquerade";
 
 /// The attachment rules belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,20 +61,9 @@ impl Attachment<'_> {
         )
     }
 
-    /// The file with the handles of its rules in this network namespace.
-    fn note(&self) -> PathBuf {
-        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
-        PathBuf::from(NOTES).join(format!("{namespace}-{}", self.key()))
+    fn note(&self) -> RuleNote {
+        RuleNote::new("masquerade", &self.key())
     }
-}
-
-/// The first sixteen digits of a SHA-512.
-fn hash(text: &str) -> String {
-    Sha512::digest(text.as_bytes())
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 /// Masquerades what `addresses` send beyond their own networks.
@@ -95,9 +74,9 @@ pub fn add(attachment: &Attachment<'_>, addresses: &[Cidr]) -> Result<(), Error>
         remove_with(&mut connection, attachment)?;
     }
     let handles = add_rules(&mut connection, attachment, addresses)?;
-    let text: String = handles.iter().map(|handle| format!("{handle}\n")).collect();
-    // Without the note the rules are found by listing, so failing to write it is no failure.
-    let _ = fs::create_dir_all(NOTES).and_then(|()| fs::write(&note, text));
+    let handles: Vec<(usize, u64)> = handles.into_iter().map(|handle| (0, handle)).collect();
+    note.write(&attachment.comment(), &handles);
+    connection.close_later();
     Ok(())
 }
 
@@ -161,32 +140,10 @@ pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
 }
 
 fn remove_with(connection: &mut Connection, attachment: &Attachment<'_>) -> Result<(), Error> {
-    let note = attachment.note();
-    let removed = remove_noted(connection, attachment, &fs::read_to_string(&note).unwrap_or_default())?;
-    if !removed {
-        let key = attachment.key();
-        connection.delete_rules(CHECKS, |rule| rule.comment.starts_with(&key))?;
-    }
-    let _ = fs::remove_file(&note);
-    Ok(())
-}
-
-/// Deletes the noted rules if each of them is what the note says. Otherwise false, and nothing is deleted.
-fn remove_noted(connection: &mut Connection, attachment: &Attachment<'_>, note: &str) -> Result<bool, Error> {
     let key = attachment.key();
-    let mut handles = Vec::new();
-    for line in note.lines() {
-        let Ok(handle) = line.parse() else { return Ok(false) };
-        match connection.rule(CHECKS, handle)? {
-            Some(rule) if rule.comment.starts_with(&key) => handles.push(handle),
-            _ => return Ok(false),
-        }
-    }
-    if handles.is_empty() {
-        Ok(false)
-    } else {
-        connection.delete_handles(CHECKS, &handles)
-    }
+    attachment
+        .note()
+        .remove_rules(connection, &[CHECKS], |rule| rule.comment.starts_with(&key))
 }
 
 /// Removes the rules of all attachments of `network` but the valid ones (container ID, interface name).
@@ -214,7 +171,6 @@ mod tests {
 
     #[test]
     fn keys_are_upstreams() {
-        assert_eq!(hash("unit-test"), "6fd94d501e58f0aa");
         let attachment = Attachment {
             network: "unit-test",
             container_id: "c",
