@@ -128,8 +128,12 @@ impl ServingCertificate {
 
 fn make(dir: &Path, cert: &Path, key: &Path, node: &str, ips: &[IpAddr]) -> Result<(), CertificateError> {
     let mut params = CertificateParams::new(vec![node.to_owned()])?;
-    params.subject_alt_names.extend(ips.iter().map(|ip| SanType::IpAddress(*ip)));
-    params.distinguished_name.push(DnType::CommonName, format!("{node}@kubelet"));
+    params
+        .subject_alt_names
+        .extend(ips.iter().map(|ip| SanType::IpAddress(*ip)));
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{node}@kubelet"));
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let pair = KeyPair::generate()?;
     let signed = params.self_signed(&pair)?;
@@ -148,7 +152,12 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), CertificateError> {
         source,
     };
     let new = path.with_extension("new");
-    let opened = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new);
+    let opened = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&new);
     let mut file = opened.map_err(fail)?;
     io::Write::write_all(&mut file, bytes).map_err(fail)?;
     file.sync_all().map_err(fail)?;
@@ -168,7 +177,10 @@ mod tests {
         let first = ServingCertificate::self_signed(&pki, "node-a", &ips).expect("made");
         let second = ServingCertificate::self_signed(&pki, "node-a", &ips).expect("read");
         assert_eq!(first.chain, second.chain);
-        let mode = fs::metadata(pki.join("kubelet.key")).expect("there").permissions().mode();
+        let mode = fs::metadata(pki.join("kubelet.key"))
+            .expect("there")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
         second.server_config(None).expect("usable");
     }
@@ -181,7 +193,10 @@ mod tests {
         for result in [
             ServingCertificate::read(&path, &path).err(),
             ServingCertificate::read(&dir.path().join("none"), &path).err(),
-            ServingCertificate::self_signed(dir.path(), "n", &[]).expect("made").server_config(Some(&path)).err(),
+            ServingCertificate::self_signed(dir.path(), "n", &[])
+                .expect("made")
+                .server_config(Some(&path))
+                .err(),
         ] {
             let text = result.expect("an error").to_string();
             assert!(text.contains(&dir.path().display().to_string()), "{text}");

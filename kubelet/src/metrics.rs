@@ -54,16 +54,36 @@ impl Metrics {
         let running_containers = Family::<StateLabel, Number>::default();
         let names = Family::<NodeLabel, Number>::default();
         let builds = Family::<BuildLabels, Number>::default();
-        registry.register("kubelet_http_requests", "Number of the http requests received since the server started", http.clone());
+        registry.register(
+            "kubelet_http_requests",
+            "Number of the http requests received since the server started",
+            http.clone(),
+        );
         registry.register(
             "kubelet_running_pods",
             "Number of pods that have a running pod sandbox",
             running_pods.clone(),
         );
-        registry.register("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run", desired_pods.clone());
-        registry.register("kubelet_running_containers", "Number of containers currently running", running_containers.clone());
-        registry.register("kubelet_node_name", "The node's name. The count is always 1.", names.clone());
-        registry.register("kubernetes_build_info", "A metric with a constant '1' value", builds.clone());
+        registry.register(
+            "kubelet_desired_pods",
+            "The number of pods the kubelet is being instructed to run",
+            desired_pods.clone(),
+        );
+        registry.register(
+            "kubelet_running_containers",
+            "Number of containers currently running",
+            running_containers.clone(),
+        );
+        registry.register(
+            "kubelet_node_name",
+            "The node's name. The count is always 1.",
+            names.clone(),
+        );
+        registry.register(
+            "kubernetes_build_info",
+            "A metric with a constant '1' value",
+            builds.clone(),
+        );
         names.get_or_create(&NodeLabel { node: node.to_owned() }).set(1);
         let build = BuildLabels {
             git_version: VERSION.to_owned(),
@@ -83,7 +103,11 @@ impl Metrics {
     pub fn http_request(&self, method: &str, path: &str, code: u16) {
         let root = path.split('/').find(|part| !part.is_empty()).unwrap_or_default();
         // Paths nobody serves are one label, however many are tried.
-        let root = if code == 404 && root != "containerLogs" { "other" } else { root };
+        let root = if code == 404 && root != "containerLogs" {
+            "other"
+        } else {
+            root
+        };
         let labels = HttpLabels {
             method: method.to_owned(),
             path: root.to_owned(),
@@ -96,7 +120,10 @@ impl Metrics {
     pub fn text(&self, pods: &PodView) -> String {
         let all = pods.list();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let running = all.iter().filter(|s| s.observed.sandboxes.iter().any(|b| b.ready)).count();
+        let running = all
+            .iter()
+            .filter(|s| s.observed.sandboxes.iter().any(|b| b.ready))
+            .count();
         self.running_pods.set(count(running));
         self.desired_pods.set(count(all.iter().filter(|s| s.active).count()));
         for (state, name) in [
@@ -105,7 +132,11 @@ impl Metrics {
             (ContainerState::Exited, "exited"),
             (ContainerState::Unknown, "unknown"),
         ] {
-            let containers = all.iter().flat_map(|s| &s.observed.containers).filter(|c| c.state == state).count();
+            let containers = all
+                .iter()
+                .flat_map(|s| &s.observed.containers)
+                .filter(|c| c.state == state)
+                .count();
             let label = StateLabel {
                 container_state: name.to_owned(),
             };

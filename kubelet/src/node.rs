@@ -103,7 +103,10 @@ struct Images {
 impl Images {
     async fn current(&mut self, runtime: &dyn Runtime, health: &Health) -> Vec<ImageInfo> {
         let old = self.at.is_none_or(|at| at.elapsed() >= IMAGES_EVERY);
-        if old && health.runtime.is_empty() && let Ok(list) = runtime.list_images().await {
+        if old
+            && health.runtime.is_empty()
+            && let Ok(list) = runtime.list_images().await
+        {
             self.list = list;
             self.at = Some(Instant::now());
         }
@@ -168,7 +171,14 @@ impl Keeper {
         let status = self.parts.status.borrow().clone();
         let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
         let now = self.parts.clock.now();
-        node_status(&self.parts.config, &self.parts.facts, &runtime, &Health::of(&status), None, now)
+        node_status(
+            &self.parts.config,
+            &self.parts.facts,
+            &runtime,
+            &Health::of(&status),
+            None,
+            now,
+        )
     }
 
     /// Writes the status when the runtime's changed, when the node appears, and when it is due.
@@ -190,7 +200,10 @@ impl Keeper {
             let mut runtime = RuntimeFacts::of(&seen, version.clone());
             runtime.images = images.current(&*self.parts.runtime, &health).await;
             if let Err(error) = self.write_status(&runtime, &health, &mut written).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "node status not written, retrying");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "node status not written, retrying"
+                );
                 written.status = None;
             }
             let known = self.node.get("", &self.parts.facts.name).is_some();

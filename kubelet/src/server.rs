@@ -95,11 +95,21 @@ impl Server {
             Ok(false) => {
                 let list = subresources.join(" ");
                 let name = &user.name;
-                answer::text(403, &format!("Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{list}])\n"))
+                answer::text(
+                    403,
+                    &format!("Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{list}])\n"),
+                )
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, user = user.name, "request not authorized");
-                let text = format!("Authorization error (user={}, verb={verb}, resource=nodes, subresource(s)={subresources:?})", user.name);
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    user = user.name,
+                    "request not authorized"
+                );
+                let text = format!(
+                    "Authorization error (user={}, verb={verb}, resource=nodes, subresource(s)={subresources:?})",
+                    user.name
+                );
                 answer::text(500, &text)
             }
         }
@@ -117,7 +127,9 @@ impl Server {
             Route::Pods => pods::pods(&parts.pods),
             Route::RunningPods => pods::running_pods(&parts.pods),
             Route::Metrics => answer::metrics(&parts.metrics.text(&parts.pods)),
-            Route::MetricsResource => answer::metrics(&metrics::resource(&parts.pods, &parts.cgroups, parts.clock.now()).await),
+            Route::MetricsResource => {
+                answer::metrics(&metrics::resource(&parts.pods, &parts.cgroups, parts.clock.now()).await)
+            }
             Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
             Route::Run(target) => stream::run(parts, &target, &query).await,
             Route::Exec(target) => stream::exec(parts, &target, &query, request).await,

@@ -25,8 +25,16 @@ impl Health {
             (false, "") => otherwise.to_owned(),
             (false, message) => message.to_owned(),
         };
-        let runtime = text(status.runtime_ready, &status.runtime_message, "container runtime not ready");
-        let network = text(status.network_ready, &status.network_message, "container runtime network not ready");
+        let runtime = text(
+            status.runtime_ready,
+            &status.runtime_message,
+            "container runtime not ready",
+        );
+        let network = text(
+            status.network_ready,
+            &status.network_message,
+            "container runtime network not ready",
+        );
         Self {
             // A runtime that does not answer says the same of both.
             network: if network == runtime { String::new() } else { network },
@@ -54,7 +62,11 @@ mod tests {
 
     #[test]
     fn conditions_become_texts() {
-        assert!(Health::of(&RuntimeStatus::default()).runtime.contains("may not have completed yet"));
+        assert!(
+            Health::of(&RuntimeStatus::default())
+                .runtime
+                .contains("may not have completed yet")
+        );
         let mut status = RuntimeStatus {
             runtime_ready: true,
             network_ready: true,

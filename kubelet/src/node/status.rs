@@ -430,7 +430,14 @@ pub(super) mod tests {
         let second = status(&healthy(), Some(&first), 20);
         assert_eq!(ready_times(&second), (10, 20));
         assert!(same_but_heartbeat(&first, &second));
-        let third = status(&Health { runtime: "x".into(), ..healthy() }, Some(&second), 30);
+        let third = status(
+            &Health {
+                runtime: "x".into(),
+                ..healthy()
+            },
+            Some(&second),
+            30,
+        );
         assert_eq!(ready_times(&third), (30, 30));
         assert!(!same_but_heartbeat(&second, &third));
     }

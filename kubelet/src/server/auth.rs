@@ -139,7 +139,11 @@ impl Auth {
     }
 
     /// Who asks; `None` when they are nobody we let in.
-    pub async fn authenticate(&self, certificate: Option<&User>, headers: &HeaderMap) -> Result<Option<User>, ReviewError> {
+    pub async fn authenticate(
+        &self,
+        certificate: Option<&User>,
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, ReviewError> {
         if let Some(user) = certificate {
             return Ok(Some(user.clone()));
         }
@@ -160,13 +164,16 @@ impl Auth {
         let client = self.client.clone().ok_or(ReviewError::NoServer)?;
         let review = TokenReview {
             spec: TokenReviewSpec {
-                token: Some(token.to_owned()),
+                token: token.to_owned(),
                 ..TokenReviewSpec::default()
             },
             ..TokenReview::default()
         };
         let api: Api<TokenReview> = Api::all(client);
-        let status = reviewed("TokenReview", api.create(&PostParams::default(), &review)).await?.status.unwrap_or_default();
+        let status = reviewed("TokenReview", api.create(&PostParams::default(), &review))
+            .await?
+            .status
+            .unwrap_or_default();
         let user = match (status.authenticated, status.user) {
             (Some(true), Some(user)) => Some(User {
                 name: user.username.unwrap_or_default(),
@@ -176,13 +183,22 @@ impl Auth {
             }),
             _ => None,
         };
-        let ttl = if user.is_some() { ttl } else { UNKNOWN_TOKEN_TTL.min(ttl) };
+        let ttl = if user.is_some() {
+            ttl
+        } else {
+            UNKNOWN_TOKEN_TTL.min(ttl)
+        };
         self.tokens.put(key, user.clone(), ttl);
         Ok(user)
     }
 
     /// Whether the user may do this to one of these subresources of the node.
-    pub async fn authorize(&self, user: &User, verb: &'static str, subresources: &[&'static str]) -> Result<bool, ReviewError> {
+    pub async fn authorize(
+        &self,
+        user: &User,
+        verb: &'static str,
+        subresources: &[&'static str],
+    ) -> Result<bool, ReviewError> {
         let AuthorizationMode::Webhook { allowed, denied } = self.mode else {
             return Ok(true);
         };
@@ -251,7 +267,9 @@ mod tests {
     fn identities_in_certificates() {
         let mut params = rcgen::CertificateParams::new(vec![]).expect("params");
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::OrganizationName, "system:masters");
         params.distinguished_name.push(rcgen::DnType::CommonName, "admin");
         let key = rcgen::KeyPair::generate().expect("key");
         let der = params.self_signed(&key).expect("certificate");

@@ -45,7 +45,10 @@ pub async fn bind(address: IpAddr, port: u16, purpose: &'static str) -> Result<T
 
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(1 << 20);
     builder
 }
@@ -56,7 +59,9 @@ pub async fn serve_tls(listener: TcpListener, tls: ServerConfig, server: Arc<Ser
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let work = async {
         loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else { return };
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
             let (socket, address) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -99,7 +104,9 @@ async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAdd
         let (server, peer) = (server.clone(), peer.clone());
         async move { Ok::<_, Infallible>(server.answer(peer, request).await) }
     });
-    let served = builder().serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+    let served = builder()
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        .await;
     if let Err(error) = served {
         tracing::debug!(error, peer = %address, "connection ended");
     }
@@ -110,7 +117,9 @@ pub async fn serve_health(listener: TcpListener, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(64));
     let work = async {
         loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else { return };
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
             let Ok((socket, _)) = listener.accept().await else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;

@@ -32,7 +32,13 @@ pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: 
         Err(mistake) => return answer::text(422, &mistake),
     };
     let Some(snapshot) = pods.get(&target.namespace, &target.pod) else {
-        return answer::text(404, &format!("pod {:?} does not exist\n", format!("{}/{}", target.namespace, target.pod)));
+        return answer::text(
+            404,
+            &format!(
+                "pod {:?} does not exist\n",
+                format!("{}/{}", target.namespace, target.pod)
+            ),
+        );
     };
     let container = match pick(&snapshot, target, options.previous) {
         Ok(container) => container,
@@ -42,7 +48,10 @@ pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: 
     let reader = match Reader::open(path, options.clone()).await {
         Ok(reader) => reader,
         Err(error) => {
-            let text = format!("failed to try resolving symlinks in path {:?}: {error}\n", container.log_path);
+            let text = format!(
+                "failed to try resolving symlinks in path {:?}: {error}\n",
+                container.log_path
+            );
             return answer::text(400, &text);
         }
     };
@@ -63,7 +72,11 @@ pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: 
 
 fn status_of<'a>(snapshot: &'a PodSnapshot, name: &str) -> Option<&'a ContainerStatus> {
     let status = snapshot.pod.status.as_ref()?;
-    let all = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    let all = [
+        &status.container_statuses,
+        &status.init_container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
     all.into_iter().flatten().flatten().find(|s| s.name == name)
 }
 
@@ -98,7 +111,12 @@ fn pick(snapshot: &PodSnapshot, target: &Target, previous: bool) -> Result<Obser
         // Between an exit and the next start the last run is itself the previous one.
         let ended = current.filter(|c| c.state == ContainerState::Exited && restarts(snapshot, container));
         let found = runs.find(|c| c.state == ContainerState::Exited).or(ended);
-        let none = || (400, format!("previous terminated container {container:?} in pod {pod:?} not found\n"));
+        let none = || {
+            (
+                400,
+                format!("previous terminated container {container:?} in pod {pod:?} not found\n"),
+            )
+        };
         return found.cloned().ok_or_else(none);
     }
     match runs.find(|c| c.state != ContainerState::Created) {

@@ -50,7 +50,11 @@ impl Query {
     }
 
     pub(super) fn all(&self, name: &str) -> Vec<String> {
-        self.0.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
+        self.0
+            .iter()
+            .filter(|(n, _)| n == name)
+            .map(|(_, v)| v.clone())
+            .collect()
     }
 
     /// A switch: `1` or `true`.

@@ -7,8 +7,8 @@ use super::answer::{self, Answer};
 use super::request::Query;
 use super::router::Target;
 use crate::pod::view::PodSnapshot;
-use crate::runtime::observed::{ContainerState, ObservedContainer};
 use crate::runtime::RuntimeError;
+use crate::runtime::observed::{ContainerState, ObservedContainer};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::UPGRADE;
@@ -31,7 +31,11 @@ fn find_pod(parts: &ServerParts, target: &Target) -> Result<Arc<PodSnapshot>, Bo
 
 fn find_container(parts: &ServerParts, target: &Target) -> Result<ObservedContainer, Box<Answer>> {
     let snapshot = find_pod(parts, target)?;
-    let runs = snapshot.observed.containers.iter().filter(|c| c.name == target.container);
+    let runs = snapshot
+        .observed
+        .containers
+        .iter()
+        .filter(|c| c.name == target.container);
     let mut running = runs.filter(|c| c.state == ContainerState::Running);
     let missing = || {
         let text = format!("container not found ({:?})\n", target.container);
@@ -42,13 +46,23 @@ fn find_container(parts: &ServerParts, target: &Target) -> Result<ObservedContai
 
 /// Only SPDY is tunnelled: runtimes speak nothing newer, and a plain refusal makes clients fall back to it.
 fn refuse_upgrade(request: &Request<Incoming>) -> Option<Answer> {
-    let upgrade = request.headers().get(UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let upgrade = request
+        .headers()
+        .get(UPGRADE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     if upgrade.to_ascii_lowercase().contains("spdy/3.1") {
         None
     } else if upgrade.eq_ignore_ascii_case("websocket") {
-        Some(answer::text(400, "unable to upgrade: websocket is not supported by this kubelet, use SPDY/3.1\n"))
+        Some(answer::text(
+            400,
+            "unable to upgrade: websocket is not supported by this kubelet, use SPDY/3.1\n",
+        ))
     } else {
-        Some(answer::text(400, "unable to upgrade: missing upgrade headers in request\n"))
+        Some(answer::text(
+            400,
+            "unable to upgrade: missing upgrade headers in request\n",
+        ))
     }
 }
 
@@ -126,7 +140,12 @@ pub(super) async fn attach(parts: &ServerParts, target: &Target, query: &Query, 
 }
 
 /// `/portForward`.
-pub(super) async fn port_forward(parts: &ServerParts, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
+pub(super) async fn port_forward(
+    parts: &ServerParts,
+    target: &Target,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Answer {
     let snapshot = match find_pod(parts, target) {
         Ok(snapshot) => snapshot,
         Err(answer) => return *answer,
@@ -150,7 +169,12 @@ pub(super) async fn run(parts: &ServerParts, target: &Target, query: &Query) -> 
         Ok(container) => container,
         Err(answer) => return *answer,
     };
-    let command: Vec<String> = query.first("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect();
+    let command: Vec<String> = query
+        .first("cmd")
+        .unwrap_or_default()
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
     match parts.runtime.exec_sync(&container.id, &command, Duration::ZERO).await {
         Err(error) => failed(&error),
         Ok(output) => {

@@ -38,7 +38,10 @@ fn open(path: &Path) -> io::Result<fs::File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the log is not a regular file"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the log is not a regular file",
+        ))
     }
 }
 
@@ -230,7 +233,11 @@ mod tests {
     }
 
     fn write(path: &Path, texts: &[&str]) {
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).expect("file");
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("file");
         for text in texts {
             writeln!(file, "2026-11-20T10:00:00Z stdout F {text}").expect("write");
         }
@@ -253,11 +260,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = dir.path().join("0.log");
         write(&path, &["a", "b", "c"]);
-        for (tail, expected) in [(None, "a\nb\nc\n"), (Some(0), ""), (Some(1), "c\n"), (Some(2), "b\nc\n"), (Some(9), "a\nb\nc\n")] {
+        for (tail, expected) in [
+            (None, "a\nb\nc\n"),
+            (Some(0), ""),
+            (Some(1), "c\n"),
+            (Some(2), "b\nc\n"),
+            (Some(9), "a\nb\nc\n"),
+        ] {
             let got = all(&path, LogOptions { tail, ..options() }).await;
             assert_eq!(got, expected, "{tail:?}");
         }
-        assert_eq!(all(&path, LogOptions { limit: Some(3), ..options() }).await, "a\nb");
+        assert_eq!(
+            all(
+                &path,
+                LogOptions {
+                    limit: Some(3),
+                    ..options()
+                }
+            )
+            .await,
+            "a\nb"
+        );
     }
 
     #[tokio::test]
@@ -266,7 +289,14 @@ mod tests {
         let path = dir.path().join("0.log");
         let lines: Vec<String> = (0..20_000).map(|n| format!("line {n}")).collect();
         write(&path, &lines.iter().map(String::as_str).collect::<Vec<_>>());
-        let got = all(&path, LogOptions { tail: Some(5000), ..options() }).await;
+        let got = all(
+            &path,
+            LogOptions {
+                tail: Some(5000),
+                ..options()
+            },
+        )
+        .await;
         assert_eq!(got.lines().count(), 5000);
         assert_eq!(got.lines().next(), Some("line 15000"));
     }
@@ -286,7 +316,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = dir.path().join("0.log");
         write(&path, &["0"]);
-        let follow = LogOptions { follow: true, ..options() };
+        let follow = LogOptions {
+            follow: true,
+            ..options()
+        };
         let reader = Reader::open(path.clone(), follow).await.expect("open");
         let running = Arc::new(AtomicBool::new(true));
         let alive = running.clone();

@@ -32,7 +32,10 @@ fn parse(line: &[u8]) -> Option<Record<'_>> {
 /// A time with all nine digits of its nanoseconds, however many the runtime wrote.
 fn fixed_width(time: &Timestamp, written: &str) -> String {
     // The runtime's own zone is kept; only the fraction is filled up.
-    let zone_at = written.rfind(['Z', '+']).or_else(|| written.rfind('-')).unwrap_or(written.len());
+    let zone_at = written
+        .rfind(['Z', '+'])
+        .or_else(|| written.rfind('-'))
+        .unwrap_or(written.len());
     let seconds_end = written.find('.').unwrap_or(zone_at);
     let nanos = time.subsec_nanosecond();
     format!("{}.{nanos:09}{}", &written[..seconds_end], &written[zone_at..])
@@ -87,9 +90,18 @@ mod tests {
     #[test]
     fn records() {
         assert_eq!(text(LINE, &options()).as_deref(), Some("hello  world\n"));
-        assert_eq!(text("2026-11-20T10:00:00Z stdout P part\n", &options()).as_deref(), Some("part"));
-        assert_eq!(text("2026-11-20T10:00:00Z stdout F \n", &options()).as_deref(), Some("\n"));
-        assert_eq!(text("2026-11-20T10:00:00Z stdout F\n", &options()).as_deref(), Some("\n"));
+        assert_eq!(
+            text("2026-11-20T10:00:00Z stdout P part\n", &options()).as_deref(),
+            Some("part")
+        );
+        assert_eq!(
+            text("2026-11-20T10:00:00Z stdout F \n", &options()).as_deref(),
+            Some("\n")
+        );
+        assert_eq!(
+            text("2026-11-20T10:00:00Z stdout F\n", &options()).as_deref(),
+            Some("\n")
+        );
         for bad in ["nonsense\n", "x stdout F y\n", "\n"] {
             assert_eq!(text(bad, &options()), None, "{bad}");
         }
@@ -99,11 +111,20 @@ mod tests {
     fn times_have_nine_digits() {
         let mut options = options();
         options.timestamps = true;
-        assert_eq!(text(LINE, &options).as_deref(), Some("2026-11-20T10:00:00.120000000Z hello  world\n"));
+        assert_eq!(
+            text(LINE, &options).as_deref(),
+            Some("2026-11-20T10:00:00.120000000Z hello  world\n")
+        );
         let zoned = "2026-11-20T10:00:00.5-03:00 stderr F x\n";
-        assert_eq!(text(zoned, &options).as_deref(), Some("2026-11-20T10:00:00.500000000-03:00 x\n"));
+        assert_eq!(
+            text(zoned, &options).as_deref(),
+            Some("2026-11-20T10:00:00.500000000-03:00 x\n")
+        );
         let bare = "2026-11-20T10:00:00+02:00 stderr F x\n";
-        assert_eq!(text(bare, &options).as_deref(), Some("2026-11-20T10:00:00.000000000+02:00 x\n"));
+        assert_eq!(
+            text(bare, &options).as_deref(),
+            Some("2026-11-20T10:00:00.000000000+02:00 x\n")
+        );
     }
 
     #[test]

@@ -28,7 +28,9 @@ fn whole(query: &Query, name: &str, least: i64, mistakes: &mut Vec<String>) -> O
     match text.parse::<i64>() {
         Ok(value) if value >= least => Some(value),
         Ok(value) => {
-            mistakes.push(format!("{name}: Invalid value: {value}: must be greater than or equal to {least}"));
+            mistakes.push(format!(
+                "{name}: Invalid value: {value}: must be greater than or equal to {least}"
+            ));
             None
         }
         Err(_) => {
@@ -53,16 +55,25 @@ impl LogOptions {
     /// Reads the query; the error names every mistake, a line each.
     pub(super) fn parse(query: &Query, now: Timestamp) -> Result<Self, String> {
         let mut mistakes = Vec::new();
-        let tail_name = if query.first("tailLines").is_some() { "tailLines" } else { "tail" };
+        let tail_name = if query.first("tailLines").is_some() {
+            "tailLines"
+        } else {
+            "tail"
+        };
         let tail = match query.first(tail_name) {
             Some("all") => None,
             _ => whole(query, tail_name, 0, &mut mistakes),
         };
         let seconds = whole(query, "sinceSeconds", 1, &mut mistakes);
-        let time = query.first("sinceTime").filter(|t| !t.is_empty()).map(str::parse::<Timestamp>);
+        let time = query
+            .first("sinceTime")
+            .filter(|t| !t.is_empty())
+            .map(str::parse::<Timestamp>);
         let since = match (seconds, time) {
             (Some(_), Some(_)) => {
-                mistakes.push("sinceSeconds: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified".into());
+                mistakes.push(
+                    "sinceSeconds: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified".into(),
+                );
                 None
             }
             (Some(seconds), None) => now.checked_sub(SignedDuration::from_secs(seconds)).ok(),
@@ -78,12 +89,15 @@ impl LogOptions {
             Some("Stdout") => Streams::Stdout,
             Some("Stderr") => Streams::Stderr,
             Some(other) => {
-                mistakes.push(format!("stream: Unsupported value: {other:?}: supported values: \"All\", \"Stderr\", \"Stdout\""));
+                mistakes.push(format!(
+                    "stream: Unsupported value: {other:?}: supported values: \"All\", \"Stderr\", \"Stdout\""
+                ));
                 Streams::All
             }
         };
         if streams != Streams::All && tail.is_some() {
-            mistakes.push("tailLines: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now".into());
+            mistakes
+                .push("tailLines: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now".into());
         }
         let unsigned = |value: Option<i64>| value.and_then(|v| u64::try_from(v).ok());
         let options = Self {
@@ -95,7 +109,11 @@ impl LogOptions {
             previous: switch(query, "previous", &mut mistakes),
             streams,
         };
-        if mistakes.is_empty() { Ok(options) } else { Err(mistakes.join("\n") + "\n") }
+        if mistakes.is_empty() {
+            Ok(options)
+        } else {
+            Err(mistakes.join("\n") + "\n")
+        }
     }
 }
 
@@ -109,17 +127,35 @@ mod tests {
 
     #[test]
     fn options() {
-        let got = parse("tailLines=5&limitBytes=10&follow=true&timestamps=1&sinceSeconds=40&previous=false").expect("sound");
-        assert_eq!((got.tail, got.limit, got.follow, got.timestamps, got.previous), (Some(5), Some(10), true, true, false));
+        let got =
+            parse("tailLines=5&limitBytes=10&follow=true&timestamps=1&sinceSeconds=40&previous=false").expect("sound");
+        assert_eq!(
+            (got.tail, got.limit, got.follow, got.timestamps, got.previous),
+            (Some(5), Some(10), true, true, false)
+        );
         assert_eq!(got.since.map(|t| t.as_second()), Some(60));
         assert_eq!(parse("tail=all").expect("sound").tail, None);
-        assert_eq!(parse("sinceTime=1970-01-01T00:00:07Z").expect("sound").since.map(|t| t.as_second()), Some(7));
+        assert_eq!(
+            parse("sinceTime=1970-01-01T00:00:07Z")
+                .expect("sound")
+                .since
+                .map(|t| t.as_second()),
+            Some(7)
+        );
     }
 
     #[test]
     fn mistakes_are_named_together() {
-        let text = parse("tailLines=-1&limitBytes=0&sinceSeconds=x&follow=maybe&stream=None&sinceTime=never").expect_err("mistakes");
-        for field in ["tailLines", "limitBytes", "sinceSeconds", "follow", "stream", "sinceTime"] {
+        let text = parse("tailLines=-1&limitBytes=0&sinceSeconds=x&follow=maybe&stream=None&sinceTime=never")
+            .expect_err("mistakes");
+        for field in [
+            "tailLines",
+            "limitBytes",
+            "sinceSeconds",
+            "follow",
+            "stream",
+            "sinceTime",
+        ] {
             assert!(text.lines().any(|l| l.starts_with(field)), "{field}: {text}");
         }
         assert!(parse("sinceSeconds=1&sinceTime=1970-01-01T00:00:07Z").is_err());

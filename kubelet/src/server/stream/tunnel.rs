@@ -58,7 +58,9 @@ async fn connect(url: &str, mut request: Request<Incoming>, idle: Duration) -> R
     }
     let place = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
     let socket = tokio::time::timeout(CONNECT_DEADLINE, TcpStream::connect(&place)).await;
-    let socket = socket.map_err(|_| TunnelError::Deadline)?.map_err(|e| TunnelError::Connect(place, e))?;
+    let socket = socket
+        .map_err(|_| TunnelError::Deadline)?
+        .map_err(|e| TunnelError::Connect(place, e))?;
     let _ = socket.set_nodelay(true);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     tokio::spawn(async move {
@@ -112,7 +114,12 @@ async fn join(ours: OnUpgrade, theirs: OnUpgrade, idle: Duration) {
         }
         Err(_) => return,
     };
-    copy_both(TokioIo::<Upgraded>::new(client), TokioIo::<Upgraded>::new(runtime), idle).await;
+    copy_both(
+        TokioIo::<Upgraded>::new(client),
+        TokioIo::<Upgraded>::new(runtime),
+        idle,
+    )
+    .await;
 }
 
 /// Copies both ways. One direction's end closes the other side's input and leaves the opposite direction open.
@@ -131,7 +138,11 @@ async fn copy_both(a: impl AsyncRead + AsyncWrite, b: impl AsyncRead + AsyncWrit
     }
 }
 
-async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, moved: &watch::Sender<Instant>) -> io::Result<()> {
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    moved: &watch::Sender<Instant>,
+) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         let size = match from.read(&mut buffer).await {
@@ -188,5 +199,87 @@ mod tests {
         client.write_all(b"x").await.expect("write");
         task.await.expect("ended");
         assert_eq!(begun.elapsed().as_secs(), 16);
+    }
+
+    /// A runtime's streaming server that takes one connection, answers with `head` and then echoes.
+    async fn streaming_server(head: &'static str) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let url = format!("http://{}/exec/token?x=1", listener.local_addr().expect("address"));
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.expect("connection");
+            let request = read_head(&mut socket).await;
+            assert!(request.starts_with("POST /exec/token?x=1 HTTP/1.1\r\n"), "{request}");
+            assert!(
+                request.to_lowercase().contains("x-stream-protocol-version: v4"),
+                "{request}"
+            );
+            assert!(!request.to_lowercase().contains("authorization"), "{request}");
+            socket.write_all(head.as_bytes()).await.expect("write");
+            let (mut from, mut to) = socket.split();
+            let _ = tokio::io::copy(&mut from, &mut to).await;
+        });
+        url
+    }
+
+    async fn read_head(socket: &mut TcpStream) -> String {
+        let mut text = Vec::new();
+        while !text.ends_with(b"\r\n\r\n") {
+            text.push(socket.read_u8().await.expect("a byte"));
+        }
+        String::from_utf8(text).expect("text")
+    }
+
+    /// Sends an upgrade request through a server that tunnels to `url`.
+    async fn ask(url: String) -> TcpStream {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let address = listener.local_addr().expect("address");
+        tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.expect("connection");
+            let service = hyper::service::service_fn(move |request| {
+                let url = url.clone();
+                async move { Ok::<_, std::convert::Infallible>(tunnel(&url, request, Duration::from_secs(60)).await) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
+            let _ = connection.with_upgrades().await;
+        });
+        let mut client = TcpStream::connect(address).await.expect("connect");
+        let head = "POST /exec/ns/p/c HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
+        client.write_all(head.as_bytes()).await.expect("write");
+        client
+    }
+
+    #[tokio::test]
+    async fn bytes_flow_after_an_upgrade() {
+        let url = streaming_server("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n").await;
+        let mut client = ask(url).await;
+        let head = read_head(&mut client).await.to_lowercase();
+        assert!(head.starts_with("http/1.1 101"), "{head}");
+        assert!(head.contains("x-stream-protocol-version: v4.channel.k8s.io"), "{head}");
+        let sent: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        let mut got = Vec::new();
+        let (mut from, mut to) = client.split();
+        let (_, read) = tokio::join!(
+            async {
+                to.write_all(&sent).await.expect("write");
+                to.shutdown().await.expect("half close");
+            },
+            from.read_to_end(&mut got)
+        );
+        read.expect("read");
+        assert!(got == sent, "{} of {} bytes came back", got.len(), sent.len());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_passed_on_and_a_redirect_is_not_followed() {
+        let refused = streaming_server("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno").await;
+        assert!(read_head(&mut ask(refused).await).await.starts_with("HTTP/1.1 404"));
+        let redirect =
+            streaming_server("HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n").await;
+        assert!(read_head(&mut ask(redirect).await).await.starts_with("HTTP/1.1 502"));
+        assert!(
+            read_head(&mut ask("https://x/".into()).await)
+                .await
+                .starts_with("HTTP/1.1 502")
+        );
     }
 }
