@@ -11,11 +11,13 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 mod build;
+mod protobuf;
 mod read;
 mod scalar;
 mod walk;
 
-pub use read::Media;
+pub(crate) use build::definitions;
+pub use read::{Media, parse};
 pub use walk::{DecodeError, Decoded, Problem, decode, decode_body, normalize, prune};
 
 /// Index of a type in the table.
@@ -56,10 +58,9 @@ pub enum Shape {
 }
 
 /// How the members of a list belong together in server-side apply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListType {
     /// Replaced as a whole.
-    #[default]
     Atomic,
     /// Keyed objects.
     Map,
@@ -70,8 +71,8 @@ pub enum ListType {
 /// What patches need to know about a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merge {
-    /// Server-side apply's view of a list.
-    pub list_type: ListType,
+    /// Server-side apply's view of a list; `None` for lists nothing is said about (atomic) and for objects.
+    pub list_type: Option<ListType>,
     /// Keys of a [`ListType::Map`].
     pub list_map_keys: Vec<String>,
     /// Strategic merge patch merges the list instead of replacing it.
