@@ -31,7 +31,6 @@ fn run_one(seed: u64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
-        .rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()))
         .build()
         .expect("a runtime");
     runtime.block_on(Simulation::run(seed))
