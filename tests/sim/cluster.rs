@@ -247,7 +247,12 @@ impl Simulation {
                         match event {
                             Some(Ok(watcher::Event::Apply(pod))) => checker.on_pod(Seen::Applied, &pod, &views()),
                             Some(Ok(watcher::Event::Delete(pod))) => checker.on_pod(Seen::Deleted, &pod, &views()),
-                            Some(_) => {}
+                            Some(Ok(_)) => {}
+                            // The server is down: the watcher would ask again at once.
+                            Some(Err(_)) => {
+                                drop(checker);
+                                tokio::time::sleep(Duration::from_millis(50)).await;
+                            }
                             None => return,
                         }
                     }
