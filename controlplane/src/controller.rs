@@ -12,6 +12,7 @@ pub mod deployment;
 pub mod discovery;
 pub mod event;
 pub mod execute;
+pub mod garbage;
 pub mod harness;
 pub mod informers;
 pub mod namespace;
@@ -49,7 +50,7 @@ pub struct ControllerContext {
 }
 
 /// Who the shared informers are: an identity that may list and watch everything, upstream and here.
-const READER: &str = "generic-garbage-collector";
+const READER: &str = garbage::NAME;
 
 /// Starts every controller. The set ends when `shutdown` is cancelled.
 pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
@@ -81,6 +82,8 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     });
     let around = starter.surroundings(namespace::NAME);
     starter.set.spawn(namespace::run(around));
+    let around = starter.surroundings(garbage::NAME);
+    starter.set.spawn(garbage::run(around));
     starter.set
 }
 
@@ -126,3 +129,6 @@ impl Starter {
         self.set.spawn(harness::run(controller, around));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use crate::bootstrap::{self, BootstrapError, Endpoint};
 use crate::config::{Config, StoreKind};
 use crate::controller::{self, ControllerContext};
 use crate::pki::{self, Pki, PkiError, files, tls};
+use crate::resource::service::AllocateError;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
@@ -63,6 +64,9 @@ pub enum DaemonError {
     /// The service account keys.
     #[error("{0}")]
     Tokens(String),
+    /// The range of Service addresses.
+    #[error("--service-cluster-ip-range: {0}")]
+    Range(String),
     /// The first objects.
     #[error("cannot make the cluster's first objects")]
     Bootstrap(#[source] BootstrapError),
@@ -217,11 +221,13 @@ pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: 
         clock: Arc::clone(&host.clock),
     }));
     let authz = Arc::new(Authz::default());
+    let services = config.service_cidr.to_string().parse();
+    let services = services.map_err(|error: AllocateError| DaemonError::Range(error.to_string()))?;
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
     let kubelet_ca = identity.kubelet_ca_file.as_deref();
     let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);
     Ok(Edge {
-        admission: Admission::new(Arc::clone(&authz), host.seed),
+        admission: Admission::new(Arc::clone(&authz), services, host.seed),
         extra: Extra {
             authn: Arc::clone(&authn),
             authz: Arc::clone(&authz),

@@ -198,7 +198,7 @@ fn refusals_change_nothing() {
         (
             changed(json!({"bridge": "notabridge"})),
             999,
-            "\"notabridge\" already exists but is not a bridge",
+            "failed to create bridge \"notabridge\": \"notabridge\" already exists but is not a bridge",
         ),
         (
             changed(json!({"name": "../x"})),
@@ -418,6 +418,71 @@ fn hardware_address_layer_two_and_isolation() {
     assert_eq!(container.namespace.link("eth0").unwrap()["operstate"], "DOWN");
     host.del(&container, &layer_two);
     assert_nothing_left(&host, &[&container]);
+}
+
+#[test]
+fn a_bridge_made_for_nothing_goes_again() {
+    let (host, container) = (Host::new(), Container::new());
+    let before = host.state(&[&container]);
+    for more in [
+        json!({"ipam": {"type": "nonesuch"}}),
+        json!({"mtu": 10}),
+        json!({"ipam": {"type": "host-local", "dataDir": "/proc/sys", "subnet": "10.1.15.0/24"}}),
+    ] {
+        host.fail("ADD", &container, &bridge_config(&host, "10.1.15.0/24", more));
+        assert_eq!(host.state(&[&container]), before);
+    }
+}
+
+#[test]
+fn frames_with_a_foreign_address_are_dropped() {
+    let (host, container) = (Host::new(), Container::new());
+    let config = bridge_config(&host, "10.1.16.0/24", json!({"macspoofchk": true}));
+    host.add(&container, &config);
+    let rules = host.namespace.rules();
+    let id = format!("{}-eth0", container.id);
+    for text in [
+        "type filter hook prerouting priority dstnat; policy accept;".to_owned(),
+        format!("jump cni-br-iface-{id} comment \"macspoofchk-{id}\""),
+        format!("jump cni-br-iface-{id}-mac comment \"macspoofchk-{id}\""),
+        format!("drop comment \"macspoofchk-{id}\""),
+    ] {
+        assert!(rules.contains(&text), "{text}\n{rules}");
+    }
+    let mac = container.namespace.link("eth0").unwrap()["address"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(rules.contains(&format!("ether saddr {mac} return")), "{rules}");
+    // The container takes another address; what it sends then must not arrive.
+    let reaches_host = |port: u16| {
+        container
+            .namespace
+            .ip(&["link", "set", "eth0", "address", "02:5b:00:00:00:01"]);
+        connect(
+            &container.namespace,
+            &host.namespace,
+            SocketAddr::new("10.1.16.1".parse().unwrap(), port),
+        )
+        .is_ok()
+    };
+    connect(
+        &container.namespace,
+        &host.namespace,
+        SocketAddr::new("10.1.16.1".parse().unwrap(), 80),
+    )
+    .unwrap();
+    assert!(!reaches_host(81));
+    host.del(&container, &config);
+    assert!(
+        !host.namespace.rules().contains("cni-br-iface"),
+        "{}",
+        host.namespace.rules()
+    );
+    let open = bridge_config(&host, "10.1.16.0/24", json!({}));
+    host.add(&container, &open);
+    assert!(reaches_host(82), "without the check it arrives");
+    host.del(&container, &open);
 }
 
 #[test]

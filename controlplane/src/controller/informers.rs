@@ -136,6 +136,12 @@ impl Informers {
         }
     }
 
+    /// Whether things may still be made in a namespace; one that is going away refuses them.
+    pub fn takes_new(&self, namespace: &str) -> bool {
+        let known = self.namespaces.get("", namespace);
+        known.is_none_or(|n| super::service_account::is_open(&n))
+    }
+
     /// The shared copy of a whole resource, if there is one.
     pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
         let known: [(&Resource, &dyn Copy); 8] = [

@@ -325,7 +325,7 @@ fn live(rs: &mut ReplicaSet, more: i32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     /// Whatever the order of events, a rollout never exceeds the surge, never goes below the least available number, and ends.
     #[test]
