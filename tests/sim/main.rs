@@ -1,6 +1,7 @@
 //! The simulation: real pod workers, status writers, API server, controllers and scheduler in one process, over scripted
 //! runtimes, a faulty wire and tokio's paused clock. Everything follows from a seed.
 //!
+//! `SKIFF_SIM_LOG=debug` shows what happens, requests included;
 //! `SKIFF_SIM_SEEDS=7` or `SKIFF_SIM_SEEDS=0..200` chooses the seeds; a failure prints its own.
 
 mod checker;
@@ -28,6 +29,10 @@ fn seeds() -> Vec<u64> {
 }
 
 fn run_one(seed: u64) -> Outcome {
+    if let Ok(filter) = std::env::var("SKIFF_SIM_LOG") {
+        // A second seed finds it set, which is as good.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().try_init();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

@@ -88,7 +88,9 @@ impl Wire {
         request: http::Request<Body>,
     ) -> Result<http::Response<Reply>, tower::BoxError> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
-        match self.fate() {
+        let fate = self.fate();
+        tracing::debug!(method = %request.method(), uri = %request.uri(), ?fate, "request");
+        match fate {
             Fate::Refused => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
                 return Err("connection refused (injected)".into());

@@ -71,12 +71,14 @@ impl Node {
     /// Starts a kubelet on what is there.
     pub fn start(&mut self, client: kube::Client) {
         let kubelet = self.kubelet(client.clone());
+        let status = kubelet.runtime_status();
         self.shutdown = CancellationToken::new();
         let stop = self.shutdown.clone();
         self.tasks.spawn(async move { kubelet.run(stop).await.expect("a kubelet starts") });
         let keeper = Keeper::new(NodeParts {
             client,
             runtime: Arc::new(self.runtime.clone()),
+            status,
             clock: self.clock.clone(),
             config: Arc::new(config(&self.name, self.dir.path())),
             facts: facts(&self.name),
