@@ -65,9 +65,17 @@ impl Simulation {
         let wire = Wire::new(seed);
         let mut control = ControlPlane::new(seed, clock.clone(), wire.clone());
         control.start().await;
-        let nodes = (0..2).map(|n| Node::new(&format!("node{n}"), seed * 10 + n, clock.clone())).collect();
+        let nodes = (0..2)
+            .map(|n| Node::new(&format!("node{n}"), seed * 10 + n, clock.clone()))
+            .collect();
         let rng = StdRng::seed_from_u64(seed ^ 0xfa17);
-        let mut simulation = Self { control, nodes, wire, rng, faults: BTreeMap::new() };
+        let mut simulation = Self {
+            control,
+            nodes,
+            wire,
+            rng,
+            faults: BTreeMap::new(),
+        };
         let mut script = Script::new(seed);
         let judge = simulation.spawn_judge();
         for node in 0..simulation.nodes.len() {
@@ -85,7 +93,10 @@ impl Simulation {
         breaches.extend(checker.breaches);
         breaches.extend(simulation.leftovers());
         simulation.count_faults();
-        Outcome { breaches, faults: simulation.faults }
+        Outcome {
+            breaches,
+            faults: simulation.faults,
+        }
     }
 
     fn count(&mut self, fault: &str) {
@@ -124,7 +135,10 @@ impl Simulation {
             let victims: Vec<_> = self.nodes.iter().flat_map(|node| node.runtime.running()).collect();
             if !victims.is_empty() {
                 let (uid, container) = &victims[place % victims.len()];
-                let struck = self.nodes.iter().any(|node| node.runtime.crash(uid, container, *exit_code));
+                let struck = self
+                    .nodes
+                    .iter()
+                    .any(|node| node.runtime.crash(uid, container, *exit_code));
                 assert!(struck, "the victim runs somewhere");
                 self.count("container crashed");
             }
@@ -156,7 +170,10 @@ impl Simulation {
             }
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
-        missing.iter().map(|text| format!("never came to rest: {text}")).collect()
+        missing
+            .iter()
+            .map(|text| format!("never came to rest: {text}"))
+            .collect()
     }
 
     async fn missing(&self, script: &Script) -> Vec<String> {
@@ -183,12 +200,18 @@ impl Simulation {
         let pods = self.pods().await;
         let running: usize = pods.iter().filter(|pod| is_running(pod)).count();
         let processes: usize = self.nodes.iter().map(|node| pods_running(&node.view())).sum();
-        missing.extend(pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).map(|pod| {
-            format!("pod {:?} is still being deleted", pod.metadata.name)
-        }));
+        missing.extend(
+            pods.iter()
+                .filter(|pod| pod.metadata.deletion_timestamp.is_some())
+                .map(|pod| format!("pod {:?} is still being deleted", pod.metadata.name)),
+        );
         let known: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
         for node in &self.nodes {
-            let strangers = node.view().sandboxes.into_iter().filter(|sandbox| !known.contains(&sandbox.uid));
+            let strangers = node
+                .view()
+                .sandboxes
+                .into_iter()
+                .filter(|sandbox| !known.contains(&sandbox.uid));
             missing.extend(strangers.map(|sandbox| format!("a sandbox of {} is on {}", sandbox.uid, node.name)));
         }
         if processes > running {
@@ -231,9 +254,16 @@ impl Simulation {
     /// Judges every watch event as it comes, and the runtimes all the time.
     fn spawn_judge(&self) -> Judge {
         let checker: Arc<Mutex<Checker>> = Arc::default();
-        let runtimes: Vec<_> = self.nodes.iter().map(|node| (node.name.clone(), node.runtime.clone())).collect();
+        let runtimes: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| (node.name.clone(), node.runtime.clone()))
+            .collect();
         let views = move || -> BTreeMap<String, RuntimeView> {
-            runtimes.iter().map(|(name, runtime)| (name.clone(), view(runtime))).collect()
+            runtimes
+                .iter()
+                .map(|(name, runtime)| (name.clone(), view(runtime)))
+                .collect()
         };
         let api: Api<Pod> = Api::namespaced(self.control.door().admin(), "default");
         let judged = checker.clone();
@@ -281,8 +311,12 @@ fn is_running(pod: &Pod) -> bool {
 }
 
 fn pods_running(view: &RuntimeView) -> usize {
-    let uids: std::collections::BTreeSet<_> =
-        view.containers.iter().filter(|container| container.running).map(|container| &container.uid).collect();
+    let uids: std::collections::BTreeSet<_> = view
+        .containers
+        .iter()
+        .filter(|container| container.running)
+        .map(|container| &container.uid)
+        .collect();
     uids.len()
 }
 
@@ -299,5 +333,8 @@ fn view(runtime: &kubelet::runtime::fake::FakeRuntime) -> RuntimeView {
         running: container.state == ContainerState::Running,
         exit_code: (container.state == ContainerState::Exited).then_some(container.exit_code),
     });
-    RuntimeView { sandboxes: sandboxes.collect(), containers: containers.collect() }
+    RuntimeView {
+        sandboxes: sandboxes.collect(),
+        containers: containers.collect(),
+    }
 }

@@ -31,7 +31,11 @@ fn seeds() -> Vec<u64> {
 fn run_one(seed: u64) -> Outcome {
     if let Ok(filter) = std::env::var("SKIFF_SIM_LOG") {
         // A second seed finds it set, which is as good.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .without_time()
+            .try_init();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -57,7 +61,9 @@ fn run_all(seeds: &[u64]) -> (Vec<String>, BTreeMap<String, u64>) {
                             for (fault, count) in outcome.faults {
                                 *results.1.entry(fault).or_default() += count;
                             }
-                            results.0.extend(outcome.breaches.iter().map(|text| format!("seed {seed}: {text}")));
+                            results
+                                .0
+                                .extend(outcome.breaches.iter().map(|text| format!("seed {seed}: {text}")));
                         }
                         Err(_) => results.0.push(format!("seed {seed}: panicked (see above)")),
                     }
@@ -73,10 +79,18 @@ fn every_seed_keeps_every_rule_and_comes_to_rest() {
     let seeds = seeds();
     let (failures, faults) = run_all(&seeds);
     println!("{} seeds, faults that occurred: {faults:?}", seeds.len());
-    assert!(failures.is_empty(), "{} breaches:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} breaches:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     if seeds.len() >= 100 {
         for fault in cluster::FAULTS {
-            assert!(faults.get(fault).is_some_and(|count| *count > 0), "fault {fault} never occurred: it proves nothing");
+            assert!(
+                faults.get(fault).is_some_and(|count| *count > 0),
+                "fault {fault} never occurred: it proves nothing"
+            );
         }
     }
 }

@@ -42,7 +42,11 @@ enum Fate {
 impl Wire {
     pub fn new(seed: u64) -> Self {
         let rng = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-        Self { rng, faulty: Arc::new(AtomicBool::new(true)), counts: Arc::default() }
+        Self {
+            rng,
+            faulty: Arc::new(AtomicBool::new(true)),
+            counts: Arc::default(),
+        }
     }
 
     /// Ends all faults.

@@ -21,15 +21,39 @@ pub const WORKER: &str = "worker:v1";
 /// One thing a user does.
 #[derive(Clone, Debug)]
 pub enum Step {
-    CreateDeployment { name: String, image: &'static str, replicas: i32, init: bool, probe: bool },
-    Scale { name: String, replicas: i32 },
-    SetImage { name: String, image: &'static str },
-    DeleteDeployment { name: String },
-    CreatePod { name: String, image: &'static str, policy: &'static str },
+    CreateDeployment {
+        name: String,
+        image: &'static str,
+        replicas: i32,
+        init: bool,
+        probe: bool,
+    },
+    Scale {
+        name: String,
+        replicas: i32,
+    },
+    SetImage {
+        name: String,
+        image: &'static str,
+    },
+    DeleteDeployment {
+        name: String,
+    },
+    CreatePod {
+        name: String,
+        image: &'static str,
+        policy: &'static str,
+    },
     /// Deletes the pod at this place (modulo their number) with this grace.
-    DeletePod { place: usize, grace: u32 },
+    DeletePod {
+        place: usize,
+        grace: u32,
+    },
     /// Ends a running container of the pod at this place from within.
-    Crash { place: usize, exit_code: i32 },
+    Crash {
+        place: usize,
+        exit_code: i32,
+    },
 }
 
 /// The script of one seed, with what should stand at its end.
@@ -42,12 +66,20 @@ pub struct Script {
 
 impl Script {
     pub fn new(seed: u64) -> Self {
-        Self { rng: StdRng::seed_from_u64(seed ^ 0x5c21_97), deployments: BTreeMap::new(), made: 0 }
+        Self {
+            rng: StdRng::seed_from_u64(seed ^ 0x5c21_97),
+            deployments: BTreeMap::new(),
+            made: 0,
+        }
     }
 
     /// Milliseconds until the next step.
     pub fn pause(&mut self) -> u64 {
-        if self.rng.random_bool(0.3) { self.rng.random_range(0..200) } else { self.rng.random_range(200..15_000) }
+        if self.rng.random_bool(0.3) {
+            self.rng.random_range(0..200)
+        } else {
+            self.rng.random_range(200..15_000)
+        }
     }
 
     fn name(&mut self, kind: &str) -> String {
@@ -86,14 +118,23 @@ impl Script {
             }
             56..70 => Step::CreatePod {
                 name: self.name("pod"),
-                image: [CRASHER, WORKER, server].choose(&mut self.rng).copied().unwrap_or(WORKER),
-                policy: ["Always", "OnFailure", "Never"].choose(&mut self.rng).copied().unwrap_or("Always"),
+                image: [CRASHER, WORKER, server]
+                    .choose(&mut self.rng)
+                    .copied()
+                    .unwrap_or(WORKER),
+                policy: ["Always", "OnFailure", "Never"]
+                    .choose(&mut self.rng)
+                    .copied()
+                    .unwrap_or("Always"),
             },
             70..85 => Step::DeletePod {
                 place: self.rng.random_range(0..64),
                 grace: self.rng.random_range(1..20),
             },
-            _ => Step::Crash { place: self.rng.random_range(0..64), exit_code: self.rng.random_range(0..3) },
+            _ => Step::Crash {
+                place: self.rng.random_range(0..64),
+                exit_code: self.rng.random_range(0..3),
+            },
         }
     }
 }
@@ -127,12 +168,22 @@ pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::E
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let create = PostParams::default();
     match step {
-        Step::CreateDeployment { name, image, replicas, init, probe } => {
-            deployments.create(&create, &deployment(name, image, *replicas, *init, *probe)).await.map(drop)
-        }
+        Step::CreateDeployment {
+            name,
+            image,
+            replicas,
+            init,
+            probe,
+        } => deployments
+            .create(&create, &deployment(name, image, *replicas, *init, *probe))
+            .await
+            .map(drop),
         Step::Scale { name, replicas } => {
             let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-            deployments.patch_scale(name, &PatchParams::default(), &patch).await.map(drop)
+            deployments
+                .patch_scale(name, &PatchParams::default(), &patch)
+                .await
+                .map(drop)
         }
         Step::SetImage { name, image } => {
             let containers = json!([{"name": "main", "image": image}]);
@@ -141,7 +192,10 @@ pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::E
         }
         Step::DeleteDeployment { name } => {
             let background = Some(PropagationPolicy::Background);
-            let params = DeleteParams { propagation_policy: background, ..DeleteParams::default() };
+            let params = DeleteParams {
+                propagation_policy: background,
+                ..DeleteParams::default()
+            };
             deployments.delete(name, &params).await.map(drop)
         }
         Step::CreatePod { name, image, policy } => {

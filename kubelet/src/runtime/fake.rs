@@ -160,13 +160,21 @@ impl FakeRuntime {
 
     /// Every sandbox there is, ready or not.
     pub fn sandboxes(&self) -> Vec<ObservedSandbox> {
-        self.state().sandboxes.values().map(|sandbox| sandbox.observed.clone()).collect()
+        self.state()
+            .sandboxes
+            .values()
+            .map(|sandbox| sandbox.observed.clone())
+            .collect()
     }
 
     /// Every container there is, in any state.
     pub fn containers(&self) -> Vec<ObservedContainer> {
         let state = self.state();
-        state.containers.values().map(|container| container.observed.clone()).collect()
+        state
+            .containers
+            .values()
+            .map(|container| container.observed.clone())
+            .collect()
     }
 
     /// How many sandboxes, ready or not, and containers, in any state, there are.

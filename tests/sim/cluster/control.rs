@@ -58,15 +58,13 @@ impl Door {
         self.client_as(User::named(format!("system:node:{name}"), &["system:nodes"]))
     }
 
-    async fn carry(
-        &self,
-        user: User,
-        request: http::Request<Body>,
-    ) -> Result<http::Response<Reply>, tower::BoxError> {
+    async fn carry(&self, user: User, request: http::Request<Body>) -> Result<http::Response<Reply>, tower::BoxError> {
         let mut deaths = self.deaths.subscribe();
         deaths.mark_unchanged();
         let server = self.server.lock().expect("no holder panics").clone();
-        let Some(server) = server else { return Err("connection refused: the server is down".into()) };
+        let Some(server) = server else {
+            return Err("connection refused: the server is down".into());
+        };
         let client = server.client_as(user);
         let response = tokio::select! {
             biased;
@@ -99,9 +97,18 @@ impl ControlPlane {
         let dir = tempfile::tempdir().expect("a temp dir");
         let words = ["--data-dir".to_owned(), dir.path().display().to_string()];
         let config = Config::resolve(&flags::parse(words)).expect("valid flags");
-        let host = Host { clock, seed, hostname: "sim".into(), address: ADDRESS, proc: "/proc".into() };
+        let host = Host {
+            clock,
+            seed,
+            hostname: "sim".into(),
+            address: ADDRESS,
+            proc: "/proc".into(),
+        };
         let pki = pki::ensure(&config, ADDRESS, "sim", host.clock.now()).expect("certificates");
-        let door = Door { server: Arc::default(), deaths: watch::Sender::new(0) };
+        let door = Door {
+            server: Arc::default(),
+            deaths: watch::Sender::new(0),
+        };
         Self {
             store: Arc::new(Memory::new()),
             config,
@@ -122,10 +129,18 @@ impl ControlPlane {
     pub async fn start(&mut self) {
         let gate = daemon::edge(&self.config, &self.host, &self.pki, ADDRESS, Health::default()).expect("the gate");
         let store: Arc<dyn Store> = self.store.clone();
-        let parts =
-            Parts { store, clock: self.host.clock.clone(), seed: self.host.seed, gate: Arc::new(gate) };
+        let parts = Parts {
+            store,
+            clock: self.host.clock.clone(),
+            seed: self.host.seed,
+            gate: Arc::new(gate),
+        };
         let server = ApiServer::new(parts).await.expect("a server");
-        let endpoint = Endpoint { cluster_ip: "10.96.0.1".parse().expect("an address"), advertise: ADDRESS, port: 6443 };
+        let endpoint = Endpoint {
+            cluster_ip: "10.96.0.1".parse().expect("an address"),
+            advertise: ADDRESS,
+            port: 6443,
+        };
         bootstrap::run(&server, endpoint).await.expect("the first objects");
         self.door.open(server);
         self.shutdown = CancellationToken::new();
@@ -138,9 +153,12 @@ impl ControlPlane {
             root_ca_pem: self.pki.ca_pem.clone(),
             shutdown: self.shutdown.clone(),
         });
-        self.tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
+        self.tasks
+            .spawn(async move { while controllers.join_next().await.is_some() {} });
         self.tasks.spawn(scheduler::run(SchedulerContext {
-            client: self.wire.wrap(self.door.client_as(User::named("system:kube-scheduler", &[]))),
+            client: self
+                .wire
+                .wrap(self.door.client_as(User::named("system:kube-scheduler", &[]))),
             clock: self.host.clock.clone(),
             seed: self.host.seed,
             shutdown: self.shutdown.clone(),

@@ -42,7 +42,11 @@ impl Node {
         let mut rng = StdRng::seed_from_u64(seed);
         for image in SERVERS.iter().chain([&CRASHER, &WORKER]) {
             // Some images have to be pulled.
-            if rng.random_bool(0.5) { runtime.add_image(image) } else { runtime.add_remote_image(image) }
+            if rng.random_bool(0.5) {
+                runtime.add_image(image)
+            } else {
+                runtime.add_remote_image(image)
+            }
         }
         script(&runtime);
         runtime.set_faults(Faults {
@@ -53,7 +57,12 @@ impl Node {
             fail_call: 0.02,
             lose_reply: 0.02,
         });
-        for (call, most) in [("RunPodSandbox", 400), ("StartContainer", 200), ("StopPodSandbox", 300), ("PullImage", 3000)] {
+        for (call, most) in [
+            ("RunPodSandbox", 400),
+            ("StartContainer", 200),
+            ("StopPodSandbox", 300),
+            ("PullImage", 3000),
+        ] {
             runtime.set_latency(call, Duration::from_millis(rng.random_range(0..most)));
         }
         Self {
@@ -74,7 +83,8 @@ impl Node {
         let status = kubelet.runtime_status();
         self.shutdown = CancellationToken::new();
         let stop = self.shutdown.clone();
-        self.tasks.spawn(async move { kubelet.run(stop).await.expect("a kubelet starts") });
+        self.tasks
+            .spawn(async move { kubelet.run(stop).await.expect("a kubelet starts") });
         let keeper = Keeper::new(NodeParts {
             client,
             runtime: Arc::new(self.runtime.clone()),
@@ -141,24 +151,55 @@ impl Node {
         let names = std::fs::read_dir(pods).into_iter().flatten().flatten();
         let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
         let left = names.filter(|uid| !held.contains(uid));
-        left.map(|uid| format!("directory of pod {uid} is left on {}", self.name)).collect()
+        left.map(|uid| format!("directory of pod {uid} is left on {}", self.name))
+            .collect()
     }
 }
 
 /// What containers of each image do.
 fn script(runtime: &FakeRuntime) {
-    let after = |seconds, exit_code| Run::For { duration: Duration::from_secs(seconds), exit_code };
-    runtime.script_image("stubborn:v1", Behaviour { stops_after: Some(Duration::from_secs(4)), ..Behaviour::default() });
-    runtime.script_image(CRASHER, Behaviour { run: after(3, 1), ..Behaviour::obedient() });
-    runtime.script_image(WORKER, Behaviour { run: after(2, 0), ..Behaviour::obedient() });
+    let after = |seconds, exit_code| Run::For {
+        duration: Duration::from_secs(seconds),
+        exit_code,
+    };
+    runtime.script_image(
+        "stubborn:v1",
+        Behaviour {
+            stops_after: Some(Duration::from_secs(4)),
+            ..Behaviour::default()
+        },
+    );
+    runtime.script_image(
+        CRASHER,
+        Behaviour {
+            run: after(3, 1),
+            ..Behaviour::obedient()
+        },
+    );
+    runtime.script_image(
+        WORKER,
+        Behaviour {
+            run: after(2, 0),
+            ..Behaviour::obedient()
+        },
+    );
 }
 
 fn config(name: &str, dir: &Path) -> config::Config {
-    let words = ["--root-dir", &dir.join("kubelet").display().to_string(), "--hostname-override", name]
-        .map(str::to_owned);
+    let words = [
+        "--root-dir",
+        &dir.join("kubelet").display().to_string(),
+        "--hostname-override",
+        name,
+    ]
+    .map(str::to_owned);
     let own = [("--cni-conf-dir", "cni"), ("--cert-dir", "pki")];
-    let own = own.iter().flat_map(|(flag, sub)| [(*flag).to_owned(), dir.join(sub).display().to_string()]);
-    let flags = config::parse_flags(words.into_iter().chain(own)).ok().expect("valid flags");
+    let own = own
+        .iter()
+        .flat_map(|(flag, sub)| [(*flag).to_owned(), dir.join(sub).display().to_string()]);
+    let flags = config::parse_flags(words.into_iter().chain(own))
+        .ok()
+        .expect("valid flags");
     config::load(&flags).expect("a valid configuration")
 }
 
@@ -167,8 +208,16 @@ fn facts(name: &str) -> Facts {
         name: name.to_owned(),
         host_name: name.to_owned(),
         ips: vec!["192.0.2.10".parse().expect("an address")],
-        machine: Machine { cpus: 8, memory: MEMORY, boot_id: "boot".into(), ..Machine::default() },
-        disk: Disk { capacity: 100 << 30, ..Disk::default() },
+        machine: Machine {
+            cpus: 8,
+            memory: MEMORY,
+            boot_id: "boot".into(),
+            ..Machine::default()
+        },
+        disk: Disk {
+            capacity: 100 << 30,
+            ..Disk::default()
+        },
         hugepages: Default::default(),
         port: 10250,
     }
@@ -184,9 +233,17 @@ fn context(name: &str, dir: &Path) -> NodeContext {
         cluster_dns: vec!["10.96.0.10".into()],
         host_resolv: ResolvConf::parse("nameserver 192.0.2.1\n"),
         host_hosts: String::new(),
-        allocatable: NodeAllocatable { cpu_milli: 8000, memory: MEMORY, ephemeral_storage: 100 << 30 },
+        allocatable: NodeAllocatable {
+            cpu_milli: 8000,
+            memory: MEMORY,
+            ephemeral_storage: 100 << 30,
+        },
         memory_capacity: MEMORY,
-        cgroups: CgroupNaming { driver: CgroupDriver::Cgroupfs, root: "/".into(), per_qos: false },
+        cgroups: CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: false,
+        },
         cgroup_v2: false,
         cpu_cfs_quota: true,
         cpu_cfs_period_us: 100_000,
