@@ -111,17 +111,34 @@ impl Daemon {
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
+        Self::assemble(config, host, store, Some(listener)).await
+    }
+
+    /// As [`Daemon::start`], over a store that is there and without a port: reached through [`Daemon::server`] alone. For
+    /// simulations, where the same store outlives several control planes.
+    ///
+    /// # Errors
+    /// See [`DaemonError`].
+    pub async fn embed(config: &Config, host: Host, store: Arc<dyn Store>) -> Result<Self, DaemonError> {
+        files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
+        Self::assemble(config, host, store, None).await
+    }
+
+    async fn assemble(
+        config: &Config,
+        host: Host,
+        store: Arc<dyn Store>,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, DaemonError> {
         let advertise = advertised(config, &host);
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
-        let serving_path = serving_path(config);
-        let tls = tls::server_config(&pki.serving, &serving_path).map_err(DaemonError::Pki)?;
+        let tls = tls::server_config(&pki.serving, &serving_path(config)).map_err(DaemonError::Pki)?;
         let health = Health::default();
-        let gate = Arc::new(edge(config, &host, &pki, advertise, health.clone())?);
         let parts = Parts {
             store,
             clock: Arc::clone(&host.clock),
             seed: host.seed,
-            gate,
+            gate: Arc::new(edge(config, &host, &pki, advertise, health.clone())?),
         };
         let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
         let endpoint = Endpoint {
@@ -134,8 +151,10 @@ impl Daemon {
             .map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
-        tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
+        if let Some(listener) = listener {
+            let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
+            tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
+        }
         spawn_clients(&mut tasks, config, &host, &pki, &server, &shutdown);
         health.set_started();
         Ok(Self {
@@ -199,7 +218,11 @@ fn serving_path(config: &Config) -> PathBuf {
     }
 }
 
-fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Health) -> Result<Edge, DaemonError> {
+/// The chain around storage that the configuration asks for; also what a cluster without a socket (the simulation) uses.
+///
+/// # Errors
+/// Names the file or key that cannot be used.
+pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Health) -> Result<Edge, DaemonError> {
     let identity = &config.identity;
     let tokens = Tokens::new(
         &pki.service_account_key_pem,
@@ -277,3 +300,6 @@ fn spawn_clients(
         shutdown: shutdown.clone(),
     }));
 }
+
+#[cfg(test)]
+mod tests;
