@@ -5,6 +5,7 @@ use std::io::Read;
 
 use crate::protocol::dispatch::{Outcome, Plugin, serve};
 
+pub mod bandwidth;
 pub mod bridge;
 pub mod host_local;
 pub mod iptables;
@@ -15,7 +16,8 @@ pub mod rule_note;
 pub mod static_ipam;
 
 /// Every plugin in this program.
-static ALL: [&Plugin; 5] = [
+static ALL: [&Plugin; 6] = [
+    &bandwidth::PLUGIN,
     &bridge::PLUGIN,
     &host_local::PLUGIN,
     &loopback::PLUGIN,
@@ -134,7 +136,7 @@ mod tests {
         #[test]
         fn no_configuration_breaks_a_plugin(
             body in any_json(),
-            plugin in prop::sample::select(vec!["bridge", "loopback", "portmap", "static"]),
+            plugin in prop::sample::select(vec!["bandwidth", "bridge", "loopback", "portmap", "static"]),
             command in prop::sample::select(vec!["ADD", "CHECK"]),
         ) {
             let mut config = match body {
