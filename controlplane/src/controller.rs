@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 pub mod deployment;
 pub mod discovery;
+pub mod endpoint;
 pub mod event;
 pub mod execute;
 pub mod garbage;
@@ -76,6 +77,12 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
         pem,
     });
     starter.start_nodes(&informers);
+    starter.start(endpoint::slice::EndpointSlices {
+        informers: informers.clone(),
+    });
+    starter.start(endpoint::legacy::LegacyEndpoints {
+        informers: informers.clone(),
+    });
     starter.start(pod_gc::PodGc {
         informers,
         missing: Mutex::default(),

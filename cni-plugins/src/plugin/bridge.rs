@@ -7,6 +7,7 @@ use crate::ipam::delegate;
 use crate::netlink::link::{Target, delete};
 use crate::netlink::{Protocol, Socket};
 use crate::netns::{self, Netns};
+use crate::plugin::iptables;
 use crate::plugin::masquerade::{self, Attachment};
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
@@ -20,7 +21,7 @@ pub mod plan;
 pub mod spoof;
 pub mod verify;
 
-use config::Config;
+use config::{Backend, Config};
 
 /// The plugin.
 pub static PLUGIN: Plugin = Plugin {
@@ -63,25 +64,22 @@ fn release_address(request: &Request, config: &Config) -> Result<(), Error> {
     }
 }
 
-/// Removes masquerading and the frame filter; goes on past an error and reports the first.
+/// Removes masquerading, made by whichever backend, and the frame filter; goes on past errors and reports the first.
 fn remove_rules(request: &Request, config: &Config) -> Result<(), Error> {
     let attachment = attachment(request);
-    let masquerading = if config.ip_masq {
-        masquerade::remove(&attachment)
-    } else {
-        Ok(())
-    };
-    let filter = if config.mac_spoof_check {
-        spoof::remove(&attachment)
-    } else {
-        Ok(())
-    };
-    let wrap = |what: &'static str| {
-        move |error: crate::nft::Error| Error::internal(format!("failed to remove {what}: {}", chain(&error)))
-    };
-    masquerading
-        .map_err(wrap("masquerading"))
-        .and(filter.map_err(wrap("spoof check")))
+    let mut outcomes = Vec::new();
+    if config.ip_masq {
+        outcomes.push(masquerade::remove(&attachment).map_err(|error| chain(error.as_ref())));
+        if config.ip_masq_backend == Backend::Iptables {
+            let chain_name = iptables::chain_name("", attachment.network, attachment.container_id);
+            outcomes.push(iptables::remove_legacy_chain(&chain_name).map_err(|error| chain(&error)));
+        }
+    }
+    if config.mac_spoof_check {
+        outcomes.push(spoof::remove(&attachment).map_err(|error| chain(&error)));
+    }
+    let wrap = |text| Error::internal(format!("failed to remove masquerading or spoof check: {text}"));
+    outcomes.into_iter().collect::<Result<(), String>>().map_err(wrap)
 }
 
 /// DEL goes on past errors and reports the first. The address is freed only after the link that had it is gone.

@@ -104,7 +104,7 @@ fn flush_udp(mappings: &[Mapping], targets: &config::Targets) -> Result<(), Erro
 /// DEL needs neither the previous result nor the namespace nor, unlike upstream's, the mappings.
 fn del(request: &Request) -> Result<(), Error> {
     let removed = rules::remove(request)
-        .map_err(|error| Error::internal(format!("unable to remove port mappings: {}", chain(&error))));
+        .map_err(|error| Error::internal(format!("unable to remove port mappings: {}", chain(error.as_ref()))));
     // A configuration that ADD would refuse has left nothing to flush.
     let flushed = match Config::read(request) {
         Ok(config) => flush_udp(&config.mappings, &config::Targets::any()),

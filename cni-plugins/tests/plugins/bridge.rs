@@ -511,3 +511,57 @@ fn parallel_adds_make_one_bridge_and_distinct_addresses() {
     });
     assert_nothing_left(&host, &containers.iter().collect::<Vec<_>>());
 }
+
+#[test]
+fn iptables_masquerades_where_it_is_named() {
+    let (host, container) = (Host::new(), Container::new());
+    let config = bridge_config(&host, "10.1.17.0/24", json!({"ipMasqBackend": "iptables"}));
+    host.add(&container, &config);
+    let rules = host.namespace.rules();
+    assert!(
+        !rules.contains("cni_plugins_masquerade") && rules.contains("chain CNI-"),
+        "{rules}"
+    );
+    let saved = run(
+        "ip",
+        &["netns", "exec", &host.namespace.name, "iptables-save", "-t", "nat"],
+    );
+    let jump = format!(
+        "-A POSTROUTING -s 10.1.17.2/32 -m comment --comment \"name: \\\"testnet\\\" id: \\\"{}\\\"\" -j CNI-",
+        container.id
+    );
+    assert!(saved.contains(&jump), "{jump}\n{saved}");
+    host.del(&container, &config);
+    let rules = host.namespace.rules();
+    assert!(
+        !rules.contains("chain CNI-") && !rules.contains(&container.id),
+        "{rules}"
+    );
+    let unknown = bridge_config(&host, "10.1.17.0/24", json!({"ipMasqBackend": "magic"}));
+    assert_eq!(
+        host.fail("ADD", &container, &unknown).1,
+        "failed to load netconf: unknown ipmasq backend \"magic\""
+    );
+}
+
+#[test]
+fn static_addresses() {
+    let (host, container) = (Host::new(), Container::new());
+    let ipam = json!({
+        "type": "static", "routes": [{"dst": "0.0.0.0/0"}],
+        "addresses": [{"address": "10.1.18.7/24", "gateway": "10.1.18.1"}, {"address": "fd00:18::7/64"}],
+    });
+    let config = bridge_config(&host, "10.1.18.0/24", json!({"ipam": ipam}));
+    let result = host.add(&container, &config);
+    assert_eq!(container.namespace.addresses("eth0"), ["10.1.18.7/24", "fd00:18::7/64"]);
+    let mut checked = config.clone();
+    checked["prevResult"] = result;
+    host.succeed("CHECK", &container, &checked);
+    host.del(&container, &config);
+    let mut wanted = config.clone();
+    wanted["runtimeConfig"] = json!({"ips": ["10.1.18.9/24"]});
+    assert_eq!(address(&host.add(&container, &wanted)).to_string(), "10.1.18.9");
+    assert_eq!(container.namespace.addresses("eth0"), ["10.1.18.9/24"]);
+    host.del(&container, &wanted);
+    assert_nothing_left(&host, &[&container]);
+}

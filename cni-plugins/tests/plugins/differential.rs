@@ -435,3 +435,49 @@ fn either_way_round_on_one_node() {
         assert_eq!(world.host.reserved("diffnet").len(), 3 - number);
     }
 }
+
+/// Containers the reference attached, with masquerading and a port by iptables, are detached by us: nothing stays.
+#[test]
+fn what_the_reference_made_is_removed() {
+    if !Path::new(REFERENCE).join("portmap").exists() {
+        eprintln!("SKIPPED what_the_reference_made_is_removed: containernetworking-plugins is not installed");
+        return;
+    }
+    let world = World::new(None);
+    let mut config = bridge("", json!({"ipMasq": true})).config;
+    config["ipam"]["dataDir"] = json!(world.host.data_dir());
+    let mut portmap = json!({
+        "cniVersion": "1.0.0", "name": "diffnet", "type": "portmap",
+        "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
+    });
+    let call = |bin_dir: &Path, command: &str, config: &Value| {
+        let output = call_in(
+            &world.host.namespace,
+            bin_dir,
+            &world.variables(command, &BTreeMap::new()),
+            config,
+        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        output.stdout
+    };
+    let (theirs, ours) = (Path::new(REFERENCE), world.bin_dir.as_path());
+    let result: Value = serde_json::from_slice(&call(theirs, "ADD", &config)).unwrap();
+    portmap["prevResult"] = result;
+    call(theirs, "ADD", &portmap);
+    let own_chains = |rules: &str| {
+        let names = rules.lines().filter_map(|line| line.trim().strip_prefix("chain CNI-"));
+        names.filter(|name| !name.starts_with("HOSTPORT")).count()
+    };
+    assert_eq!(
+        own_chains(&world.host.namespace.rules()),
+        2,
+        "{}",
+        world.host.namespace.rules()
+    );
+    call(ours, "DEL", &portmap);
+    call(ours, "DEL", &config);
+    let rules = world.host.namespace.rules();
+    assert_eq!(own_chains(&rules), 0, "{rules}");
+    assert!(!rules.contains("container-1"), "{rules}");
+    assert!(world.host.reserved("diffnet").is_empty());
+}

@@ -1,14 +1,16 @@
 //! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
 
 mod deployments;
+mod endpoints;
 mod garbage;
+mod gate;
 mod namespaces;
 mod nodes;
 
 use super::{ControllerContext, spawn_all};
-use crate::apiserver::gate::Open;
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts};
+use crate::bootstrap;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::memory::Memory;
 use client::informer::Options;
@@ -17,7 +19,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -29,11 +31,15 @@ struct World {
     client: kube::Client,
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
+    refused: Arc<Mutex<Vec<String>>>,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         self.shutdown.cancel();
+        if !std::thread::panicking() {
+            assert_eq!(*self.refused.lock().unwrap(), Vec::<String>::new());
+        }
     }
 }
 
@@ -41,11 +47,13 @@ impl World {
     /// A server with controllers and scheduler, and that many ready nodes whose pods start when bound.
     async fn start(nodes: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+        let gate = gate::Secured::new();
+        let refused = gate.refused.clone();
         let parts = Parts {
             store: Arc::new(Memory::new()),
             clock: clock.clone(),
             seed: 7,
-            gate: Arc::new(Open),
+            gate: Arc::new(gate),
         };
         let server = ApiServer::new(parts).await.unwrap();
         let shutdown = CancellationToken::new();
@@ -53,15 +61,16 @@ impl World {
             client: server.client_as(User::named("admin", &["system:masters"])),
             clock: clock.clone(),
             shutdown: shutdown.clone(),
+            refused,
         };
-        for name in ["default", "kube-system", "kube-node-lease"] {
-            world
-                .create(
-                    "/api/v1/namespaces",
-                    json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}),
-                )
-                .await;
-        }
+        let loopback = std::net::Ipv4Addr::LOCALHOST.into();
+        let endpoint = bootstrap::Endpoint {
+            cluster_ip: "10.96.0.1".parse().unwrap(),
+            advertise: loopback,
+            port: 6443,
+        };
+        bootstrap::run(&server, endpoint).await.unwrap();
+        let scheduler = server.client_as(User::named("system:kube-scheduler", &[]));
         spawn_all(ControllerContext {
             client_for: Arc::new(move |name| server.client_as(User::service_account("kube-system", name))),
             clock: clock.clone(),
@@ -72,7 +81,7 @@ impl World {
         })
         .detach_all();
         let context = SchedulerContext {
-            client: world.client.clone(),
+            client: scheduler,
             clock,
             seed: 2,
             shutdown,

@@ -1,12 +1,12 @@
 //! ADD: the steps in order, and how a failed one is taken back, so that the host, the container and the disk are as before.
 
-use super::config::Config;
+use super::config::{Backend, Config};
 use super::{attachment, container, host, open_netns, open_socket, open_socket_in, plan, spoof};
 use crate::ipam::delegate;
 use crate::netlink::Socket;
 use crate::netlink::link::{Link, Target, delete};
 use crate::netns::Netns;
-use crate::plugin::masquerade;
+use crate::plugin::{iptables, masquerade};
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::{CniResult, Interface};
@@ -96,8 +96,13 @@ impl Work<'_> {
         }
         if config.masquerades() {
             let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-            masquerade::add(&attachment(self.request), &addresses)
-                .map_err(|error| Error::internal(format!("failed to set up masquerading: {}", chain(&error))))?;
+            let attachment = attachment(self.request);
+            let done = match config.ip_masq_backend {
+                Backend::Nftables => masquerade::add(&attachment, &addresses).map_err(|error| chain(&error)),
+                Backend::Iptables => iptables::masquerade(attachment.network, attachment.container_id, &addresses)
+                    .map_err(|error| chain(&error)),
+            };
+            done.map_err(|text| Error::internal(format!("failed to set up masquerading: {text}")))?;
         }
         if !config.disable_container_interface {
             host::wait_until_up(&mut self.outside, &bridge, port)?;

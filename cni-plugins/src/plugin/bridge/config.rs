@@ -12,6 +12,16 @@ use crate::protocol::result::Dns;
 const DEFAULT_BRIDGE: &str = "cni0";
 const MAX_VLAN: i64 = 4094;
 
+/// What masquerades.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables, also when nothing is said.
+    #[default]
+    Nftables,
+    /// iptables, only by its name.
+    Iptables,
+}
+
 /// A read configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -25,6 +35,8 @@ pub struct Config {
     pub force_address: bool,
     /// Masquerade what leaves the network.
     pub ip_masq: bool,
+    /// What masquerades.
+    pub ip_masq_backend: Backend,
     /// MTU in bytes of a new bridge and of both veth ends; 0 is the kernel's choice.
     pub mtu: u32,
     /// The port reflects frames to their sender.
@@ -84,6 +96,11 @@ impl Config {
             is_default_gateway,
             force_address: fields.bool("forceAddress")?,
             ip_masq: fields.bool("ipMasq")?,
+            ip_masq_backend: match fields.string("ipMasqBackend")? {
+                "" | "auto" | "nftables" => Backend::Nftables,
+                "iptables" => Backend::Iptables,
+                other => return Err(DecodeError::Content(format!("unknown ipmasq backend {other:?}"))),
+            },
             mtu: u32::try_from(mtu).unwrap_or(0),
             hairpin: fields.bool("hairpinMode")?,
             promisc: fields.bool("promiscMode")?,
