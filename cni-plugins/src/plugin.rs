@@ -9,9 +9,16 @@ pub mod bridge;
 pub mod host_local;
 pub mod loopback;
 pub mod masquerade;
+pub mod portmap;
+pub mod rule_note;
 
 /// Every plugin in this program.
-static ALL: [&Plugin; 3] = [&bridge::PLUGIN, &host_local::PLUGIN, &loopback::PLUGIN];
+static ALL: [&Plugin; 4] = [
+    &bridge::PLUGIN,
+    &host_local::PLUGIN,
+    &loopback::PLUGIN,
+    &portmap::PLUGIN,
+];
 
 /// Those that can serve as `ipam.type`.
 static IPAM: [&Plugin; 1] = [&host_local::PLUGIN];

@@ -9,6 +9,7 @@ pub mod authn;
 pub mod authz;
 pub mod body;
 pub mod discovery;
+mod expiry;
 pub mod extra;
 pub mod gate;
 pub mod kubelet_proxy;

@@ -4,21 +4,27 @@
 //! well against a remote API server. In process each has its upstream identity. Nothing here reads a clock or polls.
 
 use client::Clock;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod deployment;
+pub mod discovery;
 pub mod event;
 pub mod execute;
 pub mod harness;
 pub mod informers;
+pub mod namespace;
+pub mod node_ipam;
+pub mod node_lifecycle;
 pub mod owner;
 pub mod pod;
+pub mod pod_gc;
 pub mod queue;
 pub mod replica_set;
 pub mod root_ca;
 pub mod service_account;
+pub mod taint_eviction;
 pub mod write;
 
 use event::Recorder;
@@ -64,7 +70,17 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
         informers: informers.clone(),
     });
     let pem = starter.context.root_ca_pem.clone();
-    starter.start(root_ca::RootCas { informers, pem });
+    starter.start(root_ca::RootCas {
+        informers: informers.clone(),
+        pem,
+    });
+    starter.start_nodes(&informers);
+    starter.start(pod_gc::PodGc {
+        informers,
+        missing: Mutex::default(),
+    });
+    let around = starter.surroundings(namespace::NAME);
+    starter.set.spawn(namespace::run(around));
     starter.set
 }
 
@@ -84,6 +100,25 @@ impl Starter {
             clock: self.context.clock.clone(),
             shutdown: self.context.shutdown.clone(),
         }
+    }
+
+    fn start_nodes(&mut self, informers: &Informers) {
+        let text = self.context.cluster_cidr.clone().unwrap_or_default();
+        let ranges = node_ipam::Range::parse_list(&text).unwrap_or_default();
+        if ranges.is_empty() && !text.is_empty() {
+            tracing::error!(text, "cluster CIDR is not a range: nodes get no podCIDR");
+        }
+        self.start(node_ipam::NodeIpam {
+            informers: informers.clone(),
+            ranges,
+        });
+        self.start(node_lifecycle::NodeLifecycle {
+            informers: informers.clone(),
+            heard: Mutex::default(),
+        });
+        self.start(taint_eviction::TaintEviction {
+            informers: informers.clone(),
+        });
     }
 
     fn start<C: Controller>(&mut self, controller: C) {

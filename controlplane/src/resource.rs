@@ -15,11 +15,33 @@ use serde_json::Value;
 
 use crate::apiserver::status::FieldError;
 
+mod certificate;
+mod config_data;
+mod daemon_set;
+mod deployment;
+mod event;
+mod job;
+mod limit_range;
+mod namespace;
+mod networking;
+mod node;
+mod pod;
+mod pod_spec;
+mod policy;
+mod priority_class;
+mod rbac;
+mod replica_set;
+mod stateful_set;
+mod storage;
 mod table;
+mod template;
+mod webhook;
 
 pub mod field;
 pub mod metadata;
 pub mod name;
+pub mod selector;
+pub mod service;
 
 pub use name::NameRule;
 
@@ -221,6 +243,11 @@ pub(crate) fn clear_status(object: &mut Value) {
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
     }
+}
+
+/// Empties `status`.
+pub(crate) fn reset_status(object: &mut Value) {
+    field::set(object, &["status"], serde_json::json!({}));
 }
 
 /// Keeps the main endpoint from changing `status`, and `status` from changing anything but status and metadata.

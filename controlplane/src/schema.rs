@@ -2,7 +2,8 @@
 //!
 //! Built once, at first use, from k8s-openapi's published schemas, `data/merge-keys.tsv` and `data/schema-defaults.tsv`; the
 //! raw schemas are dropped, names and shapes stay. [`decode`] reads a request body; [`normalize`] does the same to a tree
-//! that is there already (a patch's result). Neither applies the kind's defaults: that is `Strategy::default`.
+//! that is there already (a patch's result). Both fill in the published schemas' few defaults; the kind's own defaults are
+//! `Strategy::default`'s.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -14,6 +15,7 @@ mod read;
 mod scalar;
 mod walk;
 
+pub(crate) use build::definitions;
 pub use read::Media;
 pub use walk::{DecodeError, Decoded, Problem, decode, decode_body, normalize, prune};
 
@@ -55,10 +57,9 @@ pub enum Shape {
 }
 
 /// How the members of a list belong together in server-side apply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListType {
     /// Replaced as a whole.
-    #[default]
     Atomic,
     /// Keyed objects.
     Map,
@@ -69,8 +70,8 @@ pub enum ListType {
 /// What patches need to know about a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merge {
-    /// Server-side apply's view of a list.
-    pub list_type: ListType,
+    /// Server-side apply's view of a list; `None` for lists nothing is said about (atomic) and for objects.
+    pub list_type: Option<ListType>,
     /// Keys of a [`ListType::Map`].
     pub list_map_keys: Vec<String>,
     /// Strategic merge patch merges the list instead of replacing it.

@@ -1,1 +1,51 @@
-//! Admission to the node: one task owns the node's ledger.
+//! Admission to the node.
+//!
+//! Owns the node's ledger: what admitted pods hold of its CPU, memory, pod slots and host ports. [`decide`] is pure. One task
+//! (the owner of the workers) holds the ledger; a pod's grant returns when its worker finishes. Pods the runtime already has
+//! are granted again after a restart, never judged twice.
+
+pub mod decide;
+
+use crate::id::PodUid;
+use crate::pod::shape;
+use decide::{Holding, Node, Rejection};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+/// What the node's admitted pods hold.
+#[derive(Debug)]
+pub struct Ledger {
+    node: Node,
+    grants: BTreeMap<PodUid, Holding>,
+}
+
+impl Ledger {
+    /// An empty ledger of a node.
+    pub fn new(node: Node) -> Self {
+        Self {
+            node,
+            grants: BTreeMap::new(),
+        }
+    }
+
+    /// Admits a pod, or tells why not. A pod that holds a grant keeps it.
+    pub fn admit(&mut self, pod: &Pod) -> Result<(), Rejection> {
+        let uid = shape::uid(pod);
+        if self.grants.contains_key(&uid) {
+            return Ok(());
+        }
+        decide::decide(&self.node, self.grants.values(), pod)?;
+        self.grants.insert(uid, Holding::of(pod));
+        Ok(())
+    }
+
+    /// Grants without judging: what runs already, runs.
+    pub fn grant(&mut self, pod: &Pod) {
+        self.grants.insert(shape::uid(pod), Holding::of(pod));
+    }
+
+    /// Takes a grant back.
+    pub fn release(&mut self, uid: &PodUid) {
+        self.grants.remove(uid);
+    }
+}

@@ -1,1 +1,279 @@
 //! Flags and KubeletConfiguration, resolved.
+//!
+//! Two stages: what the user typed ([`Flags`], [`KubeletConfiguration`]) and what that means ([`Config`]), with every default named
+//! and every mistake reported at once. Only [`load`] touches the file system.
+
+pub mod duration;
+mod file;
+mod flags;
+mod resolve;
+
+pub use file::KubeletConfiguration;
+pub use flags::{Flags, FlagsEnd, parse as parse_flags};
+pub use resolve::resolve;
+
+use crate::cgroup::CgroupDriver;
+use k8s_openapi::api::core::v1::Taint;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The version this kubelet reports.
+pub const VERSION: &str = "v1.36.2";
+
+/// Everything a kubelet is told, ready to use.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The node object and how it is kept.
+    pub node: NodeConfig,
+    /// Files and directories.
+    pub paths: Paths,
+    /// The runtime and what is asked of it.
+    pub runtime: RuntimeConfig,
+    /// Pods.
+    pub pods: PodConfig,
+    /// cgroups and reservations.
+    pub cgroups: CgroupConfig,
+    /// What pods' resolver files are made from.
+    pub dns: DnsConfig,
+    /// The servers.
+    pub server: ServerConfig,
+    /// Log verbosity (`-v`).
+    pub verbosity: i64,
+    /// `oomScoreAdj` of the kubelet itself.
+    pub oom_score_adj: i64,
+    /// Refuse to start with swap on.
+    pub fail_swap_on: bool,
+    /// Refuse to start on a cgroup v1 host.
+    pub fail_cgroup_v1: bool,
+    /// What to tell the user: flags and fields without effect.
+    pub warnings: Vec<String>,
+}
+
+/// The node object and how it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeConfig {
+    /// `--hostname-override`; `None` takes the host name.
+    pub name: Option<String>,
+    /// `--node-ip`.
+    pub ips: Vec<IpAddr>,
+    /// `--node-labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `registerWithTaints`.
+    pub taints: Vec<Taint>,
+    /// `registerNode`.
+    pub register: bool,
+    /// `providerID`.
+    pub provider_id: Option<String>,
+    /// `maxPods`.
+    pub max_pods: i64,
+    /// `podsPerCore`; 0 means no such bound.
+    pub pods_per_core: i64,
+    /// `podCIDR`: used without an API server only.
+    pub pod_cidr: Option<String>,
+    /// `nodeStatusUpdateFrequency`.
+    pub status_update: Duration,
+    /// `nodeStatusReportFrequency`.
+    pub status_report: Duration,
+    /// `nodeLeaseDurationSeconds`.
+    pub lease_seconds: i32,
+    /// `nodeStatusMaxImages`; negative means all.
+    pub max_images: i64,
+    /// Allocatable resources leave room for the default hard eviction thresholds: with a configuration file only.
+    pub eviction_margin: bool,
+}
+
+/// Files and directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--root-dir`.
+    pub root_dir: PathBuf,
+    /// `--cert-dir`.
+    pub cert_dir: PathBuf,
+    /// `podLogsDir`.
+    pub pod_logs_dir: PathBuf,
+    /// `--cni-conf-dir`.
+    pub cni_conf_dir: PathBuf,
+    /// `--cni-bin-dir`.
+    pub cni_bin_dir: PathBuf,
+}
+
+/// The runtime and what is asked of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    /// Path of the runtime's Unix socket.
+    pub socket: PathBuf,
+    /// `runtimeRequestTimeout`.
+    pub request_timeout: Duration,
+    /// How many images are pulled at once: 1 with `serializeImagePulls`, `None` without bound.
+    pub parallel_pulls: Option<usize>,
+    /// `registryPullQPS`; 0 means no bound.
+    pub pull_qps: u32,
+    /// `registryBurst`.
+    pub pull_burst: u32,
+}
+
+/// Pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodConfig {
+    /// `syncFrequency`.
+    pub sync_frequency: Duration,
+    /// `crashLoopBackOff.maxContainerRestartPeriod`.
+    pub crash_backoff_max: Duration,
+    /// `eventRecordQPS`; 0 means no bound.
+    pub event_qps: u32,
+    /// `eventBurst`.
+    pub event_burst: u32,
+    /// `seccompDefault`.
+    pub seccomp_default: bool,
+    /// `singleProcessOOMKill`; `None` is the host's default.
+    pub single_process_oom_kill: Option<bool>,
+}
+
+/// cgroups and reservations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CgroupConfig {
+    /// `cgroupDriver`; the runtime's own answer wins over it.
+    pub driver: CgroupDriver,
+    /// `cgroupRoot`.
+    pub root: String,
+    /// `cgroupsPerQOS`.
+    pub per_qos: bool,
+    /// `cpuCFSQuota`.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod` in microseconds.
+    pub cpu_cfs_period_us: i64,
+    /// `podPidsLimit`.
+    pub pod_pids_limit: i64,
+    /// `enforceNodeAllocatable` contains `pods`.
+    pub enforce_pods: bool,
+    /// `systemReserved` and `kubeReserved` together.
+    pub reserved: Reserved,
+}
+
+/// What is kept from pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Millicores.
+    pub cpu_milli: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Bytes.
+    pub ephemeral_storage: i64,
+    /// Processes.
+    pub pids: i64,
+}
+
+/// What pods' resolver files are made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// `clusterDomain`.
+    pub cluster_domain: String,
+    /// `clusterDNS`.
+    pub cluster_dns: Vec<String>,
+    /// `resolvConf`; `None` when set to the empty string.
+    pub resolv_conf: Option<PathBuf>,
+}
+
+/// The servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// `enableServer`.
+    pub enabled: bool,
+    /// `address`.
+    pub address: IpAddr,
+    /// `port`.
+    pub port: u16,
+    /// `healthzBindAddress` and `healthzPort`; `None` when the port is 0.
+    pub healthz: Option<(IpAddr, u16)>,
+    /// `tlsCertFile` and `tlsPrivateKeyFile`.
+    pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// `authentication.x509.clientCAFile`.
+    pub client_ca: Option<PathBuf>,
+    /// `authentication.anonymous.enabled`.
+    pub anonymous: bool,
+    /// `authentication.webhook`: its cache time when enabled.
+    pub token_webhook: Option<Duration>,
+    /// `authorization`.
+    pub authorization: AuthorizationMode,
+    /// `streamingConnectionIdleTimeout`.
+    pub stream_idle: Duration,
+}
+
+/// `authorization.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    /// Whoever is authenticated may do everything.
+    AlwaysAllow,
+    /// The API server is asked.
+    Webhook {
+        /// How long a yes is remembered.
+        allowed: Duration,
+        /// How long a no is remembered.
+        denied: Duration,
+    },
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("failed to load kubelet config file, path: {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// What is written cannot be used: every mistake on a line of its own.
+    #[error("{origin}:\n  {}", mistakes.join("\n  "))]
+    Mistakes {
+        /// Where the mistakes are.
+        origin: String,
+        /// All of them.
+        mistakes: Vec<String>,
+    },
+}
+
+/// Reads the configuration file the flags name, sets the flags over it and resolves both.
+pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
+    let path = flags.text("config").filter(|p| !p.is_empty()).map(PathBuf::from);
+    let origin = match &path {
+        Some(path) => format!("failed to load kubelet config file, path: {}", path.display()),
+        None => "invalid configuration".to_owned(),
+    };
+    let mistakes = |mistakes| ConfigError::Mistakes {
+        origin: origin.clone(),
+        mistakes,
+    };
+    let mut tree = match &path {
+        None => serde_json::Map::new(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+                path: path.clone(),
+                source,
+            })?;
+            file::parse(&text).map_err(mistakes)?
+        }
+    };
+    for (field, value) in &flags.fields {
+        file::set(&mut tree, field, value.clone());
+    }
+    let (written, inert_fields) = file::decode(&tree).map_err(mistakes)?;
+    let mut config = resolve(&written, flags, path.is_some()).map_err(|list| ConfigError::Mistakes {
+        origin: "failed to validate kubelet configuration".to_owned(),
+        mistakes: list,
+    })?;
+    let flags = flags
+        .inert
+        .iter()
+        .map(|name| format!("flag --{name} has no effect in this kubelet yet"));
+    let fields = inert_fields
+        .iter()
+        .map(|name| format!("configuration field {name} has no effect in this kubelet yet"));
+    config.warnings.extend(flags.chain(fields));
+    Ok(config)
+}

@@ -57,24 +57,22 @@ impl Recorder {
     }
 
     /// Records an event about a pod as a whole.
-    pub fn pod(&self, pod: &Pod, severity: Severity, reason: &'static str, message: impl Into<String>) {
+    pub fn pod(&self, pod: &Pod, severity: Severity, reason: &str, message: impl Into<String>) {
         self.record(pod_reference(pod, None), severity, reason, message.into());
     }
 
-    /// Records an event about one container; `field_path` is such as `spec.containers{web}` (kubelet contract §5).
-    pub fn container(
-        &self,
-        pod: &Pod,
-        field_path: String,
-        severity: Severity,
-        reason: &'static str,
-        message: impl Into<String>,
-    ) {
-        self.record(pod_reference(pod, Some(field_path)), severity, reason, message.into());
+    /// Records an event about one container, by its name.
+    pub fn container(&self, pod: &Pod, name: &str, severity: Severity, reason: &str, message: impl Into<String>) {
+        self.record(
+            pod_reference(pod, field_path(pod, name)),
+            severity,
+            reason,
+            message.into(),
+        );
     }
 
     /// Records an event about the node. Upstream uses the node's name as its uid here, and so do we.
-    pub fn node(&self, node: &Node, severity: Severity, reason: &'static str, message: impl Into<String>) {
+    pub fn node(&self, node: &Node, severity: Severity, reason: &str, message: impl Into<String>) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let object = ObjectReference {
             kind: Some("Node".into()),
@@ -90,11 +88,11 @@ impl Recorder {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    fn record(&self, object: ObjectReference, severity: Severity, reason: &'static str, message: String) {
+    fn record(&self, object: ObjectReference, severity: Severity, reason: &str, message: String) {
         let raw = Raw {
             object,
             severity,
-            reason,
+            reason: reason.to_owned(),
             message,
             at: self.clock.now(),
         };
@@ -102,6 +100,18 @@ impl Recorder {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Where a container is in its pod, as events say it (kubelet contract §5).
+fn field_path(pod: &Pod, name: &str) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let is_init = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .any(|container| container.name == name);
+    let list = if is_init { "initContainers" } else { "containers" };
+    Some(format!("spec.{list}{{{name}}}"))
 }
 
 fn pod_reference(pod: &Pod, field_path: Option<String>) -> ObjectReference {

@@ -1,1 +1,374 @@
-//! The Node object: registration, status, lease.
+//! The Node object: registration, status, lease, and what its podCIDR asks for.
+//!
+//! Owns everything this kubelet writes about its node. Never looks at pods.
+
+mod health;
+mod lease;
+mod register;
+mod status;
+
+pub use health::Health;
+pub use status::{Facts, RuntimeFacts, allocatable, node_status};
+
+use crate::config::Config;
+use crate::network;
+use crate::runtime::Runtime;
+use client::Clock;
+use client::informer::{self, Informer};
+use health::{HealthPoll, Pace};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+const STATUS_TRIES: u32 = 5;
+/// How often the node's images are listed for the status.
+const IMAGES_EVERY: Duration = Duration::from_secs(60);
+
+/// A write about the node that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The API server refused or did not answer.
+    #[error("{what}")]
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error("{0}: context deadline exceeded")]
+    Deadline(&'static str),
+}
+
+/// Runs one API call with its deadline.
+async fn call<T>(what: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, NodeError> {
+    match tokio::time::timeout(CALL_DEADLINE, call).await {
+        Err(_) => Err(NodeError::Deadline(what)),
+        Ok(Err(source)) => Err(NodeError::Call {
+            what,
+            source: Box::new(source),
+        }),
+        Ok(Ok(value)) => Ok(value),
+    }
+}
+
+/// What the node's keeper is made from.
+pub struct NodeParts {
+    /// The API server.
+    pub client: kube::Client,
+    /// The runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The machine and this kubelet's place on it.
+    pub facts: Facts,
+    /// Seed of jitter.
+    pub seed: u64,
+}
+
+/// Keeps the Node object. Make it, hand [`Keeper::health`] to whoever needs it, then [`Keeper::run`] it.
+pub struct Keeper {
+    parts: NodeParts,
+    health: watch::Sender<Health>,
+    node: Informer<Node>,
+    random: StdRng,
+}
+
+/// What was last written, to write only what changed.
+#[derive(Default)]
+struct Written {
+    status: Option<NodeStatus>,
+    report_at: Option<Instant>,
+}
+
+impl Keeper {
+    /// Starts watching the node's own object. Must be called inside a tokio runtime.
+    pub fn new(parts: NodeParts) -> Self {
+        let options = informer::Options {
+            fields: format!("metadata.name={}", parts.facts.name),
+            seed: parts.seed,
+            ..informer::Options::default()
+        };
+        Self {
+            node: Informer::spawn(Api::all(parts.client.clone()), options),
+            health: watch::Sender::new(Health::default()),
+            random: StdRng::seed_from_u64(parts.seed),
+            parts,
+        }
+    }
+
+    /// How runtime and network are, as last seen.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// This node's own object as the API server last had it.
+    pub fn informer(&self) -> Informer<Node> {
+        self.node.clone()
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.parts.client.clone())
+    }
+
+    /// Registers the node, then keeps its status, its lease and its network configuration until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let lease = lease::Lease {
+            client: self.parts.client.clone(),
+            clock: self.parts.clock.clone(),
+            node: self.parts.facts.name.clone(),
+            seconds: self.parts.config.node.lease_seconds,
+            informer: self.node.clone(),
+        };
+        let network = NetworkKeeper {
+            config: self.parts.config.clone(),
+            runtime: self.parts.runtime.clone(),
+            node: self.node.clone(),
+            name: self.parts.facts.name.clone(),
+        };
+        let work = async {
+            if self.parts.config.node.register {
+                let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
+                let first = self.first_status().await;
+                register::register(&self.api(), &labels, first).await;
+            }
+            tokio::join!(self.keep_status(), lease.keep(), network.keep());
+        };
+        tokio::select! {
+            () = work => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn first_status(&mut self) -> NodeStatus {
+        let mut poll = HealthPoll::new();
+        let runtime = poll.poll(&*self.parts.runtime).await;
+        self.health.send_replace(poll.health().clone());
+        node_status(
+            &self.parts.config,
+            &self.parts.facts,
+            &runtime,
+            poll.health(),
+            None,
+            self.parts.clock.now(),
+        )
+    }
+
+    /// Looks at the runtime, and writes the status when it changed or is due.
+    async fn keep_status(&mut self) {
+        let mut poll = HealthPoll::new();
+        let mut pace = Pace::new(self.parts.config.node.status_update);
+        let mut written = Written::default();
+        let mut images_at = None;
+        let mut runtime = RuntimeFacts::default();
+        loop {
+            let fresh = poll.poll(&*self.parts.runtime).await;
+            let images = std::mem::take(&mut runtime.images);
+            runtime = RuntimeFacts { images, ..fresh };
+            if images_at.is_none_or(|at: Instant| at.elapsed() >= IMAGES_EVERY)
+                && let Ok(images) = self.parts.runtime.list_images().await
+            {
+                runtime.images = images;
+                images_at = Some(Instant::now());
+            }
+            let health = poll.health().clone();
+            self.health.send_if_modified(|have| {
+                let changed = *have != health;
+                *have = health.clone();
+                changed
+            });
+            if let Err(error) = self.write_status(&runtime, &health, &mut written).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "node status not written, retrying"
+                );
+                written.status = None;
+            }
+            tokio::time::sleep(pace.next(health.is_ready())).await;
+        }
+    }
+
+    async fn write_status(
+        &mut self,
+        runtime: &RuntimeFacts,
+        health: &Health,
+        written: &mut Written,
+    ) -> Result<(), NodeError> {
+        let Some(node) = self.node.get("", &self.parts.facts.name) else {
+            return Ok(());
+        };
+        let now = self.parts.clock.now();
+        let old = node.status.clone().unwrap_or_default();
+        let new = node_status(&self.parts.config, &self.parts.facts, runtime, health, Some(&old), now);
+        let changed = written
+            .status
+            .as_ref()
+            .is_none_or(|have| !status::same_but_heartbeat(have, &new));
+        let due = written.report_at.is_none_or(|at| Instant::now() >= at);
+        if !changed && !due {
+            return Ok(());
+        }
+        let patch = status_patch(written.status.as_ref(), &new);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let params = PatchParams::default();
+            let api = self.api();
+            let body = Patch::Strategic(&patch);
+            let sent = call(
+                "patch node status",
+                api.patch_status(&self.parts.facts.name, &params, &body),
+            )
+            .await;
+            match sent {
+                Ok(_) => break,
+                Err(error) if tries >= STATUS_TRIES => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50 << tries)).await,
+            }
+        }
+        written.status = Some(new);
+        let report = self.parts.config.node.status_report.as_secs_f64();
+        let wait = report * self.random.random_range(0.5..1.5);
+        written.report_at = Some(Instant::now() + Duration::from_secs_f64(wait));
+        Ok(())
+    }
+}
+
+/// The patch that makes a status what it should be: conditions always (their heartbeat moves), the rest where it changed.
+fn status_patch(have: Option<&NodeStatus>, new: &NodeStatus) -> Value {
+    let tree = |status: &NodeStatus| match serde_json::to_value(status) {
+        Ok(Value::Object(tree)) => tree,
+        _ => Map::new(),
+    };
+    let old = have.map(tree).unwrap_or_default();
+    let mut changed: Map<String, Value> = tree(new)
+        .into_iter()
+        .filter(|(field, value)| field == "conditions" || old.get(field) != Some(value))
+        .collect();
+    // Merged by type otherwise, and an address that is gone would stay.
+    if let Some(Value::Array(addresses)) = changed.get_mut("addresses") {
+        addresses.push(json!({ "$patch": "replace" }));
+    }
+    json!({ "status": changed })
+}
+
+/// Turns the node's podCIDR into a network: writes the CNI configuration, tells the runtime.
+struct NetworkKeeper {
+    config: Arc<Config>,
+    runtime: Arc<dyn Runtime>,
+    node: Informer<Node>,
+    name: String,
+}
+
+impl NetworkKeeper {
+    async fn keep(self) {
+        let mut changes = self.node.subscribe();
+        let mut applied: Vec<String> = Vec::new();
+        loop {
+            let cidrs = self
+                .node
+                .get("", &self.name)
+                .map(|node| pod_cidrs(&node))
+                .unwrap_or_default();
+            if cidrs.is_empty() || cidrs == applied {
+                drop(changes.next().await);
+                continue;
+            }
+            match self.apply(&cidrs).await {
+                Ok(()) => applied = cidrs,
+                Err(error) => {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "network configuration not written, retrying"
+                    );
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                }
+            }
+        }
+    }
+
+    async fn apply(&self, cidrs: &[String]) -> Result<(), network::NetworkError> {
+        let paths = &self.config.paths;
+        match network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await? {
+            network::Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
+            network::Outcome::Foreign(path) => {
+                tracing::info!(file = %path.display(), "network is configured by another file")
+            }
+        }
+        if let Err(error) = self.runtime.update_runtime_config(&cidrs.join(",")).await
+            && !error.is_unimplemented()
+        {
+            tracing::warn!(%error, "runtime did not take the pod CIDR");
+        }
+        Ok(())
+    }
+}
+
+fn pod_cidrs(node: &Node) -> Vec<String> {
+    let Some(spec) = &node.spec else { return Vec::new() };
+    match &spec.pod_cidrs {
+        Some(cidrs) if !cidrs.is_empty() => cidrs.clone(),
+        _ => spec.pod_cidr.iter().filter(|c| !c.is_empty()).cloned().collect(),
+    }
+}
+
+/// `Timestamp` cut to whole seconds, as the API stores times.
+fn whole_seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patch_holds_what_changed_and_always_the_conditions() {
+        let status = |kubelet: &str, address: &str| -> NodeStatus {
+            serde_json::from_value(json!({
+                "addresses": [{"type": "InternalIP", "address": address}],
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {"architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                    "kubeletVersion": kubelet, "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
+            }))
+            .expect("status")
+        };
+        let old = status("v1", "192.0.2.1");
+        let fields = |patch: Value| {
+            patch["status"]
+                .as_object()
+                .map(|o| o.keys().cloned().collect::<Vec<_>>())
+                .unwrap_or_default()
+        };
+        assert_eq!(fields(status_patch(Some(&old), &old)), ["conditions"]);
+        assert_eq!(
+            fields(status_patch(Some(&old), &status("v2", "192.0.2.1"))),
+            ["conditions", "nodeInfo"]
+        );
+        let moved = status_patch(Some(&old), &status("v1", "192.0.2.9"));
+        assert_eq!(moved["status"]["addresses"][1], json!({"$patch": "replace"}));
+        assert_eq!(fields(status_patch(None, &old)).len(), 3);
+    }
+
+    #[test]
+    fn pod_cidrs_of_either_field() {
+        let node = |spec: Value| serde_json::from_value::<Node>(json!({"metadata": {}, "spec": spec})).expect("node");
+        assert_eq!(
+            pod_cidrs(&node(json!({"podCIDR": "a", "podCIDRs": ["a", "b"]}))),
+            ["a", "b"]
+        );
+        assert_eq!(pod_cidrs(&node(json!({"podCIDR": "a"}))), ["a"]);
+        assert!(pod_cidrs(&node(json!({}))).is_empty());
+    }
+}

@@ -4,6 +4,7 @@
 //! asks for and publishes the status. [`state`] is the only place that moves a pod forward.
 
 pub mod backoff;
+pub mod execute;
 pub mod grace;
 pub mod memory;
 pub mod operation;

@@ -100,6 +100,21 @@ pub fn add(route: &Route) -> Message {
 }
 
 impl Socket {
+    /// The interface the kernel would send to `addr` by.
+    pub fn interface_towards(&mut self, addr: IpAddr) -> Result<Option<u32>, Error> {
+        let host = Cidr::host(addr);
+        let family = if host.is_v4() { AF_INET } else { AF_INET6 };
+        let fixed = [family, host.prefix, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        match self.request(Message::new(RTM_GETROUTE, 0, &fixed).attr(RTA_DST, &host.octets())) {
+            Ok(replies) => Ok(replies
+                .iter()
+                .find_map(|reply| Route::read(&reply.body))
+                .map(|route| route.index)),
+            Err(error) if error.is_missing() || error.errno() == Some(nix::errno::Errno::ENETUNREACH) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Every route of a family, in all tables.
     pub fn routes(&mut self, v4: bool) -> Result<Vec<Route>, Error> {
         let mut fixed = [0u8; 12];

@@ -1,13 +1,13 @@
 //! One blocking netlink socket. It numbers requests, matches replies, and repeats dumps the kernel had to interrupt.
 //! A socket belongs to the network namespace of the thread that opened it, for as long as it lives.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, setsockopt, socket,
-    sockopt::ReceiveTimeout,
+    AddressFamily, ControlMessage, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendmsg,
+    sendto, setsockopt, socket, socketpair, sockopt::ReceiveTimeout,
 };
 use nix::sys::time::TimeVal;
 
@@ -125,6 +125,30 @@ impl Socket {
     /// The descriptor, for calls that need any socket of this namespace.
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+
+    /// Closes the socket without waiting. Closing a netfilter socket waits until the kernel has freed all deleted rules,
+    /// some ten milliseconds. So the descriptor is left in a message no one can receive any more, in the queue of a socket
+    /// that only this message refers to; the kernel's collector of such sockets closes both, in its own time. Where this
+    /// fails, or on kernels whose collector runs at once (before 6.9), closing waits as usual.
+    pub(crate) fn close_later(self) {
+        let Ok((sender, receiver)) = socketpair(AddressFamily::Unix, SockType::Datagram, None, SockFlag::SOCK_CLOEXEC)
+        else {
+            return;
+        };
+        let descriptors = [receiver.as_raw_fd(), self.descriptor.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        let _ = sendmsg::<()>(
+            sender.as_raw_fd(),
+            &[IoSlice::new(&[0])],
+            &rights,
+            MsgFlags::empty(),
+            None,
+        );
+        drop(self);
+        drop(receiver);
+        // The last reference to the sender goes last: it is what wakes the collector.
+        drop(sender);
     }
 
     /// Sends one request and waits for its acknowledgement. Returns what came before it.

@@ -101,6 +101,13 @@ impl Batch {
         self.push_rule(NLM_F_CREATE, chain, expressions, comment);
     }
 
+    /// Appends a rule with an invisible mark, by which [`super::Rule::mark`] knows it again.
+    pub fn add_marked_rule(&mut self, chain: Chain<'_>, expressions: &[Expression], mark: u8) {
+        let message = rule_message(NLM_F_CREATE | NLM_F_APPEND, chain, expressions);
+        self.messages
+            .push(message.attr(NFTA_RULE_USERDATA, &[UDATA_MARK, 1, mark]));
+    }
+
     fn push_rule(&mut self, flags: u16, chain: Chain<'_>, expressions: &[Expression], comment: Option<&str>) {
         let list = expressions.iter().fold(Attributes::new(), |list, expression| {
             list.nested(NFTA_LIST_ELEM, expression.encode())
@@ -118,6 +125,13 @@ impl Batch {
         self.messages
             .push(message.attr(NFTA_RULE_HANDLE, &handle.to_be_bytes()));
     }
+}
+
+fn rule_message(flags: u16, chain: Chain<'_>, expressions: &[Expression]) -> Message {
+    let list = expressions.iter().fold(Attributes::new(), |list, expression| {
+        list.nested(NFTA_LIST_ELEM, expression.encode())
+    });
+    named_rule(NFT_MSG_NEWRULE, flags, chain).nested(NFTA_RULE_EXPRESSIONS, list)
 }
 
 /// `struct nfgenmsg` behind the header: family, version 0, resource 0.
@@ -160,11 +174,20 @@ fn comment_data(comment: &str) -> Vec<u8> {
 }
 
 /// The comment in a listed rule's user data.
-pub(super) fn read_comment(mut data: &[u8]) -> Option<String> {
+pub(super) fn read_comment(data: &[u8]) -> Option<String> {
+    find_user_data(data, UDATA_COMMENT).map(crate::netlink::codec::read_text)
+}
+
+/// The mark in a listed rule's user data.
+pub(super) fn read_mark(data: &[u8]) -> Option<u8> {
+    find_user_data(data, UDATA_MARK)?.first().copied()
+}
+
+fn find_user_data(mut data: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, length, rest @ ..] = data {
         let value = rest.get(..usize::from(*length))?;
-        if *kind == UDATA_COMMENT {
-            return Some(crate::netlink::codec::read_text(value));
+        if *kind == wanted {
+            return Some(value);
         }
         data = &rest[usize::from(*length)..];
     }

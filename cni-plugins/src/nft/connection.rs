@@ -41,6 +41,8 @@ pub struct Rule {
     pub handle: u64,
     /// Its comment, or empty.
     pub comment: String,
+    /// Its invisible mark.
+    pub mark: Option<u8>,
     /// Chains it jumps or goes to.
     pub targets: Vec<String>,
 }
@@ -54,6 +56,7 @@ impl Rule {
             comment: attribute(attributes, NFTA_RULE_USERDATA)
                 .and_then(batch::read_comment)
                 .unwrap_or_default(),
+            mark: attribute(attributes, NFTA_RULE_USERDATA).and_then(batch::read_mark),
             targets: attribute(attributes, NFTA_RULE_EXPRESSIONS)
                 .map(jump_targets)
                 .unwrap_or_default(),
@@ -73,6 +76,11 @@ impl Connection {
         Socket::open(Protocol::Netfilter)
             .map(|socket| Self { socket })
             .map_err(Error::Open)
+    }
+
+    /// Closes the connection without waiting for the kernel to free deleted rules.
+    pub fn close_later(self) {
+        self.socket.close_later();
     }
 
     /// Applies a batch, whole or not at all. Returns the handles of the rules it added, in order.

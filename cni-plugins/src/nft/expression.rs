@@ -79,6 +79,8 @@ pub enum Expression {
     Meta(MetaKey),
     /// Load the type of the destination address (local, broadcast, ...) into register one.
     DestinationType,
+    /// Load the status bits of the packet's connection into register one.
+    ConnectionStatus,
     /// Keep only the masked bits of register one, and flip those of `xor`.
     Mask {
         /// Bits to keep.
@@ -134,6 +136,15 @@ impl Expression {
                     .attr_be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)
                     .attr_be32(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR);
                 ("fib", data)
+            }
+            Self::ConnectionStatus => {
+                let key = NFT_CT_STATUS;
+                (
+                    "ct",
+                    Attributes::new()
+                        .attr_be32(NFTA_CT_DREG, one)
+                        .attr_be32(NFTA_CT_KEY, key),
+                )
             }
             Self::Mask { mask, xor } => ("bitwise", encode_mask(mask, xor)),
             Self::Compare(comparison, value) => {

@@ -64,6 +64,9 @@ pub const NFTA_NAT_TYPE: u16 = 1;
 pub const NFTA_NAT_FAMILY: u16 = 2;
 pub const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
 pub const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
+pub const NFTA_CT_DREG: u16 = 1;
+pub const NFTA_CT_KEY: u16 = 2;
+pub const NFT_CT_STATUS: u32 = 2;
 pub const NFTA_FIB_DREG: u16 = 1;
 pub const NFTA_FIB_RESULT: u16 = 2;
 pub const NFTA_FIB_FLAGS: u16 = 3;
@@ -80,6 +83,8 @@ pub const NFTA_FIB_F_DADDR: u32 = 2;
 
 /// The comment in the user data of a rule, chain or table (the format of libnftnl and nft).
 pub const UDATA_COMMENT: u8 = 0;
+/// A version mark in the user data of a rule; nft skips what it does not know.
+pub const UDATA_MARK: u8 = 0x70;
 /// The longest comment, in bytes.
 pub const MAX_COMMENT_BYTES: usize = 128;
 

@@ -148,30 +148,33 @@ fn attach(
 /// Takes back what a failed ADD began. Its own failures are not reported: the first error is what the user needs.
 fn undo(request: &Request, config: &Config, inside: &mut Socket) {
     let _ = inside.request(delete(Target::Name(&request.env.ifname)));
-    let _ = release(request, config);
+    let _ = release_address(request, config);
+    let _ = remove_rules(request, config);
 }
 
-/// Frees everything that is not inside the namespace; goes on past errors and reports the first.
-fn release(request: &Request, config: &Config) -> Result<(), Error> {
-    let address = if config.ipam.is_empty() {
+fn release_address(request: &Request, config: &Config) -> Result<(), Error> {
+    if config.ipam.is_empty() {
         Ok(())
     } else {
         delegate::del(request, &config.ipam)
-    };
-    let rules = if config.ip_masq {
-        masquerade::remove(&attachment(request))
-            .map_err(|error| Error::internal(format!("failed to remove masquerading: {}", chain(&error))))
-    } else {
-        Ok(())
-    };
-    address.and(rules)
+    }
 }
 
+fn remove_rules(request: &Request, config: &Config) -> Result<(), Error> {
+    if !config.ip_masq {
+        return Ok(());
+    }
+    masquerade::remove(&attachment(request))
+        .map_err(|error| Error::internal(format!("failed to remove masquerading: {}", chain(&error))))
+}
+
+/// DEL goes on past errors and reports the first. The address is freed only after the link that had it is gone.
 fn del(request: &Request) -> Result<(), Error> {
     let config = Config::read(request)?;
     let link = delete_link(request);
-    let rest = release(request, &config);
-    link.and(rest)
+    let address = release_address(request, &config);
+    let rules = remove_rules(request, &config);
+    link.and(address).and(rules)
 }
 
 /// Deletes the container's link. A namespace or link that is gone is success.

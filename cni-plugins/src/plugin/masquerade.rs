@@ -1,18 +1,11 @@
 //! Masquerading of a container's outgoing traffic (contract §2.3): rules in the nftables table upstream's plugins use.
 //!
 //! Rules are found again by the hash pair in their comment, never by address, so they go even when the namespace is gone.
-//! Their handles are noted in a file, so that removing one attachment does not list those of all others; the note is
-//! verified against the comment before anything is deleted.
-
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-
-use sha2::{Digest, Sha512};
 
 use crate::cidr::Cidr;
 use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family};
+use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
+use crate::plugin::rule_note::{RuleNote, hash};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
@@ -33,8 +26,9 @@ const POSTROUTING_BASE: BaseChain<'_> = BaseChain {
     priority: 100,
 };
 
-/// Where handles are noted. On a tmpfs, as the rules end with the boot too.
-const NOTES: &str = "/run/cni/masquerade";
+/// How many rules the base chain has, and the mark they carry; a new mark makes the next ADD replace them.
+const BASE_RULES: usize = 3;
+const BASE_MARK: u8 = 1;
 
 /// The attachment rules belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,20 +61,9 @@ impl Attachment<'_> {
         )
     }
 
-    /// The file with the handles of its rules in this network namespace.
-    fn note(&self) -> PathBuf {
-        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
-        PathBuf::from(NOTES).join(format!("{namespace}-{}", self.key()))
+    fn note(&self) -> RuleNote {
+        RuleNote::new("masquerade", &self.key())
     }
-}
-
-/// The first sixteen digits of a SHA-512.
-fn hash(text: &str) -> String {
-    Sha512::digest(text.as_bytes())
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 /// Masquerades what `addresses` send beyond their own networks.
@@ -90,21 +73,40 @@ pub fn add(attachment: &Attachment<'_>, addresses: &[Cidr]) -> Result<(), Error>
     if note.exists() {
         remove_with(&mut connection, attachment)?;
     }
-    let mut batch = Batch::new();
-    prepare(&mut batch);
-    let comment = attachment.comment();
-    for address in addresses {
-        batch.add_rule(CHECKS, &rule(*address), Some(&comment));
-    }
-    let handles = connection.commit(&batch)?;
-    let own = &handles[handles.len().saturating_sub(addresses.len())..];
-    let text: String = own.iter().map(|handle| format!("{handle}\n")).collect();
-    // Without the note the rules are found by listing, so failing to write it is no failure.
-    let _ = fs::create_dir_all(NOTES).and_then(|()| fs::write(&note, text));
+    let handles = add_rules(&mut connection, attachment, addresses)?;
+    let handles: Vec<(usize, u64)> = handles.into_iter().map(|handle| (0, handle)).collect();
+    note.write(&attachment.comment(), &handles);
+    connection.close_later();
     Ok(())
 }
 
-/// The table, its chains, and the contents of the base chain, which every ADD writes anew.
+/// Adds the rules of an attachment and returns their handles. The base chain is written anew only when it is not as we
+/// left it: whoever deletes a rule waits for the kernel to free it, some ten milliseconds.
+fn add_rules(connection: &mut Connection, attachment: &Attachment<'_>, addresses: &[Cidr]) -> Result<Vec<u64>, Error> {
+    let mut prepared = is_prepared(&connection.rules(POSTROUTING)?);
+    let comment = attachment.comment();
+    loop {
+        let mut batch = Batch::new();
+        if !prepared {
+            prepare(&mut batch);
+        }
+        for address in addresses {
+            batch.add_rule(CHECKS, &rule(*address), Some(&comment));
+        }
+        match connection.commit(&batch) {
+            // Somebody deleted the table after the look.
+            Err(Error::Commit(error)) if prepared && error.is_missing() => prepared = false,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether the base chain holds exactly the rules [`prepare`] writes.
+fn is_prepared(rules: &[Rule]) -> bool {
+    rules.len() == BASE_RULES && rules.iter().all(|rule| rule.mark == Some(BASE_MARK))
+}
+
+/// The table, its chains, and the contents of the base chain.
 fn prepare(batch: &mut Batch) {
     batch.add_table(Family::Inet, TABLE, Some(TABLE_COMMENT));
     batch.add_chain(CHECKS, None, Some(CHECKS_COMMENT));
@@ -115,13 +117,10 @@ fn prepare(batch: &mut Batch) {
         let mut steps = only_family(network.is_v4());
         steps.extend(address_in(Side::Destination, Comparison::Equal, network));
         steps.push(Expression::Verdict(Verdict::Return));
-        batch.add_rule(POSTROUTING, &steps, None);
+        batch.add_marked_rule(POSTROUTING, &steps, BASE_MARK);
     }
-    batch.add_rule(
-        POSTROUTING,
-        &[Expression::Verdict(Verdict::Goto(CHECKS.name.into()))],
-        None,
-    );
+    let goto = Expression::Verdict(Verdict::Goto(CHECKS.name.into()));
+    batch.add_marked_rule(POSTROUTING, &[goto], BASE_MARK);
 }
 
 fn rule(address: Cidr) -> Vec<Expression> {
@@ -134,36 +133,17 @@ fn rule(address: Cidr) -> Vec<Expression> {
 
 /// Removes the rules of an attachment; none is fine.
 pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
-    remove_with(&mut Connection::open()?, attachment)
+    let mut connection = Connection::open()?;
+    let removed = remove_with(&mut connection, attachment);
+    connection.close_later();
+    removed
 }
 
 fn remove_with(connection: &mut Connection, attachment: &Attachment<'_>) -> Result<(), Error> {
-    let note = attachment.note();
-    let removed = remove_noted(connection, attachment, &fs::read_to_string(&note).unwrap_or_default())?;
-    if !removed {
-        let key = attachment.key();
-        connection.delete_rules(CHECKS, |rule| rule.comment.starts_with(&key))?;
-    }
-    let _ = fs::remove_file(&note);
-    Ok(())
-}
-
-/// Deletes the noted rules if each of them is what the note says. Otherwise false, and nothing is deleted.
-fn remove_noted(connection: &mut Connection, attachment: &Attachment<'_>, note: &str) -> Result<bool, Error> {
     let key = attachment.key();
-    let mut handles = Vec::new();
-    for line in note.lines() {
-        let Ok(handle) = line.parse() else { return Ok(false) };
-        match connection.rule(CHECKS, handle)? {
-            Some(rule) if rule.comment.starts_with(&key) => handles.push(handle),
-            _ => return Ok(false),
-        }
-    }
-    if handles.is_empty() {
-        Ok(false)
-    } else {
-        connection.delete_handles(CHECKS, &handles)
-    }
+    attachment
+        .note()
+        .remove_rules(connection, &[CHECKS], |rule| rule.comment.starts_with(&key))
 }
 
 /// Removes the rules of all attachments of `network` but the valid ones (container ID, interface name).
@@ -191,7 +171,6 @@ mod tests {
 
     #[test]
     fn keys_are_upstreams() {
-        assert_eq!(hash("unit-test"), "6fd94d501e58f0aa");
         let attachment = Attachment {
             network: "unit-test",
             container_id: "c",

@@ -5,3 +5,4 @@ mod bridge;
 mod fixture;
 mod host_local;
 mod loopback;
+mod portmap;

@@ -2,6 +2,7 @@
 //! (control-plane contract §1). Built from the table of kinds; never knows an object.
 
 mod aggregated;
+mod documents;
 
 use super::negotiate::{Encoding, Output};
 use super::request::{Query, RequestInfo};
@@ -42,6 +43,7 @@ pub(super) fn serve(info: &RequestInfo, parts: &Parts) -> Result<Option<Response
             document["apiVersion"] = json!("v1");
             document
         }
+        ["openapi", "v3", ..] => return documents::serve(&info.path, parts).map(Some),
         ["api", version] if versions("").contains(version) => resources("", version),
         ["apis", name, version] if versions(name).contains(version) => resources(name, version),
         _ => return Ok(None),

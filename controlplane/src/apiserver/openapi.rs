@@ -1,1 +1,142 @@
-//! OpenAPI documents.
+//! OpenAPI v3: the index and one document per group and version, as kubectl reads them to validate, explain and patch
+//! (control-plane contract §1). Pure.
+//!
+//! Documents are made anew for each request from the published schemas and the table of kinds, and never kept (the largest
+//! has more than a megabyte); only their hashes are. What a document says about a kind is what this server does for it:
+//! paths, verbs, parameters and patch types come from the same table the verbs work on.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha512};
+
+use crate::resource::{Kind, registry};
+use crate::schema::definitions;
+
+mod components;
+mod paths;
+
+/// A document and the hash of its bytes (upper-case hex of SHA-512), which is also its ETag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// JSON.
+    pub bytes: Vec<u8>,
+    /// Changes with the bytes.
+    pub hash: String,
+}
+
+impl Document {
+    fn new(bytes: Vec<u8>) -> Self {
+        let hash = hex::encode_upper(Sha512::digest(&bytes));
+        Self { bytes, hash }
+    }
+}
+
+/// What `/openapi/v3/<key>?hash=<hash>` answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The document; `immutable` says the hash in the URL is the document's, so clients may keep it for a year.
+    Document {
+        /// The document.
+        document: Document,
+        /// Whether the URL names exactly this document.
+        immutable: bool,
+    },
+    /// The hash in the URL is not the document's: 301 to this path.
+    Moved(String),
+    /// There is no such document.
+    NotFound,
+}
+
+/// Answers a request for `path` below `/openapi/v3`, given the query's `hash` (empty for none).
+pub fn answer(path: &str, hash: &str) -> Answer {
+    let key = path.strip_prefix("/openapi/v3").unwrap_or(path).trim_matches('/');
+    if key.is_empty() {
+        return Answer::Document {
+            document: v3_index(),
+            immutable: false,
+        };
+    }
+    match hashes().get(key) {
+        None => Answer::NotFound,
+        Some(current) if !hash.is_empty() && hash != current => Answer::Moved(relative_url(key, current)),
+        Some(current) => match v3_group(key) {
+            Some(document) => Answer::Document {
+                immutable: hash == current,
+                document,
+            },
+            None => Answer::NotFound,
+        },
+    }
+}
+
+/// `/openapi/v3`: the documents there are, each with a URL that changes with its content.
+pub fn v3_index() -> Document {
+    let paths: BTreeMap<&str, Value> = hashes()
+        .iter()
+        .map(|(key, hash)| (key.as_str(), json!({"serverRelativeURL": relative_url(key, hash)})))
+        .collect();
+    Document::new(json!({ "paths": paths }).to_string().into_bytes())
+}
+
+fn relative_url(key: &str, hash: &str) -> String {
+    format!("/openapi/v3/{key}?hash={hash}")
+}
+
+/// The document of a group and version, by key: `api/v1` or `apis/apps/v1`.
+pub fn v3_group(key: &str) -> Option<Document> {
+    let kinds: Vec<&Kind> = registry()
+        .kinds()
+        .iter()
+        .filter(|kind| group_key(kind) == key)
+        .collect();
+    if kinds.is_empty() {
+        return None;
+    }
+    let mut paths = Map::new();
+    for kind in &kinds {
+        paths::add(&mut paths, kind);
+    }
+    let schemas = components::schemas(definitions(kinds.iter().copied()), &kinds);
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"BearerToken": {
+                "type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header",
+            }},
+        },
+    });
+    serde_json::to_vec(&document).ok().map(Document::new)
+}
+
+fn group_key(kind: &Kind) -> String {
+    if kind.group.is_empty() {
+        format!("api/{}", kind.version)
+    } else {
+        format!("apis/{}/{}", kind.group, kind.version)
+    }
+}
+
+/// Hash of every document, found by making each once.
+fn hashes() -> &'static BTreeMap<String, String> {
+    static HASHES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    HASHES.get_or_init(|| {
+        let mut all = BTreeMap::new();
+        for kind in registry().kinds() {
+            let key = group_key(kind);
+            if !all.contains_key(&key)
+                && let Some(document) = v3_group(&key)
+            {
+                all.insert(key, document.hash);
+            }
+        }
+        all
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,43 +11,50 @@ use std::sync::Arc;
 /// Objects as they are in memory. Cheap to clone.
 #[derive(Clone)]
 pub struct Reader {
-    resources: Arc<BTreeMap<(&'static str, &'static str), Arc<ResourceWindow>>>,
+    /// By group, then by plural.
+    groups: Arc<BTreeMap<&'static str, BTreeMap<&'static str, Resource>>>,
+}
+
+struct Resource {
+    /// `/registry/<prefix>/`.
+    prefix: String,
+    window: Arc<ResourceWindow>,
 }
 
 impl Reader {
     /// A reader of every stored kind.
     pub(super) fn new(window: &Window) -> Self {
-        let stored = registry().kinds().iter().filter(|kind| kind.is_stored());
-        let resources = stored
-            .map(|kind| ((kind.group, kind.plural), window.resource(&prefix(kind))))
-            .collect();
+        let mut groups: BTreeMap<&str, BTreeMap<&str, Resource>> = BTreeMap::new();
+        for kind in registry().kinds().iter().filter(|kind| kind.is_stored()) {
+            let prefix = prefix(kind);
+            let window = window.resource(&prefix);
+            let group = groups.entry(kind.group).or_default();
+            group.insert(kind.plural, Resource { prefix, window });
+        }
         Self {
-            resources: Arc::new(resources),
+            groups: Arc::new(groups),
         }
     }
 
     /// The window of a stored kind.
     pub(super) fn window(&self, kind: &Kind) -> Option<&Arc<ResourceWindow>> {
-        self.resources.get(&(kind.group, kind.plural))
+        self.resource(kind.group, kind.plural).map(|found| &found.window)
     }
 
-    fn snapshot(&self, group: &str, resource: &str) -> Option<(String, Snapshot)> {
-        let ((group, plural), window) = self
-            .resources
-            .iter()
-            .find(|((own, plural), _)| *own == group && *plural == resource)?;
-        let kind = registry()
-            .kinds()
-            .iter()
-            .find(|kind| kind.group == *group && kind.plural == *plural)?;
-        Some((prefix(kind), window.cached()))
+    fn resource(&self, group: &str, plural: &str) -> Option<&Resource> {
+        self.groups.get(group)?.get(plural)
+    }
+
+    fn snapshot(&self, group: &str, resource: &str) -> Option<(&str, Snapshot)> {
+        let found = self.resource(group, resource)?;
+        Some((&found.prefix, found.window.cached()))
     }
 
     /// One object (with `metadata.resourceVersion`, without kind and apiVersion); `namespace` is empty at cluster scope.
     /// As of the newest revision seen, which may be a moment behind the store: see [`Reader::refresh`].
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let (prefix, snapshot) = self.snapshot(group, resource)?;
-        let key = key(&prefix, namespace, name);
+        let key = key(prefix, namespace, name);
         snapshot
             .objects
             .get(key.as_str())
@@ -56,9 +63,10 @@ impl Reader {
 
     /// All objects of a resource in key order, or those of one namespace if it is not empty.
     pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
-        let Some((mut prefix, snapshot)) = self.snapshot(group, resource) else {
+        let Some((prefix, snapshot)) = self.snapshot(group, resource) else {
             return Vec::new();
         };
+        let mut prefix = prefix.to_owned();
         if !namespace.is_empty() {
             prefix.push_str(namespace);
             prefix.push('/');
@@ -75,11 +83,8 @@ impl Reader {
     /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from
     /// [`Reader::list`] knows when it is out of date.
     pub fn changed(&self, group: &str, resource: &str) -> Revision {
-        let found = self
-            .resources
-            .iter()
-            .find(|((own, plural), _)| *own == group && *plural == resource);
-        found.map_or(0, |(_, window)| window.last_change())
+        let found = self.resource(group, resource);
+        found.map_or(0, |found| found.window.last_change())
     }
 
     /// Waits until every write acknowledged before the call can be read here.
@@ -87,8 +92,8 @@ impl Reader {
     /// # Errors
     /// If the store cannot tell its revision, or is closed.
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        match self.resources.values().next() {
-            Some(any) => any.latest().await.map(|_| ()),
+        match self.groups.values().flat_map(BTreeMap::values).next() {
+            Some(any) => any.window.latest().await.map(|_| ()),
             None => Ok(()),
         }
     }

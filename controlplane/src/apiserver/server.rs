@@ -7,7 +7,7 @@ use super::request::{Query, RequestInfo};
 use super::service::PeerCertificates;
 use super::status::ApiError;
 use super::user::User;
-use super::{Body, body, discovery, reply, verbs};
+use super::{Body, body, discovery, expiry, reply, verbs};
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
 use crate::store::{Store, StoreError};
@@ -23,6 +23,8 @@ use rand::{Rng, SeedableRng};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// Requests other than long-running ones end after this long (contract §8).
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -47,6 +49,14 @@ struct Inner {
     clock: Arc<dyn Clock>,
     random: Mutex<StdRng>,
     gate: Arc<dyn Gate>,
+    closing: CancellationToken,
+    expiry: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.expiry.abort();
+    }
 }
 
 /// The API server. Cheap to clone; all clones are one server.
@@ -63,6 +73,10 @@ impl ApiServer {
     pub async fn new(parts: Parts) -> Result<Self, StoreError> {
         let window = Window::open(parts.store).await?;
         let reader = Reader::new(&window);
+        let expiry = match registry().by_resource("", "v1", "events") {
+            Some(events) => tokio::spawn(expiry::run(Arc::clone(window.store()), reader.clone(), events)),
+            None => tokio::spawn(std::future::ready(())),
+        };
         Ok(Self {
             inner: Arc::new(Inner {
                 window,
@@ -70,6 +84,8 @@ impl ApiServer {
                 clock: parts.clock,
                 random: Mutex::new(StdRng::seed_from_u64(parts.seed)),
                 gate: parts.gate,
+                closing: CancellationToken::new(),
+                expiry,
             }),
         })
     }
@@ -106,6 +122,16 @@ impl ApiServer {
         uuid::Builder::from_random_bytes(bits.to_be_bytes())
             .into_uuid()
             .to_string()
+    }
+
+    /// Ends all watches, and those that begin later at once: the server is about to end.
+    pub fn close(&self) {
+        self.inner.closing.cancel();
+    }
+
+    /// Cancelled by [`ApiServer::close`].
+    pub fn closing(&self) -> &CancellationToken {
+        &self.inner.closing
     }
 
     pub(super) fn gate(&self) -> &dyn Gate {
@@ -204,6 +230,10 @@ impl ApiServer {
             },
             false => None,
         };
+        let is_scattered = info.namespace.is_empty() && matches!(info.verb.as_str(), "create" | "deletecollection");
+        if let Some(kind) = kind.filter(|kind| kind.namespaced && is_scattered) {
+            return Err(not_supported(kind, info));
+        }
         if let Some(kind) = kind
             && verbs::serves(kind, info)
         {

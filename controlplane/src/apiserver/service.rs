@@ -67,6 +67,7 @@ pub async fn serve(
         tasks.spawn(connection);
     }
     drop(listener);
+    server.close();
     tasks.close();
     if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
         tracing::info!(connections = tasks.len(), "connections did not end in time");
@@ -119,7 +120,7 @@ async fn connection(
         ended = connection.as_mut() => ended,
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            // Watches never end by themselves, so the drain's deadline ends them.
+            // What does not end by itself (exec, logs) ends with the drain's deadline.
             match tokio::time::timeout(DRAIN, connection).await {
                 Ok(ended) => ended,
                 Err(_) => return,
@@ -130,3 +131,6 @@ async fn connection(
         tracing::debug!(peer = %address.0, %error, "connection ended with an error");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,25 @@ use k8s_openapi::api::{
     rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
 };
 
+use super::certificate::SigningRequest;
+use super::config_data::{ConfigMap, Secret};
+use super::daemon_set::DaemonSet;
+use super::deployment::Deployment;
+use super::event::Event;
+use super::job::{CronJob, Job};
+use super::limit_range::LimitRange;
+use super::namespace::Namespace;
+use super::networking::{EndpointSlice, Endpoints, Ingress, IngressClass, NetworkPolicy};
+use super::node::Node;
+use super::pod::Pod;
+use super::policy::{Autoscaler, Budget};
+use super::priority_class::PriorityClass;
+use super::rbac::{Binding, Role};
+use super::replica_set::{PodTemplate, ReplicaSet, ReplicationController};
+use super::service::Service;
+use super::stateful_set::StatefulSet;
+use super::storage::{Claim, CsiDriver, StorageClass, Volume};
+use super::webhook::{FlowSchema, Policy, PolicyBinding, PriorityLevel, Webhooks};
 use super::{Generational, Kind, Subresource};
 
 const CHANGE: &[&str] = &["get", "patch", "update"];
@@ -47,17 +66,22 @@ pub(super) static KINDS: &[Kind] = &[
         .short(&["cs"])
         .verbs(&["get", "list"])
         .stored_at(""),
-    Kind::namespaced::<core::ConfigMap>("configmap").short(&["cm"]),
+    Kind::namespaced::<core::ConfigMap>("configmap")
+        .short(&["cm"])
+        .strategy(&ConfigMap),
     Kind::namespaced::<core::Endpoints>("endpoints")
         .short(&["ep"])
         .stored_at("services/endpoints")
-        .create_on_update(),
+        .create_on_update()
+        .strategy(&Endpoints),
     Kind::namespaced::<core::Event>("event")
         .short(&["ev"])
-        .create_on_update(),
+        .create_on_update()
+        .strategy(&Event),
     Kind::namespaced::<core::LimitRange>("limitrange")
         .short(&["limits"])
-        .create_on_update(),
+        .create_on_update()
+        .strategy(&LimitRange),
     Kind::cluster::<core::Namespace>("namespace")
         .short(&["ns"])
         .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
@@ -65,22 +89,26 @@ pub(super) static KINDS: &[Kind] = &[
             part("finalize", &["update"], "", "v1", "Namespace"),
             status("", "v1", "Namespace"),
         ])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&Namespace),
     Kind::cluster::<core::Node>("node")
         .short(&["no"])
         .sub(&[
             part("proxy", PROXY, "", "v1", "NodeProxyOptions"),
             status("", "v1", "Node"),
         ])
-        .stored_at("minions"),
+        .stored_at("minions")
+        .strategy(&Node),
     Kind::namespaced::<core::PersistentVolumeClaim>("persistentvolumeclaim")
         .short(&["pvc"])
         .sub(&[status("", "v1", "PersistentVolumeClaim")])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&Claim),
     Kind::cluster::<core::PersistentVolume>("persistentvolume")
         .short(&["pv"])
         .sub(&[status("", "v1", "PersistentVolume")])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&Volume),
     Kind::namespaced::<core::Pod>("pod")
         .short(&["po"])
         .category(ALL)
@@ -96,22 +124,23 @@ pub(super) static KINDS: &[Kind] = &[
             part("resize", CHANGE, "", "v1", "Pod"),
             status("", "v1", "Pod"),
         ])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&Pod),
     Kind::namespaced::<core::PodTemplate>("podtemplate")
         .returned_on_delete()
-        .strategy(&Generational),
+        .strategy(&PodTemplate),
     Kind::namespaced::<core::ReplicationController>("replicationcontroller")
         .short(&["rc"])
         .category(ALL)
         .sub(&[SCALE, status("", "v1", "ReplicationController")])
         .stored_at("controllers")
         .orphaning()
-        .strategy(&Generational),
+        .strategy(&ReplicationController),
     Kind::namespaced::<core::ResourceQuota>("resourcequota")
         .short(&["quota"])
         .sub(&[status("", "v1", "ResourceQuota")])
         .returned_on_delete(),
-    Kind::namespaced::<core::Secret>("secret"),
+    Kind::namespaced::<core::Secret>("secret").strategy(&Secret),
     Kind::namespaced::<core::ServiceAccount>("serviceaccount")
         .short(&["sa"])
         .sub(&[part("token", CREATE, "authentication.k8s.io", "v1", "TokenRequest")])
@@ -125,29 +154,30 @@ pub(super) static KINDS: &[Kind] = &[
         ])
         .stored_at("services/specs")
         .create_on_update()
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&Service),
     // apps, 17800
     Kind::namespaced::<apps::ControllerRevision>("controllerrevision"),
     Kind::namespaced::<apps::DaemonSet>("daemonset")
         .short(&["ds"])
         .category(ALL)
         .sub(&[status("apps", "v1", "DaemonSet")])
-        .strategy(&Generational),
+        .strategy(&DaemonSet),
     Kind::namespaced::<apps::Deployment>("deployment")
         .short(&["deploy"])
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "Deployment")])
-        .strategy(&Generational),
+        .strategy(&Deployment),
     Kind::namespaced::<apps::ReplicaSet>("replicaset")
         .short(&["rs"])
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "ReplicaSet")])
-        .strategy(&Generational),
+        .strategy(&ReplicaSet),
     Kind::namespaced::<apps::StatefulSet>("statefulset")
         .short(&["sts"])
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "StatefulSet")])
-        .strategy(&Generational),
+        .strategy(&StatefulSet),
     // authentication.k8s.io, 17700
     Kind::review::<authentication::SelfSubjectReview>("selfsubjectreview", false),
     Kind::review::<authentication::TokenReview>("tokenreview", false),
@@ -160,18 +190,19 @@ pub(super) static KINDS: &[Kind] = &[
     Kind::namespaced::<autoscaling::HorizontalPodAutoscaler>("horizontalpodautoscaler")
         .short(&["hpa"])
         .category(ALL)
-        .sub(&[status("autoscaling", "v2", "HorizontalPodAutoscaler")]),
+        .sub(&[status("autoscaling", "v2", "HorizontalPodAutoscaler")])
+        .strategy(&Autoscaler),
     // batch, 17400
     Kind::namespaced::<batch::CronJob>("cronjob")
         .short(&["cj"])
         .category(ALL)
         .sub(&[status("batch", "v1", "CronJob")])
-        .strategy(&Generational),
+        .strategy(&CronJob),
     Kind::namespaced::<batch::Job>("job")
         .category(ALL)
         .sub(&[status("batch", "v1", "Job")])
         .orphaning()
-        .strategy(&Generational),
+        .strategy(&Job),
     // certificates.k8s.io, 17300
     Kind::cluster::<certificates::CertificateSigningRequest>("certificatesigningrequest")
         .short(&["csr"])
@@ -184,41 +215,52 @@ pub(super) static KINDS: &[Kind] = &[
                 "CertificateSigningRequest",
             ),
             status("certificates.k8s.io", "v1", "CertificateSigningRequest"),
-        ]),
+        ])
+        .strategy(&SigningRequest),
     // networking.k8s.io, 17200
-    Kind::cluster::<networking::IngressClass>("ingressclass").strategy(&Generational),
+    Kind::cluster::<networking::IngressClass>("ingressclass").strategy(&IngressClass),
     Kind::namespaced::<networking::Ingress>("ingress")
         .short(&["ing"])
         .sub(&[status("networking.k8s.io", "v1", "Ingress")])
         .stored_at("ingress")
-        .strategy(&Generational),
+        .strategy(&Ingress),
     Kind::cluster::<networking::IPAddress>("ipaddress").short(&["ip"]),
     Kind::namespaced::<networking::NetworkPolicy>("networkpolicy")
         .short(&["netpol"])
-        .strategy(&Generational),
+        .strategy(&NetworkPolicy),
     Kind::cluster::<networking::ServiceCIDR>("servicecidr").sub(&[status("networking.k8s.io", "v1", "ServiceCIDR")]),
     // policy, 17100
     Kind::namespaced::<policy::PodDisruptionBudget>("poddisruptionbudget")
         .short(&["pdb"])
         .sub(&[status("policy", "v1", "PodDisruptionBudget")])
         .conditional()
-        .strategy(&Generational),
+        .strategy(&Budget),
     // rbac.authorization.k8s.io, 17000
-    Kind::cluster::<rbac::ClusterRoleBinding>("clusterrolebinding").create_on_update(),
-    Kind::cluster::<rbac::ClusterRole>("clusterrole").create_on_update(),
-    Kind::namespaced::<rbac::RoleBinding>("rolebinding").create_on_update(),
-    Kind::namespaced::<rbac::Role>("role").create_on_update(),
+    Kind::cluster::<rbac::ClusterRoleBinding>("clusterrolebinding")
+        .create_on_update()
+        .strategy(&Binding { cluster: true }),
+    Kind::cluster::<rbac::ClusterRole>("clusterrole")
+        .create_on_update()
+        .strategy(&Role { cluster: true }),
+    Kind::namespaced::<rbac::RoleBinding>("rolebinding")
+        .create_on_update()
+        .strategy(&Binding { cluster: false }),
+    Kind::namespaced::<rbac::Role>("role")
+        .create_on_update()
+        .strategy(&Role { cluster: false }),
     // storage.k8s.io, 16800
     Kind::cluster::<storage::CSIDriver>("csidriver")
         .conditional()
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&CsiDriver),
     Kind::cluster::<storage::CSINode>("csinode")
         .conditional()
         .returned_on_delete(),
     Kind::namespaced::<storage::CSIStorageCapacity>("csistoragecapacity").conditional(),
     Kind::cluster::<storage::StorageClass>("storageclass")
         .short(&["sc"])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&StorageClass),
     Kind::cluster::<storage::VolumeAttachment>("volumeattachment")
         .sub(&[status("storage.k8s.io", "v1", "VolumeAttachment")])
         .conditional()
@@ -230,15 +272,15 @@ pub(super) static KINDS: &[Kind] = &[
     Kind::cluster::<admissionregistration::MutatingAdmissionPolicy>("mutatingadmissionpolicy")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&Generational),
+        .strategy(&Policy),
     Kind::cluster::<admissionregistration::MutatingAdmissionPolicyBinding>("mutatingadmissionpolicybinding")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&Generational),
+        .strategy(&PolicyBinding),
     Kind::cluster::<admissionregistration::MutatingWebhookConfiguration>("mutatingwebhookconfiguration")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&Generational),
+        .strategy(&Webhooks { mutating: true }),
     Kind::cluster::<admissionregistration::ValidatingAdmissionPolicy>("validatingadmissionpolicy")
         .category(API_EXTENSIONS)
         .sub(&[status(
@@ -247,19 +289,19 @@ pub(super) static KINDS: &[Kind] = &[
             "ValidatingAdmissionPolicy",
         )])
         .conditional()
-        .strategy(&Generational),
+        .strategy(&Policy),
     Kind::cluster::<admissionregistration::ValidatingAdmissionPolicyBinding>("validatingadmissionpolicybinding")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&Generational),
+        .strategy(&PolicyBinding),
     Kind::cluster::<admissionregistration::ValidatingWebhookConfiguration>("validatingwebhookconfiguration")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&Generational),
+        .strategy(&Webhooks { mutating: false }),
     // scheduling.k8s.io, 16600
     Kind::cluster::<scheduling::PriorityClass>("priorityclass")
         .short(&["pc"])
-        .strategy(&Generational),
+        .strategy(&PriorityClass),
     // coordination.k8s.io, 16500
     Kind::namespaced::<coordination::Lease>("lease")
         .create_on_update()
@@ -269,7 +311,7 @@ pub(super) static KINDS: &[Kind] = &[
         .create_on_update()
         .conditional(),
     // discovery.k8s.io, 16200
-    Kind::namespaced::<discovery::EndpointSlice>("endpointslice").strategy(&Generational),
+    Kind::namespaced::<discovery::EndpointSlice>("endpointslice").strategy(&EndpointSlice),
     // resource.k8s.io, 16200
     Kind::cluster::<resource::DeviceClass>("deviceclass")
         .returned_on_delete()
@@ -284,12 +326,12 @@ pub(super) static KINDS: &[Kind] = &[
     // flowcontrol.apiserver.k8s.io, 16100
     Kind::cluster::<flowcontrol::FlowSchema>("flowschema")
         .sub(&[status("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")])
-        .strategy(&Generational),
+        .strategy(&FlowSchema),
     Kind::cluster::<flowcontrol::PriorityLevelConfiguration>("prioritylevelconfiguration")
         .sub(&[status(
             "flowcontrol.apiserver.k8s.io",
             "v1",
             "PriorityLevelConfiguration",
         )])
-        .strategy(&Generational),
+        .strategy(&PriorityLevel),
 ];

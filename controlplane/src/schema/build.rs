@@ -76,9 +76,10 @@ fn merges() -> Rows<'static, Merge> {
             (cell(0), cell(1)),
             Merge {
                 list_type: match cell(2) {
-                    "map" => ListType::Map,
-                    "set" => ListType::Set,
-                    _ => ListType::Atomic,
+                    "map" => Some(ListType::Map),
+                    "set" => Some(ListType::Set),
+                    "atomic" => Some(ListType::Atomic),
+                    _ => None,
                 },
                 list_map_keys: keys.map(str::to_owned).collect(),
                 patch_merge: strategy.contains(&"merge"),

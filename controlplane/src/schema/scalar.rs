@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use proto::api::quantity::Quantity;
 use serde_json::Value;
 
 /// A time in UTC with whole seconds.
@@ -32,35 +33,12 @@ pub(super) fn bytes(text: &str) -> Result<String, String> {
     }
 }
 
-const QUANTITY_ERROR: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-
-/// A quantity as a string.
+/// A quantity in canonical form: `1000m` is `1`.
 pub(super) fn quantity(value: &Value) -> Result<String, String> {
     let text = match value {
         Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return Err(QUANTITY_ERROR.to_owned()),
+        other => other.to_string(),
     };
-    if is_quantity(&text) {
-        Ok(text)
-    } else {
-        Err(QUANTITY_ERROR.to_owned())
-    }
-}
-
-fn is_quantity(text: &str) -> bool {
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let digits = unsigned
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(unsigned.len());
-    let (number, suffix) = unsigned.split_at(digits);
-    let whole = number.chars().any(|c| c.is_ascii_digit()) && number.matches('.').count() <= 1;
-    let known = match suffix {
-        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei" => true,
-        _ => suffix
-            .strip_prefix(['e', 'E'])
-            .is_some_and(|exponent| exponent.parse::<i32>().is_ok()),
-    };
-    whole && known
+    let parsed = Quantity::parse(&text).map_err(|error| error.to_string())?;
+    Ok(parsed.to_string())
 }

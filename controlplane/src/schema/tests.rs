@@ -24,7 +24,7 @@ fn every_kind_has_a_type_and_its_facts() {
         .get(spec)
         .field("volumes")
         .and_then(|field| field.merge.as_ref());
-    assert!(volumes.is_some_and(|merge| merge.retain_keys && merge.list_type == ListType::Map));
+    assert!(volumes.is_some_and(|merge| merge.retain_keys && merge.list_type == Some(ListType::Map)));
 }
 
 #[test]

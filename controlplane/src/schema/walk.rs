@@ -1,4 +1,5 @@
-//! The one walk of a request's tree: types checked, unknown fields noted and pruned, empties dropped, scalars canonical. Pure.
+//! The one walk of a request's tree: types checked, unknown fields noted and pruned, empties dropped, scalars
+//! canonical, the published schemas' own defaults (a port's protocol) filled in. Pure.
 //!
 //! Error texts have the form of upstream's JSON decoder, since people and tests match on them.
 
@@ -289,6 +290,13 @@ impl<'s> Walk<'s> {
         }
         for key in dropped {
             map.remove(&key);
+        }
+        for field in &kind.fields {
+            if let Some(default) = &field.default
+                && !map.contains_key(&*field.name)
+            {
+                map.insert(field.name.to_string(), (**default).clone());
+            }
         }
         Ok(())
     }

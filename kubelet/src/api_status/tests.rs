@@ -1,132 +1,184 @@
-use super::queue::{Outcome, Queue, Work};
 use super::*;
-use serde_json::json;
-use std::time::Duration;
-use tokio::time::Instant;
+use crate::pod::testing::pod;
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+use kube::client::Body;
+use serde_json::{Value, json};
 
-fn status(phase: &str, ready: &str) -> PodStatus {
-    serde_json::from_value(json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}))
-        .expect("a status")
+/// An API server that records what it is asked and answers with scripted codes.
+#[derive(Clone, Default)]
+struct Server {
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    codes: Arc<Mutex<Vec<u16>>>,
 }
 
-fn phase_of(work: &Work) -> String {
-    match work {
-        Work::Status { status, .. } => status.phase.clone().unwrap_or_default(),
-        Work::Delete => "delete".to_owned(),
+impl Server {
+    fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let line = format!("{} {}", request.method(), request.uri().path());
+                let bytes = request.into_body().collect_bytes().await.expect("body");
+                let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let mut codes = server.codes.lock().expect("codes");
+                let code = if codes.is_empty() { 200 } else { codes.remove(0) };
+                server.asked.lock().expect("asked").push((line, body));
+                let reply = if code == 200 {
+                    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "resourceVersion": "7"}})
+                } else {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no",
+                           "reason": "x"})
+                };
+                let response = Response::builder()
+                    .status(code)
+                    .body(Body::from(reply.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(response.expect("response"))
+            }
+        });
+        kube::Client::new(service, "default")
     }
-}
 
-#[tokio::test(start_paused = true)]
-async fn the_latest_status_wins_and_an_equal_one_is_not_written() {
-    let (mut queue, now) = (Queue::default(), Instant::now());
-    let uid = PodUid::new("u");
-    let acknowledged = queue.register(&uid, "default", "web");
-    queue.publish(&uid, status("Pending", "False"));
-    queue.publish(&uid, status("Running", "False"));
-    let job = queue.next(now).expect("work");
-    assert_eq!(phase_of(&job.work), "Running");
-    assert!(queue.next(now).is_none(), "one write per pod at a time");
-    queue.finish(&job, Outcome::Done, now);
-    assert!(matches!(&*acknowledged.borrow(), Acknowledged::Status(s) if s.phase.as_deref() == Some("Running")));
-    queue.publish(&uid, status("Running", "False"));
-    assert!(queue.next(now).is_none(), "nothing changed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_changed_during_a_write_is_written_next() {
-    let (mut queue, now) = (Queue::default(), Instant::now());
-    let uid = PodUid::new("u");
-    let _acknowledged = queue.register(&uid, "default", "web");
-    queue.publish(&uid, status("Pending", "False"));
-    let job = queue.next(now).expect("work");
-    queue.publish(&uid, status("Running", "True"));
-    queue.finish(&job, Outcome::Done, now);
-    assert_eq!(phase_of(&queue.next(now).expect("work").work), "Running");
-}
-
-#[tokio::test(start_paused = true)]
-async fn ready_changes_overtake_older_changes() {
-    let (mut queue, now) = (Queue::default(), Instant::now());
-    for name in ["a", "b"] {
-        let uid = PodUid::new(name);
-        drop(queue.register(&uid, "default", name));
-        queue.publish(&uid, status("Pending", "False"));
-        let job = queue.next(now).expect("work");
-        queue.finish(&job, Outcome::Done, now);
+    fn asked(&self) -> Vec<String> {
+        self.asked
+            .lock()
+            .expect("asked")
+            .iter()
+            .map(|(line, _)| line.clone())
+            .collect()
     }
-    let mut quiet = status("Pending", "False");
-    quiet.message = Some("later".into());
-    queue.publish(&PodUid::new("a"), quiet);
-    queue.publish(&PodUid::new("b"), status("Running", "True"));
-    assert_eq!(queue.next(now).expect("work").name, "b");
-    assert_eq!(queue.next(now).expect("work").name, "a");
-}
 
-#[tokio::test(start_paused = true)]
-async fn a_delete_waits_for_the_status_before_it() {
-    let (mut queue, now) = (Queue::default(), Instant::now());
-    let uid = PodUid::new("u");
-    let _acknowledged = queue.register(&uid, "default", "web");
-    queue.publish(&uid, status("Failed", "False"));
-    queue.request_delete(&uid);
-    let job = queue.next(now).expect("work");
-    assert_eq!(phase_of(&job.work), "Failed");
-    queue.finish(&job, Outcome::Failed, now);
-    assert!(queue.next(now).is_none(), "a failed write waits");
-    let later = now + Duration::from_secs(1);
-    let job = queue.next(later).expect("due again");
-    queue.finish(&job, Outcome::Done, later);
-    let job = queue.next(later).expect("the delete");
-    assert_eq!(phase_of(&job.work), "delete");
-    queue.release(&uid);
-    queue.finish(&job, Outcome::Done, later);
-    assert!(queue.wake_at(later).is_none(), "nothing is left to do");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_object_that_is_gone_ends_the_work() {
-    let (mut queue, now) = (Queue::default(), Instant::now());
-    let uid = PodUid::new("u");
-    let acknowledged = queue.register(&uid, "default", "web");
-    queue.publish(&uid, status("Running", "True"));
-    let job = queue.next(now).expect("work");
-    queue.finish(&job, Outcome::Gone, now);
-    assert_eq!(*acknowledged.borrow(), Acknowledged::Gone);
-    queue.publish(&uid, status("Failed", "False"));
-    assert!(queue.next(now).is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flaky_server_gets_the_status_in_the_end() {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    let calls = Arc::new(AtomicU32::new(0));
-    let seen = calls.clone();
-    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let n = seen.fetch_add(1, Ordering::Relaxed);
-        async move {
-            assert_eq!(request.uri().path(), "/api/v1/namespaces/default/pods/web/status");
-            let body = if n < 3 {
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "reason": "x", "message": "x"})
-            } else {
-                json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}})
-            };
-            let code = if n < 3 { 500 } else { 200 };
-            let body = kube::client::Body::from(body.to_string().into_bytes());
-            Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).expect("a response"))
+    async fn until(&self, count: usize) {
+        for _ in 0..10_000 {
+            if self.asked().len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-    });
-    let writer = StatusWriter::new(Some(kube::Client::new(service, "default")));
-    let running = tokio::spawn(writer.clone().run());
-    let handle = writer.handle(&PodUid::new("u"), "default", "web");
-    handle.publish(status("Running", "True"));
-    let mut acknowledged = handle.acknowledged();
-    tokio::time::timeout(
-        Duration::from_secs(60),
-        acknowledged.wait_for(|a| matches!(a, Acknowledged::Status(_))),
-    )
-    .await
-    .expect("written in time")
-    .expect("the writer lives");
-    assert_eq!(calls.load(Ordering::Relaxed), 4);
-    running.abort();
+        panic!("only {:?}", self.asked());
+    }
+}
+
+fn update(phase: &str, delete: bool) -> Update {
+    let status = PodStatus {
+        phase: Some(phase.into()),
+        ..PodStatus::default()
+    };
+    Update {
+        pod: Arc::new(pod("p").build()),
+        status: Arc::new(status),
+        delete,
+    }
+}
+
+fn started(server: &Server) -> (StatusWriter, CancellationToken) {
+    let writer = StatusWriter::default();
+    let shutdown = CancellationToken::new();
+    tokio::spawn(writer.clone().run(server.client(), shutdown.clone()));
+    (writer, shutdown)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_told_before_the_object_is_deleted() {
+    let server = Server::default();
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Succeeded", true));
+    server.until(2).await;
+    assert_eq!(
+        server.asked(),
+        [
+            "PATCH /api/v1/namespaces/ns/pods/p/status",
+            "DELETE /api/v1/namespaces/ns/pods/p"
+        ]
+    );
+    let asked = server.asked.lock().expect("asked").clone();
+    assert_eq!(asked[0].1["metadata"]["uid"], "p");
+    assert_eq!(asked[1].1["preconditions"]["uid"], "p");
+    assert_eq!(asked[1].1["gracePeriodSeconds"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_is_not_sent_twice_and_failures_are_tried_again() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![500, 503, 200];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Running", false));
+    server.until(3).await;
+    writer.publish(&"p".into(), update("Running", false));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.asked().len(), 3, "{:?}", server.asked());
+    writer.publish(&"p".into(), update("Failed", false));
+    server.until(4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_never_overtakes_a_status_that_was_not_acknowledged() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![500];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Failed", true));
+    server.until(3).await;
+    let verbs: Vec<_> = server.asked().iter().map(|line| line[..4].to_owned()).collect();
+    assert_eq!(verbs, ["PATC", "PATC", "DELE"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_has_is_not_sent() {
+    let server = Server::default();
+    let (writer, _shutdown) = started(&server);
+    let status = PodStatus {
+        phase: Some("Running".into()),
+        ..PodStatus::default()
+    };
+    let mut known = pod("p").build();
+    known.status = Some(status.clone());
+    writer.publish(
+        &"p".into(),
+        Update {
+            pod: Arc::new(known),
+            status: Arc::new(status),
+            delete: false,
+        },
+    );
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_is_forgotten() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![404];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Failed", true));
+    server.until(1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.asked().len(), 1);
+    assert!(writer.entries().is_empty());
+}
+
+#[test]
+fn a_body_speaks_of_own_conditions_and_replaces_addresses() {
+    let condition = |kind: &str| PodCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        ..PodCondition::default()
+    };
+    let status = PodStatus {
+        conditions: Some(vec![condition("Ready"), condition("example.com/gate")]),
+        pod_ips: Some(vec![PodIP { ip: "10.0.0.1".into() }]),
+        ..PodStatus::default()
+    };
+    let body = body::patch(&pod("p").build(), &status);
+    let kinds: Vec<_> = body["status"]["conditions"]
+        .as_array()
+        .expect("list")
+        .iter()
+        .map(|c| &c["type"])
+        .collect();
+    assert_eq!(kinds, ["Ready"]);
+    assert_eq!(
+        body["status"]["podIPs"],
+        json!([{"ip": "10.0.0.1"}, {"$patch": "replace"}])
+    );
+    assert_eq!(body["status"]["reason"], Value::Null);
 }

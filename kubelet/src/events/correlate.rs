@@ -24,7 +24,7 @@ const REFILL_SECONDS: f64 = 300.0;
 pub(super) struct Raw {
     pub(super) object: ObjectReference,
     pub(super) severity: Severity,
-    pub(super) reason: &'static str,
+    pub(super) reason: String,
     pub(super) message: String,
     pub(super) at: Timestamp,
 }
@@ -42,7 +42,7 @@ pub(super) struct Write {
     pub(super) message: String,
 }
 
-type Kind = (String, String, Severity, &'static str);
+type Kind = (String, String, Severity, String);
 
 #[derive(Clone)]
 struct Seen {
@@ -77,7 +77,7 @@ impl Correlator {
         self.forget();
         let object = raw.object.uid.clone().unwrap_or_default();
         let path = raw.object.field_path.clone().unwrap_or_default();
-        let kind = (object.clone(), path, raw.severity, raw.reason);
+        let kind = (object.clone(), path, raw.severity, raw.reason.clone());
         let message = self.combined(&kind, raw);
         if !self.take_token(&object, raw.at) {
             return None;
@@ -169,7 +169,7 @@ mod tests {
                 ..ObjectReference::default()
             },
             severity: Severity::Warning,
-            reason: "BackOff",
+            reason: "BackOff".into(),
             message: message.to_owned(),
             at: Timestamp::from_second(second).expect("in range"),
         }

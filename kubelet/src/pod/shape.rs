@@ -14,16 +14,6 @@ pub enum Kind {
     Regular,
 }
 
-impl Kind {
-    /// The field path of a container, as events name it.
-    pub fn field_path(self, name: &str) -> String {
-        match self {
-            Self::Init | Self::Sidecar => format!("spec.initContainers{{{name}}}"),
-            Self::Regular => format!("spec.containers{{{name}}}"),
-        }
-    }
-}
-
 /// What a pod without a spec is read as.
 static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
 

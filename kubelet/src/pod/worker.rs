@@ -1,1 +1,533 @@
-//! (to be written: worker)
+//! One worker owns one pod's life on this node.
+//!
+//! A turn: take a snapshot of everything, plan, publish the status, start what is missing and end what is no longer wanted,
+//! then wait for anything to change. Wake-ups carry no meaning, so losing or merging them is harmless; a restart is the same
+//! turn with an empty memory.
+
+mod effects;
+mod notices;
+#[cfg(test)]
+mod tests;
+
+use super::backoff::Bounds;
+use super::execute::{Reply, Subject, Tools};
+use super::memory::{ImageState, Memory};
+use super::operation::{End, Key, Operation};
+use super::plan::{self, Advance, InFlight, Plan};
+use super::state::{Cause, PodState};
+use super::status;
+use super::view::{PodSnapshot, PodView};
+use crate::api_status::{StatusWriter, Update};
+use crate::id::PodUid;
+use crate::probe::prober::{self, Prober};
+use crate::runtime::observed::ObservedPod;
+use crate::volume::HostVolume;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// What every worker of a kubelet shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// Carries operations out.
+    pub tools: Arc<Tools>,
+    /// What probing needs.
+    pub probing: prober::Tools,
+    /// Sends statuses.
+    pub statuses: StatusWriter,
+    /// Where snapshots are published.
+    pub view: PodView,
+    /// Whether the network is ready, and if not, what the runtime says.
+    pub network: watch::Receiver<Network>,
+    /// The scheme of container ids.
+    pub runtime_name: String,
+    /// The bounds of crash back-offs.
+    pub crash: Bounds,
+    /// Ends every worker without ending its pod.
+    pub shutdown: CancellationToken,
+}
+
+/// The runtime's network as workers need it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Whether pods with a network of their own can be started.
+    pub ready: bool,
+    /// What the runtime says if not.
+    pub message: String,
+}
+
+/// A request to end a pod from the node's side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// Why.
+    pub cause: Cause,
+    /// A shorter grace than the pod's own, seconds.
+    pub grace_seconds: Option<i64>,
+}
+
+/// What a worker is to make of its pod.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// The pod as last delivered.
+    pub pod: Arc<Pod>,
+    /// Whether its source still has it.
+    pub present: bool,
+    /// Why it was not let in, as reason and message.
+    pub rejected: Option<(String, String)>,
+    /// Whether the node ends it.
+    pub kill: Option<Kill>,
+}
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Nothing is left of the pod.
+    Finished,
+    /// The kubelet stops; the pod goes on.
+    Shutdown,
+}
+
+struct Running {
+    task: AbortHandle,
+    grace_ends: Option<Timestamp>,
+}
+
+/// The owner of one pod.
+pub struct Worker {
+    shared: Shared,
+    uid: PodUid,
+    desired: watch::Receiver<Desired>,
+    observed: watch::Receiver<Option<Arc<ObservedPod>>>,
+    prober: Prober,
+    state: PodState,
+    memory: Memory,
+    volumes: Arc<BTreeMap<String, HostVolume>>,
+    status: Arc<PodStatus>,
+    tasks: JoinSet<Reply>,
+    running: BTreeMap<Key, Running>,
+    refreshing: Option<(Arc<Pod>, AbortHandle)>,
+    told: notices::Told,
+}
+
+impl Worker {
+    /// A worker for the pod; it does nothing before [`Worker::run`].
+    pub fn new(shared: Shared, uid: PodUid, desired: watch::Receiver<Desired>) -> Self {
+        let observed = shared.tools.pleg.watch(&uid);
+        let prober = Prober::new(shared.probing.clone(), observed.clone());
+        let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
+        Self {
+            shared,
+            uid,
+            desired,
+            observed,
+            prober,
+            state: PodState::Syncing,
+            memory: Memory::default(),
+            volumes: Arc::default(),
+            status,
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+            refreshing: None,
+            told: notices::Told::default(),
+        }
+    }
+
+    /// Lives the pod's life.
+    pub async fn run(mut self) -> Exit {
+        let shutdown = self.shared.shutdown.clone();
+        let mut outcomes = self.prober.outcomes();
+        let mut network = self.shared.network.clone();
+        let mut remembered = false;
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            let observed = self.observed.borrow_and_update().clone();
+            if !remembered && let Some(observed) = observed.as_deref() {
+                self.remember(&desired.pod, observed);
+                remembered = true;
+            }
+            let plan = match self.turn(&desired, observed.as_ref(), &outcomes.borrow_and_update().clone()) {
+                Turn::Finished => return Exit::Finished,
+                Turn::Planned(plan) => plan,
+            };
+            let wake = self.wake_in(&plan);
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Exit::Shutdown,
+                Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
+                changed = self.desired.changed() => {
+                    if changed.is_err() {
+                        return Exit::Shutdown;
+                    }
+                }
+                Ok(()) = self.observed.changed() => {}
+                Ok(()) = outcomes.changed() => {}
+                Ok(()) = network.changed() => {}
+                () = sleep(wake) => {}
+            }
+        }
+    }
+
+    /// One turn: plan to the end of all steps forward, publish, start and end operations.
+    fn turn(
+        &mut self,
+        desired: &Desired,
+        observed: Option<&Arc<ObservedPod>>,
+        outcomes: &crate::probe::outcome::Outcomes,
+    ) -> Turn {
+        let now = self.shared.tools.clock.now();
+        self.move_forward(desired, now);
+        let plan = loop {
+            let plan = self.plan(desired, observed, outcomes, now);
+            match plan.advance {
+                None => break plan,
+                Some(Advance::Finished) => return Turn::Finished,
+                Some(advance) => self.advance(advance, desired, now),
+            }
+        };
+        if let Some(observed) = observed {
+            self.publish(desired, observed, outcomes, &plan, now);
+        }
+        self.tell(desired, &plan);
+        self.apply(desired, observed, &plan, now);
+        self.probe(desired);
+        self.refresh_volumes(&desired.pod);
+        Turn::Planned(plan)
+    }
+
+    /// Takes over what the API server knew of containers that ran before this kubelet did.
+    fn remember(&self, pod: &Pod, observed: &ObservedPod) {
+        let status = pod.status.as_ref();
+        let lists = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
+        for told in lists.into_iter().flatten().flatten().flatten() {
+            let Some(newest) = observed.newest(&told.name) else {
+                continue;
+            };
+            let same = told
+                .container_id
+                .as_deref()
+                .is_some_and(|id| id.ends_with(newest.id.as_str()));
+            let before = newest
+                .started_at
+                .is_some_and(|at| at < self.shared.probing.kubelet_start);
+            if same && before {
+                self.prober
+                    .remember(&told.name, &newest.id, told.started == Some(true), told.ready);
+            }
+        }
+    }
+
+    /// Moves to the end if anything outside says so.
+    fn move_forward(&mut self, desired: &Desired, now: Timestamp) {
+        let pod = &*desired.pod;
+        if let Some((reason, message)) = &desired.rejected {
+            let message = format!("Pod was rejected: {message}");
+            self.state.terminate(
+                Cause::Failed {
+                    reason: reason.clone(),
+                    message,
+                },
+                pod,
+                None,
+                now,
+            );
+        }
+        if let Some(kill) = &desired.kill {
+            self.state.terminate(kill.cause.clone(), pod, kill.grace_seconds, now);
+        }
+        if pod.metadata.deletion_timestamp.is_some() {
+            self.state.terminate(Cause::Deleted, pod, None, now);
+        }
+        if !desired.present {
+            self.state.terminate(Cause::Removed, pod, None, now);
+        }
+        if status::is_terminal(Some(&self.status)) {
+            self.state.terminate(Cause::Completed, pod, None, now);
+        }
+    }
+
+    fn advance(&mut self, advance: Advance, desired: &Desired, now: Timestamp) {
+        tracing::info!(pod = %self.uid, ?advance, "pod moves on");
+        let pod = &*desired.pod;
+        match advance {
+            Advance::Complete => self.state.terminate(Cause::Completed, pod, None, now),
+            Advance::DeadlineExceeded => {
+                let cause = Cause::Failed {
+                    reason: "DeadlineExceeded".to_owned(),
+                    message: "Pod was active on the node longer than the specified deadline".to_owned(),
+                };
+                self.told.deadline_exceeded(&self.shared.tools.recorder, pod);
+                self.state.terminate(cause, pod, None, now);
+            }
+            Advance::Stopped => self.state.stopped(),
+            Advance::Released => self.state.released(),
+            Advance::Finished => {}
+        }
+    }
+
+    fn plan(
+        &self,
+        desired: &Desired,
+        observed: Option<&Arc<ObservedPod>>,
+        outcomes: &crate::probe::outcome::Outcomes,
+        now: Timestamp,
+    ) -> Plan {
+        let in_flight: BTreeMap<Key, InFlight> = self
+            .running
+            .iter()
+            .map(|(key, r)| {
+                (
+                    key.clone(),
+                    InFlight {
+                        grace_ends: r.grace_ends,
+                    },
+                )
+            })
+            .collect();
+        plan::plan(&plan::Inputs {
+            pod: &desired.pod,
+            present: desired.present,
+            state: &self.state,
+            observed: observed.map(|observed| &**observed),
+            outcomes,
+            in_flight: &in_flight,
+            memory: &self.memory,
+            network_ready: self.shared.network.borrow().ready,
+            start_time: self.status.start_time.as_ref().map(|time| time.0),
+            crash: self.shared.crash,
+            now,
+        })
+    }
+
+    /// Computes the status and hands it to whoever reads it, if anything changed.
+    fn publish(
+        &mut self,
+        desired: &Desired,
+        observed: &Arc<ObservedPod>,
+        outcomes: &crate::probe::outcome::Outcomes,
+        plan: &Plan,
+        now: Timestamp,
+    ) {
+        let context = &self.shared.tools.context;
+        let status = match &desired.rejected {
+            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &context.host_ips, now),
+            None => {
+                let mut previous = (*self.status).clone();
+                adopt_foreign(&mut previous, desired.pod.status.as_ref());
+                status::status(&status::Inputs {
+                    pod: &desired.pod,
+                    previous: &previous,
+                    state: &self.state,
+                    observed,
+                    outcomes,
+                    waiting: &plan.waiting,
+                    restarting: &plan.restarting,
+                    runtime_name: &self.shared.runtime_name,
+                    host_ips: &context.host_ips,
+                    now,
+                })
+            }
+        };
+        if *self.status != status {
+            self.status = Arc::new(status);
+        }
+        let orphaned = matches!(self.state.termination().map(|t| &t.cause), Some(Cause::Orphaned));
+        let deleting = desired.pod.metadata.deletion_timestamp.is_some();
+        let active = !matches!(self.state, PodState::Released(_));
+        if !orphaned {
+            let shown = Pod {
+                status: Some((*self.status).clone()),
+                ..(*desired.pod).clone()
+            };
+            let snapshot = PodSnapshot {
+                pod: Arc::new(shown),
+                observed: observed.clone(),
+                active,
+            };
+            self.shared.view.publish(self.uid.clone(), snapshot);
+        }
+        if desired.present && !orphaned {
+            let update = Update {
+                pod: desired.pod.clone(),
+                status: self.status.clone(),
+                delete: deleting && !active,
+            };
+            self.shared.statuses.publish(&self.uid, update);
+        }
+    }
+
+    /// Starts what is missing, ends what is no longer wanted.
+    fn apply(&mut self, desired: &Desired, observed: Option<&Arc<ObservedPod>>, plan: &Plan, now: Timestamp) {
+        let wanted: Vec<Key> = plan.operations.iter().map(Operation::key).collect();
+        for (key, running) in &self.running {
+            if key.end() == End::Cancel && !wanted.contains(key) {
+                running.task.abort();
+            }
+        }
+        let observed = observed
+            .cloned()
+            .unwrap_or_else(|| Arc::new(ObservedPod::empty(self.uid.clone())));
+        for operation in &plan.operations {
+            let key = operation.key();
+            let grace_ends = grace_ends(operation, now);
+            match self.running.get(&key) {
+                None => self.start(desired, &observed, operation, grace_ends, now),
+                Some(running) if shortens(running.grace_ends, grace_ends) => {
+                    // The call under way goes on; the runtime takes the shorter of both.
+                    self.start(desired, &observed, operation, grace_ends, now);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        desired: &Desired,
+        observed: &Arc<ObservedPod>,
+        operation: &Operation,
+        grace_ends: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        tracing::debug!(pod = %self.uid, ?operation, "starting");
+        let image = match operation {
+            Operation::StartContainer { container, .. } => match self.memory.images.get(container) {
+                Some(ImageState::Ready { image }) => Some(image.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.note_start(&desired.pod, observed, operation, now);
+        let subject = Subject {
+            uid: self.uid.clone(),
+            pod: desired.pod.clone(),
+            observed: observed.clone(),
+            volumes: self.volumes.clone(),
+            image,
+        };
+        let task = self
+            .tasks
+            .spawn(self.shared.tools.clone().run(subject, operation.clone()));
+        self.running.insert(operation.key(), Running { task, grace_ends });
+    }
+
+    fn probe(&mut self, desired: &Desired) {
+        let ending = self.state.termination().is_some();
+        let over = self.state.has_ended();
+        let containers = super::shape::containers(&desired.pod).filter(|_| !over);
+        self.prober.run(
+            &desired.pod,
+            containers
+                .filter(|(kind, _)| *kind != super::shape::Kind::Init)
+                .map(|(_, container)| container),
+            ending,
+        );
+    }
+
+    /// Keeps the content of the pod's volumes current while it runs.
+    fn refresh_volumes(&mut self, pod: &Arc<Pod>) {
+        let wanted = matches!(self.state, PodState::Syncing) && self.memory.volumes_ready;
+        let current = self.refreshing.as_ref().is_some_and(|(of, _)| same_content(of, pod));
+        if wanted == current && (wanted || self.refreshing.is_none()) {
+            return;
+        }
+        if let Some((_, task)) = self.refreshing.take() {
+            task.abort();
+        }
+        if wanted {
+            let (volumes, of) = (self.shared.tools.volumes.clone(), pod.clone());
+            let task = tokio::spawn(async move { volumes.keep_current(of).await }).abort_handle();
+            self.refreshing = Some((pod.clone(), task));
+        }
+    }
+
+    fn wake_in(&self, plan: &Plan) -> Option<Duration> {
+        let at = plan.wake_at?;
+        let left = at.duration_since(self.shared.tools.clock.now());
+        // Rounded up: waking a moment early would only plan the same again.
+        Some(Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some((_, task)) = self.refreshing.take() {
+            task.abort();
+        }
+    }
+}
+
+enum Turn {
+    Finished,
+    Planned(Plan),
+}
+
+/// Conditions of other writers come from the API server, not from memory.
+fn adopt_foreign(previous: &mut PodStatus, delivered: Option<&PodStatus>) {
+    let own = |kind: &str| {
+        matches!(
+            kind,
+            "PodReadyToStartContainers"
+                | "Initialized"
+                | "Ready"
+                | "ContainersReady"
+                | "PodScheduled"
+                | "DisruptionTarget"
+        )
+    };
+    let mut conditions: Vec<_> = previous
+        .conditions
+        .take()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|c| own(&c.type_))
+        .collect();
+    let scheduled = conditions.iter().any(|c| c.type_ == "PodScheduled");
+    let delivered = delivered
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten();
+    conditions.extend(
+        delivered
+            .filter(|c| !own(&c.type_) || (c.type_ == "PodScheduled" && !scheduled))
+            .cloned(),
+    );
+    previous.conditions = Some(conditions);
+}
+
+/// Whether two deliveries of a pod have the same labels, annotations and spec, so that volumes made from them agree.
+fn same_content(a: &Arc<Pod>, b: &Arc<Pod>) -> bool {
+    Arc::ptr_eq(a, b)
+        || (a.metadata.labels == b.metadata.labels
+            && a.metadata.annotations == b.metadata.annotations
+            && a.spec == b.spec)
+}
+
+fn grace_ends(operation: &Operation, now: Timestamp) -> Option<Timestamp> {
+    match operation {
+        Operation::StopContainer { grace_seconds, .. } => Some(
+            now.saturating_add(SignedDuration::from_secs(*grace_seconds))
+                .unwrap_or(Timestamp::MAX),
+        ),
+        _ => None,
+    }
+}
+
+/// Whether a stop that is asked for would end clearly sooner than the one under way.
+fn shortens(running: Option<Timestamp>, wanted: Option<Timestamp>) -> bool {
+    match (running, wanted) {
+        (Some(running), Some(wanted)) => running.duration_since(wanted) > SignedDuration::from_secs(1),
+        _ => false,
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,1 +1,239 @@
-//! (to be written: workers)
+//! The workers: one for each pod that is desired, or that the runtime still has.
+//!
+//! Owns the index of workers and the node's ledger. Decides only who gets a worker; everything about a pod is its worker's.
+//! Nothing is ended for being unknown before the source has delivered once.
+
+#[cfg(test)]
+mod tests;
+
+use super::shape;
+use super::state::Cause;
+use super::worker::{Desired, Exit, Kill, Shared, Worker};
+use crate::admission::Ledger;
+use crate::id::PodUid;
+use crate::source::Pods;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+
+/// The grace of a pod no source knows, seconds (kubelet contract §4.2).
+const ORPHAN_GRACE_SECONDS: i64 = 1;
+/// How long a worker that panicked is left alone before it is started again.
+const PANIC_PAUSE: Duration = Duration::from_secs(10);
+
+/// Runs the workers.
+pub struct Workers {
+    shared: Shared,
+    ledger: Ledger,
+    pods: watch::Receiver<Pods>,
+    known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
+    live: BTreeMap<PodUid, Live>,
+    tasks: JoinSet<Exit>,
+    leftovers_released: bool,
+}
+
+struct Live {
+    desired: watch::Sender<Desired>,
+    task: Id,
+}
+
+impl Workers {
+    /// Workers for the pods a source delivers.
+    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>) -> Self {
+        let known = shared.tools.pleg.known();
+        Self {
+            shared,
+            ledger,
+            pods,
+            known,
+            live: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            leftovers_released: false,
+        }
+    }
+
+    /// Runs until shut down; the pods go on.
+    pub async fn run(mut self) {
+        let shutdown = self.shared.shutdown.clone();
+        loop {
+            self.reconcile().await;
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined).await,
+                Ok(()) = self.pods.changed() => {}
+                Ok(()) = self.known.changed() => {}
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Gives every desired pod a worker and every worker its pod.
+    async fn reconcile(&mut self) {
+        let Some(pods) = self.pods.borrow_and_update().clone() else {
+            return;
+        };
+        let known = self.known.borrow_and_update().clone();
+        for (uid, live) in &self.live {
+            if !pods.contains_key(uid) {
+                live.desired
+                    .send_if_modified(|desired| std::mem::replace(&mut desired.present, false));
+            }
+        }
+        for pod in in_order(&pods) {
+            let uid = shape::uid(pod);
+            match self.live.get(&uid) {
+                Some(live) => update(&live.desired, pod),
+                None => self.admit(uid, pod, &known),
+            }
+        }
+        for uid in known.iter() {
+            if !pods.contains_key(uid) && !self.live.contains_key(uid) {
+                self.end_orphan(uid).await;
+            }
+        }
+        if !self.leftovers_released {
+            self.leftovers_released = true;
+            self.release_leftovers(&pods).await;
+        }
+    }
+
+    fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
+        let over = super::status::is_terminal(pod.status.as_ref());
+        let ending = pod.metadata.deletion_timestamp.is_some();
+        let rejected = if over || ending {
+            None
+        } else if known.contains(&uid) {
+            self.ledger.grant(pod);
+            None
+        } else {
+            self.ledger
+                .admit(pod)
+                .err()
+                .map(|rejection| (rejection.reason, rejection.message))
+        };
+        let desired = Desired {
+            pod: pod.clone(),
+            present: true,
+            rejected,
+            kill: None,
+        };
+        self.spawn(uid, desired);
+    }
+
+    /// Ends a pod that runs though no source has it.
+    async fn end_orphan(&mut self, uid: &PodUid) {
+        if let Err(error) = self.shared.tools.pleg.refresh(uid).await {
+            tracing::warn!(pod = %uid, %error, "looking at an orphaned pod failed");
+            return;
+        }
+        let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
+        let Some(sandbox) = observed.as_deref().and_then(|observed| observed.sandbox().cloned()) else {
+            return;
+        };
+        tracing::info!(pod = %uid, name = sandbox.name, namespace = sandbox.namespace, "ending a pod no source has");
+        let pod = Pod {
+            metadata: ObjectMeta {
+                name: Some(sandbox.name),
+                namespace: Some(sandbox.namespace),
+                uid: Some(uid.to_string()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec::default()),
+            status: None,
+        };
+        let kill = Kill {
+            cause: Cause::Orphaned,
+            grace_seconds: Some(ORPHAN_GRACE_SECONDS),
+        };
+        let desired = Desired {
+            pod: Arc::new(pod),
+            present: false,
+            rejected: None,
+            kill: Some(kill),
+        };
+        self.spawn(uid.clone(), desired);
+    }
+
+    /// Releases directories and cgroups of pods that ended while no kubelet ran.
+    async fn release_leftovers(&self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
+        let tools = self.shared.tools.clone();
+        let (directories, cgroups) = (tools.volumes.list().await, tools.cgroups.list().await);
+        let mut left: BTreeSet<PodUid> = BTreeSet::new();
+        match (directories, cgroups) {
+            (Ok(directories), Ok(cgroups)) => left.extend(directories.into_iter().chain(cgroups)),
+            (directories, cgroups) => {
+                tracing::warn!(?directories, ?cgroups, "listing what earlier pods left failed");
+            }
+        }
+        left.retain(|uid| !pods.contains_key(uid) && !self.live.contains_key(uid));
+        for uid in left {
+            tracing::info!(pod = %uid, "releasing what an earlier pod left");
+            if let Err(error) = tools.volumes.release(&uid).await {
+                tracing::warn!(pod = %uid, %error, "releasing an earlier pod's volumes failed");
+            }
+            if let Err(error) = tools.cgroups.release_pod(&uid).await {
+                tracing::warn!(pod = %uid, %error, "releasing an earlier pod's cgroup failed");
+            }
+        }
+    }
+
+    fn spawn(&mut self, uid: PodUid, desired: Desired) {
+        let (sender, receiver) = watch::channel(desired);
+        let worker = Worker::new(self.shared.clone(), uid.clone(), receiver);
+        let task = self.tasks.spawn(worker.run()).id();
+        self.live.insert(uid, Live { desired: sender, task });
+    }
+
+    /// Takes a worker that ended; a pod that is desired again gets a new one with the next turn.
+    async fn take(&mut self, joined: Result<(Id, Exit), JoinError>) {
+        let (id, panicked) = match &joined {
+            Ok((id, _)) => (*id, false),
+            Err(error) => (error.id(), error.is_panic()),
+        };
+        let uid = self
+            .live
+            .iter()
+            .find(|(_, live)| live.task == id)
+            .map(|(uid, _)| uid.clone());
+        let Some(uid) = uid else { return };
+        self.live.remove(&uid);
+        if panicked {
+            tracing::error!(pod = %uid, "a pod's worker panicked, starting it again");
+            tokio::time::sleep(PANIC_PAUSE.min(Duration::from_millis(100))).await;
+            return;
+        }
+        if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
+            self.ledger.release(&uid);
+            self.shared.tools.pleg.forget(&uid);
+            self.shared.view.remove(&uid);
+            self.shared.statuses.forget(&uid);
+        }
+    }
+}
+
+/// Pods in the order they were created, so that those that came first are admitted first.
+fn in_order(pods: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<&Arc<Pod>> {
+    let mut pods: Vec<_> = pods.values().collect();
+    pods.sort_by_key(|pod| {
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, pod.metadata.namespace.clone(), pod.metadata.name.clone())
+    });
+    pods
+}
+
+/// Hands a worker its pod if it is another delivery of it.
+fn update(desired: &watch::Sender<Desired>, pod: &Arc<Pod>) {
+    desired.send_if_modified(|desired| {
+        let changed = !Arc::ptr_eq(&desired.pod, pod) || !desired.present;
+        if changed {
+            desired.pod = pod.clone();
+            desired.present = true;
+        }
+        changed
+    });
+}

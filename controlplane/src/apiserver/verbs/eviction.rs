@@ -2,9 +2,14 @@
 //! if the budget's status, kept by its controller, allows it.
 
 use super::delete::{self, Options};
-use super::{Answer, Call, create, object, update};
+use super::{ATTEMPTS, Answer, Call, create, list, object, store_failed, update};
+use crate::apiserver::reader;
 use crate::apiserver::status::{ApiError, Cause};
-use crate::resource::field::{at, int, text};
+use crate::resource::field::{at, int, set, text};
+use crate::resource::registry;
+use crate::store::window::{Stored, canonical};
+use crate::store::{Expect, StoreError};
+use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proto::api::selector::Selector;
 use serde_json::{Value, json};
@@ -32,11 +37,7 @@ pub(super) async fn evict(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     call.admit(create, options.dry_run, &eviction, None).await?;
     let pod = call.whole(&*call.current(&name).await?);
     if !bypasses_budgets(&pod) {
-        let budgets = call
-            .server
-            .reader()
-            .list("policy", "poddisruptionbudgets", call.namespace);
-        allowed(&pod, &budgets)?;
+        spend(call, &pod, options.dry_run).await?;
         if !options.dry_run {
             let now = object::time(call.server.now());
             update::write_part(call, &name, false, |pod| Ok(disrupted(pod, &now))).await?;
@@ -53,23 +54,72 @@ fn bypasses_budgets(pod: &Value) -> bool {
     object::is_deleting(pod) || matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending")
 }
 
-/// Whether the budgets of the pod's namespace let it go (pure). Budgets are not counted down yet, so any budget that
-/// matches and is not known to be generous refuses.
-fn allowed(pod: &Value, budgets: &[Arc<Value>]) -> Result<(), ApiError> {
+/// Takes one disruption from the budget that the pod falls under, if any.
+async fn spend(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
+    let budgets = registry().by_resource("policy", "v1", "poddisruptionbudgets");
+    let Some(window) = budgets.and_then(|kind| call.server.reader().window(kind)) else {
+        return Ok(());
+    };
+    let prefix = budgets.map_or_else(String::new, |kind| {
+        reader::key(&reader::prefix(kind), call.namespace, "")
+    });
+    for _ in 0..ATTEMPTS {
+        let snapshot = window.latest().await.map_err(|error| store_failed(&error))?;
+        let all: Vec<Arc<Stored>> = list::range(&snapshot.objects, &prefix, None).map(Arc::clone).collect();
+        let values: Vec<Arc<Value>> = all.iter().map(|stored| Arc::clone(stored.value())).collect();
+        let Some(index) = allowed(pod, &values)? else {
+            return Ok(());
+        };
+        let (Some(stored), false) = (all.get(index), dry_run) else {
+            return Ok(());
+        };
+        let new = spent(stored.value(), object::name(pod), &object::time(call.server.now()));
+        let raw = Bytes::from(canonical(&new));
+        match call
+            .server
+            .store()
+            .put(&stored.key, raw, Expect::At(stored.revision))
+            .await
+        {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(store_failed(&error)),
+        }
+    }
+    Err(refused(
+        "The disruption budget is being changed by many.".to_owned(),
+        Some(1),
+    ))
+}
+
+/// The budget with one disruption less and the pod remembered (pure).
+fn spent(budget: &Value, pod: &str, now: &str) -> Value {
+    let mut new = budget.clone();
+    let left = int(budget, &["status", "disruptionsAllowed"]).unwrap_or(0) - 1;
+    set(&mut new, &["status", "disruptionsAllowed"], left);
+    if !new["status"]["disruptedPods"].is_object() {
+        new["status"]["disruptedPods"] = json!({});
+    }
+    new["status"]["disruptedPods"][pod] = json!(now);
+    new
+}
+
+/// Which of the namespace's budgets the pod falls under, if that budget lets it go (pure).
+fn allowed(pod: &Value, budgets: &[Arc<Value>]) -> Result<Option<usize>, ApiError> {
     let labels: BTreeMap<String, String> =
         serde_json::from_value(at(pod, &["metadata", "labels"]).clone()).unwrap_or_default();
     let mut matching = Vec::new();
-    for budget in budgets {
+    for (index, budget) in budgets.iter().enumerate() {
         let selector = at(budget, &["spec", "selector"]);
         let typed: Option<LabelSelector> = serde_json::from_value(selector.clone()).map_err(ApiError::internal)?;
         let selector = Selector::from_optional(typed.as_ref()).map_err(ApiError::internal)?;
         if selector.matches(&labels) {
-            matching.push(budget);
+            matching.push((index, budget));
         }
     }
-    let budget = match matching.as_slice() {
-        [] => return Ok(()),
-        [one] => one,
+    let (index, budget) = match matching.as_slice() {
+        [] => return Ok(None),
+        [one] => *one,
         _ => {
             return Err(ApiError::internal(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
@@ -84,7 +134,7 @@ fn allowed(pod: &Value, budgets: &[Arc<Value>]) -> Result<(), ApiError> {
         return Err(refused(message, Some(10)));
     }
     if int(budget, &["status", "disruptionsAllowed"]).unwrap_or(0) > 0 {
-        return Ok(());
+        return Ok(Some(index));
     }
     let needed = int(budget, &["status", "desiredHealthy"]).unwrap_or(0);
     let healthy = int(budget, &["status", "currentHealthy"]).unwrap_or(0);
@@ -136,8 +186,12 @@ mod tests {
             budget(json!({"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": 2}));
         let generous = budget(json!({"observedGeneration": 1, "disruptionsAllowed": 1}));
         let stale = budget(json!({"disruptionsAllowed": 1}));
-        assert!(allowed(&pod, &[]).is_ok());
-        assert!(allowed(&pod, std::slice::from_ref(&generous)).is_ok());
+        assert_eq!(allowed(&pod, &[]).unwrap(), None);
+        assert_eq!(allowed(&pod, std::slice::from_ref(&generous)).unwrap(), Some(0));
+        assert_eq!(
+            spent(&generous, "p", "now")["status"],
+            json!({"observedGeneration": 1, "disruptionsAllowed": 0, "disruptedPods": {"p": "now"}})
+        );
         let error = allowed(&pod, std::slice::from_ref(&tight)).unwrap_err();
         assert_eq!((error.code, error.causes[0].kind.as_str()), (429, "DisruptionBudget"));
         assert_eq!(
@@ -147,6 +201,6 @@ mod tests {
         assert_eq!(allowed(&pod, &[stale]).unwrap_err().retry_after_seconds, Some(10));
         assert_eq!(allowed(&pod, &[tight, generous]).unwrap_err().code, 500);
         let other = json!({"metadata": {"name": "p", "labels": {"app": "db"}}});
-        assert!(allowed(&other, &[budget(json!({}))]).is_ok());
+        assert_eq!(allowed(&other, &[budget(json!({}))]).unwrap(), None);
     }
 }

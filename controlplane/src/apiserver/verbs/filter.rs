@@ -6,7 +6,7 @@ use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::text;
 use crate::store::window::Stored;
-use proto::api::selector::{FieldSelector, Selector};
+use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
 
 /// Both selectors of a request.
 pub(super) struct Filter {
@@ -22,6 +22,14 @@ impl Filter {
             .map_err(|error| ApiError::bad_request(format!("unable to parse labelSelector: {error}")))?;
         let mut fields = FieldSelector::parse(&info.field_selector)
             .map_err(|error| ApiError::bad_request(format!("unable to parse fieldSelector: {error}")))?;
+        // The name of a path such as `/watch/namespaces/a/pods/x`.
+        if !info.name.is_empty() && fields.required("metadata.name").is_none() {
+            fields.requirements.push(FieldRequirement {
+                field: "metadata.name".to_owned(),
+                value: info.name.clone(),
+                equal: true,
+            });
+        }
         for term in &mut fields.requirements {
             if kind.plural == "pods" && term.field == "spec.host" {
                 term.field = "spec.nodeName".to_owned();

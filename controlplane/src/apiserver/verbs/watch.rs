@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Bookmarks come about this often.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -81,6 +82,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
         bookmarks: options.bookmarks,
         next_bookmark: next_bookmark(now, deadline),
         deadline,
+        closing: call.server.closing().clone(),
     };
     let pieces = futures::stream::unfold(watcher, |mut watcher| async move {
         let piece = watcher.next().await?;
@@ -232,6 +234,7 @@ struct Watcher {
     bookmarks: bool,
     next_bookmark: Instant,
     deadline: Instant,
+    closing: CancellationToken,
 }
 
 impl Watcher {
@@ -261,6 +264,7 @@ impl Watcher {
             let mut out = BytesMut::new();
             tokio::select! {
                 biased;
+                () = self.closing.cancelled() => return None,
                 batch = self.events.next() => self.write(&mut out, batch?),
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();

@@ -159,7 +159,8 @@ fn observed(
             }),
             ..ContainerState::default()
         },
-        Observed::Exited => terminated(inputs, newest),
+        // An end that was told stays as it was told: its message may be gone with the pod's directory.
+        Observed::Exited => told_end(previous, &id).unwrap_or_else(|| terminated(inputs, newest)),
         Observed::Unknown => unknown_end(Some(id.clone()), GONE_MESSAGE),
     };
     let last_state = match before {
@@ -176,6 +177,18 @@ fn observed(
         last_state,
         ..ContainerStatus::default()
     }
+}
+
+/// The end of this instance as it was told before.
+fn told_end(previous: Option<&ContainerStatus>, id: &str) -> Option<ContainerState> {
+    let states = previous.map(|p| [&p.state, &p.last_state]);
+    let is_its = |state: &&ContainerState| {
+        state
+            .terminated
+            .as_ref()
+            .is_some_and(|end| end.container_id.as_deref() == Some(id) && end.reason.as_deref() != Some(UNKNOWN))
+    };
+    states.into_iter().flatten().flatten().find(is_its).cloned()
 }
 
 /// The last state told before: kept for the same instance; the state told of the instance before it otherwise.

@@ -194,3 +194,13 @@ async fn a_client_in_process_lists_and_watches() {
     let list = maps.list(&ListParams::default()).await.unwrap();
     assert_eq!(list.items[0].data.as_ref().unwrap()["k"], "v");
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_the_server_ends_its_watches() {
+    let server = server().await;
+    let mut watch = Watch::json(&server, &format!("{MAPS}?watch=1")).await;
+    let start = Instant::now();
+    server.close();
+    assert_eq!(watch.next().await, None);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}

@@ -396,3 +396,26 @@ async fn what_is_not_served_is_refused_in_upstreams_way() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_are_forgotten_an_hour_after_their_last_write() {
+    let server = server().await;
+    let events = "/api/v1/namespaces/a/events";
+    let event = |name: &str| {
+        json!({"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "namespace": "a", "name": "p"},
+            "reason": "Started", "message": "m", "type": "Normal", "source": {"component": "kubelet"}})
+    };
+    for name in ["old", "renewed"] {
+        let created = post(&server, events, &event(name)).await;
+        assert_eq!(created.code, 201, "{}", created.body);
+    }
+    post(&server, MAPS, &config_map("m", json!({}))).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3000)).await;
+    let again = patch(&server, &format!("{events}/renewed"), "merge", &json!({"count": 2})).await;
+    assert_eq!(again.code, 200, "{}", again.body);
+    assert_eq!(get(&server, &format!("{events}/old")).await.code, 200);
+    tokio::time::sleep(std::time::Duration::from_secs(1000)).await;
+    assert_eq!(get(&server, &format!("{events}/old")).await.code, 404);
+    assert_eq!(get(&server, &format!("{events}/renewed")).await.code, 200);
+    assert_eq!(get(&server, &format!("{MAPS}/m")).await.code, 200, "only events expire");
+}

@@ -1,0 +1,94 @@
+//! `/openapi/v3` over HTTP: negotiation, caching headers, redirects to the current hash (control-plane contract §1). The
+//! documents are [`super::super::openapi`]'s.
+
+use super::super::negotiate::Encoding;
+use super::super::openapi::{Answer, answer};
+use super::super::request::Query;
+use super::super::{Body, body, negotiate, reply};
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::request::Parts;
+use http::{Response, StatusCode};
+
+use crate::apiserver::status::ApiError;
+
+/// Clients keep a document whose URL carries its hash this long.
+const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
+
+/// Answers a path below `/openapi/v3`.
+pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiError> {
+    let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    if accept.is_some_and(|accept| !takes_json(accept)) {
+        return Err(negotiate::not_acceptable());
+    }
+    let query = Query::parse(parts.uri.query().unwrap_or(""));
+    let (document, immutable) = match answer(path, query.text("hash")) {
+        Answer::NotFound => return Ok(reply::not_found_page()),
+        Answer::Moved(to) => return Ok(moved(&to)),
+        Answer::Document { document, immutable } => (document, immutable),
+    };
+    let etag = format!("\"{}\"", document.hash);
+    let known = parts.headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let mut response = if known == Some(etag.as_str()) {
+        let mut response = Response::new(body::full(Bytes::new()));
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        reply::finish(200, Bytes::from(document.bytes), Encoding::Json, &parts.headers)
+    };
+    let headers = response.headers_mut();
+    if let Ok(etag) = HeaderValue::try_from(etag) {
+        headers.insert(ETAG, etag);
+    }
+    headers.append(VARY, HeaderValue::from_static("Accept"));
+    if immutable {
+        headers.insert(CACHE_CONTROL, IMMUTABLE);
+    }
+    Ok(response)
+}
+
+fn takes_json(accept: &str) -> bool {
+    accept
+        .split(',')
+        .map(|clause| clause.split(';').next().unwrap_or("").trim())
+        .any(|media| matches!(media, "" | "*/*" | "application/*" | "application/json"))
+}
+
+fn moved(to: &str) -> Response<Body> {
+    let mut response = Response::new(body::full(Bytes::new()));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::try_from(to) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn get(path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
+        let request = Request::get(path).header(ACCEPT, accept).body(()).unwrap();
+        let parts = request.into_parts().0;
+        let path = parts.uri.path().to_owned();
+        serve(&path, &parts)
+    }
+
+    #[test]
+    fn documents_are_cached_moved_and_refused() {
+        let group = "/openapi/v3/apis/coordination.k8s.io/v1";
+        let stale = get(&format!("{group}?hash=0"), "application/json").unwrap();
+        assert_eq!(stale.status(), 301);
+        let current = stale.headers()[LOCATION].to_str().unwrap();
+        let fresh = get(current, "application/json, */*").unwrap();
+        assert_eq!(
+            (fresh.status(), &fresh.headers()[CACHE_CONTROL]),
+            (StatusCode::OK, &IMMUTABLE)
+        );
+        assert!(fresh.headers()[ETAG].to_str().unwrap().len() > 128);
+        assert_eq!(get("/openapi/v3/apis/none/v1", "*/*").unwrap().status(), 404);
+        let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+        assert_eq!(get(group, protobuf).map(|_| ()).map_err(|error| error.code), Err(406));
+    }
+}

@@ -1,0 +1,409 @@
+//! Node lifecycle: notices nodes that fell silent, and turns conditions into taints.
+//!
+//! Source: control-plane contract §12. A node whose lease and status stand still for 50 s (60 s if it never reported) becomes
+//! Unknown. NoExecute taints are withheld while no node at all is ready: then it is rather we who are cut off. Upstream's limit
+//! of 0.1 node per second for NoExecute taints is not here yet.
+
+use super::harness::{Controller, Wiring};
+use super::informers::Informers;
+use super::pod;
+use super::write::{self, EventText, PatchKind, Plan, Write, reference};
+use client::Key;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use proto::api::{condition, taint};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a node may be silent.
+const GRACE: Duration = Duration::from_secs(50);
+/// How long a new node may take to report first.
+const STARTUP: Duration = Duration::from_secs(60);
+const LEASES: &str = "kube-node-lease";
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Condition type, and the taint it makes when True.
+const PRESSURES: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+];
+
+/// When a node was last heard of. Times are ours, not the node's: its clock may be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// What it said last.
+    pub sign: String,
+    /// When we saw that first.
+    pub at: Timestamp,
+}
+
+/// The controller.
+pub struct NodeLifecycle {
+    /// The shared informers.
+    pub informers: Informers,
+    /// When each node was last heard of.
+    pub heard: Mutex<BTreeMap<String, Heard>>,
+}
+
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    condition::find(node.status.as_ref().and_then(|s| s.conditions.as_ref()), "Ready")
+}
+
+fn is_ready(node: &Node) -> bool {
+    ready(node).is_some_and(|c| c.status == "True")
+}
+
+impl NodeLifecycle {
+    /// Updates what was heard; tells whether the node is new to us.
+    fn listen(&self, node: &Node, now: Timestamp) -> (Heard, bool) {
+        let name = node.name_any();
+        let lease = self.informers.node_leases.get(LEASES, &name);
+        let renewed = lease.and_then(|l| l.spec.as_ref().and_then(|s| s.renew_time.as_ref().map(|t| t.0)));
+        let beat = ready(node).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
+        let sign = format!("{renewed:?} {beat:?} {:?}", node.metadata.uid);
+        let mut heard = self.heard.lock().expect("no holder of this lock panics");
+        let fresh = !heard.contains_key(&name);
+        let entry = heard.entry(name).or_insert_with(|| Heard {
+            sign: sign.clone(),
+            at: now,
+        });
+        if entry.sign != sign {
+            *entry = Heard { sign, at: now };
+        }
+        (entry.clone(), fresh)
+    }
+}
+
+impl Controller for NodeLifecycle {
+    const NAME: &'static str = "node-controller";
+
+    fn wire(&self, wiring: &mut Wiring) {
+        let nodes = self.informers.nodes.clone();
+        wiring.on(&self.informers.nodes, move |change| {
+            let before = change.old.as_ref().is_some_and(|n| is_ready(n));
+            let after = change.new.as_ref().is_some_and(|n| is_ready(n));
+            if before == after {
+                return vec![change.key.clone()];
+            }
+            // Whether any node is ready matters to all.
+            let mut keys: Vec<Key> = nodes.list().iter().map(|n| Key::of(&**n)).collect();
+            keys.push(change.key.clone());
+            keys
+        });
+        wiring.on(&self.informers.node_leases, |change| {
+            vec![Key::new("", change.key.name.clone())]
+        });
+    }
+
+    fn plan(&self, key: &Key, now: Timestamp) -> Plan {
+        let Some(node) = self.informers.nodes.get_key(key) else {
+            self.heard
+                .lock()
+                .expect("no holder of this lock panics")
+                .remove(&key.name);
+            return Plan::default();
+        };
+        let (heard, fresh) = self.listen(&node, now);
+        let all = self.informers.nodes.list();
+        let others_ready = all.iter().any(|n| is_ready(n) && n.metadata.name != node.metadata.name);
+        let mut plan = plan(&node, &heard, others_ready, now);
+        if fresh {
+            let name = node.name_any();
+            let message = format!("Node {name} event: Registered Node {name} in Controller");
+            plan.events.push(event(&node, "Normal", "RegisteredNode", message));
+        }
+        if ready(&node).is_some_and(|c| c.status == "Unknown") {
+            let on_node = |p: &&Arc<Pod>| pod::node_name(p) == key.name && pod::is_ready(p);
+            let pods = self.informers.pods.list();
+            plan.writes
+                .extend(pods.iter().filter(on_node).map(|p| not_ready(p, now)));
+        }
+        plan
+    }
+}
+
+fn event(node: &Node, kind: &'static str, reason: &'static str, message: String) -> EventText {
+    EventText {
+        regarding: reference(&write::NODES, node),
+        kind,
+        reason,
+        message,
+    }
+}
+
+fn not_ready(pod: &Pod, now: Timestamp) -> Write {
+    let body = json!({
+        "metadata": {"uid": pod.metadata.uid},
+        "status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": Time(now)}]},
+    });
+    let verb = write::Verb::Patch(PatchKind::Strategic, "status", body);
+    Write::new(write::PODS, Key::of(pod), verb)
+}
+
+/// Conditions and taints a node should have, given when it was last heard of.
+pub fn plan(node: &Node, heard: &Heard, others_ready: bool, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    if node.metadata.deletion_timestamp.is_some() {
+        return plan;
+    }
+    let silent = Duration::try_from(now.duration_since(heard.at)).unwrap_or(Duration::ZERO);
+    let grace = if ready(node).is_some() { GRACE } else { STARTUP };
+    if silent < grace {
+        plan.again_in = Some(grace - silent);
+    } else if let Some(write) = unknown(node, now) {
+        let name = node.name_any();
+        if is_ready(node) {
+            let message = format!("Node {name} status is now: NodeNotReady");
+            plan.events.push(event(node, "Normal", "NodeNotReady", message));
+        }
+        plan.writes.push(write);
+        // Taints follow from the conditions, in the next turn.
+        return plan;
+    }
+    plan.writes.extend(taints(node, others_ready, now));
+    plan
+}
+
+/// Sets the kubelet's conditions to Unknown; `None` if they are.
+fn unknown(node: &Node, now: Timestamp) -> Option<Write> {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+    let stale = kinds
+        .into_iter()
+        .filter(|kind| condition::find(conditions, kind).is_none_or(|c| c.status != "Unknown"));
+    let make = |kind: &str| {
+        let known = condition::find(conditions, kind);
+        let (reason, message) = match known {
+            Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
+            None => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),
+        };
+        let beat = known
+            .and_then(|c| c.last_heartbeat_time.clone())
+            .or_else(|| node.metadata.creation_timestamp.clone());
+        NodeCondition {
+            type_: kind.to_owned(),
+            status: "Unknown".into(),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            last_heartbeat_time: beat,
+            last_transition_time: Some(Time(now)),
+        }
+    };
+    let new: Vec<NodeCondition> = stale.map(make).collect();
+    if new.is_empty() {
+        return None;
+    }
+    let body = json!({"metadata": {"uid": node.metadata.uid}, "status": {"conditions": new}});
+    let verb = write::Verb::Patch(PatchKind::Strategic, "status", body);
+    Some(Write::new(write::NODES, Key::of(node), verb))
+}
+
+/// (key, effect) of the taints the conditions call for.
+fn wanted_taints(node: &Node, others_ready: bool) -> Vec<(&'static str, &'static str)> {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let mut wanted = Vec::new();
+    let silence = match ready(node).map(|c| c.status.as_str()) {
+        Some("True") => None,
+        Some("Unknown") => Some(UNREACHABLE),
+        _ => Some(NOT_READY),
+    };
+    if let Some(key) = silence {
+        wanted.push((key, "NoSchedule"));
+        if others_ready {
+            wanted.push((key, "NoExecute"));
+        }
+    }
+    for (kind, key) in PRESSURES {
+        if condition::is_true(conditions, kind) {
+            wanted.push((key, "NoSchedule"));
+        }
+    }
+    if node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true) {
+        wanted.push((UNSCHEDULABLE, "NoSchedule"));
+    }
+    wanted
+}
+
+fn is_managed(taint: &Taint) -> bool {
+    let silence = taint.key == NOT_READY || taint.key == UNREACHABLE;
+    let pressure = taint.key == UNSCHEDULABLE || PRESSURES.iter().any(|(_, key)| *key == taint.key);
+    (silence && taint.effect != "PreferNoSchedule") || (pressure && taint.effect == "NoSchedule")
+}
+
+fn taints(node: &Node, others_ready: bool, now: Timestamp) -> Option<Write> {
+    let have = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+    let wanted = wanted_taints(node, others_ready);
+    let is_wanted = |t: &Taint| wanted.iter().any(|(key, effect)| t.key == *key && t.effect == *effect);
+    let mut list: Vec<Taint> = have
+        .iter()
+        .filter(|t| !is_managed(t) || is_wanted(t))
+        .cloned()
+        .collect();
+    for (key, effect) in &wanted {
+        let new = Taint {
+            key: (*key).to_owned(),
+            effect: (*effect).to_owned(),
+            time_added: Some(Time(now)),
+            value: None,
+        };
+        if !list.iter().any(|t| taint::same(t, &new)) {
+            list.push(new);
+        }
+    }
+    if list == have {
+        return None;
+    }
+    let body = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": list}});
+    Some(Write::patch(write::NODES, Key::of(node), PatchKind::Merge, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::write::Verb;
+    use serde_json::Value;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn heard() -> Heard {
+        Heard {
+            sign: String::new(),
+            at: at(0),
+        }
+    }
+
+    fn node(conditions: &[(&str, &str)], taints: &[(&str, &str)], extra: Value) -> Node {
+        let conditions: Vec<_> = conditions
+            .iter()
+            .map(|(t, s)| json!({"type": t, "status": s}))
+            .collect();
+        let taints: Vec<_> = taints.iter().map(|(k, e)| json!({"key": k, "effect": e})).collect();
+        let mut value =
+            json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": conditions}});
+        json_patch::merge(&mut value, &extra);
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn tainted(plan: &Plan) -> Option<Vec<(String, String)>> {
+        let write = plan.writes.first()?;
+        let Verb::Patch(PatchKind::Merge, "", body) = &write.verb else {
+            panic!("{write:?}")
+        };
+        let text = |v: &Value| v.as_str().unwrap().to_owned();
+        let list = body["spec"]["taints"].as_array().unwrap();
+        Some(list.iter().map(|t| (text(&t["key"]), text(&t["effect"]))).collect())
+    }
+
+    #[test]
+    fn conditions_become_taints() {
+        let table = [
+            (
+                "ready",
+                vec![("Ready", "True")],
+                vec![(NOT_READY, "NoSchedule"), ("x", "NoSchedule")],
+                true,
+                Some(vec![("x", "NoSchedule")]),
+            ),
+            ("ready and clean", vec![("Ready", "True")], vec![], true, None),
+            (
+                "new",
+                vec![],
+                vec![],
+                true,
+                Some(vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+            ),
+            (
+                "new and alone",
+                vec![],
+                vec![],
+                false,
+                Some(vec![(NOT_READY, "NoSchedule")]),
+            ),
+            (
+                "not ready",
+                vec![("Ready", "False")],
+                vec![(NOT_READY, "NoSchedule")],
+                true,
+                Some(vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+            ),
+            (
+                "unknown",
+                vec![("Ready", "Unknown")],
+                vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")],
+                true,
+                Some(vec![(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
+            ),
+            (
+                "all are down",
+                vec![("Ready", "Unknown")],
+                vec![(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
+                false,
+                Some(vec![(UNREACHABLE, "NoSchedule")]),
+            ),
+            (
+                "pressure",
+                vec![("Ready", "True"), ("DiskPressure", "True")],
+                vec![],
+                true,
+                Some(vec![("node.kubernetes.io/disk-pressure", "NoSchedule")]),
+            ),
+        ];
+        for (name, conditions, taints, others, want) in table {
+            let plan = plan(&node(&conditions, &taints, json!({})), &heard(), others, at(1));
+            let want = want.map(|list| {
+                list.into_iter()
+                    .map(|(k, e)| (k.to_owned(), e.to_owned()))
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(tainted(&plan), want, "{name}");
+        }
+        let cordoned = node(&[("Ready", "True")], &[], json!({"spec": {"unschedulable": true}}));
+        assert_eq!(
+            tainted(&plan(&cordoned, &heard(), true, at(1))).unwrap()[0].0,
+            UNSCHEDULABLE
+        );
+    }
+
+    #[test]
+    fn silence_makes_a_node_unknown_after_its_grace() {
+        let quiet = node(&[("Ready", "True"), ("MemoryPressure", "False")], &[], json!({}));
+        let early = plan(&quiet, &heard(), true, at(49));
+        assert_eq!((early.writes.len(), early.again_in), (0, Some(Duration::from_secs(1))));
+        let late = plan(&quiet, &heard(), true, at(50));
+        let Verb::Patch(PatchKind::Strategic, "status", body) = &late.writes[0].verb else {
+            panic!()
+        };
+        let list = body["status"]["conditions"].as_array().unwrap();
+        assert_eq!(list.len(), 4);
+        assert!(list.iter().all(|c| c["status"] == "Unknown"));
+        assert_eq!(
+            (&list[0]["reason"], &list[2]["reason"]),
+            (&json!("NodeStatusUnknown"), &json!("NodeStatusNeverUpdated"))
+        );
+        assert_eq!(late.events[0].reason, "NodeNotReady");
+        let never = node(&[], &[(NOT_READY, "NoSchedule")], json!({}));
+        assert_eq!(plan(&never, &heard(), false, at(59)).writes.len(), 0);
+        assert_eq!(plan(&never, &heard(), false, at(60)).writes.len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_node_is_left_alone() {
+        let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"].map(|k| (k, "Unknown"));
+        let gone = node(
+            &kinds,
+            &[(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
+            json!({}),
+        );
+        assert_eq!(plan(&gone, &heard(), true, at(500)), Plan::default());
+    }
+}

@@ -1,0 +1,313 @@
+//! What an update of a Pod may change, endpoint by endpoint. Pure.
+
+use serde_json::Value;
+
+use super::restore_all;
+use crate::apiserver::status::FieldError;
+use crate::resource::field::{at, copy, int, list, list_mut, set, text};
+
+const MAY_CHANGE: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
+    additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+    previously negative)";
+
+/// The main endpoint.
+pub(super) fn main(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let gated = !list(old, &["spec", "schedulingGates"]).is_empty();
+    for key in ["containers", "initContainers"] {
+        if list(new, &["spec", key]).len() != list(old, &["spec", key]).len() {
+            errors.push(FieldError::forbidden(
+                format!("spec.{key}"),
+                format!("pod updates may not add or remove {}", plural(key)),
+            ));
+        }
+    }
+    if !errors.is_empty() {
+        return errors;
+    }
+    deadline(&mut errors, new, old);
+    tolerations(&mut errors, new, old);
+    scheduling_gates(&mut errors, new, old);
+    if gated {
+        node_selector(&mut errors, new, old);
+    }
+    let mut allowed = new.clone();
+    neutralize(&mut allowed, old, gated);
+    let changes = differences(at(old, &["spec"]), at(&allowed, &["spec"]));
+    if !changes.is_empty() {
+        errors.push(FieldError::forbidden(
+            "spec",
+            format!("{MAY_CHANGE}\n{}", changes.join("\n")),
+        ));
+    }
+    errors
+}
+
+fn plural(key: &str) -> &'static str {
+    if key == "containers" {
+        "containers"
+    } else {
+        "init containers"
+    }
+}
+
+/// Gives `pod` the old values of all that may change, so that only forbidden changes are left.
+fn neutralize(pod: &mut Value, old: &Value, gated: bool) {
+    for kind in ["containers", "initContainers"] {
+        let images: Vec<Value> = list(old, &["spec", kind])
+            .iter()
+            .map(|container| at(container, &["image"]).clone())
+            .collect();
+        for (container, image) in list_mut(pod, &["spec", kind]).into_iter().flatten().zip(images) {
+            set(container, &["image"], image);
+        }
+    }
+    for key in [
+        "activeDeadlineSeconds",
+        "tolerations",
+        "schedulingGates",
+        "ephemeralContainers",
+    ] {
+        copy(pod, old, &["spec", key]);
+    }
+    if int(old, &["spec", "terminationGracePeriodSeconds"]).is_some_and(|grace| grace < 0)
+        && int(pod, &["spec", "terminationGracePeriodSeconds"]) == Some(1)
+    {
+        copy(pod, old, &["spec", "terminationGracePeriodSeconds"]);
+    }
+    if gated {
+        copy(pod, old, &["spec", "nodeSelector"]);
+        if !at(pod, &["spec", "affinity"]).is_null() || !at(old, &["spec", "affinity"]).is_null() {
+            copy(pod, old, &["spec", "affinity", "nodeAffinity"]);
+        }
+    }
+}
+
+fn deadline(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+    let path = &["spec", "activeDeadlineSeconds"];
+    let (before, after) = (int(old, path), int(new, path));
+    match (before, after) {
+        (Some(before), Some(after)) if after > before => errors.push(FieldError::invalid(
+            "spec.activeDeadlineSeconds",
+            after,
+            "must be less than or equal to previous value",
+        )),
+        (Some(_), None) => errors.push(FieldError::invalid(
+            "spec.activeDeadlineSeconds",
+            Value::Null,
+            "must not update from a positive integer to nil value",
+        )),
+        _ => {}
+    }
+}
+
+fn tolerations(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+    let path = &["spec", "tolerations"];
+    let without_seconds = |toleration: &Value| {
+        let mut copy = toleration.clone();
+        if let Some(map) = copy.as_object_mut() {
+            map.remove("tolerationSeconds");
+        }
+        copy
+    };
+    let after: Vec<Value> = list(new, path).iter().map(without_seconds).collect();
+    let lost = list(old, path)
+        .iter()
+        .any(|toleration| !after.contains(&without_seconds(toleration)));
+    if lost {
+        errors.push(FieldError::forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
+    }
+}
+
+fn scheduling_gates(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+    let path = &["spec", "schedulingGates"];
+    let before = list(old, path);
+    let added: Vec<&str> = list(new, path)
+        .iter()
+        .filter(|gate| !before.contains(gate))
+        .map(|gate| text(gate, &["name"]))
+        .collect();
+    if !added.is_empty() {
+        errors.push(FieldError::forbidden(
+            "spec.schedulingGates",
+            format!(
+                "only deletion is allowed, but found new scheduling gates '{}'",
+                added.join(",")
+            ),
+        ));
+    }
+}
+
+/// While gated, a node selector may grow.
+fn node_selector(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+    let path = &["spec", "nodeSelector"];
+    let kept = at(old, path)
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| at(new, path).get(key) == Some(value));
+    if !kept {
+        errors.push(FieldError::invalid(
+            "spec.nodeSelector",
+            at(new, path).clone(),
+            "only additions are allowed (no mutations or deletions)",
+        ));
+    }
+}
+
+/// Paths whose values differ, with both values, one per line.
+fn differences(old: &Value, new: &Value) -> Vec<String> {
+    fn walk(old: &Value, new: &Value, path: &str, lines: &mut Vec<String>) {
+        match (old, new) {
+            _ if old == new => {}
+            (Value::Object(before), Value::Object(after)) => {
+                let mut keys: Vec<&String> = before.keys().chain(after.keys()).collect();
+                keys.sort();
+                keys.dedup();
+                for key in keys {
+                    let dotted = format!("{path}.{key}");
+                    walk(at(old, &[key]), at(new, &[key]), &dotted, lines);
+                }
+            }
+            (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+                for (i, (old, new)) in before.iter().zip(after).enumerate() {
+                    walk(old, new, &format!("{path}[{i}]"), lines);
+                }
+            }
+            _ => {
+                if !old.is_null() {
+                    lines.push(format!("- {path}: {old}"));
+                }
+                if !new.is_null() {
+                    lines.push(format!("+ {path}: {new}"));
+                }
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    walk(old, new, "spec", &mut lines);
+    lines
+}
+
+/// The status endpoint: a container that has ended for good does not come back.
+pub(super) fn status(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let node = &["spec", "nodeName"];
+    if text(new, node) != text(old, node) {
+        errors.push(FieldError::forbidden("status.nodeName", "may not be changed directly"));
+    }
+    let qos = &["status", "qosClass"];
+    let before = text(old, qos);
+    if !before.is_empty() && text(new, qos) != before {
+        errors.push(FieldError::invalid(
+            "status.qosClass",
+            text(new, qos),
+            "field is immutable",
+        ));
+    }
+    let policy = text(old, &["spec", "restartPolicy"]);
+    if policy == "Always" {
+        return errors;
+    }
+    for (i, status) in list(old, &["status", "containerStatuses"]).iter().enumerate() {
+        let ended = at(status, &["state", "terminated"]);
+        let code = int(ended, &["exitCode"]).unwrap_or(0);
+        let name = text(status, &["name"]);
+        if ended.is_null() || (policy == "OnFailure" && code != 0) || has_own_policy(old, name) {
+            continue;
+        }
+        let after = list(new, &["status", "containerStatuses"])
+            .iter()
+            .find(|status| text(status, &["name"]) == name);
+        if after.is_some_and(|status| at(status, &["state", "terminated"]).is_null()) {
+            errors.push(FieldError::forbidden(
+                format!("status.containerStatuses[{i}].state"),
+                "may not be transitioned to non-terminated state",
+            ));
+        }
+    }
+    errors
+}
+
+fn has_own_policy(pod: &Value, container: &str) -> bool {
+    list(pod, &["spec", "containers"])
+        .iter()
+        .any(|spec| text(spec, &["name"]) == container && !text(spec, &["restartPolicy"]).is_empty())
+}
+
+/// Ephemeral containers are only ever added.
+pub(super) fn ephemeral(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
+    let path = &["spec", "ephemeralContainers"];
+    for before in list(old, path) {
+        let name = text(before, &["name"]);
+        match list(new, path).iter().find(|after| text(after, &["name"]) == name) {
+            None => errors.push(FieldError::forbidden(
+                "spec.ephemeralContainers",
+                format!("existing ephemeral containers \"{name}\" may not be removed\n"),
+            )),
+            Some(after) if after != before => errors.push(FieldError::forbidden(
+                "spec.ephemeralContainers",
+                format!("existing ephemeral containers \"{name}\" may not be changed\n"),
+            )),
+            Some(_) => {}
+        }
+    }
+    errors
+}
+
+/// Leaves of what was sent to `resize` only containers' resources and resize policies.
+pub(super) fn keep_only_resources(new: &mut Value, old: &Value) {
+    let sent = new.clone();
+    restore_all(new, old);
+    copy(new, &sent, &["spec", "resources"]);
+    for kind in ["containers", "initContainers"] {
+        let wanted = list(&sent, &["spec", kind]).to_vec();
+        for container in list_mut(new, &["spec", kind]).into_iter().flatten() {
+            let name = text(container, &["name"]).to_owned();
+            if let Some(sent) = wanted.iter().find(|sent| text(sent, &["name"]) == name) {
+                for key in ["resources", "resizePolicy"] {
+                    copy(container, sent, &[key]);
+                }
+            }
+        }
+    }
+}
+
+/// A resize keeps the QoS class and touches only CPU and memory.
+pub(super) fn resize(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
+    if super::qos(new) != super::qos(old) {
+        errors.push(FieldError::invalid(
+            "spec",
+            super::qos(new),
+            "Pod QOS Class may not change as a result of resizing",
+        ));
+    }
+    for kind in ["containers", "initContainers"] {
+        let pairs = list(new, &["spec", kind]).iter().zip(list(old, &["spec", kind]));
+        for (i, (after, before)) in pairs.enumerate() {
+            for part in ["requests", "limits"] {
+                let other = |container: &Value| -> Vec<(String, Value)> {
+                    let all = at(container, &["resources", part]).as_object();
+                    all.into_iter()
+                        .flatten()
+                        .filter(|(name, _)| !["cpu", "memory"].contains(&name.as_str()))
+                        .map(|(name, value)| (name.clone(), value.clone()))
+                        .collect()
+                };
+                if other(after) != other(before) {
+                    errors.push(FieldError::forbidden(
+                        format!("spec.{kind}[{i}].resources.{part}"),
+                        "only cpu and memory resources are mutable",
+                    ));
+                }
+            }
+        }
+    }
+    errors
+}

@@ -1,0 +1,9 @@
+//! Pod specs, as Pods and every workload template have them: defaults and validation (control-plane contract §4). Pure.
+
+pub(super) mod defaults;
+pub(super) mod validate;
+
+mod container;
+mod handler;
+mod placement;
+mod volume;

@@ -1,0 +1,493 @@
+//! What is wrong with containers of every kind: names, images, ports, environment, resources, mounts. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::api::quantity::Quantity;
+use serde_json::Value;
+
+use super::handler;
+use super::validate::user_or_group;
+use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
+use crate::resource::name::{config_key, dns1123_label, env_var_name, port_name, port_number, qualified_name};
+
+/// Which list a container stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Init,
+    Main,
+    Ephemeral,
+}
+
+pub(super) fn validate_all(errors: &mut Vec<FieldError>, spec: &Value, path: &str, volumes: &BTreeSet<&str>) {
+    if list(spec, &["containers"]).is_empty() {
+        errors.push(FieldError::required(format!("{path}.containers"), ""));
+    }
+    let mut names = BTreeSet::new();
+    let mut host_ports = BTreeSet::new();
+    let host_network = flag(spec, &["hostNetwork"]);
+    for (key, role) in [
+        ("initContainers", Role::Init),
+        ("containers", Role::Main),
+        ("ephemeralContainers", Role::Ephemeral),
+    ] {
+        for (i, container) in list(spec, &[key]).iter().enumerate() {
+            let base = format!("{path}.{key}[{i}]");
+            let name = text(container, &["name"]);
+            if !name.is_empty() && !names.insert(name) {
+                errors.push(duplicate(format!("{base}.name"), name));
+            }
+            validate(errors, container, &base, role, volumes);
+            ports(errors, container, &base, host_network, role, &mut host_ports);
+        }
+    }
+}
+
+fn duplicate(path: String, value: &str) -> FieldError {
+    FieldError::new(path, FieldErrorKind::Duplicate, Value::from(value), "")
+}
+
+fn validate(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: Role, volumes: &BTreeSet<&str>) {
+    let value = |key: &str| text(container, &[key]);
+    required_label(errors, &format!("{base}.name"), value("name"));
+    let image = value("image");
+    if image.is_empty() {
+        errors.push(FieldError::required(format!("{base}.image"), ""));
+    } else if image.trim() != image {
+        errors.push(FieldError::invalid(
+            format!("{base}.image"),
+            image,
+            "must not have leading or trailing whitespace",
+        ));
+    }
+    one_of(
+        errors,
+        &format!("{base}.imagePullPolicy"),
+        value("imagePullPolicy"),
+        &["Always", "IfNotPresent", "Never"],
+    );
+    one_of(
+        errors,
+        &format!("{base}.terminationMessagePolicy"),
+        value("terminationMessagePolicy"),
+        &["File", "FallbackToLogsOnError"],
+    );
+    let sidecar = value("restartPolicy") == "Always";
+    let policy = at(container, &["restartPolicy"]);
+    if role == Role::Ephemeral && !policy.is_null() {
+        errors.push(FieldError::forbidden(
+            format!("{base}.restartPolicy"),
+            "cannot be set for an Ephemeral Container",
+        ));
+    } else if !policy.is_null() {
+        one_of(
+            errors,
+            &format!("{base}.restartPolicy"),
+            value("restartPolicy"),
+            &["Always", "Never", "OnFailure"],
+        );
+    }
+    environment(errors, container, base);
+    resources(errors, at(container, &["resources"]), &format!("{base}.resources"));
+    mounts(errors, container, base, volumes);
+    security(
+        errors,
+        at(container, &["securityContext"]),
+        &format!("{base}.securityContext"),
+    );
+    handlers(errors, container, base, role, sidecar);
+}
+
+fn handlers(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: Role, sidecar: bool) {
+    for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        let value = at(container, &[key]);
+        if value.is_null() {
+            continue;
+        }
+        let path = format!("{base}.{key}");
+        match role {
+            Role::Ephemeral => errors.push(FieldError::forbidden(path, "cannot be set for an Ephemeral Container")),
+            Role::Init if !sidecar => errors.push(FieldError::forbidden(
+                path,
+                "may not be set for init containers without restartPolicy=Always",
+            )),
+            _ if key == "lifecycle" => handler::lifecycle(errors, value, &path),
+            _ => handler::probe(errors, value, &path, key),
+        }
+    }
+    if role == Role::Ephemeral {
+        for key in ["ports", "resources", "resizePolicy"] {
+            let value = at(container, &[key]);
+            let set = value.as_object().map_or(!value.is_null(), |map| !map.is_empty());
+            if set {
+                errors.push(FieldError::forbidden(
+                    format!("{base}.{key}"),
+                    "cannot be set for an Ephemeral Container",
+                ));
+            }
+        }
+    }
+}
+
+/// A required DNS label.
+pub(super) fn required_label(errors: &mut Vec<FieldError>, path: &str, name: &str) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else {
+        invalid_each(errors, path, &Value::from(name), dns1123_label(name));
+    }
+}
+
+fn ports(
+    errors: &mut Vec<FieldError>,
+    container: &Value,
+    base: &str,
+    host_network: bool,
+    role: Role,
+    host_ports: &mut BTreeSet<(i64, String, String)>,
+) {
+    let mut names = BTreeSet::new();
+    for (i, port) in list(container, &["ports"]).iter().enumerate() {
+        let path = format!("{base}.ports[{i}]");
+        let name = text(port, &["name"]);
+        if !name.is_empty() {
+            let problems = port_name(name);
+            let good = problems.is_empty();
+            invalid_each(errors, &format!("{path}.name"), &Value::from(name), problems);
+            if good && !names.insert(name) {
+                errors.push(duplicate(format!("{path}.name"), name));
+            }
+        }
+        let number = int(port, &["containerPort"]).unwrap_or(0);
+        if number == 0 {
+            errors.push(FieldError::required(format!("{path}.containerPort"), ""));
+        } else {
+            let value = Value::from(number);
+            invalid_each(errors, &format!("{path}.containerPort"), &value, port_number(number));
+        }
+        let protocol = text(port, &["protocol"]);
+        one_of(errors, &format!("{path}.protocol"), protocol, &["SCTP", "TCP", "UDP"]);
+        let host_port = int(port, &["hostPort"]).unwrap_or(0);
+        if host_port == 0 {
+            continue;
+        }
+        let (field, value) = (format!("{path}.hostPort"), Value::from(host_port));
+        invalid_each(errors, &field, &value, port_number(host_port));
+        if host_network && host_port != number {
+            errors.push(FieldError::invalid(
+                format!("{path}.containerPort"),
+                number,
+                "must match `hostPort` when `hostNetwork` is true",
+            ));
+        }
+        let key = (host_port, protocol.to_owned(), text(port, &["hostIP"]).to_owned());
+        if role == Role::Main && !host_ports.insert(key) {
+            let shown = format!("{host_port}/{protocol}/{}", text(port, &["hostIP"]));
+            errors.push(duplicate(field, shown.trim_end_matches('/')));
+        }
+    }
+}
+
+/// Fields `valueFrom.fieldRef` may name.
+const ENV_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+fn environment(errors: &mut Vec<FieldError>, container: &Value, base: &str) {
+    for (i, variable) in list(container, &["env"]).iter().enumerate() {
+        let path = format!("{base}.env[{i}]");
+        let name = text(variable, &["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else {
+            invalid_each(
+                errors,
+                &format!("{path}.name"),
+                at(variable, &["name"]),
+                env_var_name(name),
+            );
+        }
+        let source = at(variable, &["valueFrom"]);
+        if !source.is_null() {
+            value_from(errors, variable, source, &format!("{path}.valueFrom"));
+        }
+    }
+    for (i, from) in list(container, &["envFrom"]).iter().enumerate() {
+        let path = format!("{base}.envFrom[{i}]");
+        let sources: Vec<&str> = ["configMapRef", "secretRef"]
+            .into_iter()
+            .filter(|key| !at(from, &[key]).is_null())
+            .collect();
+        match sources.as_slice() {
+            [] => errors.push(FieldError::invalid(
+                path,
+                Value::from(""),
+                "must specify one of: `configMapRef` or `secretRef`",
+            )),
+            [key] => {
+                if text(from, &[key, "name"]).is_empty() {
+                    errors.push(FieldError::required(format!("{path}.{key}.name"), ""));
+                }
+            }
+            _ => errors.push(FieldError::invalid(
+                path,
+                Value::from(""),
+                "may not have more than one field specified at a time",
+            )),
+        }
+    }
+}
+
+fn value_from(errors: &mut Vec<FieldError>, variable: &Value, source: &Value, path: &str) {
+    let count = source.as_object().map_or(0, serde_json::Map::len);
+    if count == 0 {
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        ));
+    } else if !text(variable, &["value"]).is_empty() {
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "may not be specified when `value` is not empty",
+        ));
+    } else if count > 1 {
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "may not have more than one field specified at a time",
+        ));
+    }
+    let field = at(source, &["fieldRef", "fieldPath"]);
+    if !at(source, &["fieldRef"]).is_null() {
+        field_path(errors, field, &format!("{path}.fieldRef.fieldPath"), ENV_FIELDS);
+    }
+    for key in ["configMapKeyRef", "secretKeyRef"] {
+        let reference = at(source, &[key]);
+        if reference.is_null() {
+            continue;
+        }
+        if text(reference, &["name"]).is_empty() {
+            errors.push(FieldError::required(format!("{path}.{key}.name"), ""));
+        }
+        let name = text(reference, &["key"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.{key}.key"), ""));
+        } else {
+            invalid_each(
+                errors,
+                &format!("{path}.{key}.key"),
+                &Value::from(name),
+                config_key(name),
+            );
+        }
+    }
+    let resource = at(source, &["resourceFieldRef"]);
+    if !resource.is_null() {
+        resource_field(errors, resource, &format!("{path}.resourceFieldRef"));
+    }
+}
+
+/// A `fieldPath` of the supported ones, or a subscripted label or annotation.
+pub(super) fn field_path(errors: &mut Vec<FieldError>, field: &Value, path: &str, supported: &[&str]) {
+    let name = field.as_str().unwrap_or("");
+    let subscript = ["metadata.annotations['", "metadata.labels['"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .and_then(|rest| rest.strip_suffix("']"));
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if let Some(key) = subscript {
+        invalid_each(errors, path, &Value::from(key), qualified_name(&key.to_lowercase()));
+    } else if !supported.contains(&name) {
+        errors.push(FieldError::not_supported(path, name, supported));
+    }
+}
+
+/// A `resourceFieldRef`.
+pub(super) fn resource_field(errors: &mut Vec<FieldError>, reference: &Value, path: &str) {
+    const SUPPORTED: &[&str] = &[
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
+    ];
+    let name = text(reference, &["resource"]);
+    let huge = name.starts_with("limits.hugepages-") || name.starts_with("requests.hugepages-");
+    if name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.resource"), ""));
+    } else if !SUPPORTED.contains(&name) && !huge {
+        errors.push(FieldError::not_supported(format!("{path}.resource"), name, SUPPORTED));
+    }
+}
+
+/// A quantity that is not negative.
+pub(super) fn quantity(errors: &mut Vec<FieldError>, value: &Value, path: &str) {
+    let parsed = value.as_str().map(Quantity::parse);
+    if matches!(parsed, Some(Ok(quantity)) if quantity.is_negative()) {
+        errors.push(FieldError::invalid(
+            path,
+            value.clone(),
+            "must be greater than or equal to 0",
+        ));
+    }
+}
+
+/// Requests and limits of a container (or pod) at `path`.
+pub(super) fn resources(errors: &mut Vec<FieldError>, resources: &Value, path: &str) {
+    for kind in ["limits", "requests"] {
+        for (name, value) in entries(resources, &[kind]) {
+            let field = format!("{path}.{kind}[{name}]");
+            resource_name(errors, name, &field);
+            quantity(errors, value, &format!("{path}.{kind}.{name}"));
+        }
+    }
+    for (name, request) in entries(resources, &["requests"]) {
+        let limit = text(resources, &["limits", name]);
+        let (Some(Ok(asked)), Ok(bound)) = (request.as_str().map(Quantity::parse), Quantity::parse(limit)) else {
+            continue;
+        };
+        let overcommits = !name.contains('/') && !name.starts_with("hugepages-");
+        if overcommits && asked > bound {
+            errors.push(FieldError::invalid(
+                format!("{path}.requests"),
+                request.clone(),
+                format!("must be less than or equal to {name} limit of {limit}"),
+            ));
+        } else if !overcommits && asked != bound {
+            errors.push(FieldError::invalid(
+                format!("{path}.requests"),
+                request.clone(),
+                format!("must be equal to {name} limit of {limit}"),
+            ));
+        }
+    }
+}
+
+fn resource_name(errors: &mut Vec<FieldError>, name: &str, path: &str) {
+    let problems = qualified_name(name);
+    let standard = ["cpu", "memory", "ephemeral-storage", "storage"].contains(&name) || name.starts_with("hugepages-");
+    if !problems.is_empty() {
+        invalid_each(errors, path, &Value::from(name), problems);
+    } else if !name.contains('/') && !standard {
+        errors.push(FieldError::invalid(
+            path,
+            name,
+            "must be a standard resource type or fully qualified",
+        ));
+    }
+}
+
+fn mounts(errors: &mut Vec<FieldError>, container: &Value, base: &str, volumes: &BTreeSet<&str>) {
+    let mut paths = BTreeMap::new();
+    for (i, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
+        let path = format!("{base}.volumeMounts[{i}]");
+        let name = text(mount, &["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else if !volumes.contains(name) {
+            errors.push(FieldError::new(
+                format!("{path}.name"),
+                FieldErrorKind::NotFound,
+                Value::from(name),
+                "",
+            ));
+        }
+        let target = text(mount, &["mountPath"]);
+        if target.is_empty() {
+            errors.push(FieldError::required(format!("{path}.mountPath"), ""));
+        } else if paths.insert(target, i).is_some() {
+            errors.push(FieldError::invalid(
+                format!("{path}.mountPath"),
+                target,
+                "must be unique",
+            ));
+        }
+        let sub_path = text(mount, &["subPath"]);
+        if sub_path.starts_with('/') {
+            errors.push(FieldError::invalid(
+                format!("{path}.subPath"),
+                sub_path,
+                "must be a relative path",
+            ));
+        } else if sub_path.split('/').any(|part| part == "..") {
+            errors.push(FieldError::invalid(
+                format!("{path}.subPath"),
+                sub_path,
+                "must not contain '..'",
+            ));
+        }
+        if !sub_path.is_empty() && !text(mount, &["subPathExpr"]).is_empty() {
+            errors.push(FieldError::invalid(
+                format!("{path}.subPathExpr"),
+                at(mount, &["subPathExpr"]).clone(),
+                "subPathExpr and subPath are mutually exclusive",
+            ));
+        }
+    }
+}
+
+fn security(errors: &mut Vec<FieldError>, context: &Value, path: &str) {
+    for key in ["runAsUser", "runAsGroup"] {
+        user_or_group(errors, at(context, &[key]), &format!("{path}.{key}"));
+    }
+    seccomp(
+        errors,
+        at(context, &["seccompProfile"]),
+        &format!("{path}.seccompProfile"),
+    );
+    let escalation = at(context, &["allowPrivilegeEscalation"]) == &Value::Bool(false);
+    if escalation && flag(context, &["privileged"]) {
+        errors.push(FieldError::invalid(
+            path,
+            context.clone(),
+            "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+        ));
+    }
+    let adds = list(context, &["capabilities", "add"]);
+    if escalation && adds.iter().any(|capability| capability == "CAP_SYS_ADMIN") {
+        errors.push(FieldError::invalid(
+            path,
+            context.clone(),
+            "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+        ));
+    }
+}
+
+/// A seccomp profile.
+pub(super) fn seccomp(errors: &mut Vec<FieldError>, profile: &Value, path: &str) {
+    if profile.is_null() {
+        return;
+    }
+    let kind = text(profile, &["type"]);
+    one_of(
+        errors,
+        &format!("{path}.type"),
+        kind,
+        &["Localhost", "RuntimeDefault", "Unconfined"],
+    );
+    let file = at(profile, &["localhostProfile"]);
+    if kind == "Localhost" && file.is_null() {
+        errors.push(FieldError::required(
+            format!("{path}.localhostProfile"),
+            "must be set when seccomp type is Localhost",
+        ));
+    } else if kind != "Localhost" && !file.is_null() {
+        errors.push(FieldError::invalid(
+            format!("{path}.localhostProfile"),
+            profile.clone(),
+            "can only be set when seccomp type is Localhost",
+        ));
+    }
+}

@@ -1,0 +1,102 @@
+//! What is wrong with probes and lifecycle hooks. Pure.
+
+use serde_json::Value;
+
+use crate::apiserver::status::FieldError;
+use crate::resource::field::{at, int, invalid_each, list, non_negative, one_of, text};
+use crate::resource::name::{port_name, port_number};
+
+pub(super) fn probe(errors: &mut Vec<FieldError>, probe: &Value, path: &str, kind: &str) {
+    handler(errors, probe, path, &["exec", "httpGet", "tcpSocket", "grpc"]);
+    for key in [
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ] {
+        non_negative(errors, probe, path, key);
+    }
+    let success = int(probe, &["successThreshold"]).unwrap_or(1);
+    if kind != "readinessProbe" && success != 1 {
+        errors.push(FieldError::invalid(
+            format!("{path}.successThreshold"),
+            success,
+            "must be 1",
+        ));
+    }
+    if let Some(grace) = int(probe, &["terminationGracePeriodSeconds"]) {
+        let field = format!("{path}.terminationGracePeriodSeconds");
+        if kind == "readinessProbe" {
+            errors.push(FieldError::invalid(field, grace, "must not be set for readinessProbes"));
+        } else if grace <= 0 {
+            errors.push(FieldError::invalid(field, grace, "must be greater than 0"));
+        }
+    }
+}
+
+pub(super) fn lifecycle(errors: &mut Vec<FieldError>, hooks: &Value, path: &str) {
+    for key in ["postStart", "preStop"] {
+        let hook = at(hooks, &[key]);
+        if !hook.is_null() {
+            handler(
+                errors,
+                hook,
+                &format!("{path}.{key}"),
+                &["exec", "httpGet", "tcpSocket", "sleep"],
+            );
+        }
+    }
+}
+
+/// Exactly one of the handlers named, and that one right.
+fn handler(errors: &mut Vec<FieldError>, value: &Value, path: &str, kinds: &[&str]) {
+    let mut found = 0;
+    for kind in kinds {
+        let action = at(value, &[kind]);
+        if action.is_null() {
+            continue;
+        }
+        let field = format!("{path}.{kind}");
+        found += 1;
+        if found > 1 {
+            errors.push(FieldError::forbidden(field, "may not specify more than 1 handler type"));
+            continue;
+        }
+        match *kind {
+            "exec" => {
+                if list(action, &["command"]).is_empty() {
+                    errors.push(FieldError::required(format!("{field}.command"), ""));
+                }
+            }
+            "httpGet" => {
+                port(errors, action, &field);
+                if text(action, &["path"]).is_empty() {
+                    errors.push(FieldError::required(format!("{field}.path"), ""));
+                }
+                one_of(
+                    errors,
+                    &format!("{field}.scheme"),
+                    text(action, &["scheme"]),
+                    &["HTTP", "HTTPS"],
+                );
+            }
+            "tcpSocket" | "grpc" => port(errors, action, &field),
+            _ => non_negative(errors, action, &field, "seconds"),
+        }
+    }
+    if found == 0 {
+        errors.push(FieldError::required(path, "must specify a handler type"));
+    }
+}
+
+/// A port number, or the name of a container's port.
+fn port(errors: &mut Vec<FieldError>, action: &Value, path: &str) {
+    let value = at(action, &["port"]);
+    let problems = match (value.as_i64(), value.as_str()) {
+        (Some(number), _) => port_number(number),
+        (_, Some(name)) => port_name(name),
+        _ => port_number(0),
+    };
+    invalid_each(errors, &format!("{path}.port"), value, problems);
+}

@@ -1,0 +1,263 @@
+//! Persistent volumes, claims, and the storage group's kinds. Pure.
+
+use proto::api::quantity::Quantity;
+use serde_json::{Value, json};
+
+use super::field::{at, copy, default_text, default_to, immutable, list, one_of, set, text};
+use super::{PrepareContext, Strategy};
+use crate::apiserver::status::FieldError;
+
+/// The PersistentVolumeClaim kind's strategy.
+pub(super) struct Claim;
+
+/// The PersistentVolume kind's strategy.
+pub(super) struct Volume;
+
+/// The StorageClass kind's strategy.
+pub(super) struct StorageClass;
+
+/// The CSIDriver kind's strategy.
+pub(super) struct CsiDriver;
+
+const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+fn access_modes(errors: &mut Vec<FieldError>, object: &Value) {
+    let modes = list(object, &["spec", "accessModes"]);
+    if modes.is_empty() {
+        errors.push(FieldError::required(
+            "spec.accessModes",
+            "at least 1 access mode is required",
+        ));
+    }
+    for mode in modes {
+        one_of(errors, "spec.accessModes", mode.as_str().unwrap_or(""), ACCESS_MODES);
+    }
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        errors.push(FieldError::forbidden(
+            "spec.accessModes",
+            "may not use ReadWriteOncePod with other access modes",
+        ));
+    }
+}
+
+fn volume_mode(errors: &mut Vec<FieldError>, object: &Value) {
+    one_of(
+        errors,
+        "spec.volumeMode",
+        text(object, &["spec", "volumeMode"]),
+        &["Block", "Filesystem"],
+    );
+}
+
+fn default_mode(object: &mut Value) {
+    if let Some(spec) = object.get_mut("spec") {
+        default_text(spec, "volumeMode", "Filesystem");
+    }
+}
+
+impl Strategy for Claim {
+    fn default(&self, object: &mut Value) {
+        default_mode(object);
+        default_to(object, "status", json!({}));
+        if let Some(status) = object.get_mut("status") {
+            default_text(status, "phase", "Pending");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, _ctx: &PrepareContext<'_>) {
+        set(object, &["status"], json!({"phase": "Pending"}));
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        access_modes(&mut errors, object);
+        volume_mode(&mut errors, object);
+        let storage = text(object, &["spec", "resources", "requests", "storage"]);
+        match Quantity::parse(storage) {
+            _ if storage.is_empty() => errors.push(FieldError::required("spec.resources[storage]", "")),
+            Ok(quantity) if quantity.is_zero() || quantity.is_negative() => errors.push(FieldError::invalid(
+                "spec.resources[storage]",
+                storage,
+                "must be greater than zero",
+            )),
+            _ => {}
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        if subresource == "status" {
+            return Vec::new();
+        }
+        let mut errors = self.validate(new);
+        let mut neutral = new.clone();
+        let bound = text(old, &["status", "phase"]) == "Bound";
+        if text(old, &["spec", "volumeName"]).is_empty() {
+            copy(&mut neutral, old, &["spec", "volumeName"]);
+        }
+        if bound {
+            copy(&mut neutral, old, &["spec", "resources", "requests", "storage"]);
+        }
+        copy(&mut neutral, old, &["spec", "volumeAttributesClassName"]);
+        if at(old, &["spec", "storageClassName"]).is_null() {
+            copy(&mut neutral, old, &["spec", "storageClassName"]);
+        }
+        if at(&neutral, &["spec"]) != at(old, &["spec"]) {
+            errors.push(FieldError::forbidden(
+                "spec",
+                "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+            ));
+        }
+        let storage = &["spec", "resources", "requests", "storage"];
+        let amount = |object: &Value, path: &[&str]| Quantity::parse(text(object, path)).ok();
+        let floor = amount(old, &["status", "capacity", "storage"]);
+        if let (Some(after), Some(before)) = (amount(new, storage), amount(old, storage))
+            && after < before
+            && floor.is_none_or(|floor| after < floor)
+        {
+            errors.push(FieldError::forbidden(
+                "spec.resources.requests.storage",
+                "field can not be less than status.capacity",
+            ));
+        }
+        errors
+    }
+}
+
+impl Strategy for Volume {
+    fn default(&self, object: &mut Value) {
+        default_mode(object);
+        if let Some(spec) = object.get_mut("spec") {
+            default_text(spec, "persistentVolumeReclaimPolicy", "Retain");
+            if let Some(source) = spec.get_mut("hostPath") {
+                default_to(source, "type", "");
+            }
+        }
+        default_to(object, "status", json!({}));
+        if let Some(status) = object.get_mut("status") {
+            default_text(status, "phase", "Pending");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, _ctx: &PrepareContext<'_>) {
+        set(object, &["status"], json!({"phase": "Pending"}));
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        access_modes(&mut errors, object);
+        volume_mode(&mut errors, object);
+        if text(object, &["spec", "capacity", "storage"]).is_empty() {
+            errors.push(FieldError::required("spec.capacity", ""));
+        }
+        one_of(
+            &mut errors,
+            "spec.persistentVolumeReclaimPolicy",
+            text(object, &["spec", "persistentVolumeReclaimPolicy"]),
+            &["Delete", "Recycle", "Retain"],
+        );
+        let sources = source(object).count();
+        if sources == 0 {
+            errors.push(FieldError::required("spec", "must specify a volume type"));
+        } else if sources > 1 {
+            errors.push(FieldError::forbidden("spec", "may not specify more than 1 volume type"));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        if subresource == "status" {
+            return Vec::new();
+        }
+        let mut errors = self.validate(new);
+        if source(new).ne(source(old)) {
+            errors.push(FieldError::forbidden(
+                "spec.persistentvolumesource",
+                "spec.persistentvolumesource is immutable after creation",
+            ));
+        }
+        immutable(&mut errors, new, old, &["spec", "volumeMode"]);
+        if !at(old, &["spec", "nodeAffinity"]).is_null() {
+            immutable(&mut errors, new, old, &["spec", "nodeAffinity"]);
+        }
+        errors
+    }
+}
+
+/// The volume's source: what in its spec is none of the common fields.
+fn source(volume: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    const COMMON: &[&str] = &[
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    ];
+    let spec = at(volume, &["spec"]).as_object();
+    spec.into_iter()
+        .flatten()
+        .filter(|(key, _)| !COMMON.contains(&key.as_str()))
+}
+
+impl Strategy for StorageClass {
+    fn default(&self, object: &mut Value) {
+        default_text(object, "reclaimPolicy", "Delete");
+        default_text(object, "volumeBindingMode", "Immediate");
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if text(object, &["provisioner"]).is_empty() {
+            errors.push(FieldError::required("provisioner", ""));
+        }
+        one_of(
+            &mut errors,
+            "reclaimPolicy",
+            text(object, &["reclaimPolicy"]),
+            &["Delete", "Retain"],
+        );
+        one_of(
+            &mut errors,
+            "volumeBindingMode",
+            text(object, &["volumeBindingMode"]),
+            &["Immediate", "WaitForFirstConsumer"],
+        );
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+        let mut errors = self.validate(new);
+        if at(new, &["parameters"]) != at(old, &["parameters"]) {
+            errors.push(FieldError::forbidden(
+                "parameters",
+                "updates to parameters are forbidden.",
+            ));
+        }
+        if at(new, &["provisioner"]) != at(old, &["provisioner"]) {
+            errors.push(FieldError::forbidden(
+                "provisioner",
+                "updates to provisioner are forbidden.",
+            ));
+        }
+        for key in ["reclaimPolicy", "volumeBindingMode"] {
+            immutable(&mut errors, new, old, &[key]);
+        }
+        errors
+    }
+}
+
+impl Strategy for CsiDriver {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = object.get_mut("spec") else { return };
+        default_to(spec, "attachRequired", true);
+        for key in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+            default_to(spec, key, false);
+        }
+        default_text(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        default_to(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    }
+}

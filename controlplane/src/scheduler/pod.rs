@@ -1,0 +1,192 @@
+//! A pod as the scheduler sees it: everything a cycle asks for, computed once. Pure.
+
+use client::Key;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+use kube::ResourceExt;
+use proto::api::quantity::{Format, Quantity};
+use proto::api::resources::{self, ResourceList};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// CPU a container without request counts for in scoring, in thousandths.
+const DEFAULT_CPU: i64 = 100;
+/// Memory a container without request counts for in scoring, in bytes.
+const DEFAULT_MEMORY: i64 = 200 << 20;
+
+/// Amounts of resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// CPU in thousandths.
+    pub cpu: i64,
+    /// Memory in bytes.
+    pub memory: i64,
+    /// Local storage in bytes.
+    pub storage: i64,
+    /// Everything else, in units.
+    pub scalar: BTreeMap<String, i64>,
+}
+
+impl Amounts {
+    /// From a resource list; `pods` is not an amount.
+    pub fn from_list(list: &ResourceList) -> Self {
+        let mut amounts = Self::default();
+        for (name, quantity) in list {
+            match name.as_str() {
+                "cpu" => amounts.cpu = quantity.milli_value(),
+                "memory" => amounts.memory = quantity.value(),
+                "ephemeral-storage" => amounts.storage = quantity.value(),
+                "pods" => {}
+                _ => {
+                    amounts.scalar.insert(name.clone(), quantity.value());
+                }
+            }
+        }
+        amounts
+    }
+
+    /// Adds `sign` times `other`.
+    pub fn add(&mut self, other: &Self, sign: i64) {
+        self.cpu += sign * other.cpu;
+        self.memory += sign * other.memory;
+        self.storage += sign * other.storage;
+        for (name, amount) in &other.scalar {
+            *self.scalar.entry(name.clone()).or_default() += sign * amount;
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.cpu == 0 && self.memory == 0 && self.storage == 0 && self.scalar.values().all(|a| *a == 0)
+    }
+}
+
+/// A port of the node a container wants.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    /// `TCP`, `UDP`, `SCTP`.
+    pub protocol: String,
+    /// Port number.
+    pub port: i32,
+    /// Address; `0.0.0.0` for all.
+    pub address: String,
+}
+
+impl HostPort {
+    /// Whether both cannot be had.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        let any = |a: &str| a == "0.0.0.0" || a == "::";
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.address == other.address || any(&self.address) || any(&other.address))
+    }
+}
+
+/// A pod with what cycles ask of it.
+#[derive(Clone, Debug)]
+pub struct PodInfo {
+    /// Namespace and name.
+    pub key: Key,
+    /// UID.
+    pub uid: String,
+    /// The object.
+    pub pod: Arc<Pod>,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// What it requests.
+    pub requests: Amounts,
+    /// CPU and memory for scoring: containers without request count a default.
+    pub assumed: (i64, i64),
+    /// Ports of the node it wants.
+    pub ports: Vec<HostPort>,
+    /// Images of its containers, with tag.
+    pub images: Vec<String>,
+}
+
+fn with_defaults(container: &Container) -> ResourceList {
+    let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+    let mut list = resources::parse_list(requests);
+    list.entry("cpu".to_owned())
+        .or_insert(Quantity::from_milli(DEFAULT_CPU));
+    list.entry("memory".to_owned())
+        .or_insert(Quantity::from_units(DEFAULT_MEMORY, Format::BinarySi));
+    list
+}
+
+/// The image name as nodes report it: with a tag.
+pub fn normal_image(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    if last.contains(':') || last.contains('@') {
+        name.to_owned()
+    } else {
+        format!("{name}:latest")
+    }
+}
+
+fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|c| resources::is_sidecar(c));
+    let ports = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|c| c.ports.iter().flatten());
+    let wanted = ports.filter(|p| p.host_port.unwrap_or(0) > 0);
+    let text =
+        |o: &Option<String>, default: &str| o.clone().filter(|t| !t.is_empty()).unwrap_or_else(|| default.into());
+    wanted
+        .map(|p| HostPort {
+            protocol: text(&p.protocol, "TCP"),
+            port: p.host_port.unwrap_or(0),
+            address: text(&p.host_ip, "0.0.0.0"),
+        })
+        .collect()
+}
+
+impl PodInfo {
+    /// Computes what cycles ask.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        let empty = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let assumed = Amounts::from_list(&resources::pod_requests_by(spec, with_defaults));
+        Self {
+            key: Key::of(&*pod),
+            uid: pod.uid().unwrap_or_default(),
+            priority: spec.priority.unwrap_or(0),
+            requests: Amounts::from_list(&resources::pod_requests(spec)),
+            assumed: (assumed.cpu, assumed.memory),
+            ports: host_ports(spec),
+            images: spec
+                .containers
+                .iter()
+                .filter_map(|c| c.image.as_deref())
+                .map(normal_image)
+                .collect(),
+            pod: pod.clone(),
+        }
+    }
+
+    /// The pod's spec.
+    pub fn spec(&self) -> Option<&PodSpec> {
+        self.pod.spec.as_ref()
+    }
+
+    /// The node it is assigned to; empty if none.
+    pub fn node(&self) -> &str {
+        self.spec().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
+    }
+
+    /// Its tolerations.
+    pub fn tolerations(&self) -> &[Toleration] {
+        self.spec().and_then(|s| s.tolerations.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether scheduling gates hold it back.
+    pub fn is_gated(&self) -> bool {
+        self.spec()
+            .and_then(|s| s.scheduling_gates.as_ref())
+            .is_some_and(|g| !g.is_empty())
+    }
+}

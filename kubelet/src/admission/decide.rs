@@ -1,0 +1,200 @@
+//! Whether the node can take a pod (kubelet contract §14, the predicates). Pure.
+
+use crate::pod::shape;
+use k8s_openapi::api::core::v1::Pod;
+use proto::api::quantity::{Format, Quantity};
+use proto::api::resources::{ResourceList, pod_requests};
+use std::collections::BTreeSet;
+
+/// What the node has to give.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Allocatable amounts by resource, `pods` among them. A resource that is not listed is not judged.
+    pub allocatable: ResourceList,
+}
+
+/// What one pod holds.
+#[derive(Clone, Debug, Default)]
+pub struct Holding {
+    requests: ResourceList,
+    /// Host ports as (address, protocol, port).
+    ports: BTreeSet<(String, String, i32)>,
+}
+
+/// Why a pod is not let in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: {message}")]
+pub struct Rejection {
+    /// The pod-level reason, upstream's string.
+    pub reason: String,
+    /// The message.
+    pub message: String,
+}
+
+impl Holding {
+    /// What a pod asks for.
+    pub fn of(pod: &Pod) -> Self {
+        let spec = shape::spec(pod);
+        let containers = shape::containers(pod).filter(|(kind, _)| *kind != shape::Kind::Init);
+        let ports = containers
+            .flat_map(|(_, container)| container.ports.iter().flatten())
+            .filter_map(|port| {
+                let number = port
+                    .host_port
+                    .or_else(|| spec.host_network?.then_some(port.container_port))?;
+                let address = port
+                    .host_ip
+                    .clone()
+                    .filter(|ip| !ip.is_empty())
+                    .unwrap_or_else(|| "0.0.0.0".to_owned());
+                let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+                (number > 0).then_some((address, protocol, number))
+            })
+            .collect();
+        Self {
+            requests: pod_requests(spec),
+            ports,
+        }
+    }
+
+    fn collides(&self, other: &Self) -> bool {
+        let any = |address: &str| address == "0.0.0.0" || address == "::";
+        self.ports.iter().any(|(address, protocol, port)| {
+            other.ports.iter().any(|(theirs, their_protocol, their_port)| {
+                port == their_port && protocol == their_protocol && (address == theirs || any(address) || any(theirs))
+            })
+        })
+    }
+}
+
+/// Judges a pod against what the others hold.
+pub fn decide<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone, pod: &Pod) -> Result<(), Rejection> {
+    let wanted = Holding::of(pod);
+    let count = i64::try_from(others.clone().count()).unwrap_or(i64::MAX);
+    if let Some(slots) = node.allocatable.get("pods") {
+        let one_more = Quantity::from_units(count.saturating_add(1), Format::DecimalSi);
+        if one_more > *slots {
+            return Err(too_little("pods", 1, count, amount("pods", slots)));
+        }
+    }
+    for (name, requested) in &wanted.requests {
+        let Some(capacity) = node.allocatable.get(name).filter(|_| !requested.is_zero()) else {
+            continue;
+        };
+        let used = others
+            .clone()
+            .filter_map(|other| other.requests.get(name))
+            .fold(Quantity::ZERO, |a, b| a.plus(*b));
+        if used.plus(*requested) > *capacity {
+            let told = (amount(name, requested), amount(name, &used), amount(name, capacity));
+            return Err(too_little(name, told.0, told.1, told.2));
+        }
+    }
+    let spec = shape::spec(pod);
+    if spec.node_name.as_deref().is_some_and(|name| name != node.name) {
+        return Err(rejection(
+            "NodeName",
+            "Predicate NodeName failed: node(s) didn't match the requested node name",
+        ));
+    }
+    if others.clone().any(|other| other.collides(&wanted)) {
+        let message = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        return Err(rejection("NodePorts", message));
+    }
+    Ok(())
+}
+
+/// An amount as messages tell it: CPU in thousandths, everything else in units.
+fn amount(name: &str, quantity: &Quantity) -> i64 {
+    if name == "cpu" {
+        quantity.milli_value()
+    } else {
+        quantity.value()
+    }
+}
+
+fn too_little(resource: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
+    Rejection {
+        reason: format!("OutOf{resource}"),
+        message: format!(
+            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+        ),
+    }
+}
+
+fn rejection(reason: &str, message: &str) -> Rejection {
+    Rejection {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::{container, pod};
+    use k8s_openapi::api::core::v1::{Container, ContainerPort, ResourceRequirements};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+
+    fn node() -> Node {
+        let amounts = [("cpu", "1"), ("memory", "1Gi"), ("pods", "2")];
+        let parse = |text: &str| Quantity::of(&Text(text.into()));
+        Node {
+            name: "n".into(),
+            allocatable: amounts
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), parse(text)))
+                .collect(),
+        }
+    }
+
+    fn asking(cpu: &str, port: Option<i32>) -> Pod {
+        let requests = [("cpu".to_owned(), Text(cpu.into()))].into_iter().collect();
+        let ports = port.map(|port| {
+            vec![ContainerPort {
+                host_port: Some(port),
+                ..ContainerPort::default()
+            }]
+        });
+        pod("p")
+            .with(Container {
+                resources: Some(ResourceRequirements {
+                    requests: Some(requests),
+                    ..ResourceRequirements::default()
+                }),
+                ports,
+                ..container("c")
+            })
+            .build()
+    }
+
+    #[test]
+    fn pods_are_rejected_for_what_is_missing() {
+        let held = |pods: &[Pod]| pods.iter().map(Holding::of).collect::<Vec<_>>();
+        let judge = |others: &[Pod], pod: &Pod| {
+            let held = held(others);
+            decide(&node(), held.iter(), pod).map_err(|r| (r.reason, r.message))
+        };
+        assert_eq!(judge(&[], &asking("1", None)), Ok(()));
+        let (reason, message) = judge(&[asking("600m", None)], &asking("500m", None)).expect_err("too much");
+        assert_eq!(reason, "OutOfcpu");
+        assert_eq!(
+            message,
+            "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000"
+        );
+        let two = [asking("1m", None), asking("1m", None)];
+        assert_eq!(judge(&two, &asking("1m", None)).expect_err("full").0, "OutOfpods");
+        assert_eq!(
+            judge(&[asking("1m", Some(80))], &asking("1m", Some(80)))
+                .expect_err("taken")
+                .0,
+            "NodePorts"
+        );
+        assert_eq!(judge(&[asking("1m", Some(80))], &asking("1m", Some(81))), Ok(()));
+        let mut elsewhere = asking("1m", None);
+        elsewhere.spec.as_mut().expect("spec").node_name = Some("other".into());
+        assert_eq!(judge(&[], &elsewhere).expect_err("elsewhere").0, "NodeName");
+    }
+}

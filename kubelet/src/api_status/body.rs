@@ -1,0 +1,76 @@
+//! The body of a status patch. Pure.
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use serde_json::{Map, Value, json};
+
+/// The conditions this kubelet owns; others in a status are other writers'.
+const OWN_CONDITIONS: [&str; 6] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "DisruptionTarget",
+];
+/// The fields a patch always speaks of, so that what is no longer so is cleared.
+const CLEARED: [&str; 6] = [
+    "reason",
+    "message",
+    "podIP",
+    "hostIP",
+    "startTime",
+    "observedGeneration",
+];
+
+/// The strategic merge patch that makes a pod's status this one, refused by the server for another UID.
+pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
+    let own = |conditions: &Vec<PodCondition>| {
+        let mut own: Vec<PodCondition> = conditions
+            .iter()
+            .filter(|c| OWN_CONDITIONS.contains(&c.type_.as_str()))
+            .cloned()
+            .collect();
+        own.sort_by(|a, b| a.type_.cmp(&b.type_));
+        own
+    };
+    let mut told = status.clone();
+    told.conditions = status.conditions.as_ref().map(own);
+    // Not this writer's to tell.
+    told.resource_claim_statuses = None;
+    told.nominated_node_name = None;
+    let mut fields = match serde_json::to_value(&told) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    for field in CLEARED {
+        fields.entry(field).or_insert(Value::Null);
+    }
+    for (field, has) in [
+        ("containerStatuses", told.container_statuses.is_some()),
+        ("initContainerStatuses", told.init_container_statuses.is_some()),
+        ("hostIPs", told.host_ips.is_some()),
+    ] {
+        if !has {
+            fields.insert(field.to_owned(), Value::Null);
+        }
+    }
+    // Merged by address otherwise: addresses of an earlier sandbox would stay.
+    let mut addresses: Vec<Value> = told.pod_ips.iter().flatten().map(|ip| json!({"ip": ip.ip})).collect();
+    addresses.push(json!({"$patch": "replace"}));
+    fields.insert("podIPs".to_owned(), Value::Array(addresses));
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": fields})
+}
+
+/// A body's status alone.
+pub(super) fn without_uid(body: &Value) -> &Value {
+    body.get("status").unwrap_or(&Value::Null)
+}
+
+/// The revision a pod was delivered at; 0 if it has none.
+pub(super) fn revision(pod: &Pod) -> u64 {
+    pod.metadata
+        .resource_version
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,357 @@
+//! KubeletConfiguration (kubelet.config.k8s.io/v1beta1) as written: every field optional, nothing resolved. Pure.
+
+use k8s_openapi::api::core::v1::Taint;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const KIND: &str = "KubeletConfiguration";
+
+/// Fields upstream has that have no effect here yet: accepted, with a warning.
+const INERT: &[&str] = &[
+    "allowedUnsafeSysctls",
+    "configMapAndSecretChangeDetectionStrategy",
+    "containerLogMaxFiles",
+    "containerLogMaxSize",
+    "containerLogMaxWorkers",
+    "containerLogMonitorInterval",
+    "contentType",
+    "cpuManagerPolicy",
+    "cpuManagerPolicyOptions",
+    "cpuManagerReconcilePeriod",
+    "enableContentionProfiling",
+    "enableControllerAttachDetach",
+    "enableDebugFlagsHandler",
+    "enableDebuggingHandlers",
+    "enableProfilingHandler",
+    "enableSystemLogHandler",
+    "enableSystemLogQuery",
+    "evictionHard",
+    "evictionMaxPodGracePeriod",
+    "evictionMinimumReclaim",
+    "evictionPressureTransitionPeriod",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "featureGates",
+    "fileCheckFrequency",
+    "hairpinMode",
+    "httpCheckFrequency",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "imageMaximumGCAge",
+    "imageMinimumGCAge",
+    "imagePullCredentialsVerificationPolicy",
+    "imageServiceEndpoint",
+    "iptablesDropBit",
+    "iptablesMasqueradeBit",
+    "kernelMemcgNotification",
+    "kubeAPIBurst",
+    "kubeAPIQPS",
+    "kubeReservedCgroup",
+    "kubeletCgroups",
+    "localStorageCapacityIsolation",
+    "logging",
+    "makeIPTablesUtilChains",
+    "maxOpenFiles",
+    "memoryManagerPolicy",
+    "memoryReservationPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
+    "mergeDefaultEvictionSettings",
+    "preloadedImagesVerificationAllowlist",
+    "protectKernelDefaults",
+    "qosReserved",
+    "reservedMemory",
+    "reservedSystemCPUs",
+    "rotateCertificates",
+    "runOnce",
+    "serverTLSBootstrap",
+    "showHiddenMetricsForVersion",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodByPodPriority",
+    "shutdownGracePeriodCriticalPods",
+    "staticPodPath",
+    "staticPodURL",
+    "staticPodURLHeader",
+    "systemCgroups",
+    "systemReservedCgroup",
+    "tlsCipherSuites",
+    "tlsCurvePreferences",
+    "tlsMinVersion",
+    "topologyManagerPolicy",
+    "topologyManagerPolicyOptions",
+    "topologyManagerScope",
+    "tracing",
+    "userNamespaces",
+    "volumePluginDir",
+    "volumeStatsAggPeriod",
+];
+
+/// The fields that have an effect; `None` is "not written". Names and meanings are upstream's (kubelet contract §1).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct KubeletConfiguration {
+    pub enable_server: Option<bool>,
+    pub address: Option<String>,
+    pub port: Option<i64>,
+    pub read_only_port: Option<i64>,
+    pub healthz_port: Option<i64>,
+    pub healthz_bind_address: Option<String>,
+    pub tls_cert_file: Option<String>,
+    pub tls_private_key_file: Option<String>,
+    pub authentication: Authentication,
+    pub authorization: Authorization,
+    pub sync_frequency: Option<String>,
+    #[serde(rename = "registryPullQPS")]
+    pub registry_pull_qps: Option<i64>,
+    pub registry_burst: Option<i64>,
+    #[serde(rename = "eventRecordQPS")]
+    pub event_record_qps: Option<i64>,
+    pub event_burst: Option<i64>,
+    pub oom_score_adj: Option<i64>,
+    pub cluster_domain: Option<String>,
+    #[serde(rename = "clusterDNS")]
+    pub cluster_dns: Option<Vec<String>>,
+    pub streaming_connection_idle_timeout: Option<String>,
+    pub node_status_update_frequency: Option<String>,
+    pub node_status_report_frequency: Option<String>,
+    pub node_lease_duration_seconds: Option<i64>,
+    pub node_status_max_images: Option<i64>,
+    pub cgroup_root: Option<String>,
+    #[serde(rename = "cgroupsPerQOS")]
+    pub cgroups_per_qos: Option<bool>,
+    pub cgroup_driver: Option<String>,
+    #[serde(rename = "failCgroupV1")]
+    pub fail_cgroup_v1: Option<bool>,
+    pub fail_swap_on: Option<bool>,
+    pub runtime_request_timeout: Option<String>,
+    pub max_pods: Option<i64>,
+    pub pods_per_core: Option<i64>,
+    pub pod_pids_limit: Option<i64>,
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: Option<String>,
+    pub resolv_conf: Option<String>,
+    #[serde(rename = "cpuCFSQuota")]
+    pub cpu_cfs_quota: Option<bool>,
+    #[serde(rename = "cpuCFSQuotaPeriod")]
+    pub cpu_cfs_quota_period: Option<String>,
+    pub serialize_image_pulls: Option<bool>,
+    pub max_parallel_image_pulls: Option<i64>,
+    pub enforce_node_allocatable: Option<Vec<String>>,
+    pub system_reserved: Option<BTreeMap<String, String>>,
+    pub kube_reserved: Option<BTreeMap<String, String>>,
+    pub pod_logs_dir: Option<String>,
+    pub seccomp_default: Option<bool>,
+    pub container_runtime_endpoint: Option<String>,
+    pub crash_loop_back_off: CrashLoopBackOff,
+    #[serde(rename = "singleProcessOOMKill")]
+    pub single_process_oom_kill: Option<bool>,
+    pub register_node: Option<bool>,
+    pub register_with_taints: Option<Vec<Taint>>,
+    #[serde(rename = "providerID")]
+    pub provider_id: Option<String>,
+}
+
+/// `authentication`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Authentication {
+    pub x509: X509,
+    pub webhook: AuthenticationWebhook,
+    pub anonymous: Anonymous,
+}
+
+/// `authentication.x509`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct X509 {
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: Option<String>,
+}
+
+/// `authentication.webhook`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct AuthenticationWebhook {
+    pub enabled: Option<bool>,
+    #[serde(rename = "cacheTTL")]
+    pub cache_ttl: Option<String>,
+}
+
+/// `authentication.anonymous`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Anonymous {
+    pub enabled: Option<bool>,
+}
+
+/// `authorization`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Authorization {
+    pub mode: Option<String>,
+    pub webhook: AuthorizationWebhook,
+}
+
+/// `authorization.webhook`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct AuthorizationWebhook {
+    #[serde(rename = "cacheAuthorizedTTL")]
+    pub cache_authorized_ttl: Option<String>,
+    #[serde(rename = "cacheUnauthorizedTTL")]
+    pub cache_unauthorized_ttl: Option<String>,
+}
+
+/// `crashLoopBackOff`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct CrashLoopBackOff {
+    pub max_container_restart_period: Option<String>,
+}
+
+/// Reads the file's text into a tree and checks that it is a KubeletConfiguration.
+pub(super) fn parse(text: &str) -> Result<Map<String, Value>, Vec<String>> {
+    let tree: Value = serde_saphyr::from_str(text).map_err(|e| vec![format!("invalid YAML: {e}")])?;
+    let Value::Object(tree) = tree else {
+        return Err(vec!["the file does not hold an object".into()]);
+    };
+    let mut mistakes = Vec::new();
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        match tree.get(field).and_then(Value::as_str) {
+            Some(value) if value == expected => {}
+            Some(value) => mistakes.push(format!("{field}: {value:?} is not {expected:?}")),
+            None => mistakes.push(format!("{field}: must be {expected:?}")),
+        }
+    }
+    if mistakes.is_empty() { Ok(tree) } else { Err(mistakes) }
+}
+
+/// Sets a field given by its dotted path.
+pub(super) fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => {
+            tree.insert(path.to_owned(), value);
+        }
+        Some((first, rest)) => {
+            let inner = tree
+                .entry(first.to_owned())
+                .or_insert_with(|| Value::Object(Map::new()));
+            if !inner.is_object() {
+                *inner = Value::Object(Map::new());
+            }
+            if let Value::Object(inner) = inner {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// Decodes the tree. Every unknown field and every field of a wrong type is a mistake of its own; known fields without effect come
+/// back as names to warn about.
+pub(super) fn decode(tree: &Map<String, Value>) -> Result<(KubeletConfiguration, Vec<String>), Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut inert = Vec::new();
+    let mut sound = Map::new();
+    for (field, value) in tree {
+        if field == "apiVersion" || field == "kind" {
+            continue;
+        }
+        if INERT.contains(&field.as_str()) {
+            inert.push(field.clone());
+            continue;
+        }
+        // One field at a time, so that one wrong type does not hide the next.
+        let one = Value::Object([(field.clone(), value.clone())].into_iter().collect());
+        let mut unknown = BTreeSet::new();
+        let decoded: Result<KubeletConfiguration, _> = serde_ignored::deserialize(one, |path| {
+            unknown.insert(path.to_string().replace(".?", ""));
+        });
+        mistakes.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
+        match decoded {
+            Err(error) => mistakes.push(format!("{field}: {error}")),
+            Ok(_) if unknown.is_empty() => {
+                sound.insert(field.clone(), value.clone());
+            }
+            Ok(_) => {}
+        }
+    }
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let decoded = KubeletConfiguration::deserialize(Value::Object(sound));
+    decoded.map(|config| (config, inert)).map_err(|e| vec![e.to_string()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+    fn read(text: &str) -> Result<(KubeletConfiguration, Vec<String>), Vec<String>> {
+        decode(&parse(&format!("{HEAD}{text}"))?)
+    }
+
+    #[test]
+    fn fields_are_read_and_inert_ones_named() {
+        let (config, inert) = read(
+            "port: 1\nclusterDNS: [10.0.0.1]\nauthentication:\n  x509:\n    clientCAFile: /ca\n  webhook: {cacheTTL: 1m}\nfailCgroupV1: false\nevictionHard: {memory.available: 1Mi}\n",
+        )
+        .expect("sound");
+        assert_eq!(config.port, Some(1));
+        assert_eq!(config.cluster_dns.as_deref(), Some(&["10.0.0.1".to_owned()][..]));
+        assert_eq!(config.authentication.x509.client_ca_file.as_deref(), Some("/ca"));
+        assert_eq!(config.fail_cgroup_v1, Some(false));
+        assert_eq!(inert, ["evictionHard"]);
+    }
+
+    #[test]
+    fn every_mistake_is_named() {
+        let mistakes = read("prot: 1\nport: x\nauthentication: {x509: {clientCaFile: /ca}}\nmaxPods: [1]\n")
+            .expect_err("mistakes");
+        assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+        assert!(mistakes.contains(&"unknown field \"prot\"".to_owned()), "{mistakes:?}");
+        assert!(
+            mistakes.contains(&"unknown field \"authentication.x509.clientCaFile\"".to_owned()),
+            "{mistakes:?}"
+        );
+        assert!(
+            mistakes.iter().any(|m| m.starts_with("port: ")) && mistakes.iter().any(|m| m.starts_with("maxPods: "))
+        );
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert_eq!(
+            parse("kind: Pod\n").expect_err("not ours"),
+            [
+                "apiVersion: must be \"kubelet.config.k8s.io/v1beta1\"",
+                "kind: \"Pod\" is not \"KubeletConfiguration\""
+            ]
+        );
+        assert!(parse("a: [").expect_err("broken")[0].starts_with("invalid YAML"));
+        assert!(parse("[]").is_err());
+    }
+
+    #[test]
+    fn flags_set_nested_fields() {
+        let mut tree = parse(HEAD).expect("sound");
+        set(&mut tree, "authentication.x509.clientCAFile", "/x".into());
+        set(&mut tree, "port", 5.into());
+        let (config, _) = decode(&tree).expect("sound");
+        assert_eq!(
+            (config.port, config.authentication.x509.client_ca_file.as_deref()),
+            (Some(5), Some("/x"))
+        );
+    }
+}

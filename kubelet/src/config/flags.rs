@@ -1,0 +1,490 @@
+//! The command line, as typed. Every flag upstream's kubelet has is in one table: which field of the configuration it sets, or that
+//! it has no effect here yet. Pure.
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Command};
+use serde_json::{Map, Value};
+
+/// What a flag's text becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Int,
+    Text,
+    /// Comma separated.
+    List,
+    /// `k=v,k=v`.
+    Pairs,
+    /// `key=value:effect,...`
+    Taints,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// A flag without a configuration field.
+    Own,
+    /// The field it sets, as a dotted path.
+    Field(&'static str),
+    /// Known upstream, without effect here yet.
+    Inert,
+}
+
+struct Flag {
+    name: &'static str,
+    kind: Kind,
+    target: Target,
+    help: &'static str,
+}
+
+const fn own(name: &'static str, kind: Kind, help: &'static str) -> Flag {
+    Flag {
+        name,
+        kind,
+        target: Target::Own,
+        help,
+    }
+}
+
+const fn field(name: &'static str, kind: Kind, path: &'static str) -> Flag {
+    Flag {
+        name,
+        kind,
+        target: Target::Field(path),
+        help: "",
+    }
+}
+
+const fn inert(name: &'static str, kind: Kind) -> Flag {
+    Flag {
+        name,
+        kind,
+        target: Target::Inert,
+        help: "",
+    }
+}
+
+use Kind::{Bool, Int, List, Pairs, Taints, Text};
+
+const FLAGS: &[Flag] = &[
+    own(
+        "config",
+        Text,
+        "KubeletConfiguration file (kubelet.config.k8s.io/v1beta1)",
+    ),
+    own(
+        "kubeconfig",
+        Text,
+        "kubeconfig file that says how to reach the API server",
+    ),
+    own("hostname-override", Text, "name of this node instead of the host name"),
+    own("node-ip", Text, "address of this node"),
+    own("root-dir", Text, "directory of pods and volumes"),
+    own("cert-dir", Text, "directory of the serving certificate"),
+    own("node-labels", Pairs, "labels of the node object"),
+    own(
+        "cni-conf-dir",
+        Text,
+        "where the network configuration is written from the node's podCIDR, unless there is one",
+    ),
+    own("cni-bin-dir", Text, "where the CNI plugins are"),
+    own("v", Int, "log verbosity"),
+    own(
+        "seccomp-default",
+        Bool,
+        "RuntimeDefault seccomp profile where none is asked for",
+    ),
+    field("address", Text, "address"),
+    field("port", Int, "port"),
+    field("read-only-port", Int, "readOnlyPort"),
+    field("healthz-port", Int, "healthzPort"),
+    field("healthz-bind-address", Text, "healthzBindAddress"),
+    field("enable-server", Bool, "enableServer"),
+    field("tls-cert-file", Text, "tlsCertFile"),
+    field("tls-private-key-file", Text, "tlsPrivateKeyFile"),
+    field("client-ca-file", Text, "authentication.x509.clientCAFile"),
+    field("anonymous-auth", Bool, "authentication.anonymous.enabled"),
+    field("authentication-token-webhook", Bool, "authentication.webhook.enabled"),
+    field(
+        "authentication-token-webhook-cache-ttl",
+        Text,
+        "authentication.webhook.cacheTTL",
+    ),
+    field("authorization-mode", Text, "authorization.mode"),
+    field(
+        "authorization-webhook-cache-authorized-ttl",
+        Text,
+        "authorization.webhook.cacheAuthorizedTTL",
+    ),
+    field(
+        "authorization-webhook-cache-unauthorized-ttl",
+        Text,
+        "authorization.webhook.cacheUnauthorizedTTL",
+    ),
+    field("container-runtime-endpoint", Text, "containerRuntimeEndpoint"),
+    field("image-service-endpoint", Text, "imageServiceEndpoint"),
+    field("runtime-request-timeout", Text, "runtimeRequestTimeout"),
+    field("cgroup-driver", Text, "cgroupDriver"),
+    field("cgroup-root", Text, "cgroupRoot"),
+    field("cgroups-per-qos", Bool, "cgroupsPerQOS"),
+    field("fail-cgroupv1", Bool, "failCgroupV1"),
+    field("fail-swap-on", Bool, "failSwapOn"),
+    field("cpu-cfs-quota", Bool, "cpuCFSQuota"),
+    field("cpu-cfs-quota-period", Text, "cpuCFSQuotaPeriod"),
+    field("pod-max-pids", Int, "podPidsLimit"),
+    field("max-pods", Int, "maxPods"),
+    field("pods-per-core", Int, "podsPerCore"),
+    field("pod-cidr", Text, "podCIDR"),
+    field("cluster-domain", Text, "clusterDomain"),
+    field("cluster-dns", List, "clusterDNS"),
+    field("resolv-conf", Text, "resolvConf"),
+    field("register-node", Bool, "registerNode"),
+    field("register-with-taints", Taints, "registerWithTaints"),
+    field("provider-id", Text, "providerID"),
+    field("node-status-update-frequency", Text, "nodeStatusUpdateFrequency"),
+    field("node-status-max-images", Int, "nodeStatusMaxImages"),
+    field("sync-frequency", Text, "syncFrequency"),
+    field("serialize-image-pulls", Bool, "serializeImagePulls"),
+    field("registry-qps", Int, "registryPullQPS"),
+    field("registry-burst", Int, "registryBurst"),
+    field("event-qps", Int, "eventRecordQPS"),
+    field("event-burst", Int, "eventBurst"),
+    field(
+        "streaming-connection-idle-timeout",
+        Text,
+        "streamingConnectionIdleTimeout",
+    ),
+    field("system-reserved", Pairs, "systemReserved"),
+    field("kube-reserved", Pairs, "kubeReserved"),
+    field("enforce-node-allocatable", List, "enforceNodeAllocatable"),
+    field("oom-score-adj", Int, "oomScoreAdj"),
+    inert("allowed-unsafe-sysctls", List),
+    inert("bootstrap-kubeconfig", Text),
+    inert("cloud-provider", Text),
+    inert("config-dir", Text),
+    inert("container-log-max-files", Int),
+    inert("container-log-max-size", Text),
+    inert("contention-profiling", Bool),
+    inert("cpu-manager-policy", Text),
+    inert("cpu-manager-policy-options", Pairs),
+    inert("cpu-manager-reconcile-period", Text),
+    inert("enable-controller-attach-detach", Bool),
+    inert("enable-debugging-handlers", Bool),
+    inert("eviction-hard", Text),
+    inert("eviction-max-pod-grace-period", Int),
+    inert("eviction-minimum-reclaim", Text),
+    inert("eviction-pressure-transition-period", Text),
+    inert("eviction-soft", Text),
+    inert("eviction-soft-grace-period", Text),
+    inert("exit-on-lock-contention", Bool),
+    inert("experimental-allocatable-ignore-eviction", Bool),
+    inert("experimental-mounter-path", Text),
+    inert("feature-gates", Pairs),
+    inert("file-check-frequency", Text),
+    inert("hairpin-mode", Text),
+    inert("housekeeping-interval", Text),
+    inert("http-check-frequency", Text),
+    inert("image-credential-provider-bin-dir", Text),
+    inert("image-credential-provider-config", Text),
+    inert("image-gc-high-threshold", Int),
+    inert("image-gc-low-threshold", Int),
+    inert("kernel-memcg-notification", Bool),
+    inert("kube-api-burst", Int),
+    inert("kube-api-content-type", Text),
+    inert("kube-api-qps", Int),
+    inert("kube-reserved-cgroup", Text),
+    inert("kubelet-cgroups", Text),
+    inert("local-storage-capacity-isolation", Bool),
+    inert("lock-file", Text),
+    inert("log-flush-frequency", Text),
+    inert("logging-format", Text),
+    inert("make-iptables-util-chains", Bool),
+    inert("manifest-url", Text),
+    inert("manifest-url-header", Text),
+    inert("max-open-files", Int),
+    inert("maximum-dead-containers", Int),
+    inert("maximum-dead-containers-per-container", Int),
+    inert("memory-manager-policy", Text),
+    inert("minimum-container-ttl-duration", Text),
+    inert("minimum-image-ttl-duration", Text),
+    inert("pod-manifest-path", Text),
+    inert("protect-kernel-defaults", Bool),
+    inert("qos-reserved", Pairs),
+    inert("reserved-cpus", Text),
+    inert("reserved-memory", Text),
+    inert("rotate-certificates", Bool),
+    inert("rotate-server-certificates", Bool),
+    inert("runonce", Bool),
+    inert("runtime-cgroups", Text),
+    inert("system-cgroups", Text),
+    inert("system-reserved-cgroup", Text),
+    inert("tls-cipher-suites", List),
+    inert("tls-min-version", Text),
+    inert("topology-manager-policy", Text),
+    inert("topology-manager-policy-options", Pairs),
+    inert("topology-manager-scope", Text),
+    inert("vmodule", Text),
+    inert("volume-plugin-dir", Text),
+    inert("volume-stats-agg-period", Text),
+];
+
+/// What was typed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Flags {
+    /// Flags without a configuration field, by name, as text.
+    own: Map<String, Value>,
+    /// Configuration fields to set over the file: dotted path and value, in table order.
+    pub fields: Vec<(&'static str, Value)>,
+    /// Names of flags given that have no effect.
+    pub inert: Vec<&'static str>,
+}
+
+impl Flags {
+    /// The text of a flag that has no configuration field.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.own.get(name).and_then(Value::as_str)
+    }
+
+    /// The number of such a flag.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        self.own.get(name).and_then(Value::as_i64)
+    }
+
+    /// The truth of such a flag.
+    pub fn bool(&self, name: &str) -> Option<bool> {
+        self.own.get(name).and_then(Value::as_bool)
+    }
+
+    /// The pairs of such a flag.
+    pub fn pairs(&self, name: &str) -> Option<&Map<String, Value>> {
+        self.own.get(name).and_then(Value::as_object)
+    }
+}
+
+/// Why the command line gives no flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlagsEnd {
+    /// `--help` or `--version`: print this and end well.
+    Print(String),
+    /// Mistakes, all of them.
+    Mistakes(Vec<String>),
+}
+
+fn command() -> Command {
+    let mut command = Command::new("kubelet")
+        .about("Kubernetes node agent")
+        .version(crate::config::VERSION)
+        .disable_help_subcommand(true)
+        .disable_version_flag(true)
+        .arg(
+            Arg::new("version")
+                .long("version")
+                .action(ArgAction::Version)
+                .help("print the version"),
+        );
+    for flag in FLAGS {
+        let mut arg = Arg::new(flag.name)
+            .long(flag.name)
+            .action(ArgAction::Append)
+            .help(flag.help);
+        if flag.kind == Bool {
+            arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true");
+        } else {
+            arg = arg.allow_hyphen_values(true);
+        }
+        if flag.name == "v" {
+            arg = arg.short('v');
+        }
+        if !matches!(flag.target, Target::Own) {
+            arg = arg.hide(true);
+        }
+        command = command.arg(arg);
+    }
+    command
+}
+
+/// `--some_flag=x` is `--some-flag=x`, as upstream normalises it.
+fn normalise(word: String) -> String {
+    let Some(body) = word.strip_prefix("--") else {
+        return word;
+    };
+    match body.split_once('=') {
+        Some((name, value)) => format!("--{}={value}", name.replace('_', "-")),
+        None => format!("--{}", body.replace('_', "-")),
+    }
+}
+
+fn taint(text: &str) -> Option<Value> {
+    let (key_value, effect) = text.rsplit_once(':')?;
+    let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
+    if key.is_empty() || !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
+        return None;
+    }
+    let mut taint = Map::new();
+    taint.insert("key".into(), key.into());
+    if !value.is_empty() {
+        taint.insert("value".into(), value.into());
+    }
+    taint.insert("effect".into(), effect.into());
+    Some(Value::Object(taint))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn value(kind: Kind, text: &str) -> Result<Value, String> {
+    match kind {
+        Bool => match text {
+            "true" | "1" | "t" | "T" | "TRUE" | "True" => Ok(Value::Bool(true)),
+            "false" | "0" | "f" | "F" | "FALSE" | "False" => Ok(Value::Bool(false)),
+            _ => Err("not a truth value".into()),
+        },
+        Int => text
+            .parse::<i64>()
+            .map(Value::from)
+            .map_err(|_| "not a whole number".into()),
+        Text => Ok(Value::from(text)),
+        List => Ok(words(text).map(Value::from).collect()),
+        Pairs => words(text)
+            .map(|word| match word.split_once('=') {
+                Some((key, value)) => Ok((key.to_owned(), Value::from(value))),
+                None => Err(format!("{word:?} is not of the form key=value")),
+            })
+            .collect::<Result<Map<_, _>, _>>()
+            .map(Value::Object),
+        Taints => words(text)
+            .map(|word| taint(word).ok_or_else(|| format!("{word:?} is not of the form key=value:effect")))
+            .collect(),
+    }
+}
+
+/// Reads a command line (without the program's name).
+pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagsEnd> {
+    let words = std::iter::once("kubelet".to_owned()).chain(args.into_iter().map(normalise));
+    let matches = match command().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return Err(explain(&error)),
+    };
+    let mut flags = Flags::default();
+    let mut mistakes = Vec::new();
+    for flag in FLAGS {
+        let Some(texts) = matches.get_many::<String>(flag.name) else {
+            continue;
+        };
+        let texts: Vec<&str> = texts.map(String::as_str).collect();
+        // Lists given twice add up; of anything else the last one counts.
+        let text = match flag.kind {
+            List | Pairs | Taints => texts.join(","),
+            _ => texts.last().copied().unwrap_or_default().to_owned(),
+        };
+        match (value(flag.kind, &text), flag.target) {
+            (Err(why), _) => mistakes.push(format!("invalid argument {text:?} for \"--{}\" flag: {why}", flag.name)),
+            (Ok(value), Target::Own) => {
+                flags.own.insert(flag.name.to_owned(), value);
+            }
+            (Ok(value), Target::Field(path)) => flags.fields.push((path, value)),
+            (Ok(_), Target::Inert) => flags.inert.push(flag.name),
+        }
+    }
+    if mistakes.is_empty() {
+        Ok(flags)
+    } else {
+        Err(FlagsEnd::Mistakes(mistakes))
+    }
+}
+
+fn explain(error: &clap::Error) -> FlagsEnd {
+    let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => FlagsEnd::Print(error.to_string()),
+        ErrorKind::UnknownArgument => {
+            let word = context(clap::error::ContextKind::InvalidArg);
+            FlagsEnd::Mistakes(vec![if word.starts_with('-') {
+                format!("unknown flag: {word}")
+            } else {
+                format!("unknown command {word:?}")
+            }])
+        }
+        _ => FlagsEnd::Mistakes(vec![error.to_string().lines().next().unwrap_or_default().to_owned()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(args: &[&str]) -> Result<Flags, FlagsEnd> {
+        parse(args.iter().map(|s| (*s).to_owned()))
+    }
+
+    fn mistakes(args: &[&str]) -> Vec<String> {
+        match given(args) {
+            Err(FlagsEnd::Mistakes(list)) => list,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn forms() {
+        let flags = given(&[
+            "--config=/a",
+            "--root_dir",
+            "/b",
+            "-v",
+            "4",
+            "--fail-cgroupv1=false",
+            "--register-node",
+            "--node-labels=a=b,c=d",
+            "--register-with-taints=k=v:NoSchedule,e:NoExecute",
+            "--pod-max-pids=-1",
+            "--cluster-dns=10.0.0.1,10.0.0.2",
+            "--config-dir=/x",
+        ])
+        .expect("flags");
+        assert_eq!(
+            (flags.text("config"), flags.text("root-dir"), flags.int("v")),
+            (Some("/a"), Some("/b"), Some(4))
+        );
+        assert_eq!(flags.pairs("node-labels").map(Map::len), Some(2));
+        assert_eq!(flags.inert, vec!["config-dir"]);
+        let get = |path| {
+            flags
+                .fields
+                .iter()
+                .find(|(p, _)| *p == path)
+                .map(|(_, v)| v.to_string())
+        };
+        assert_eq!(get("failCgroupV1").as_deref(), Some("false"));
+        assert_eq!(get("registerNode").as_deref(), Some("true"));
+        assert_eq!(get("podPidsLimit").as_deref(), Some("-1"));
+        assert_eq!(get("clusterDNS").as_deref(), Some(r#"["10.0.0.1","10.0.0.2"]"#));
+        assert_eq!(
+            get("registerWithTaints").as_deref(),
+            Some(r#"[{"effect":"NoSchedule","key":"k","value":"v"},{"effect":"NoExecute","key":"e"}]"#)
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_all_at_once() {
+        assert_eq!(mistakes(&["--no-such-flag"]), ["unknown flag: --no-such-flag"]);
+        assert_eq!(mistakes(&["start"]), ["unknown command \"start\""]);
+        assert_eq!(
+            mistakes(&["--port=x", "--node-labels=y", "--register-with-taints=z"]),
+            [
+                "invalid argument \"y\" for \"--node-labels\" flag: \"y\" is not of the form key=value",
+                "invalid argument \"x\" for \"--port\" flag: not a whole number",
+                "invalid argument \"z\" for \"--register-with-taints\" flag: \"z\" is not of the form key=value:effect",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_flag_is_in_the_table_twice() {
+        let mut names: Vec<_> = FLAGS.iter().map(|f| f.name).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before);
+        command().debug_assert();
+    }
+}

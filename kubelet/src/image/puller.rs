@@ -1,0 +1,194 @@
+//! The node's pulls: those of one image with the same credentials are one, and only so many run at a time, first come first
+//! served. A pull goes on while anybody waits for it, and is finished even if nobody does any more.
+
+use crate::runtime::{Runtime, RuntimeError};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use proto::cri as pb;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tonic::Code;
+
+/// A finished pull.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulled {
+    /// What to create containers from.
+    pub reference: String,
+    /// How long the pull itself took.
+    pub took: Duration,
+}
+
+type Waiting = Shared<BoxFuture<'static, Result<Pulled, RuntimeError>>>;
+
+/// Pulls images. Cheap to clone.
+#[derive(Clone)]
+pub struct Puller {
+    runtime: Arc<dyn Runtime>,
+    permits: Arc<Semaphore>,
+    running: Arc<Mutex<BTreeMap<(String, String), Waiting>>>,
+}
+
+impl Puller {
+    /// A puller that runs at most `parallel_max` pulls at a time.
+    pub fn new(runtime: Arc<dyn Runtime>, parallel_max: usize) -> Self {
+        Self {
+            runtime,
+            permits: Arc::new(Semaphore::new(parallel_max.max(1))),
+            running: Arc::default(),
+        }
+    }
+
+    /// Pulls an image with the first of the credentials that works, anonymously if there are none.
+    pub async fn pull(
+        &self,
+        image: &str,
+        credentials: &[pb::AuthConfig],
+        sandbox: Option<pb::PodSandboxConfig>,
+    ) -> Result<Pulled, RuntimeError> {
+        let key = (image.to_owned(), fingerprint(credentials));
+        let waiting = {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            match running.get(&key) {
+                Some(waiting) => waiting.clone(),
+                None => {
+                    let waiting = self.start(key.clone(), credentials.to_vec(), sandbox);
+                    running.insert(key, waiting.clone());
+                    waiting
+                }
+            }
+        };
+        waiting.await
+    }
+
+    fn start(
+        &self,
+        key: (String, String),
+        credentials: Vec<pb::AuthConfig>,
+        sandbox: Option<pb::PodSandboxConfig>,
+    ) -> Waiting {
+        let (runtime, permits, running) = (self.runtime.clone(), self.permits.clone(), self.running.clone());
+        let task = tokio::spawn(async move {
+            let result = match permits.acquire().await {
+                Ok(_permit) => pull_with_any(&*runtime, &key.0, credentials, sandbox).await,
+                Err(_) => Err(RuntimeError::new(
+                    "PullImage",
+                    Code::Cancelled,
+                    "the kubelet is shutting down",
+                )),
+            };
+            running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            result
+        });
+        let finished = task.map(|joined| {
+            joined.unwrap_or_else(|error| Err(RuntimeError::new("PullImage", Code::Internal, error.to_string())))
+        });
+        finished.boxed().shared()
+    }
+}
+
+async fn pull_with_any(
+    runtime: &dyn Runtime,
+    image: &str,
+    credentials: Vec<pb::AuthConfig>,
+    sandbox: Option<pb::PodSandboxConfig>,
+) -> Result<Pulled, RuntimeError> {
+    let begun = Instant::now();
+    let tries: Vec<Option<pb::AuthConfig>> = if credentials.is_empty() {
+        vec![None]
+    } else {
+        credentials.into_iter().map(Some).collect()
+    };
+    let mut last = None;
+    for auth in tries {
+        match runtime.pull_image(image, auth, sandbox.clone()).await {
+            Ok(reference) => {
+                return Ok(Pulled {
+                    reference,
+                    took: begun.elapsed(),
+                });
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| RuntimeError::new("PullImage", Code::Internal, "nothing was tried")))
+}
+
+/// Tells credentials apart without keeping them.
+fn fingerprint(credentials: &[pb::AuthConfig]) -> String {
+    use sha2::{Digest, Sha256};
+    let mut hasher = Sha256::new();
+    for auth in credentials {
+        for part in [
+            &auth.username,
+            &auth.password,
+            &auth.identity_token,
+            &auth.registry_token,
+        ] {
+            hasher.update(part.len().to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+    }
+    hex::encode(hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::fake::FakeRuntime;
+    use client::TokioClock;
+    use jiff::Timestamp;
+
+    fn puller(parallel: usize) -> (FakeRuntime, Puller) {
+        let fake = FakeRuntime::new(Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH)), 1);
+        fake.set_latency("PullImage", Duration::from_secs(10));
+        for image in ["a", "b", "c"] {
+            fake.add_remote_image(image);
+        }
+        let puller = Puller::new(Arc::new(fake.clone()), parallel);
+        (fake, puller)
+    }
+
+    fn pulls(fake: &FakeRuntime) -> usize {
+        fake.calls().iter().filter(|call| call.starts_with("PullImage")).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_image_is_pulled_once_for_everybody() {
+        let (fake, puller) = puller(5);
+        let results = futures::future::join_all((0..4).map(|_| puller.pull("a", &[], None))).await;
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        assert_eq!(pulls(&fake), 1);
+        let other = pb::AuthConfig {
+            username: "u".into(),
+            ..pb::AuthConfig::default()
+        };
+        let both = futures::future::join(puller.pull("a", &[], None), puller.pull("a", &[other], None)).await;
+        assert!(both.0.is_ok() && both.1.is_ok());
+        assert_eq!(pulls(&fake), 3, "other credentials are another pull");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_run_at_a_time() {
+        let (_fake, puller) = puller(2);
+        let begun = Instant::now();
+        let results = futures::future::join_all(["a", "b", "c"].map(|image| puller.pull(image, &[], None))).await;
+        assert!(results.iter().all(Result::is_ok));
+        assert_eq!(begun.elapsed(), Duration::from_secs(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_leaves_does_not_end_it_for_others() {
+        let (fake, puller) = puller(1);
+        let leaving = tokio::spawn({
+            let puller = puller.clone();
+            async move { puller.pull("a", &[], None).await }
+        });
+        tokio::task::yield_now().await;
+        leaving.abort();
+        assert!(puller.pull("a", &[], None).await.is_ok());
+        assert_eq!(pulls(&fake), 1);
+    }
+}

@@ -1,0 +1,329 @@
+//! A whole kubelet over a scripted runtime and a scripted API server, on tokio's paused clock.
+
+use super::{Dependencies, Kubelet, Settings};
+use crate::cgroup::{CgroupSettings, Cgroups};
+use crate::host::FakeMounter;
+use crate::id::PodUid;
+use crate::objects::Objects;
+use crate::pod::spec::NodeContext;
+use crate::pod::spec::testing::context;
+use crate::pod::view::PodView;
+use crate::runtime::fake::FakeRuntime;
+use crate::volume::{VolumeSettings, Volumes};
+use bytes::Bytes;
+use client::{Clock, TokioClock};
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// Pods and events of one API server, in memory: just enough of the protocol for a kubelet.
+#[derive(Clone)]
+pub(crate) struct Api {
+    state: Arc<Mutex<State>>,
+    changes: broadcast::Sender<Value>,
+}
+
+#[derive(Default)]
+struct State {
+    revision: u64,
+    pods: BTreeMap<String, Value>,
+    events: Vec<(String, String)>,
+    /// Phases each pod was told to have, in order.
+    phases: BTreeMap<String, Vec<String>>,
+}
+
+impl Api {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Arc::default(),
+            changes: broadcast::Sender::new(4096),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self, mut pod: Value, kind: &str) -> Value {
+        let mut state = self.state();
+        state.revision += 1;
+        pod["metadata"]["resourceVersion"] = json!(state.revision.to_string());
+        pod["kind"] = json!("Pod");
+        pod["apiVersion"] = json!("v1");
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if let Some(phase) = pod["status"]["phase"].as_str() {
+            let phases = state.phases.entry(name.clone()).or_default();
+            if phases.last().map(String::as_str) != Some(phase) {
+                phases.push(phase.to_owned());
+            }
+        }
+        if kind == "DELETED" {
+            state.pods.remove(&name);
+        } else {
+            state.pods.insert(name, pod.clone());
+        }
+        drop(state);
+        let _ = self.changes.send(json!({"type": kind, "object": pod}));
+        pod
+    }
+
+    pub(crate) fn create(&self, pod: &Pod) {
+        self.store(serde_json::to_value(pod).expect("a pod"), "ADDED");
+    }
+
+    /// Marks a pod for deletion, as `kubectl delete` does.
+    pub(crate) fn delete(&self, name: &str, grace: i64, now: Timestamp) {
+        let mut pod = self.state().pods[name].clone();
+        pod["metadata"]["deletionTimestamp"] = serde_json::to_value(Time(now)).expect("a time");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        self.store(pod, "MODIFIED");
+    }
+
+    /// Removes a pod at once, as a forced deletion does.
+    pub(crate) fn remove(&self, name: &str) {
+        let pod = self.state().pods[name].clone();
+        self.store(pod, "DELETED");
+    }
+
+    pub(crate) fn status(&self, name: &str) -> Option<PodStatus> {
+        let pod = self.state().pods.get(name).cloned()?;
+        serde_json::from_value(pod["status"].clone()).ok()
+    }
+
+    pub(crate) fn phases(&self, name: &str) -> Vec<String> {
+        self.state().phases.get(name).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.state().pods.contains_key(name)
+    }
+
+    /// Recorded events as (reason, message).
+    pub(crate) fn events(&self) -> Vec<(String, String)> {
+        self.state().events.clone()
+    }
+
+    pub(crate) fn client(&self) -> kube::Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move { Ok::<_, std::convert::Infallible>(api.serve(request).await) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    async fn serve(&self, request: Request<Body>) -> Response<Reply> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let name = path.split('/').nth(6).unwrap_or_default().to_owned();
+        match (parts.method, path.ends_with("/pods")) {
+            (Method::GET, true) if query.contains("watch=") => self.watch(),
+            (Method::GET, true) => {
+                let state = self.state();
+                reply(
+                    200,
+                    &json!({"kind": "PodList", "apiVersion": "v1",
+                    "metadata": {"resourceVersion": state.revision.to_string()},
+                    "items": state.pods.values().collect::<Vec<_>>()}),
+                )
+            }
+            (Method::GET, false) if query.contains("watch=") => {
+                Response::new(UnsyncBoxBody::new(StreamBody::new(futures::stream::pending())))
+            }
+            (Method::GET, false) => reply(
+                200,
+                &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}),
+            ),
+            (Method::POST, _) if path.ends_with("/events") => {
+                let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+                self.state().events.push((text("reason"), text("message")));
+                reply(201, &body)
+            }
+            (Method::PATCH, _) if path.contains("/pods/") => self.patch(&name, &body),
+            (Method::DELETE, _) if path.contains("/pods/") => {
+                let pod = self.state().pods.get(&name).cloned();
+                match pod {
+                    Some(pod) => reply(200, &self.store(pod, "DELETED")),
+                    None => not_found(),
+                }
+            }
+            _ => reply(200, &body),
+        }
+    }
+
+    fn patch(&self, name: &str, body: &Value) -> Response<Reply> {
+        let Some(mut pod) = self.state().pods.get(name).cloned() else {
+            return not_found();
+        };
+        if pod["metadata"]["uid"] != body["metadata"]["uid"] {
+            return not_found();
+        }
+        let mut status = body["status"].clone();
+        if let Some(ips) = status["podIPs"].as_array_mut() {
+            ips.retain(|ip| ip.get("$patch").is_none());
+        }
+        pod["status"] = status;
+        reply(200, &self.store(pod, "MODIFIED"))
+    }
+
+    fn watch(&self) -> Response<Reply> {
+        let changes = tokio_stream::wrappers::BroadcastStream::new(self.changes.subscribe());
+        let lines = futures::StreamExt::map(changes, |change| {
+            let mut line = change.unwrap_or_default().to_string().into_bytes();
+            line.push(b'\n');
+            Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)))
+        });
+        Response::new(UnsyncBoxBody::new(StreamBody::new(lines)))
+    }
+}
+
+fn reply(code: u16, value: &Value) -> Response<Reply> {
+    Response::builder().status(code).body(whole(value)).expect("a response")
+}
+
+fn whole(value: &Value) -> Reply {
+    Full::new(Bytes::from(value.to_string()))
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+fn not_found() -> Response<Reply> {
+    reply(
+        404,
+        &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound",
+        "message": "not found"}),
+    )
+}
+
+/// One node: a runtime that outlives its kubelets.
+pub(crate) struct Bench {
+    pub(crate) api: Api,
+    pub(crate) runtime: FakeRuntime,
+    pub(crate) clock: Arc<dyn Clock>,
+    root: tempfile::TempDir,
+    mounter: Arc<FakeMounter>,
+}
+
+/// A kubelet that runs.
+pub(crate) struct Alive {
+    pub(crate) pods: PodView,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(crate::pod::testing::at(0)));
+        let runtime = FakeRuntime::new(clock.clone(), 1);
+        runtime.add_image("img:latest");
+        Self {
+            api: Api::new(),
+            runtime,
+            clock,
+            root: tempfile::tempdir().expect("temp dir"),
+            mounter: Arc::default(),
+        }
+    }
+
+    /// Starts a kubelet on this node.
+    pub(crate) fn start(&self) -> Alive {
+        let root = self.root.path();
+        let mut node: NodeContext = context();
+        node.root_dir = root.join("kubelet");
+        node.pod_logs_dir = root.join("logs");
+        node.cgroups.per_qos = false;
+        let client = self.api.client();
+        let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), 1));
+        let volumes = Volumes::new(
+            VolumeSettings {
+                root_dir: node.root_dir.clone(),
+                host_ips: node.host_ips.clone(),
+                allocatable: node.allocatable,
+            },
+            self.mounter.clone(),
+            objects.clone(),
+            self.clock.clone(),
+        );
+        let cgroups = Cgroups::open(
+            root.join("cgroup"),
+            CgroupSettings {
+                naming: node.cgroups.clone(),
+                cpu_cfs_quota: true,
+                cpu_cfs_period_us: 100_000,
+                pod_pids_limit: -1,
+                node_limits: None,
+            },
+        )
+        .expect("cgroups");
+        let kubelet = Kubelet::new(Dependencies {
+            client,
+            runtime: Arc::new(self.runtime.clone()),
+            clock: self.clock.clone(),
+            seed: 1,
+            objects,
+            volumes,
+            cgroups,
+            context: Arc::new(node),
+            settings: Settings::default(),
+        });
+        let (pods, shutdown) = (kubelet.pods(), CancellationToken::new());
+        let stop = shutdown.clone();
+        let task = tokio::spawn(async move { kubelet.run(stop).await.expect("runs") });
+        Alive { pods, shutdown, task }
+    }
+
+    /// Waits for something to become true of this node, for at most ten minutes of its time.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..12_000 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!(
+            "never: {what}; events {:#?}; calls {:#?}",
+            self.api.events(),
+            self.runtime.calls()
+        );
+    }
+
+    /// How often a container of that pod runs now.
+    pub(crate) fn running(&self, pod: &str) -> usize {
+        let uid = PodUid::from(pod);
+        self.runtime.running().iter().filter(|(of, _)| *of == uid).count()
+    }
+
+    /// Directories left of pods.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let pods = self.root.path().join("kubelet/pods");
+        let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+impl Alive {
+    /// Stops the kubelet as `kill -9` would: nothing of it runs on.
+    pub(crate) async fn kill(self) {
+        self.shutdown.cancel();
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,158 @@
+//! Making the Node object, or adopting the one that is there.
+
+use super::status::Facts;
+use super::{NodeError, call};
+use crate::config::NodeConfig;
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(7);
+
+/// What this kubelet wants its Node object to carry.
+pub(super) struct Registration {
+    name: String,
+    labels: BTreeMap<String, String>,
+    taints: Vec<Taint>,
+    provider_id: Option<String>,
+}
+
+impl Registration {
+    pub(super) fn new(config: &NodeConfig, facts: &Facts) -> Self {
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let mut labels: BTreeMap<String, String> = [
+            ("kubernetes.io/hostname", facts.host_name.as_str()),
+            ("kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", arch),
+            ("beta.kubernetes.io/os", "linux"),
+            ("beta.kubernetes.io/arch", arch),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+        labels.extend(config.labels.clone());
+        Self {
+            name: facts.name.clone(),
+            labels,
+            taints: config.taints.clone(),
+            provider_id: config.provider_id.clone(),
+        }
+    }
+
+    fn object(&self, status: NodeStatus) -> Node {
+        Node {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some(self.labels.clone()),
+                annotations: Some(BTreeMap::from([(ATTACH_DETACH.to_owned(), "true".to_owned())])),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec {
+                taints: Some(self.taints.clone()).filter(|t| !t.is_empty()),
+                provider_id: self.provider_id.clone(),
+                ..NodeSpec::default()
+            }),
+            status: Some(status),
+        }
+    }
+
+    /// The patch that brings an existing node's labels and annotation to what they should be; `None` when they are. Taints are the
+    /// operator's once the node exists.
+    fn adoption(&self, node: &Node) -> Option<Value> {
+        let have = node.metadata.labels.clone().unwrap_or_default();
+        let labels: BTreeMap<_, _> = self.labels.iter().filter(|(k, v)| have.get(*k) != Some(*v)).collect();
+        let annotated = node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get(ATTACH_DETACH))
+            .is_some_and(|v| v == "true");
+        if labels.is_empty() && annotated {
+            return None;
+        }
+        Some(json!({ "metadata": { "labels": labels, "annotations": { ATTACH_DETACH: "true" } } }))
+    }
+}
+
+async fn attempt(api: &Api<Node>, wanted: &Registration, status: &NodeStatus) -> Result<(), NodeError> {
+    let created = call(
+        "create node",
+        api.create(&PostParams::default(), &wanted.object(status.clone())),
+    )
+    .await;
+    match created {
+        Ok(_) => {
+            tracing::info!(node = wanted.name, "node registered");
+            return Ok(());
+        }
+        Err(NodeError::Call { source, .. }) if matches!(&*source, kube::Error::Api(s) if s.code == 409 || s.code == 403) =>
+            {}
+        Err(error) => return Err(error),
+    }
+    let node = call("get node", api.get(&wanted.name)).await?;
+    if let Some(patch) = wanted.adoption(&node) {
+        let params = PatchParams::default();
+        let body = Patch::Strategic(&patch);
+        call("patch node", api.patch(&wanted.name, &params, &body)).await?;
+    }
+    tracing::info!(node = wanted.name, "node was already registered");
+    Ok(())
+}
+
+/// Registers the node; tries until it succeeds.
+pub(super) async fn register(api: &Api<Node>, wanted: &Registration, status: NodeStatus) {
+    let mut backoff = BACKOFF_FIRST;
+    while let Err(error) = attempt(api, wanted, &status).await {
+        tracing::warn!(
+            node = wanted.name,
+            error = &error as &dyn std::error::Error,
+            "node not registered, retrying"
+        );
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::status::tests::{config, facts};
+    use super::*;
+
+    #[test]
+    fn labels_of_a_new_node() {
+        let mut config = config();
+        config.node.labels.insert("a".into(), "b".into());
+        let node = Registration::new(&config.node, &facts()).object(NodeStatus::default());
+        let labels = node.metadata.labels.expect("labels");
+        assert_eq!(labels.get("kubernetes.io/hostname").map(String::as_str), Some("host-a"));
+        assert_eq!(labels.get("kubernetes.io/os").map(String::as_str), Some("linux"));
+        assert_eq!(labels.get("a").map(String::as_str), Some("b"));
+    }
+
+    #[test]
+    fn an_existing_node_is_patched_only_where_it_differs() {
+        let wanted = Registration::new(&config().node, &facts());
+        let mut node = wanted.object(NodeStatus::default());
+        assert_eq!(wanted.adoption(&node), None);
+        node.metadata
+            .labels
+            .get_or_insert_default()
+            .insert("kubernetes.io/hostname".into(), "old".into());
+        node.metadata
+            .labels
+            .get_or_insert_default()
+            .insert("theirs".into(), "kept".into());
+        let patch = wanted.adoption(&node).expect("a patch");
+        assert_eq!(patch["metadata"]["labels"], json!({"kubernetes.io/hostname": "host-a"}));
+    }
+}

@@ -1,0 +1,446 @@
+//! What the node's status says. Pure.
+
+use super::health::Health;
+use super::whole_seconds;
+use crate::config::{Config, VERSION};
+use crate::downward::NodeAllocatable;
+use crate::host::machine::{Disk, Machine};
+use crate::runtime::{ImageInfo, RuntimeVersion};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proto::api::quantity::{Format, Quantity};
+use proto::cri;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What the default hard eviction threshold keeps free.
+const EVICTION_MEMORY: i64 = 100 << 20;
+const NAMES_PER_IMAGE: usize = 5;
+
+/// The machine and this kubelet's place on it; constant while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The node's name.
+    pub name: String,
+    /// Its host name, for the Hostname address and label.
+    pub host_name: String,
+    /// Its addresses, primary first.
+    pub ips: Vec<IpAddr>,
+    /// The machine.
+    pub machine: Machine,
+    /// The disk of `--root-dir`.
+    pub disk: Disk,
+    /// Bytes of huge pages by size, such as `2Mi`.
+    pub hugepages: BTreeMap<String, i64>,
+    /// Where the kubelet serves.
+    pub port: u16,
+}
+
+/// What the runtime says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RuntimeFacts {
+    /// Name and version.
+    pub version: RuntimeVersion,
+    /// Its handlers.
+    pub handlers: Vec<cri::RuntimeHandler>,
+    /// Its features.
+    pub features: Option<cri::RuntimeFeatures>,
+    /// Its images.
+    pub images: Vec<ImageInfo>,
+}
+
+fn bytes(value: i64) -> ApiQuantity {
+    Quantity::from_units(value, Format::BinarySi).to_api()
+}
+
+fn plain(value: i64) -> ApiQuantity {
+    Quantity::from_units(value, Format::DecimalSi).to_api()
+}
+
+fn max_pods(config: &Config, machine: &Machine) -> i64 {
+    match config.node.pods_per_core {
+        0 => config.node.max_pods,
+        per_core => config.node.max_pods.min(per_core.saturating_mul(machine.cpus)),
+    }
+}
+
+/// What pods may use of the node: capacity less reservations and, for the status, less the eviction margin.
+pub fn allocatable(config: &Config, facts: &Facts) -> NodeAllocatable {
+    let reserved = &config.cgroups.reserved;
+    let margin = config.node.eviction_margin;
+    let hugepages: i64 = facts.hugepages.values().sum();
+    let memory = facts.machine.memory - reserved.memory - if margin { EVICTION_MEMORY } else { 0 } - hugepages;
+    let disk = facts.disk.capacity - reserved.ephemeral_storage - if margin { facts.disk.capacity / 10 } else { 0 };
+    NodeAllocatable {
+        cpu_milli: (facts.machine.cpus * 1000 - reserved.cpu_milli).max(0),
+        memory: memory.max(0),
+        ephemeral_storage: disk.max(0),
+    }
+}
+
+fn capacities(config: &Config, facts: &Facts) -> (BTreeMap<String, ApiQuantity>, BTreeMap<String, ApiQuantity>) {
+    let machine = &facts.machine;
+    let pods = plain(max_pods(config, machine));
+    let mut capacity = BTreeMap::from([
+        ("cpu".to_owned(), plain(machine.cpus)),
+        ("memory".to_owned(), bytes(machine.memory)),
+        ("pods".to_owned(), pods.clone()),
+        ("ephemeral-storage".to_owned(), bytes(facts.disk.capacity)),
+    ]);
+    let left = allocatable(config, facts);
+    let mut free = BTreeMap::from([
+        ("cpu".to_owned(), Quantity::from_milli(left.cpu_milli).to_api()),
+        ("memory".to_owned(), bytes(left.memory)),
+        ("pods".to_owned(), pods),
+        ("ephemeral-storage".to_owned(), plain(left.ephemeral_storage)),
+    ]);
+    for (size, amount) in &facts.hugepages {
+        capacity.insert(format!("hugepages-{size}"), bytes(*amount));
+        free.insert(format!("hugepages-{size}"), bytes(*amount));
+    }
+    (capacity, free)
+}
+
+fn condition(kind: &str, status: bool, reason: &str, message: &str) -> NodeCondition {
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: if status { "True" } else { "False" }.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        ..NodeCondition::default()
+    }
+}
+
+fn ready(health: &Health) -> NodeCondition {
+    let problems = health.problems();
+    match problems.as_slice() {
+        [] => condition("Ready", true, "KubeletReady", "kubelet is posting ready status"),
+        [one] => condition("Ready", false, "KubeletNotReady", one),
+        many => condition("Ready", false, "KubeletNotReady", &format!("[{}]", many.join(", "))),
+    }
+}
+
+/// The conditions this kubelet owns; a condition that did not flip keeps its transition time.
+fn conditions(health: &Health, old: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
+    let now = Time(whole_seconds(now));
+    let mut list = vec![
+        condition(
+            "MemoryPressure",
+            false,
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        condition(
+            "DiskPressure",
+            false,
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        condition(
+            "PIDPressure",
+            false,
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
+        ready(health),
+    ];
+    let before = old.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    for new in &mut list {
+        new.last_heartbeat_time = Some(now.clone());
+        let same = before.iter().find(|c| c.type_ == new.type_ && c.status == new.status);
+        new.last_transition_time = same.and_then(|c| c.last_transition_time.clone()).or(Some(now.clone()));
+    }
+    list
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn system_info(facts: &Facts, runtime: &RuntimeFacts) -> NodeSystemInfo {
+    let machine = &facts.machine;
+    let version = &runtime.version;
+    NodeSystemInfo {
+        machine_id: machine.machine_id.clone(),
+        system_uuid: machine.system_uuid.clone(),
+        boot_id: machine.boot_id.clone(),
+        kernel_version: machine.kernel.clone(),
+        os_image: machine.os_image.clone(),
+        container_runtime_version: match version.name.as_str() {
+            "" => "unknown://".to_owned(),
+            name => format!("{name}://{}", version.version.trim_start_matches('v')),
+        },
+        kubelet_version: VERSION.to_owned(),
+        kube_proxy_version: String::new(),
+        operating_system: "linux".to_owned(),
+        architecture: architecture().to_owned(),
+        swap: (machine.swap > 0).then_some(NodeSwapStatus {
+            capacity: Some(machine.swap),
+        }),
+    }
+}
+
+/// Largest images first, so that the scheduler's locality score sees those that matter.
+fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<ContainerImage> {
+    let mut images: Vec<&ImageInfo> = runtime.images.iter().collect();
+    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    let most = usize::try_from(config.node.max_images).unwrap_or(usize::MAX);
+    let names = |image: &ImageInfo| -> Vec<String> {
+        let all = image.repo_digests.iter().chain(&image.repo_tags);
+        all.take(NAMES_PER_IMAGE).cloned().collect()
+    };
+    images
+        .into_iter()
+        .take(most)
+        .map(|image| ContainerImage {
+            names: Some(names(image)),
+            size_bytes: i64::try_from(image.size).ok(),
+        })
+        .collect()
+}
+
+fn addresses(facts: &Facts) -> Vec<NodeAddress> {
+    let address = |kind: &str, address: String| NodeAddress {
+        type_: kind.to_owned(),
+        address,
+    };
+    let ips = facts.ips.iter().map(|ip| address("InternalIP", ip.to_string()));
+    ips.chain([address("Hostname", facts.host_name.clone())]).collect()
+}
+
+fn handlers(runtime: &RuntimeFacts) -> Option<Vec<NodeRuntimeHandler>> {
+    let list: Vec<NodeRuntimeHandler> = runtime
+        .handlers
+        .iter()
+        .map(|handler| NodeRuntimeHandler {
+            name: Some(handler.name.clone()),
+            features: handler.features.as_ref().map(|f| NodeRuntimeHandlerFeatures {
+                recursive_read_only_mounts: Some(f.recursive_read_only_mounts),
+                user_namespaces: Some(f.user_namespaces),
+            }),
+        })
+        .collect();
+    (!list.is_empty()).then_some(list)
+}
+
+/// The whole status as it should be now.
+pub fn node_status(
+    config: &Config,
+    facts: &Facts,
+    runtime: &RuntimeFacts,
+    health: &Health,
+    old: Option<&NodeStatus>,
+    now: Timestamp,
+) -> NodeStatus {
+    let (capacity, allocatable) = capacities(config, facts);
+    NodeStatus {
+        addresses: Some(addresses(facts)),
+        capacity: Some(capacity),
+        allocatable: Some(allocatable),
+        node_info: Some(system_info(facts, runtime)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint {
+                port: i32::from(facts.port),
+            }),
+        }),
+        images: Some(images(config, runtime)).filter(|list| !list.is_empty()),
+        runtime_handlers: handlers(runtime),
+        features: runtime.features.as_ref().map(|f| NodeFeatures {
+            supplemental_groups_policy: Some(f.supplemental_groups_policy),
+        }),
+        conditions: Some(conditions(health, old, now)),
+        ..NodeStatus::default()
+    }
+}
+
+/// Whether two statuses differ in nothing but their conditions' heartbeat.
+pub(super) fn same_but_heartbeat(a: &NodeStatus, b: &NodeStatus) -> bool {
+    let still = |status: &NodeStatus| {
+        let mut status = status.clone();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = None;
+            // The server's copy may lag behind our own last write.
+            condition.last_transition_time = None;
+        }
+        status
+    };
+    still(a) == still(b)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::config::{Flags, KubeletConfiguration, resolve};
+
+    pub(crate) fn config() -> Config {
+        resolve(&KubeletConfiguration::default(), &Flags::default(), true).expect("defaults")
+    }
+
+    pub(crate) fn facts() -> Facts {
+        Facts {
+            name: "node-a".into(),
+            host_name: "host-a".into(),
+            ips: vec!["192.0.2.10".parse().expect("address")],
+            machine: Machine {
+                cpus: 4,
+                memory: 8 << 30,
+                kernel: "6.1.0".into(),
+                os_image: "Debian".into(),
+                ..Machine::default()
+            },
+            disk: Disk {
+                capacity: 100 << 30,
+                ..Disk::default()
+            },
+            hugepages: BTreeMap::from([("2Mi".to_owned(), 0)]),
+            port: 10250,
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    fn healthy() -> Health {
+        Health {
+            runtime: String::new(),
+            network: String::new(),
+        }
+    }
+
+    fn status(health: &Health, old: Option<&NodeStatus>, second: i64) -> NodeStatus {
+        let runtime = RuntimeFacts {
+            version: RuntimeVersion {
+                name: "containerd".into(),
+                version: "v1.6.0".into(),
+            },
+            ..RuntimeFacts::default()
+        };
+        node_status(&config(), &facts(), &runtime, health, old, at(second))
+    }
+
+    #[test]
+    fn quantities_and_info() {
+        let got = status(&healthy(), None, 0);
+        let text = |list: &Option<BTreeMap<String, ApiQuantity>>, name: &str| {
+            list.as_ref().and_then(|l| l.get(name)).map(|q| q.0.clone())
+        };
+        assert_eq!(text(&got.capacity, "cpu").as_deref(), Some("4"));
+        assert_eq!(text(&got.capacity, "memory").as_deref(), Some("8Gi"));
+        assert_eq!(text(&got.capacity, "pods").as_deref(), Some("110"));
+        assert_eq!(text(&got.allocatable, "memory").as_deref(), Some("8092Mi"));
+        assert_eq!(
+            text(&got.allocatable, "ephemeral-storage").as_deref(),
+            Some("96636764160")
+        );
+        assert_eq!(text(&got.capacity, "hugepages-2Mi").as_deref(), Some("0"));
+        let info = got.node_info.expect("info");
+        assert_eq!(info.container_runtime_version, "containerd://1.6.0");
+        assert_eq!(
+            got.daemon_endpoints.and_then(|d| d.kubelet_endpoint).map(|e| e.port),
+            Some(10250)
+        );
+        let addresses: Vec<_> = got
+            .addresses
+            .into_iter()
+            .flatten()
+            .map(|a| (a.type_, a.address))
+            .collect();
+        assert_eq!(
+            addresses,
+            [
+                ("InternalIP".into(), "192.0.2.10".into()),
+                ("Hostname".into(), "host-a".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn ready_says_what_is_wrong() {
+        let find = |health: &Health| {
+            let got = status(health, None, 0);
+            let ready = got
+                .conditions
+                .into_iter()
+                .flatten()
+                .find(|c| c.type_ == "Ready")
+                .expect("Ready");
+            (
+                ready.status,
+                ready.reason.unwrap_or_default(),
+                ready.message.unwrap_or_default(),
+            )
+        };
+        assert_eq!(
+            find(&healthy()),
+            (
+                "True".into(),
+                "KubeletReady".into(),
+                "kubelet is posting ready status".into()
+            )
+        );
+        let mut health = healthy();
+        health.runtime = "container runtime is down".into();
+        assert_eq!(
+            find(&health),
+            (
+                "False".into(),
+                "KubeletNotReady".into(),
+                "container runtime is down".into()
+            )
+        );
+        health.network = "n".into();
+        assert_eq!(find(&health).2, "[container runtime is down, n]");
+    }
+
+    #[test]
+    fn transition_times_move_on_flips_only() {
+        let ready_times = |status: &NodeStatus| {
+            let ready = status
+                .conditions
+                .iter()
+                .flatten()
+                .find(|c| c.type_ == "Ready")
+                .expect("Ready");
+            let second = |t: &Option<Time>| t.as_ref().map_or(-1, |t| t.0.as_second());
+            (second(&ready.last_transition_time), second(&ready.last_heartbeat_time))
+        };
+        let first = status(&healthy(), None, 10);
+        let second = status(&healthy(), Some(&first), 20);
+        assert_eq!(ready_times(&second), (10, 20));
+        assert!(same_but_heartbeat(&first, &second));
+        let third = status(&Health::default(), Some(&second), 30);
+        assert_eq!(ready_times(&third), (30, 30));
+        assert!(!same_but_heartbeat(&second, &third));
+    }
+
+    #[test]
+    fn images_are_the_largest_ones() {
+        let image = |id: &str, size| ImageInfo {
+            id: id.into(),
+            size,
+            repo_tags: vec![format!("{id}:latest")],
+            ..ImageInfo::default()
+        };
+        let mut config = config();
+        config.node.max_images = 2;
+        let runtime = RuntimeFacts {
+            images: vec![image("a", 1), image("b", 3), image("c", 2)],
+            ..RuntimeFacts::default()
+        };
+        let names: Vec<_> = images(&config, &runtime)
+            .into_iter()
+            .flat_map(|i| i.names.unwrap_or_default())
+            .collect();
+        assert_eq!(names, ["b:latest", "c:latest"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a worker remembers of the operations it starts and of their replies.
+
+use super::Worker;
+use crate::pod::backoff::Crash;
+use crate::pod::execute::{Effect, Reply, StartError};
+use crate::pod::memory::{ImageState, Waiting};
+use crate::pod::operation::{Key, Operation, StopReason};
+use crate::pod::plan::crash_key;
+use crate::pod::shape;
+use crate::runtime::observed::{ContainerState, ObservedPod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+use tokio::task::{Id, JoinError};
+
+impl Worker {
+    /// Notes that an operation starts: back-offs count from here, and a stop for a restart is remembered as such.
+    pub(super) fn note_start(&mut self, pod: &Pod, observed: &ObservedPod, operation: &Operation, now: Timestamp) {
+        match operation {
+            Operation::StartContainer { container, .. } => {
+                let Some((_, spec)) = shape::find(pod, container) else {
+                    return;
+                };
+                let exited = observed.newest(container).filter(|c| c.state == ContainerState::Exited);
+                if let Some(exited) = exited {
+                    let finished = exited.finished_at.unwrap_or(exited.created_at);
+                    let entry = self.memory.crashes.get(container);
+                    let next = Crash::next(entry, &crash_key(spec), finished, self.shared.crash, now);
+                    self.memory.crashes.insert(container.clone(), next);
+                }
+            }
+            Operation::StopContainer { container, reason, .. } => {
+                let restarts = match reason {
+                    StopReason::Changed | StopReason::Unknown => true,
+                    StopReason::Liveness | StopReason::Startup => shape::restart_policy(pod) != "Never",
+                    StopReason::PodEnds => false,
+                };
+                if restarts {
+                    self.memory.restart_wanted.insert(container.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a finished operation.
+    pub(super) fn take(&mut self, joined: Result<(Id, Reply), JoinError>) {
+        let now = self.shared.tools.clock.now();
+        match joined {
+            Ok((id, reply)) => {
+                // A stop that was called again with less grace leaves the newer call in the books.
+                if self
+                    .running
+                    .get(&reply.key)
+                    .is_some_and(|running| running.task.id() == id)
+                {
+                    self.running.remove(&reply.key);
+                }
+                self.take_reply(reply, now);
+            }
+            Err(error) => {
+                let key = self.running.iter().find(|(_, running)| running.task.id() == error.id());
+                let key = key.map(|(key, _)| key.clone());
+                if let Some(key) = key {
+                    self.running.remove(&key);
+                    if error.is_panic() {
+                        tracing::error!(pod = %self.uid, ?key, %error, "an operation panicked");
+                        self.memory.failed(&key, now);
+                        self.memory.stale = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_reply(&mut self, reply: Reply, now: Timestamp) {
+        let Reply { key, effect, observed } = reply;
+        if key == Key::Observe {
+            self.memory.stale &= !observed;
+        } else {
+            self.memory.stale |= !observed;
+        }
+        let worked = match effect {
+            Effect::Done(result) => self.done(&key, result),
+            Effect::Volumes(result) => match result {
+                Ok(volumes) => {
+                    self.volumes = Arc::new(volumes);
+                    self.memory.volumes_ready = true;
+                    true
+                }
+                Err(error) => self.complain(&key, &error),
+            },
+            Effect::Sandbox(attempt, result) => match result {
+                Ok(_) => true,
+                Err(error) => {
+                    if error.is_name_reserved() {
+                        self.memory.sandbox_attempt_min = attempt + 1;
+                    }
+                    self.complain(&key, &error.to_string())
+                }
+            },
+            Effect::Image(container, result) => {
+                self.take_image(container, result, now);
+                true
+            }
+            Effect::Started(container, result) => self.take_start(&key, container, result),
+        };
+        if worked {
+            self.memory.succeeded(&key);
+        } else {
+            self.memory.failed(&key, now);
+        }
+    }
+
+    fn done(&mut self, key: &Key, result: Result<(), String>) -> bool {
+        if let Err(error) = result {
+            return self.complain(key, &error);
+        }
+        match key {
+            Key::Prepare => self.memory.prepared = true,
+            Key::StopSandbox(id) => {
+                self.memory.stopped_sandboxes.insert(id.clone());
+            }
+            Key::ReleaseVolumes => self.memory.volumes_released = true,
+            Key::ReleaseCgroup => self.memory.cgroup_released = true,
+            Key::Purge => self.memory.purged = true,
+            _ => {}
+        }
+        true
+    }
+
+    fn complain(&self, key: &Key, error: &str) -> bool {
+        tracing::warn!(pod = %self.uid, ?key, error, "an operation failed and is tried again");
+        false
+    }
+
+    fn take_image(
+        &mut self,
+        container: String,
+        result: Result<crate::runtime::ImageInfo, crate::image::ImageError>,
+        now: Timestamp,
+    ) {
+        let desired = self.desired.borrow().clone();
+        let image = shape::find(&desired.pod, &container)
+            .and_then(|(_, spec)| spec.image.clone())
+            .unwrap_or_default();
+        match result {
+            Ok(info) => {
+                self.memory.image_failures.remove(&image);
+                self.memory.images.insert(container, ImageState::Ready { image: info });
+            }
+            Err(error) => self
+                .memory
+                .image_failed(&container, &image, error.reason, error.message, now),
+        }
+    }
+
+    fn take_start(&mut self, key: &Key, container: String, result: Result<crate::id::ContainerId, StartError>) -> bool {
+        // The next start looks at the image again, as its pull policy may want.
+        self.memory.images.remove(&container);
+        match result {
+            Ok(_) => {
+                self.memory.waiting.remove(&container);
+                self.memory.restart_wanted.remove(&container);
+                true
+            }
+            Err(error) => {
+                if let Some(reserved) = error.reserved {
+                    self.memory.restart_count_min.insert(container.clone(), reserved + 1);
+                }
+                self.complain(key, &error.message);
+                let waiting = Waiting {
+                    reason: error.reason.to_owned(),
+                    message: error.message,
+                };
+                self.memory.waiting.insert(container, waiting);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Events a worker records when something begins to hold, once each time.
+
+use super::{Desired, Worker};
+use crate::events::{Recorder, Severity};
+use crate::pod::plan::Plan;
+use crate::pod::shape;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+/// What has been told and still holds.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Containers that wait, with the reason and the message that were told.
+    waiting: BTreeMap<String, (String, String)>,
+    network_down: bool,
+    rejected: bool,
+}
+
+impl Told {
+    pub(super) fn deadline_exceeded(&self, recorder: &Recorder, pod: &Pod) {
+        let message = "Pod was active on the node longer than the specified deadline";
+        recorder.pod(pod, Severity::Normal, "DeadlineExceeded", message);
+    }
+}
+
+impl Worker {
+    /// Tells what began to hold with this plan.
+    pub(super) fn tell(&mut self, desired: &Desired, plan: &Plan) {
+        self.tell_rejection(desired);
+        self.tell_network(desired);
+        let recorder = &self.shared.tools.recorder;
+        let pod = &*desired.pod;
+        for (name, waiting) in &plan.waiting {
+            let told = (waiting.reason.clone(), waiting.message.clone());
+            if self.told.waiting.get(name) == Some(&told) {
+                continue;
+            }
+            match waiting.reason.as_str() {
+                "CrashLoopBackOff" => {
+                    let described = shape::described(pod);
+                    let message = format!("Back-off restarting failed container {name} in pod {described}");
+                    recorder.container(pod, name, Severity::Warning, "BackOff", message);
+                }
+                "ImagePullBackOff" => {
+                    let image = shape::find(pod, name)
+                        .and_then(|(_, c)| c.image.clone())
+                        .unwrap_or_default();
+                    let message = format!("Back-off pulling image \"{image}\"");
+                    recorder.container(pod, name, Severity::Normal, "BackOff", message);
+                    recorder.container(pod, name, Severity::Warning, "Failed", "Error: ImagePullBackOff");
+                }
+                _ => {}
+            }
+            self.told.waiting.insert(name.clone(), told);
+        }
+        self.told.waiting.retain(|name, _| plan.waiting.contains_key(name));
+    }
+
+    fn tell_rejection(&mut self, desired: &Desired) {
+        if let Some((reason, message)) = &desired.rejected
+            && !self.told.rejected
+        {
+            self.told.rejected = true;
+            self.shared
+                .tools
+                .recorder
+                .pod(&desired.pod, Severity::Warning, reason, message.clone());
+        }
+    }
+
+    fn tell_network(&mut self, desired: &Desired) {
+        let network = self.shared.network.borrow().clone();
+        let starting = self.state.termination().is_none()
+            && !shape::host_network(&desired.pod)
+            && self
+                .observed
+                .borrow()
+                .as_deref()
+                .is_some_and(|observed| observed.sandbox().is_none());
+        let down = starting && !network.ready && !network.message.is_empty();
+        if down && !self.told.network_down {
+            let message = format!("network is not ready: {}", network.message);
+            self.shared
+                .tools
+                .recorder
+                .pod(&desired.pod, Severity::Warning, "NetworkNotReady", message);
+        }
+        self.told.network_down = down;
+    }
+}

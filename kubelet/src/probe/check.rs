@@ -1,0 +1,313 @@
+//! One check, carried out now: exec, httpGet or tcpSocket (kubelet contract §4.4).
+
+use super::http::{self, Question};
+use crate::id::ContainerId;
+use crate::runtime::Runtime;
+use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tonic::Code;
+
+/// The most of a command's output that is told, bytes.
+const OUTPUT_BYTES_MAX: usize = 10 * 1024;
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whether it passed.
+    pub passed: bool,
+    /// A warning although it passed.
+    pub warning: bool,
+    /// What to tell of it.
+    pub message: String,
+}
+
+impl Report {
+    /// It passed.
+    pub fn passed() -> Self {
+        Self {
+            passed: true,
+            warning: false,
+            message: String::new(),
+        }
+    }
+
+    /// It failed, and says why.
+    pub fn failed(message: String) -> Self {
+        Self {
+            passed: false,
+            warning: false,
+            message,
+        }
+    }
+
+    /// It passed, but not as it should.
+    pub fn warned(message: String) -> Self {
+        Self {
+            passed: true,
+            warning: true,
+            message,
+        }
+    }
+}
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct Target<'a> {
+    /// The container's spec.
+    pub container: &'a Container,
+    /// The instance.
+    pub id: &'a ContainerId,
+    /// The pod's address.
+    pub pod_ip: &'a str,
+}
+
+/// How long one check may take.
+pub fn timeout(probe: &Probe) -> Duration {
+    let seconds = probe
+        .timeout_seconds
+        .and_then(|s| u64::try_from(s).ok())
+        .filter(|s| *s > 0)
+        .unwrap_or(1);
+    Duration::from_secs(seconds)
+}
+
+/// Carries a probe out. `Err` is a probe that could not be carried out, which says nothing about the container.
+pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) -> Result<Report, String> {
+    let limit = timeout(probe);
+    if let Some(exec) = &probe.exec {
+        return run_command(runtime, exec, target, limit).await;
+    }
+    if let Some(get) = &probe.http_get {
+        let question = question(get, target)?;
+        let url = question.url();
+        return match tokio::time::timeout(limit, http::ask(question)).await {
+            Ok(report) => report,
+            Err(_) => Ok(Report::failed(format!(
+                "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            ))),
+        };
+    }
+    if let Some(tcp) = &probe.tcp_socket {
+        return connect(tcp, target, limit).await;
+    }
+    Err(format!(
+        "missing or unsupported probe handler for {}",
+        target.container.name
+    ))
+}
+
+async fn run_command(
+    runtime: &dyn Runtime,
+    exec: &ExecAction,
+    target: &Target<'_>,
+    limit: Duration,
+) -> Result<Report, String> {
+    let command: Vec<String> = exec
+        .command
+        .iter()
+        .flatten()
+        .map(|word| expand(word, target.container))
+        .collect();
+    match runtime.exec_sync(target.id, &command, limit).await {
+        Ok(output) if output.exit_code == 0 => Ok(Report::passed()),
+        Ok(output) => {
+            let mut bytes = output.stdout;
+            bytes.extend(output.stderr);
+            bytes.truncate(OUTPUT_BYTES_MAX);
+            Ok(Report::failed(String::from_utf8_lossy(&bytes).into_owned()))
+        }
+        Err(error) if error.code == Code::DeadlineExceeded => {
+            let words = command.join(" ");
+            Ok(Report::failed(format!(
+                "command timed out: {words:?} timed out after {}s",
+                limit.as_secs()
+            )))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, String> {
+    let https = get
+        .scheme
+        .as_deref()
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    let host = get
+        .host
+        .as_deref()
+        .filter(|host| !host.is_empty())
+        .unwrap_or(target.pod_ip);
+    let port = port(&get.port, target.container)?;
+    Ok(Question::new(
+        https,
+        host,
+        port,
+        get.path.as_deref().unwrap_or("/"),
+        get.http_headers.as_ref(),
+    ))
+}
+
+async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, String> {
+    let port = port(&tcp.port, target.container)?;
+    let host = tcp
+        .host
+        .as_deref()
+        .filter(|host| !host.is_empty())
+        .unwrap_or(target.pod_ip);
+    let address = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    Ok(match tokio::time::timeout(limit, TcpStream::connect(&address)).await {
+        Ok(Ok(_)) => Report::passed(),
+        Ok(Err(error)) => Report::failed(dial_error(&address, &error)),
+        Err(_) => Report::failed(format!("dial tcp {address}: i/o timeout")),
+    })
+}
+
+/// A connection that failed, in the words users know.
+pub(super) fn dial_error(address: &str, error: &std::io::Error) -> String {
+    let why = match error.kind() {
+        ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {address}: {why}")
+}
+
+/// A port by number, or by its name in the container.
+fn port(wanted: &IntOrString, container: &Container) -> Result<u16, String> {
+    let invalid = |port: &dyn std::fmt::Display| format!("invalid port number: {port}");
+    match wanted {
+        IntOrString::Int(number) => u16::try_from(*number)
+            .ok()
+            .filter(|p| *p > 0)
+            .ok_or_else(|| invalid(number)),
+        IntOrString::String(name) => {
+            let named = container
+                .ports
+                .iter()
+                .flatten()
+                .find(|port| port.name.as_deref() == Some(name));
+            let number = named.map(|port| port.container_port).or_else(|| name.parse().ok());
+            number
+                .and_then(|n| u16::try_from(n).ok())
+                .filter(|p| *p > 0)
+                .ok_or_else(|| invalid(name))
+        }
+    }
+}
+
+/// `$(VAR)` from the container's literal environment; anything else stays as it is.
+fn expand(word: &str, container: &Container) -> String {
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find('$') {
+        text.push_str(&rest[..at]);
+        let tail = &rest[at + 1..];
+        if let Some(tail) = tail.strip_prefix('$') {
+            text.push('$');
+            rest = tail;
+            continue;
+        }
+        let variable = tail.strip_prefix('(').and_then(|tail| tail.split_once(')'));
+        let literal = variable.and_then(|(name, _)| literal(name, container));
+        match (variable, literal) {
+            (Some((_, after)), Some(value)) => {
+                text.push_str(value);
+                rest = after;
+            }
+            _ => {
+                text.push('$');
+                rest = tail;
+            }
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+fn literal<'a>(name: &str, container: &'a Container) -> Option<&'a str> {
+    let variable = container.env.iter().flatten().rfind(|variable| variable.name == name)?;
+    if variable.value_from.is_some() {
+        None
+    } else {
+        Some(variable.value.as_deref().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::container;
+    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
+
+    #[test]
+    fn ports_by_number_and_name() {
+        let mut c = container("c");
+        c.ports = Some(vec![ContainerPort {
+            name: Some("web".into()),
+            container_port: 8080,
+            ..Default::default()
+        }]);
+        assert_eq!(port(&IntOrString::Int(80), &c), Ok(80));
+        assert_eq!(port(&IntOrString::String("web".into()), &c), Ok(8080));
+        assert_eq!(port(&IntOrString::String("81".into()), &c), Ok(81));
+        assert!(port(&IntOrString::String("none".into()), &c).is_err());
+        assert!(port(&IntOrString::Int(0), &c).is_err() && port(&IntOrString::Int(70000), &c).is_err());
+    }
+
+    #[test]
+    fn commands_expand_literal_variables_only() {
+        let mut c = container("c");
+        c.env = Some(vec![EnvVar {
+            name: "A".into(),
+            value: Some("x".into()),
+            value_from: None,
+        }]);
+        let cases = [
+            ("$(A)/y", "x/y"),
+            ("$(B)", "$(B)"),
+            ("$$(A)", "$(A)"),
+            ("a$b", "a$b"),
+            ("$(A", "$(A"),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(expand(word, &c), expected, "{word}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tcp_probe_connects() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let port = i32::from(listener.local_addr().expect("address").port());
+        let (c, id) = (container("c"), ContainerId::from("1"));
+        let target = Target {
+            container: &c,
+            id: &id,
+            pod_ip: "127.0.0.1",
+        };
+        let tcp = TCPSocketAction {
+            host: None,
+            port: IntOrString::Int(port),
+        };
+        assert_eq!(
+            connect(&tcp, &target, Duration::from_secs(5)).await,
+            Ok(Report::passed())
+        );
+        drop(listener);
+        let report = connect(&tcp, &target, Duration::from_secs(5))
+            .await
+            .expect("carried out");
+        assert_eq!(
+            report.message,
+            format!("dial tcp 127.0.0.1:{port}: connect: connection refused")
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! The HTTP probe: one GET on a connection of its own (kubelet contract §4.4).
+
+use super::check::{Report, dial_error};
+use bytes::Bytes;
+use http::header::{ACCEPT, HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::HTTPHeader;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The most that is read of an answer, bytes.
+const BODY_BYTES_MAX: usize = 10 * 1024;
+const REDIRECTS_MAX: usize = 10;
+/// How probes introduce themselves.
+const AGENT: &str = "kube-probe/1.36";
+
+/// What to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) https: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Path and query.
+    pub(super) path: String,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl Question {
+    pub(super) fn new(https: bool, host: &str, port: u16, path: &str, headers: Option<&Vec<HTTPHeader>>) -> Self {
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        };
+        let headers = headers
+            .into_iter()
+            .flatten()
+            .map(|h| (h.name.clone(), h.value.clone()))
+            .collect();
+        Self {
+            https,
+            host: host.to_owned(),
+            port,
+            path,
+            headers,
+        }
+    }
+
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority(), self.path)
+    }
+
+    fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    fn request(&self) -> Result<Request<Empty<Bytes>>, String> {
+        let mut builder = Request::builder().method(Method::GET).uri(&self.path);
+        let headers = builder.headers_mut().ok_or("malformed path")?;
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        let authority = HeaderValue::from_str(&self.authority()).map_err(|error| error.to_string())?;
+        headers.insert(HOST, authority);
+        for (name, value) in &self.headers {
+            let name = HeaderName::try_from(name.as_str()).map_err(|error| error.to_string())?;
+            if value.is_empty() && (name == ACCEPT || name == USER_AGENT) {
+                headers.remove(&name);
+                continue;
+            }
+            let value = HeaderValue::from_str(value).map_err(|error| error.to_string())?;
+            if name == HOST || name == USER_AGENT || name == ACCEPT {
+                headers.insert(name, value);
+            } else {
+                headers.append(name, value);
+            }
+        }
+        builder.body(Empty::new()).map_err(|error| error.to_string())
+    }
+
+    /// Where a redirect leads: on the same host a new question, elsewhere nothing.
+    fn redirected(&self, location: &str) -> Option<Self> {
+        let uri: Uri = location.parse().ok()?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let Some(host) = uri.host() else {
+            return Some(Self { path, ..self.clone() });
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let https = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+        (host == self.host).then(|| Self {
+            https,
+            host: host.to_owned(),
+            port,
+            path,
+            headers: self.headers.clone(),
+        })
+    }
+}
+
+/// Asks, and follows redirects on the same host. `Err` is a probe that cannot be carried out.
+pub(super) async fn ask(question: Question) -> Result<Report, String> {
+    let mut question = question;
+    for _ in 0..=REDIRECTS_MAX {
+        let url = question.url();
+        let answer = match once(&question).await {
+            Ok(answer) => answer,
+            Err(Trouble::Broken(text)) => return Err(text),
+            Err(Trouble::Failed(text)) => return Ok(Report::failed(format!("Get \"{url}\": {text}"))),
+        };
+        let redirects = answer.status.is_redirection() && answer.status != StatusCode::NOT_MODIFIED;
+        let Some(location) = answer.location.filter(|_| redirects) else {
+            return Ok(judge(answer.status));
+        };
+        match question.redirected(&location) {
+            Some(next) => question = next,
+            None => {
+                return Ok(Report::warned(format!(
+                    "Probe terminated redirects, Response body: {}",
+                    answer.body
+                )));
+            }
+        }
+    }
+    let url = question.url();
+    Ok(Report::failed(format!(
+        "Get \"{url}\": stopped after {REDIRECTS_MAX} redirects"
+    )))
+}
+
+fn judge(status: StatusCode) -> Report {
+    if (200..400).contains(&status.as_u16()) {
+        Report::passed()
+    } else {
+        Report::failed(format!("HTTP probe failed with statuscode: {}", status.as_u16()))
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    location: Option<String>,
+    body: String,
+}
+
+enum Trouble {
+    /// The question itself is wrong.
+    Broken(String),
+    /// There was no answer.
+    Failed(String),
+}
+
+async fn once(question: &Question) -> Result<Answer, Trouble> {
+    let request = question.request().map_err(Trouble::Broken)?;
+    let address = question.authority();
+    let stream = TcpStream::connect(&address)
+        .await
+        .map_err(|error| Trouble::Failed(dial_error(&address, &error)))?;
+    if !question.https {
+        return exchange(stream, request).await;
+    }
+    let config = super::tls::client().map_err(|error| Trouble::Broken(error.to_string()))?;
+    let name = ServerName::try_from(question.host.clone()).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let stream = TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(|error| Trouble::Failed(error.to_string()))?;
+    exchange(stream, request).await
+}
+
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Trouble>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| {
+        Trouble::Failed(if error.is_incomplete_message() {
+            "EOF".to_owned()
+        } else {
+            error.to_string()
+        })
+    };
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(failed)?;
+    let answering = async move {
+        let response = sender.send_request(request).await.map_err(failed)?;
+        let status = response.status();
+        let location = response
+            .headers()
+            .get(LOCATION)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        // Only the beginning matters; a longer or broken body changes nothing.
+        let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+        let body = body
+            .map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned())
+            .unwrap_or_default();
+        Ok(Answer { status, location, body })
+    };
+    tokio::pin!(answering);
+    let mut connection = std::pin::pin!(connection);
+    loop {
+        tokio::select! {
+            answer = &mut answering => return answer,
+            ended = &mut connection => {
+                ended.map_err(failed)?;
+                return answering.await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Answers each connection with the next reply; tells what it was asked.
+    async fn serve(replies: Vec<&'static str>) -> (u16, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let port = listener.local_addr().expect("address").port();
+        let task = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for reply in replies {
+                let (mut stream, _) = listener.accept().await.expect("accept");
+                let mut buffer = vec![0; 4096];
+                let length = stream.read(&mut buffer).await.expect("read");
+                asked.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+                stream.write_all(reply.as_bytes()).await.expect("write");
+            }
+            asked
+        });
+        (port, task)
+    }
+
+    fn question(port: u16, headers: &[(&str, &str)]) -> Question {
+        let header = |(name, value): &(&str, &str)| HTTPHeader {
+            name: (*name).into(),
+            value: (*value).into(),
+        };
+        let headers: Vec<HTTPHeader> = headers.iter().map(header).collect();
+        Question::new(false, "127.0.0.1", port, "healthz?x=1", Some(&headers))
+    }
+
+    #[tokio::test]
+    async fn statuses_are_judged_and_headers_sent() {
+        let (port, asked) = serve(vec!["HTTP/1.1 204 No Content\r\n\r\n"]).await;
+        let report = ask(question(port, &[("Host", "a.example"), ("X-A", "1"), ("Accept", "")]))
+            .await
+            .expect("asked");
+        assert_eq!(report, Report::passed());
+        let asked = asked.await.expect("server").remove(0).to_lowercase();
+        assert!(asked.starts_with("get /healthz?x=1 http/1.1"), "{asked}");
+        assert!(
+            asked.contains("host: a.example\r\n") && asked.contains("x-a: 1\r\n"),
+            "{asked}"
+        );
+        assert!(
+            asked.contains("user-agent: kube-probe/1.36") && !asked.contains("accept:"),
+            "{asked}"
+        );
+
+        let (port, _) = serve(vec!["HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"]).await;
+        let report = ask(question(port, &[])).await.expect("asked");
+        assert_eq!(report, Report::failed("HTTP probe failed with statuscode: 503".into()));
+    }
+
+    #[tokio::test]
+    async fn redirects_are_followed_on_the_same_host_only() {
+        let (port, _) = serve(vec![
+            "HTTP/1.1 302 Found\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n",
+        ])
+        .await;
+        let report = ask(question(port, &[])).await.expect("asked");
+        assert_eq!(report, Report::failed("HTTP probe failed with statuscode: 500".into()));
+
+        let (port, _) = serve(vec![
+            "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 2\r\n\r\nhi",
+        ])
+        .await;
+        let report = ask(question(port, &[])).await.expect("asked");
+        assert_eq!(
+            report,
+            Report::warned("Probe terminated redirects, Response body: hi".into())
+        );
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_a_failure_with_upstreams_words() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let port = listener.local_addr().expect("address").port();
+        drop(listener);
+        let report = ask(question(port, &[])).await.expect("asked");
+        let text = format!(
+            "Get \"http://127.0.0.1:{port}/healthz?x=1\": dial tcp 127.0.0.1:{port}: connect: connection refused"
+        );
+        assert_eq!(report, Report::failed(text));
+    }
+}

@@ -1,0 +1,41 @@
+//! Pods bound to this node at the API server.
+
+use super::Pods;
+use crate::pod::shape;
+use client::informer::{Informer, Options};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Delivers the node's pods, from the first complete list on, until shut down.
+pub async fn run(
+    client: kube::Client,
+    node: String,
+    seed: u64,
+    pods: watch::Sender<Pods>,
+    shutdown: CancellationToken,
+) {
+    let options = Options {
+        labels: String::new(),
+        fields: format!("spec.nodeName={node}"),
+        seed,
+    };
+    let informer: Informer<Pod> = Informer::spawn(Api::all(client), options);
+    let mut changes = informer.subscribe();
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => return,
+        () = informer.synced() => {}
+    }
+    loop {
+        let listed = informer.list().into_iter().map(|pod| (shape::uid(&pod), pod)).collect();
+        pods.send_replace(Some(Arc::new(listed)));
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            _ = changes.next() => {}
+        }
+    }
+}
