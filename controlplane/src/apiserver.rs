@@ -9,6 +9,7 @@ pub mod authn;
 pub mod authz;
 pub mod body;
 pub mod discovery;
+pub mod edge;
 mod expiry;
 pub mod extra;
 pub mod gate;

@@ -1,1 +1,149 @@
-//! What the first start makes: namespaces, RBAC, priority classes, the kubernetes service.
+//! What every cluster has from its first second: namespaces, default RBAC, priority classes, the Service `kubernetes`.
+//!
+//! Runs at each start before `/readyz` turns ok, through the API server itself as a typed identity, and writes only what is missing.
+//! Owns these objects' content; the default service accounts and root CA config maps are controllers' work.
+
+mod objects;
+pub mod policy;
+
+use crate::apiserver::ApiServer;
+use crate::apiserver::reader::Reader;
+use crate::apiserver::user::User;
+use crate::resource::{Kind, registry};
+use crate::store::StoreError;
+use futures::{StreamExt, TryStreamExt};
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// Writes in flight at a time: enough for the store to commit them in a few batches.
+const AT_ONCE: usize = 64;
+
+/// Why the cluster's first objects could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// An object could not be written.
+    #[error("cannot write {kind} {name}")]
+    Write {
+        /// Kind.
+        kind: String,
+        /// Name, with its namespace.
+        name: String,
+        /// What the API server answered.
+        source: Box<kube::Error>,
+    },
+    /// The table of defaults holds something that is not served.
+    #[error("{0} is not a kind this API server has")]
+    UnknownKind(String),
+    /// The store does not answer.
+    #[error("cannot read the store")]
+    Store(#[source] StoreError),
+}
+
+/// What the Service `kubernetes` points at.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    /// First address of the Service range.
+    pub cluster_ip: IpAddr,
+    /// Address others reach the API server at.
+    pub advertise: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
+
+/// Makes what is missing and repairs what has lost parts. Idempotent.
+///
+/// # Errors
+/// Names the object that could not be written.
+pub async fn run(server: &ApiServer, endpoint: Endpoint) -> Result<(), BootstrapError> {
+    let reader = server.reader();
+    reader.refresh().await.map_err(BootstrapError::Store)?;
+    let client = server.client_as(User::named("system:apiserver", &["system:masters"]));
+    // Namespaces first: what lies in them is refused before they are there.
+    let mut rest = policy::cluster_roles();
+    rest.extend(policy::cluster_role_bindings());
+    rest.extend(policy::namespaced());
+    rest.extend(objects::priority_classes());
+    rest.extend(objects::kubernetes_service(endpoint));
+    for batch in [objects::namespaces(), rest] {
+        let writes: Vec<Write> = batch
+            .iter()
+            .map(|wanted| Write::plan(reader, wanted))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .collect();
+        let sent = futures::stream::iter(writes).map(|write| write.send(client.clone()));
+        sent.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    }
+    Ok(())
+}
+
+/// One write that is needed.
+struct Write {
+    kind: &'static Kind,
+    object: Value,
+    /// Whether the object is there and is to be replaced.
+    replace: bool,
+}
+
+impl Write {
+    /// What must be written so that `wanted` is there; `None` if nothing.
+    fn plan(reader: &Reader, wanted: &Value) -> Result<Option<Self>, BootstrapError> {
+        let text = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let api_version = text("/apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = registry()
+            .by_gvk(group, version, text("/kind"))
+            .ok_or_else(|| BootstrapError::UnknownKind(format!("{api_version} {}", text("/kind"))))?;
+        let stored = reader.get(group, kind.plural, text("/metadata/namespace"), text("/metadata/name"));
+        let (object, replace) = match stored {
+            None => (Some(wanted.clone()), false),
+            Some(stored) if group == policy_group() => (policy::missing(&stored, wanted), true),
+            Some(stored) => (objects::repair(&stored, wanted), true),
+        };
+        Ok(object.map(|object| Self { kind, object, replace }))
+    }
+
+    async fn send(self, client: kube::Client) -> Result<(), BootstrapError> {
+        let text = |pointer: &str| self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let mut path = match self.kind.group {
+            "" => format!("/api/{}", self.kind.version),
+            group => format!("/apis/{group}/{}", self.kind.version),
+        };
+        if !namespace.is_empty() {
+            path.push_str(&format!("/namespaces/{namespace}"));
+        }
+        path.push_str(&format!("/{}", self.kind.plural));
+        if self.replace {
+            path.push_str(&format!("/{name}"));
+        }
+        let method = if self.replace {
+            http::Method::PUT
+        } else {
+            http::Method::POST
+        };
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(self.object.to_string().into_bytes())
+            .expect("the path is made of names that need no escaping");
+        match client.request::<Value>(request).await {
+            Ok(_) => Ok(()),
+            // Another start of ours was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(BootstrapError::Write {
+                kind: self.kind.kind.to_owned(),
+                name: [namespace, name].join("/").trim_start_matches('/').to_owned(),
+                source: Box::new(error),
+            }),
+        }
+    }
+}
+
+fn policy_group() -> &'static str {
+    crate::apiserver::authz::RBAC
+}
+
+#[cfg(test)]
+mod tests;

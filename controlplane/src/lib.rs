@@ -7,6 +7,8 @@ pub mod apiserver;
 pub mod bootstrap;
 pub mod config;
 pub mod controller;
+pub mod daemon;
+pub mod issue;
 pub mod patch;
 pub mod pki;
 pub mod resource;

@@ -11,12 +11,13 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 mod build;
+mod protobuf;
 mod read;
 mod scalar;
 mod walk;
 
 pub(crate) use build::definitions;
-pub use read::Media;
+pub use read::{Media, parse};
 pub use walk::{DecodeError, Decoded, Problem, decode, decode_body, normalize, prune};
 
 /// Index of a type in the table.

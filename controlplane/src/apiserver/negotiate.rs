@@ -186,19 +186,21 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<Media, ApiError> {
     match content_type(headers).as_str() {
         "" | "application/json" | "*/*" => Ok(Media::Json),
         "application/yaml" => Ok(Media::Yaml),
-        other => Err(unsupported_media(other, &["application/json", "application/yaml"])),
+        "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
+        _ => Err(unsupported_media(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])),
     }
 }
 
 /// 415, naming what is accepted.
-pub(crate) fn unsupported_media(found: &str, accepted: &[&str]) -> ApiError {
-    let mut message = format!(
+pub(crate) fn unsupported_media(accepted: &[&str]) -> ApiError {
+    let message = format!(
         "the body of the request was in an unknown format - accepted media types include: {}",
         accepted.join(", ")
     );
-    if found == "application/vnd.kubernetes.protobuf" {
-        message.push_str(" (protobuf is not served yet: set the client's content type to application/json)");
-    }
     ApiError::new(415, "UnsupportedMediaType", message)
 }
 

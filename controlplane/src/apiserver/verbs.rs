@@ -325,11 +325,8 @@ impl<'a> Call<'a> {
 
 /// How an object body of no particular kind is read (options, Scale patches).
 fn read_plain(body: &[u8], media: Media) -> Result<Value, ApiError> {
-    match media {
-        Media::Json => serde_json::from_slice(body).map_err(|error| error.to_string()),
-        Media::Yaml => serde_saphyr::from_slice(body).map_err(|error| error.to_string()),
-    }
-    .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+    schema::parse(body, media)
+        .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
 }
 
 /// A resourceVersion parameter; `None` if it is empty.

@@ -12,6 +12,8 @@ pub enum Media {
     Json,
     /// `application/yaml`.
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
 }
 
 /// A tree and the paths of keys that stood twice (the last value wins).
@@ -22,6 +24,14 @@ pub(super) struct Read {
 
 /// Most parser events a YAML body may have, aliases expanded.
 const YAML_EVENTS_MAX: usize = 1_000_000;
+
+/// Reads one document of no particular kind.
+///
+/// # Errors
+/// The parser's text.
+pub fn parse(bytes: &[u8], media: Media) -> Result<Value, String> {
+    read(bytes, media).map(|read| read.value)
+}
 
 /// Reads one document. The error is the parser's text.
 pub(super) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
@@ -45,6 +55,7 @@ pub(super) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
             })
             .map_err(|error| error.without_snippet().to_string())?
         }
+        Media::Protobuf => super::protobuf::read(bytes)?,
     };
     Ok(Read { value, duplicates })
 }

@@ -34,7 +34,7 @@ impl Patch {
                     format!("server-side apply ({APPLY}) is not served yet: use client-side apply, or {STRATEGIC}"),
                 ));
             }
-            other => return Err(negotiate::unsupported_media(other, &[JSON, MERGE, STRATEGIC])),
+            _ => return Err(negotiate::unsupported_media(&[JSON, MERGE, STRATEGIC])),
         };
         if call.query.get("force").is_some() {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");

@@ -43,7 +43,9 @@ async fn bad_bodies_are_refused_by_name() {
     let reply = post(&server, MAPS, &revision).await;
     assert_eq!(reply.code, 500);
     let protobuf = [("content-type", "application/vnd.kubernetes.protobuf")];
-    assert_eq!(send(&server, "POST", MAPS, &protobuf, Some(&json!({}))).await.code, 415);
+    assert_eq!(send(&server, "POST", MAPS, &protobuf, Some(&json!({}))).await.code, 400);
+    let csv = [("content-type", "text/csv")];
+    assert_eq!(send(&server, "POST", MAPS, &csv, Some(&json!({}))).await.code, 415);
     let reply = send(&server, "GET", MAPS, &[("accept", "text/html")], None).await;
     assert_eq!((reply.code, &reply.body["reason"]), (406, &json!("NotAcceptable")));
     let huge = config_map("m", json!({"k": "x".repeat(3 << 20)}));

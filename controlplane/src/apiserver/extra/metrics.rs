@@ -1,0 +1,106 @@
+//! `/metrics`: what the process uses and what the store holds, read when asked.
+
+use super::root;
+use crate::apiserver::ApiServer;
+use crate::resource::registry;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use std::path::Path;
+
+/// Content type of the text.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ResourceLabels {
+    group: &'static str,
+    resource: &'static str,
+}
+
+/// The metrics as OpenMetrics text.
+pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
+    let mut metrics = Registry::default();
+    let build = vec![
+        ("major", root::MAJOR.to_owned()),
+        ("minor", root::MINOR.to_owned()),
+        ("git_version", root::git_version()),
+    ];
+    metrics.register("kubernetes_build", "What is running", Info::new(build));
+    let objects = Family::<ResourceLabels, Gauge>::default();
+    for kind in registry().kinds().iter().filter(|kind| kind.is_stored()) {
+        let labels = ResourceLabels {
+            group: kind.group,
+            resource: kind.plural,
+        };
+        let count = server.reader().list(kind.group, kind.plural, "").len();
+        objects
+            .get_or_create(&labels)
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+    metrics.register(
+        "apiserver_resource_objects",
+        "Number of stored objects by resource",
+        objects,
+    );
+    if let Some(usage) = usage(proc) {
+        let resident = Gauge::<i64>::default();
+        resident.set(usage.resident_bytes);
+        metrics.register(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes",
+            resident,
+        );
+        let cpu = ConstCounter::new(usage.cpu_seconds);
+        metrics.register(
+            "process_cpu_seconds",
+            "Total user and system CPU time spent in seconds",
+            cpu,
+        );
+    }
+    let mut text = String::new();
+    if prometheus_client::encoding::text::encode(&mut text, &metrics).is_err() {
+        tracing::error!("metrics cannot be written to memory");
+    }
+    text
+}
+
+struct Usage {
+    resident_bytes: i64,
+    cpu_seconds: f64,
+}
+
+/// Reads `self/stat` under the given /proc.
+fn usage(proc: &Path) -> Option<Usage> {
+    let stat = std::fs::read_to_string(proc.join("self/stat")).ok()?;
+    // The name in parentheses may hold anything; fields are counted after it (field 3 is the first).
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<i64>().ok();
+    /// Linux reports process times in hundredths of a second to user space on every architecture.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    const PAGE_BYTES: i64 = 4096;
+    let ticks = number(14)? + number(15)?;
+    Some(Usage {
+        resident_bytes: number(24)? * PAGE_BYTES,
+        cpu_seconds: ticks as f64 / TICKS_PER_SECOND,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read_past_an_odd_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("self")).unwrap();
+        let fields: Vec<String> = (3..=52).map(|field: u32| field.to_string()).collect();
+        let stat = format!("1 (a ) b) {}", fields.join(" "));
+        std::fs::write(dir.path().join("self/stat"), stat).unwrap();
+        let usage = usage(dir.path()).unwrap();
+        assert_eq!(usage.resident_bytes, 24 * 4096);
+        assert!((usage.cpu_seconds - 0.29).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,273 @@
+//! The composition root: builds store, API server, controllers and scheduler, runs them until told to stop, drains.
+//!
+//! Owns the order of things and no logic of theirs. What belongs to the machine (clock, names, /proc) comes in through [`Host`].
+
+use crate::apiserver::admission::Admission;
+use crate::apiserver::authn::service_account::Tokens;
+use crate::apiserver::authn::token_file::TokenFile;
+use crate::apiserver::authn::{Authn, AuthnParts};
+use crate::apiserver::authz::Authz;
+use crate::apiserver::edge::Edge;
+use crate::apiserver::extra::Extra;
+use crate::apiserver::extra::health::Health;
+use crate::apiserver::kubelet_proxy::KubeletProxy;
+use crate::apiserver::user::User;
+use crate::apiserver::{ApiServer, Parts, service};
+use crate::bootstrap::{self, BootstrapError, Endpoint};
+use crate::config::{Config, StoreKind};
+use crate::controller::{self, ControllerContext};
+use crate::pki::{self, Pki, PkiError, files, tls};
+use crate::scheduler::{self, SchedulerContext};
+use crate::store::disk::Disk;
+use crate::store::memory::Memory;
+use crate::store::{Store, StoreError};
+use client::Clock;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long parts may take to end after the signal.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why the daemon could not start; each text names the thing.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Certificates or keys.
+    #[error(transparent)]
+    Pki(PkiError),
+    /// The store under the data directory.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The address and port to serve on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file given by flag.
+    #[error("--{flag} {path}: {why}")]
+    File {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The service account keys.
+    #[error("{0}")]
+    Tokens(String),
+    /// The first objects.
+    #[error("cannot make the cluster's first objects")]
+    Bootstrap(#[source] BootstrapError),
+}
+
+/// What belongs to the machine the daemon runs on.
+#[derive(Clone)]
+pub struct Host {
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of everything random that others may predict.
+    pub seed: u64,
+    /// The machine's name.
+    pub hostname: String,
+    /// The address others reach the machine at, where the flags give none.
+    pub address: IpAddr,
+    /// Where /proc is.
+    pub proc: PathBuf,
+}
+
+/// A started control plane.
+pub struct Daemon {
+    server: ApiServer,
+    health: Health,
+    tasks: JoinSet<()>,
+    shutdown: CancellationToken,
+    /// Where `admin.kubeconfig` stands.
+    pub admin_kubeconfig: PathBuf,
+    /// The URL of the API server on this machine.
+    pub url: String,
+}
+
+impl Daemon {
+    /// Starts everything; on return the API server is ready and every part runs.
+    ///
+    /// # Errors
+    /// See [`DaemonError`]; nothing keeps running after one.
+    pub async fn start(config: &Config, host: Host) -> Result<Self, DaemonError> {
+        files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
+        // First, because it keeps a second process off the data directory.
+        let store = open_store(config)?;
+        let address = config.listen();
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
+        let advertise = advertised(config, &host);
+        let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
+        let serving_path = serving_path(config);
+        let tls = tls::server_config(&pki.serving, &serving_path).map_err(DaemonError::Pki)?;
+        let health = Health::default();
+        let gate = Arc::new(edge(config, &host, &pki, advertise, health.clone())?);
+        let parts = Parts {
+            store,
+            clock: Arc::clone(&host.clock),
+            seed: host.seed,
+            gate,
+        };
+        let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
+        let endpoint = Endpoint {
+            cluster_ip: config.service_cidr.nth(1).unwrap_or(config.service_cidr.network()),
+            advertise,
+            port: config.secure_port,
+        };
+        bootstrap::run(&server, endpoint)
+            .await
+            .map_err(DaemonError::Bootstrap)?;
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
+        tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
+        spawn_clients(&mut tasks, config, &host, &pki, &server, &shutdown);
+        health.set_started();
+        Ok(Self {
+            server,
+            health,
+            tasks,
+            shutdown,
+            admin_kubeconfig: pki.admin_kubeconfig,
+            url: pki::local_url(config),
+        })
+    }
+
+    /// The API server, for those who live in the same process.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// Waits until a part ends by itself, which none should.
+    pub async fn failed(&mut self) {
+        if let Some(Err(error)) = self.tasks.join_next().await {
+            tracing::error!(%error, "a part of the control plane ended");
+        }
+    }
+
+    /// Stops everything: `/readyz` turns false, requests in flight end, then the rest, within a deadline.
+    pub async fn stop(mut self) {
+        self.health.set_stopping();
+        self.shutdown.cancel();
+        let drained = tokio::time::timeout(DRAIN_DEADLINE, async {
+            while self.tasks.join_next().await.is_some() {}
+        });
+        if drained.await.is_err() {
+            tracing::warn!(parts = self.tasks.len(), "parts did not end in time");
+            self.tasks.shutdown().await;
+        }
+    }
+}
+
+fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
+    Ok(match config.store {
+        StoreKind::Memory => Arc::new(Memory::new()),
+        StoreKind::Disk => Arc::new(Disk::open(config.data_dir.join("store")).map_err(DaemonError::Store)?),
+    })
+}
+
+/// The address others reach the API server at.
+fn advertised(config: &Config, host: &Host) -> IpAddr {
+    config.advertise_address.unwrap_or({
+        if config.bind_address.is_unspecified() {
+            host.address
+        } else {
+            config.bind_address
+        }
+    })
+}
+
+fn serving_path(config: &Config) -> PathBuf {
+    match &config.identity.tls_files {
+        Some((cert, _)) => cert.clone(),
+        None => config.data_dir.join("pki/apiserver.crt"),
+    }
+}
+
+fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Health) -> Result<Edge, DaemonError> {
+    let identity = &config.identity;
+    let tokens = Tokens::new(
+        &pki.service_account_key_pem,
+        &pki.service_account_public_pem,
+        identity.issuers.clone(),
+        identity.audiences.clone(),
+    );
+    let tokens = Arc::new(tokens.map_err(DaemonError::Tokens)?);
+    let verifier = tls::client_verifier(&pki.ca_pem, identity.client_ca_file.as_deref()).map_err(DaemonError::Pki)?;
+    let authn = Arc::new(Authn::new(AuthnParts {
+        client_certificates: Some(verifier),
+        token_file: token_file(identity.token_auth_file.as_deref())?,
+        tokens: Arc::clone(&tokens),
+        anonymous: identity.anonymous,
+        clock: Arc::clone(&host.clock),
+    }));
+    let authz = Arc::new(Authz::default());
+    let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
+    let kubelet_ca = identity.kubelet_ca_file.as_deref();
+    let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);
+    Ok(Edge {
+        admission: Admission::new(Arc::clone(&authz), host.seed),
+        extra: Extra {
+            authn: Arc::clone(&authn),
+            authz: Arc::clone(&authz),
+            tokens,
+            health,
+            url: format!("https://{}", SocketAddr::new(advertise, config.secure_port)),
+            proc: host.proc.clone(),
+        },
+        proxy: KubeletProxy::new(kubelet_tls.map_err(DaemonError::Pki)?),
+        authn,
+        authz,
+    })
+}
+
+fn token_file(path: Option<&Path>) -> Result<TokenFile, DaemonError> {
+    let Some(path) = path else {
+        return Ok(TokenFile::default());
+    };
+    let wrong = |why: String| DaemonError::File {
+        flag: "token-auth-file",
+        path: path.to_owned(),
+        why,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    TokenFile::parse(&text).map_err(wrong)
+}
+
+/// Controllers and scheduler: clients of the API server, each with its upstream identity, without a socket.
+fn spawn_clients(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    host: &Host,
+    pki: &Pki,
+    server: &ApiServer,
+    shutdown: &CancellationToken,
+) {
+    let own = server.clone();
+    let mut controllers = controller::spawn_all(ControllerContext {
+        client_for: Arc::new(move |name| own.client_as(User::service_account("kube-system", name))),
+        clock: Arc::clone(&host.clock),
+        seed: host.seed,
+        cluster_cidr: Some(config.cluster_cidr.to_string()),
+        root_ca_pem: pki.ca_pem.clone(),
+        shutdown: shutdown.clone(),
+    });
+    tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
+    tasks.spawn(scheduler::run(SchedulerContext {
+        client: server.client_as(User::named("system:kube-scheduler", &[])),
+        clock: Arc::clone(&host.clock),
+        seed: host.seed,
+        shutdown: shutdown.clone(),
+    }));
+}
