@@ -80,7 +80,7 @@ fn config_map(name: &str, data: Value) -> Value {
 
 fn pod(name: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "nginx"}]}})
+        "spec": {"containers": [{"name": "c", "image": "nginx"}]}})
 }
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
