@@ -483,3 +483,6 @@ impl Kind {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod workload_tests;

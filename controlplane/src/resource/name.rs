@@ -1,11 +1,12 @@
 //! Rules for names, label keys and values, with upstream's messages. Pure.
 //!
-//! Every check returns the list of things wrong with its argument, empty for none, as upstream's validators do.
+//! Every check returns the list of things wrong with its argument, empty for none, as upstream's validators do. The rules
+//! that others need too are `proto::api::names`'.
+
+use proto::api::names;
 
 /// Longest DNS subdomain.
 const SUBDOMAIN_MAX: usize = 253;
-/// Longest DNS label.
-const LABEL_MAX: usize = 63;
 
 /// Which rule a kind's names obey (control-plane contract §4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,87 +57,31 @@ fn is_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-fn is_dns1123_label(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    match (bytes.first(), bytes.last()) {
-        (Some(&first), Some(&last)) => {
-            is_alphanumeric(first)
-                && is_alphanumeric(last)
-                && bytes.iter().all(|&byte| is_alphanumeric(byte) || byte == b'-')
-        }
-        _ => false,
-    }
-}
-
 fn too_long(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
 fn regex_error(message: &str, regex: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}'")).collect();
-    if examples.is_empty() {
-        return format!("{message} (regex used for validation is '{regex}')");
-    }
+    // Upstream puts a comma after each example, and " or " between them.
     format!(
         "{message} (e.g. {}, regex used for validation is '{regex}')",
-        examples.join(" or ")
+        examples.join(",  or ")
     )
+}
+
+fn listed(problem: Option<String>) -> Vec<String> {
+    problem.into_iter().collect()
 }
 
 /// DNS-1123 label.
 pub fn dns1123_label(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if text.len() > LABEL_MAX {
-        problems.push(too_long(LABEL_MAX));
-    }
-    if !is_dns1123_label(text) {
-        let subdomain = !text.is_empty() && text.split('.').all(is_dns1123_label);
-        if subdomain {
-            problems.push("must not contain dots".to_owned());
-        } else {
-            problems.push(regex_error(
-                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
-                 and end with an alphanumeric character",
-                "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
-                &["my-name", "123-abc"],
-            ));
-        }
-    }
-    problems
+    listed(names::dns1123_label_error(text))
 }
 
 /// DNS-1123 subdomain.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if text.len() > SUBDOMAIN_MAX {
-        problems.push(too_long(SUBDOMAIN_MAX));
-    }
-    if !text.split('.').all(is_dns1123_label) {
-        problems.push(regex_error(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-             start and end with an alphanumeric character",
-            r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
-            &["example.com"],
-        ));
-    }
-    problems
-}
-
-/// DNS-1035 label: as DNS-1123, but starting with a letter.
-pub fn dns1035_label(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if text.len() > LABEL_MAX {
-        problems.push(too_long(LABEL_MAX));
-    }
-    if !is_dns1123_label(text) || !text.as_bytes()[0].is_ascii_lowercase() {
-        problems.push(regex_error(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-             character, and end with an alphanumeric character",
-            "[a-z]([-a-z0-9]*[a-z0-9])?",
-            &["my-name", "abc-123"],
-        ));
-    }
-    problems
+    listed(names::dns1123_subdomain_error(text))
 }
 
 /// A segment of a URL path.
@@ -155,85 +100,14 @@ pub fn path_segment(text: &str, prefix: bool) -> Vec<String> {
         .collect()
 }
 
-fn is_name_part(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    match (bytes.first(), bytes.last()) {
-        (Some(first), Some(last)) => {
-            first.is_ascii_alphanumeric()
-                && last.is_ascii_alphanumeric()
-                && bytes
-                    .iter()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-        }
-        _ => false,
-    }
-}
-
-const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-                         alphanumeric character";
-const QUALIFIED_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-
 /// A qualified name: `[prefix/]name`, as in label keys.
 pub fn qualified_name(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    let parts: Vec<&str> = text.split('/').collect();
-    let name = match parts.as_slice() {
-        [name] => *name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                problems.push("prefix part must be non-empty".to_owned());
-            } else {
-                problems.extend(
-                    dns1123_subdomain(prefix)
-                        .into_iter()
-                        .map(|problem| format!("prefix part {problem}")),
-                );
-            }
-            name
-        }
-        _ => {
-            let text = regex_error(
-                &format!("a qualified name {QUALIFIED}"),
-                QUALIFIED_REGEX,
-                &["MyName", "my.name", "123-abc"],
-            );
-            problems.push(format!(
-                "{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
-            return problems;
-        }
-    };
-    if name.is_empty() {
-        problems.push("name part must be non-empty".to_owned());
-    } else if name.len() > LABEL_MAX {
-        problems.push(format!("name part {}", too_long(LABEL_MAX)));
-    }
-    if !is_name_part(name) {
-        problems.push(format!(
-            "name part {}",
-            regex_error(QUALIFIED, QUALIFIED_REGEX, &["MyName", "my.name", "123-abc"])
-        ));
-    }
-    problems
+    listed(names::qualified_name_error(text))
 }
 
 /// A label value: empty, or a name part of at most 63 characters.
 pub fn label_value(text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if text.len() > LABEL_MAX {
-        problems.push(too_long(LABEL_MAX));
-    }
-    if !text.is_empty() && !is_name_part(text) {
-        problems.push(regex_error(
-            &format!(
-                "a valid label must be an empty string or consist of alphanumeric characters, {}",
-                &QUALIFIED["must consist of alphanumeric characters, ".len()..]
-            ),
-            "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
-            &["MyValue", "my_value", "12345"],
-        ));
-    }
-    problems
+    listed(names::label_value_error(text))
 }
 
 /// A named port: letters, digits and dashes, at least one letter, at most 15 characters.
@@ -345,22 +219,12 @@ mod tests {
     #[test]
     fn messages_are_upstreams() {
         assert_eq!(
-            dns1123_subdomain("A_b"),
+            config_key("a b"),
             vec![
-                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-                 start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+                 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
             ]
         );
-        assert_eq!(
-            label_value("a b"),
-            vec![
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
-                 start and end with an alphanumeric character (e.g. 'MyValue' or 'my_value' or '12345', regex used for \
-                 validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-            ]
-        );
-        assert_eq!(dns1123_label("a.b"), vec!["must not contain dots"]);
     }
 
     #[test]

@@ -149,16 +149,16 @@ fn keep_allocated(new: &mut Value, old: &Value) {
                 copy(new, old, &["spec", key]);
             }
         }
-    } else if !has_address(new) {
-        if let Some(spec) = new.get_mut("spec") {
-            let same = text(spec, &["clusterIP"]) == text(old, &["spec", "clusterIP"]);
-            if same {
-                remove(spec, "clusterIP");
-                remove(spec, "clusterIPs");
-            }
-            for key in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-                remove(spec, key);
-            }
+    } else if !has_address(new)
+        && let Some(spec) = new.get_mut("spec")
+    {
+        let same = text(spec, &["clusterIP"]) == text(old, &["spec", "clusterIP"]);
+        if same {
+            remove(spec, "clusterIP");
+            remove(spec, "clusterIPs");
+        }
+        for key in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            remove(spec, key);
         }
     }
     let has_node_ports = |object: &Value| matches!(text(object, &["spec", "type"]), "NodePort" | "LoadBalancer");

@@ -82,8 +82,6 @@ pub struct Plan {
     pub advance: Option<Advance>,
     /// Why containers that should run do not, for the status.
     pub waiting: BTreeMap<String, Waiting>,
-    /// Containers that will be started again, so that their end is their last state, not their state.
-    pub restarting: BTreeMap<String, bool>,
 }
 
 /// Plans one turn.

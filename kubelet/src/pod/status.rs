@@ -36,8 +36,6 @@ pub struct Inputs<'a> {
     pub outcomes: &'a Outcomes,
     /// Why containers that should run do not, from the plan.
     pub waiting: &'a BTreeMap<String, Waiting>,
-    /// Containers that will be started again, from the plan.
-    pub restarting: &'a BTreeMap<String, bool>,
     /// The scheme of container ids, the runtime's name.
     pub runtime_name: &'a str,
     /// The node's addresses, primary first.

@@ -325,7 +325,6 @@ impl Worker {
                     observed,
                     outcomes,
                     waiting: &plan.waiting,
-                    restarting: &plan.restarting,
                     runtime_name: &self.shared.runtime_name,
                     host_ips: &context.host_ips,
                     now,

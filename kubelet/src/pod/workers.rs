@@ -34,6 +34,8 @@ pub struct Workers {
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
     leftovers_released: bool,
+    /// Pods came or went since the QoS cgroups' shares were last set.
+    shares_outdated: bool,
 }
 
 struct Live {
@@ -53,6 +55,7 @@ impl Workers {
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
             leftovers_released: false,
+            shares_outdated: false,
         }
     }
 
@@ -99,6 +102,9 @@ impl Workers {
         if !self.leftovers_released {
             self.leftovers_released = true;
             self.release_leftovers(&pods).await;
+        }
+        if std::mem::take(&mut self.shares_outdated) {
+            self.refresh_shares(&pods).await;
         }
     }
 
@@ -182,7 +188,18 @@ impl Workers {
         }
     }
 
+    /// Brings the QoS cgroups' CPU shares to what the pods here request together.
+    async fn refresh_shares(&self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
+        let active = pods
+            .values()
+            .filter(|pod| !super::status::is_terminal(pod.status.as_ref()));
+        if let Err(error) = self.shared.tools.cgroups.refresh_qos(active.map(|pod| &**pod)).await {
+            tracing::warn!(%error, "setting the QoS cgroups' shares failed");
+        }
+    }
+
     fn spawn(&mut self, uid: PodUid, desired: Desired) {
+        self.shares_outdated = true;
         let (sender, receiver) = watch::channel(desired);
         let worker = Worker::new(self.shared.clone(), uid.clone(), receiver);
         let task = self.tasks.spawn(worker.run()).id();
@@ -202,6 +219,7 @@ impl Workers {
             .map(|(uid, _)| uid.clone());
         let Some(uid) = uid else { return };
         self.live.remove(&uid);
+        self.shares_outdated = true;
         if panicked {
             tracing::error!(pod = %uid, "a pod's worker panicked, starting it again");
             tokio::time::sleep(PANIC_PAUSE.min(Duration::from_millis(100))).await;

@@ -157,7 +157,6 @@ impl<'o> Walk<'_, '_, 'o> {
             Fate::Busy => {
                 let key = Key::Start(container.name.clone());
                 self.blocked |= self.draft.is_running(&key);
-                self.draft.plan.restarting.insert(container.name.clone(), true);
             }
             Fate::Wait(until, waiting) => {
                 self.draft.wake(until);
@@ -182,7 +181,6 @@ impl<'o> Walk<'_, '_, 'o> {
     fn start(&mut self, kind: Kind, container: &Container, newest: Option<&ObservedContainer>) {
         let name = &container.name;
         let inputs = self.draft.inputs;
-        self.draft.plan.restarting.insert(name.clone(), true);
         if let Some(again) = inputs.memory.not_before(&Key::Start(name.clone()), inputs.now) {
             self.draft.wake(again);
             self.tell_last_error(name);

@@ -58,7 +58,6 @@ impl Case {
             observed: &self.observed,
             outcomes: &self.outcomes,
             waiting: &self.waiting,
-            restarting: &BTreeMap::new(),
             runtime_name: "containerd",
             host_ips: &["192.168.0.1".to_owned()],
             now: at(self.now),
