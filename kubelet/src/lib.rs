@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod api_status;
+pub mod boot;
 pub mod certificate;
 pub mod cgroup;
 pub mod config;

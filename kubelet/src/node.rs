@@ -12,10 +12,9 @@ pub use status::{Facts, RuntimeFacts, allocatable, node_status};
 
 use crate::config::Config;
 use crate::network;
-use crate::runtime::Runtime;
+use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
 use client::Clock;
 use client::informer::{self, Informer};
-use health::{HealthPoll, Pace};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::Api;
@@ -68,6 +67,8 @@ pub struct NodeParts {
     pub client: kube::Client,
     /// The runtime.
     pub runtime: Arc<dyn Runtime>,
+    /// The runtime's status as whoever polls it last saw it.
+    pub status: watch::Receiver<RuntimeStatus>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// The configuration.
@@ -78,10 +79,9 @@ pub struct NodeParts {
     pub seed: u64,
 }
 
-/// Keeps the Node object. Make it, hand [`Keeper::health`] to whoever needs it, then [`Keeper::run`] it.
+/// Keeps the Node object.
 pub struct Keeper {
     parts: NodeParts,
-    health: watch::Sender<Health>,
     node: Informer<Node>,
     random: StdRng,
 }
@@ -91,6 +91,27 @@ pub struct Keeper {
 struct Written {
     status: Option<NodeStatus>,
     report_at: Option<Instant>,
+}
+
+/// The node's images, listed now and then.
+#[derive(Default)]
+struct Images {
+    list: Vec<ImageInfo>,
+    at: Option<Instant>,
+}
+
+impl Images {
+    async fn current(&mut self, runtime: &dyn Runtime, health: &Health) -> Vec<ImageInfo> {
+        let old = self.at.is_none_or(|at| at.elapsed() >= IMAGES_EVERY);
+        if old
+            && health.runtime.is_empty()
+            && let Ok(list) = runtime.list_images().await
+        {
+            self.list = list;
+            self.at = Some(Instant::now());
+        }
+        self.list.clone()
+    }
 }
 
 impl Keeper {
@@ -103,15 +124,9 @@ impl Keeper {
         };
         Self {
             node: Informer::spawn(Api::all(parts.client.clone()), options),
-            health: watch::Sender::new(Health::default()),
             random: StdRng::seed_from_u64(parts.seed),
             parts,
         }
-    }
-
-    /// How runtime and network are, as last seen.
-    pub fn health(&self) -> watch::Receiver<Health> {
-        self.health.subscribe()
     }
 
     /// This node's own object as the API server last had it.
@@ -153,42 +168,37 @@ impl Keeper {
     }
 
     async fn first_status(&mut self) -> NodeStatus {
-        let mut poll = HealthPoll::new();
-        let runtime = poll.poll(&*self.parts.runtime).await;
-        self.health.send_replace(poll.health().clone());
+        let status = self.parts.status.borrow().clone();
+        let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
+        let now = self.parts.clock.now();
         node_status(
             &self.parts.config,
             &self.parts.facts,
             &runtime,
-            poll.health(),
+            &Health::of(&status),
             None,
-            self.parts.clock.now(),
+            now,
         )
     }
 
-    /// Looks at the runtime, and writes the status when it changed or is due.
+    /// Writes the status when the runtime's changed, when the node appears, and when it is due.
     async fn keep_status(&mut self) {
-        let mut poll = HealthPoll::new();
-        let mut pace = Pace::new(self.parts.config.node.status_update);
         let mut written = Written::default();
-        let mut images_at = None;
-        let mut runtime = RuntimeFacts::default();
+        let mut images: Images = Images::default();
+        let mut version = RuntimeVersion::default();
+        let mut status = self.parts.status.clone();
+        let mut node = self.node.subscribe();
         loop {
-            let fresh = poll.poll(&*self.parts.runtime).await;
-            let images = std::mem::take(&mut runtime.images);
-            runtime = RuntimeFacts { images, ..fresh };
-            if images_at.is_none_or(|at: Instant| at.elapsed() >= IMAGES_EVERY)
-                && let Ok(images) = self.parts.runtime.list_images().await
-            {
-                runtime.images = images;
-                images_at = Some(Instant::now());
+            let seen = status.borrow_and_update().clone();
+            let health = Health::of(&seen);
+            if health.runtime.is_empty() && version.name.is_empty() {
+                version = self.parts.runtime.version().await.unwrap_or_default();
+            } else if !health.runtime.is_empty() {
+                // It may be another version when it comes back.
+                version = RuntimeVersion::default();
             }
-            let health = poll.health().clone();
-            self.health.send_if_modified(|have| {
-                let changed = *have != health;
-                *have = health.clone();
-                changed
-            });
+            let mut runtime = RuntimeFacts::of(&seen, version.clone());
+            runtime.images = images.current(&*self.parts.runtime, &health).await;
             if let Err(error) = self.write_status(&runtime, &health, &mut written).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -196,7 +206,12 @@ impl Keeper {
                 );
                 written.status = None;
             }
-            tokio::time::sleep(pace.next(health.is_ready())).await;
+            let known = self.node.get("", &self.parts.facts.name).is_some();
+            tokio::select! {
+                changed = status.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(self.parts.config.node.status_update) => {}
+                _ = node.next(), if !known => {}
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use super::whole_seconds;
 use crate::config::{Config, VERSION};
 use crate::downward::NodeAllocatable;
 use crate::host::machine::{Disk, Machine};
-use crate::runtime::{ImageInfo, RuntimeVersion};
+use crate::runtime::{ImageInfo, RuntimeStatus, RuntimeVersion};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
@@ -52,6 +52,18 @@ pub struct RuntimeFacts {
     pub features: Option<cri::RuntimeFeatures>,
     /// Its images.
     pub images: Vec<ImageInfo>,
+}
+
+impl RuntimeFacts {
+    /// What a runtime of this version says in its status; images are listed elsewhere.
+    pub fn of(status: &RuntimeStatus, version: RuntimeVersion) -> Self {
+        Self {
+            version,
+            handlers: status.handlers.clone(),
+            features: status.features,
+            images: Vec::new(),
+        }
+    }
 }
 
 fn bytes(value: i64) -> ApiQuantity {
@@ -418,7 +430,14 @@ pub(super) mod tests {
         let second = status(&healthy(), Some(&first), 20);
         assert_eq!(ready_times(&second), (10, 20));
         assert!(same_but_heartbeat(&first, &second));
-        let third = status(&Health::default(), Some(&second), 30);
+        let third = status(
+            &Health {
+                runtime: "x".into(),
+                ..healthy()
+            },
+            Some(&second),
+            30,
+        );
         assert_eq!(ready_times(&third), (30, 30));
         assert!(!same_but_heartbeat(&second, &third));
     }

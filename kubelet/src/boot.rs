@@ -1,0 +1,307 @@
+//! From a configuration to a running kubelet on this machine: checks the host, takes the ports, connects, builds every part and
+//! runs them until told to stop.
+//!
+//! Owns no rule of its own beyond "what must be true before we start"; pods are [`crate::kubelet`]'s, the node is
+//! [`crate::node`]'s.
+
+mod host;
+
+use crate::certificate::{CertificateError, ServingCertificate};
+use crate::cgroup::{CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
+use crate::config::Config;
+use crate::host::KernelMounter;
+use crate::host::machine::{Machine, Roots};
+use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
+use crate::metrics::Metrics;
+use crate::node::{Facts, Keeper, NodeParts, allocatable};
+use crate::objects::Objects;
+use crate::pod::spec::NodeContext;
+use crate::runtime::cri::CriRuntime;
+use crate::runtime::{self, Runtime, RuntimeError};
+use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_tls};
+use crate::volume::{VolumeSettings, Volumes};
+use client::{Clock, SystemClock};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
+/// How often, and how far apart, an absent runtime is tried before the kubelet gives up.
+const RUNTIME_TRIES: u32 = 5;
+const RUNTIME_PAUSE: Duration = Duration::from_secs(2);
+/// How long parts may take to end.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+/// How often everything in the runtime is listed in case an event was lost.
+const SWEEP_EVERY: Duration = Duration::from_secs(45);
+const SANDBOXES_AT_ONCE: usize = 16;
+/// What "no bound on parallel pulls" means in practice.
+const PULLS_MAX: usize = 64;
+
+/// Why a kubelet did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// A cgroup v1 host and `failCgroupV1`.
+    #[error(
+        "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be removed in a future release: set failCgroupV1 to false to run all the same"
+    )]
+    CgroupV1,
+    /// Swap and `failSwapOn`.
+    #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
+    SwapOn,
+    /// No `--kubeconfig`.
+    #[error("--kubeconfig is required: this kubelet does not run without an API server yet")]
+    NoKubeconfig,
+    /// The kubeconfig is of no use.
+    #[error("invalid kubeconfig")]
+    Kubeconfig(#[source] client::connect::ConnectError),
+    /// A port is taken.
+    #[error(transparent)]
+    Port(#[from] BindError),
+    /// The serving certificate.
+    #[error("serving certificate")]
+    Certificate(#[from] CertificateError),
+    /// The runtime endpoint is malformed.
+    #[error("containerRuntimeEndpoint")]
+    Endpoint(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The runtime does not answer.
+    #[error("validate service connection: validate CRI v1 runtime API for endpoint \"unix://{endpoint}\"")]
+    Runtime {
+        /// Its socket.
+        endpoint: PathBuf,
+        /// Why.
+        source: RuntimeError,
+    },
+    /// The cgroup tree.
+    #[error("pod cgroups")]
+    Cgroups(#[source] CgroupError),
+    /// The kubelet proper.
+    #[error("start the kubelet")]
+    Kubelet(#[source] KubeletError),
+}
+
+/// Sockets taken before anything else is touched, so that a second kubelet harms nothing.
+struct Sockets {
+    server: Option<TcpListener>,
+    health: Option<TcpListener>,
+}
+
+async fn sockets(config: &Config) -> Result<Sockets, BootError> {
+    let server = match config.server.enabled {
+        true => Some(
+            bind(
+                config.server.address,
+                config.server.port,
+                "address and port of the kubelet's server",
+            )
+            .await?,
+        ),
+        false => None,
+    };
+    let health = match config.server.healthz {
+        Some((address, port)) => Some(bind(address, port, "healthzBindAddress and healthzPort").await?),
+        None => None,
+    };
+    Ok(Sockets { server, health })
+}
+
+async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError> {
+    let endpoint = config.runtime.socket.clone();
+    let runtime = CriRuntime::new(&endpoint.to_string_lossy(), None, config.runtime.request_timeout)
+        .map_err(|e| BootError::Endpoint(Box::new(e)))?;
+    let mut tries = 1;
+    loop {
+        match runtime.version().await {
+            Ok(version) => {
+                tracing::info!(name = version.name, version = version.version, "runtime answers");
+                return Ok(Arc::new(runtime));
+            }
+            Err(source) if tries >= RUNTIME_TRIES => return Err(BootError::Runtime { endpoint, source }),
+            Err(error) => tracing::warn!(endpoint = %endpoint.display(), %error, "runtime does not answer, retrying"),
+        }
+        tries += 1;
+        tokio::time::sleep(RUNTIME_PAUSE).await;
+    }
+}
+
+/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked.
+async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
+    match runtime.runtime_config().await {
+        Ok(Some(runtime::CgroupDriver::Systemd)) => CgroupDriver::Systemd,
+        Ok(Some(runtime::CgroupDriver::Cgroupfs)) => CgroupDriver::Cgroupfs,
+        Ok(None) => config.cgroups.driver,
+        Err(error) => {
+            tracing::warn!(%error, "runtime does not tell its cgroup driver, using the configured one");
+            config.cgroups.driver
+        }
+    }
+}
+
+fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgroups, CgroupNaming), BootError> {
+    let cgroups = &config.cgroups;
+    let naming = CgroupNaming {
+        driver,
+        root: cgroups.root.clone(),
+        per_qos: cgroups.per_qos,
+    };
+    let limits = NodeLimits {
+        memory: facts.machine.memory - cgroups.reserved.memory,
+        cpu_milli: facts.machine.cpus * 1000 - cgroups.reserved.cpu_milli,
+        pids: None,
+    };
+    let settings = CgroupSettings {
+        naming: naming.clone(),
+        cpu_cfs_quota: cgroups.cpu_cfs_quota,
+        cpu_cfs_period_us: cgroups.cpu_cfs_period_us,
+        pod_pids_limit: cgroups.pod_pids_limit,
+        node_limits: cgroups.enforce_pods.then_some(limits),
+    };
+    let cgroups = Cgroups::open(CGROUP_MOUNT, settings).map_err(BootError::Cgroups)?;
+    Ok((cgroups, naming))
+}
+
+fn context(config: &Config, facts: &Facts, cgroups: CgroupNaming, cgroup_v2: bool) -> NodeContext {
+    NodeContext {
+        node_name: facts.name.clone(),
+        host_ips: facts.ips.iter().map(ToString::to_string).collect(),
+        root_dir: config.paths.root_dir.clone(),
+        pod_logs_dir: config.paths.pod_logs_dir.clone(),
+        cluster_domain: config.dns.cluster_domain.clone(),
+        cluster_dns: config.dns.cluster_dns.clone(),
+        host_resolv: host::resolv_conf(config.dns.resolv_conf.as_deref()),
+        host_hosts: host::hosts(),
+        allocatable: allocatable(config, facts),
+        memory_capacity: facts.machine.memory,
+        cgroups,
+        cgroup_v2,
+        cpu_cfs_quota: config.cgroups.cpu_cfs_quota,
+        cpu_cfs_period_us: config.cgroups.cpu_cfs_period_us,
+        seccomp_default: config.pods.seccomp_default,
+        single_process_oom_kill: config.pods.single_process_oom_kill.unwrap_or(!cgroup_v2),
+        master_service_namespace: "default".to_owned(),
+        thermal_paths: facts.machine.thermal_paths.clone(),
+    }
+}
+
+fn settings(config: &Config, facts: &Facts) -> Settings {
+    Settings {
+        crash_backoff_max: config.pods.crash_backoff_max,
+        parallel_pulls: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
+        parallel_sandboxes: SANDBOXES_AT_ONCE,
+        sweep_every: SWEEP_EVERY,
+        allocatable: host::admissible(config, facts),
+    }
+}
+
+/// Everything built, nothing running yet.
+struct Parts {
+    kubelet: Kubelet,
+    keeper: Keeper,
+    server: Arc<Server>,
+}
+
+fn build(
+    config: &Arc<Config>,
+    facts: &Facts,
+    client: &kube::Client,
+    runtime: Arc<dyn Runtime>,
+    driver: CgroupDriver,
+) -> Result<Parts, BootError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let seed = host::seed();
+    let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
+    let (cgroups, naming) = cgroups(config, facts, driver)?;
+    let context = Arc::new(context(config, facts, naming, cgroup_v2));
+    let objects = Arc::new(Objects::new(client.clone(), clock.clone(), seed));
+    let volume_settings = VolumeSettings {
+        root_dir: config.paths.root_dir.clone(),
+        host_ips: context.host_ips.clone(),
+        allocatable: context.allocatable,
+    };
+    let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
+    let kubelet = Kubelet::new(Dependencies {
+        client: client.clone(),
+        runtime: runtime.clone(),
+        clock: clock.clone(),
+        seed,
+        objects,
+        volumes,
+        cgroups: cgroups.clone(),
+        context,
+        settings: settings(config, facts),
+    });
+    let keeper = Keeper::new(NodeParts {
+        client: client.clone(),
+        runtime: runtime.clone(),
+        status: kubelet.runtime_status(),
+        clock: clock.clone(),
+        config: config.clone(),
+        facts: facts.clone(),
+        seed,
+    });
+    let server = Server::new(ServerParts {
+        pods: kubelet.pods(),
+        runtime,
+        auth: Auth::new(&config.server, Some(client.clone()), &facts.name),
+        clock,
+        cgroups,
+        metrics: Arc::new(Metrics::new(&facts.name)),
+        node_name: facts.name.clone(),
+        stream_idle: config.server.stream_idle,
+    });
+    Ok(Parts {
+        kubelet,
+        keeper,
+        server,
+    })
+}
+
+/// Runs a kubelet on this machine until `stop`; pods keep running when it ends.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
+    let roots = Roots::default();
+    if config.fail_cgroup_v1 && !host::is_cgroup_v2(CGROUP_MOUNT) {
+        return Err(BootError::CgroupV1);
+    }
+    if config.fail_swap_on && Machine::swap_is_on(&roots) {
+        return Err(BootError::SwapOn);
+    }
+    let sockets = sockets(&config).await?;
+    let kubeconfig = config.paths.kubeconfig.clone().ok_or(BootError::NoKubeconfig)?;
+    let options = client::connect::Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
+    let client = client::connect::from_kubeconfig(&kubeconfig, &options)
+        .await
+        .map_err(BootError::Kubeconfig)?;
+    let facts = host::facts(&config, &roots);
+    let certificate = match &config.server.tls_files {
+        Some((cert, key)) => ServingCertificate::read(cert, key)?,
+        None => ServingCertificate::self_signed(&config.paths.cert_dir, &facts.name, &facts.ips)?,
+    };
+    let tls = certificate.server_config(config.server.client_ca.as_deref())?;
+    host::protect_from_oom(config.oom_score_adj);
+    let runtime = connect_runtime(&config).await?;
+    let driver = cgroup_driver(&config, &*runtime).await;
+    let config = Arc::new(config);
+    let parts = build(&config, &facts, &client, runtime, driver)?;
+
+    let mut tasks = JoinSet::new();
+    tasks.spawn(parts.keeper.run(stop.clone()));
+    if let Some(listener) = sockets.server {
+        tasks.spawn(serve_tls(listener, tls, parts.server, stop.clone()));
+    }
+    if let Some(listener) = sockets.health {
+        tasks.spawn(serve_health(listener, stop.clone()));
+    }
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::debug!(%error, "systemd not notified");
+    }
+    tracing::info!(node = facts.name, "kubelet started");
+    let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);
+    stop.cancel();
+    let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!("some parts did not end in time");
+    }
+    ended
+}

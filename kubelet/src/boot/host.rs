@@ -1,0 +1,115 @@
+//! What is asked of the host at start.
+
+use crate::config::Config;
+use crate::host::machine::{self, Machine, Roots};
+use crate::node::{Facts, allocatable};
+use crate::pod::spec::ResolvConf;
+use proto::api::quantity::{Format, Quantity};
+use proto::api::resources::ResourceList;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Whether the unified hierarchy is all there is.
+pub(super) fn is_cgroup_v2(mount: &str) -> bool {
+    Path::new(mount).join("cgroup.controllers").exists()
+}
+
+/// A seed no two starts share.
+pub(super) fn seed() -> u64 {
+    rand::random()
+}
+
+/// The node's resolver configuration; empty, with a warning, when it cannot be read.
+pub(super) fn resolv_conf(path: Option<&Path>) -> ResolvConf {
+    let Some(path) = path else {
+        return ResolvConf::loopback();
+    };
+    match fs::read_to_string(path) {
+        Ok(text) => ResolvConf::parse(&text),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "resolver configuration not read");
+            ResolvConf::default()
+        }
+    }
+}
+
+/// The node's own hosts file, for pods on its network.
+pub(super) fn hosts() -> String {
+    fs::read_to_string("/etc/hosts").unwrap_or_default()
+}
+
+fn hugepages(roots: &Roots) -> BTreeMap<String, i64> {
+    let mut out = BTreeMap::new();
+    let entries = fs::read_dir(roots.sys.join("kernel/mm/hugepages"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kib: Option<i64> = name
+            .strip_prefix("hugepages-")
+            .and_then(|n| n.strip_suffix("kB")?.parse().ok());
+        let count: Option<i64> = fs::read_to_string(entry.path().join("nr_hugepages"))
+            .ok()
+            .and_then(|t| t.trim().parse().ok());
+        if let (Some(kib), Some(count)) = (kib, count) {
+            let size = Quantity::from_units(kib * 1024, Format::BinarySi).to_string();
+            out.insert(size, count * kib * 1024);
+        }
+    }
+    out
+}
+
+/// This machine, as its node object will describe it.
+pub(super) fn facts(config: &Config, roots: &Roots) -> Facts {
+    let name = config.node.name.clone().unwrap_or_else(machine::host_name);
+    // The disk is that of the nearest directory that exists: the root directory may not have been made yet.
+    let mut existing = config.paths.root_dir.as_path();
+    while !existing.exists() {
+        existing = existing.parent().unwrap_or(Path::new("/"));
+    }
+    Facts {
+        host_name: name.clone(),
+        name,
+        ips: match config.node.ips.as_slice() {
+            [] => vec![machine::default_address()],
+            given => given.to_vec(),
+        },
+        machine: Machine::read(roots),
+        disk: machine::disk(existing),
+        hugepages: hugepages(roots),
+        port: config.server.port,
+    }
+}
+
+/// What pods are admitted to.
+pub(super) fn admissible(config: &Config, facts: &Facts) -> ResourceList {
+    let left = allocatable(config, facts);
+    let mut list = ResourceList::from([
+        ("cpu".to_owned(), Quantity::from_milli(left.cpu_milli)),
+        ("memory".to_owned(), Quantity::from_units(left.memory, Format::BinarySi)),
+        (
+            "ephemeral-storage".to_owned(),
+            Quantity::from_units(left.ephemeral_storage, Format::DecimalSi),
+        ),
+        (
+            "pods".to_owned(),
+            Quantity::from_units(config.node.max_pods, Format::DecimalSi),
+        ),
+    ]);
+    for (size, amount) in &facts.hugepages {
+        list.insert(
+            format!("hugepages-{size}"),
+            Quantity::from_units(*amount, Format::BinarySi),
+        );
+    }
+    list
+}
+
+/// Makes the kernel spare this process; where that is not allowed the node works all the same.
+pub(super) fn protect_from_oom(score: i64) {
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string()) {
+        tracing::debug!(score, %error, "own oom_score_adj not set");
+    }
+}

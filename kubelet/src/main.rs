@@ -1,0 +1,71 @@
+//! The kubelet: flags, configuration, run until a signal, exit code.
+
+use anyhow::Context;
+use kubelet::config::{self, FlagsEnd};
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// Threads for everything that does not block.
+const WORKERS: usize = 2;
+
+fn main() -> ExitCode {
+    let flags = match config::parse_flags(std::env::args().skip(1)) {
+        Ok(flags) => flags,
+        Err(FlagsEnd::Print(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(FlagsEnd::Mistakes(mistakes)) => {
+            for mistake in mistakes {
+                eprintln!("Error: {mistake}");
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: &config::Flags) -> anyhow::Result<()> {
+    let config = config::load(flags)?;
+    let level = match config.verbosity {
+        ..=2 => "info",
+        3..=5 => "info,kubelet=debug,client=debug",
+        _ => "debug,kubelet=trace",
+    };
+    let filter = EnvFilter::try_new(level).context("log filter")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .context("start the async runtime")?;
+    runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let stopping = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping; pods keep running");
+            stopping.cancel();
+        });
+        kubelet::boot::run(config, stop).await.map_err(anyhow::Error::from)
+    })
+}

@@ -1,0 +1,53 @@
+//! Answers in the few forms there are.
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::Response;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use std::convert::Infallible;
+
+/// The body of an answer; a stream that fails just ends.
+pub type Body = BoxBody<Bytes, Infallible>;
+/// An answer.
+pub type Answer = Response<Body>;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed()
+}
+
+fn with(code: u16, kind: HeaderValue, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = hyper::StatusCode::from_u16(code).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
+/// Plain text.
+pub(super) fn text(code: u16, text: &str) -> Answer {
+    with(code, TEXT, whole(text.to_owned()))
+}
+
+/// A JSON document.
+pub(super) fn json(text: String) -> Answer {
+    with(200, JSON, whole(text))
+}
+
+/// Prometheus text.
+pub(super) fn metrics(text: &str) -> Answer {
+    with(200, METRICS, whole(text.to_owned()))
+}
+
+/// Text that is not complete yet.
+pub(super) fn stream(body: Body) -> Answer {
+    with(200, TEXT, body)
+}
+
+/// Raw bytes.
+pub(super) fn bytes(bytes: Vec<u8>) -> Answer {
+    with(200, TEXT, whole(bytes))
+}

@@ -1,0 +1,143 @@
+//! Sockets: binding, TLS handshakes, connections, the plain health port.
+
+use super::{Peer, Server, User, answer};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use rustls::ServerConfig;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+/// Connections at a time; more wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 1024;
+/// A pause after the kernel refused a connection, usually for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A port that could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("listen on {address} for {purpose}")]
+pub struct BindError {
+    /// Where.
+    pub address: SocketAddr,
+    /// The setting that says so.
+    pub purpose: &'static str,
+    /// Why not.
+    pub source: std::io::Error,
+}
+
+/// Takes a port; `purpose` names the setting in the error.
+pub async fn bind(address: IpAddr, port: u16, purpose: &'static str) -> Result<TcpListener, BindError> {
+    let address = SocketAddr::new(address, port);
+    TcpListener::bind(address).await.map_err(|source| BindError {
+        address,
+        purpose,
+        source,
+    })
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE);
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(1 << 20);
+    builder
+}
+
+/// Serves until told to stop; connections still open then are dropped.
+pub async fn serve_tls(listener: TcpListener, tls: ServerConfig, server: Arc<Server>, stop: CancellationToken) {
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let work = async {
+        loop {
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
+            let (socket, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "connection not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (acceptor, server, stop) = (acceptor.clone(), server.clone(), stop.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = connection(acceptor, socket, address, server) => {}
+                    () = stop.cancelled() => {}
+                }
+                drop(permit);
+            });
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAddr, server: Arc<Server>) {
+    // Small frames of interactive sessions must not wait for each other.
+    let _ = socket.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE_DEADLINE, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, peer = %address, "TLS handshake failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let certificates = stream.get_ref().1.peer_certificates();
+    let certificate = certificates.and_then(|list| User::of_certificate(list.first()?));
+    let peer = Arc::new(Peer { address, certificate });
+    let service = service_fn(move |request| {
+        let (server, peer) = (server.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(server.answer(peer, request).await) }
+    });
+    let served = builder()
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(error, peer = %address, "connection ended");
+    }
+}
+
+/// Serves `/healthz` in plain text on its own port until told to stop.
+pub async fn serve_health(listener: TcpListener, stop: CancellationToken) {
+    let permits = Arc::new(Semaphore::new(64));
+    let work = async {
+        loop {
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
+            let Ok((socket, _)) = listener.accept().await else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            tokio::spawn(async move {
+                let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                    Ok::<_, Infallible>(match request.uri().path() {
+                        "/healthz" => answer::text(200, "ok"),
+                        _ => answer::text(404, "404 page not found\n"),
+                    })
+                });
+                let _ = builder().serve_connection(TokioIo::new(socket), service).await;
+                drop(permit);
+            });
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+    }
+}

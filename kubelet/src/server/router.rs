@@ -1,0 +1,184 @@
+//! What a path means and what is needed to be allowed there (kubelet contract §12). Pure.
+
+use super::request::decode;
+use hyper::{Method, StatusCode};
+
+/// A pod, perhaps pinned by UID, and a container in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) uid: Option<String>,
+    /// Empty for port-forward.
+    pub(super) container: String,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route {
+    Healthz,
+    Pods,
+    RunningPods,
+    Metrics,
+    MetricsResource,
+    ContainerLogs(Target),
+    Run(Target),
+    Exec(Target),
+    Attach(Target),
+    PortForward(Target),
+}
+
+/// The API verb of a method; empty for methods that have none.
+pub(super) fn verb(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::GET => "get",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+/// Subresources of `nodes` of which one must be allowed, in the order they are tried.
+pub(super) fn subresources(path: &str) -> &'static [&'static str] {
+    let is = |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    if is("/pods") || is("/runningpods") {
+        &["pods", "proxy"]
+    } else if is("/healthz") {
+        &["healthz", "proxy"]
+    } else if is("/configz") {
+        &["configz", "proxy"]
+    } else if is("/stats") {
+        &["stats"]
+    } else if is("/metrics") {
+        &["metrics"]
+    } else if is("/logs") {
+        &["log"]
+    } else if is("/checkpoint") {
+        &["checkpoint"]
+    } else if is("/statusz") {
+        &["statusz"]
+    } else if is("/flagz") {
+        &["configz"]
+    } else {
+        &["proxy"]
+    }
+}
+
+/// `/{ns}/{pod}[/{uid}]/{container}`.
+fn in_pod(parts: &[String]) -> Option<Target> {
+    let (namespace, pod, uid, container) = match parts {
+        [namespace, pod, container] => (namespace, pod, None, container),
+        [namespace, pod, uid, container] => (namespace, pod, Some(uid.clone()), container),
+        _ => return None,
+    };
+    Some(Target {
+        namespace: namespace.clone(),
+        pod: pod.clone(),
+        uid,
+        container: container.clone(),
+    })
+}
+
+fn pod_only(parts: &[String]) -> Option<Target> {
+    let (namespace, pod, uid) = match parts {
+        [namespace, pod] => (namespace, pod, None),
+        [namespace, pod, uid] => (namespace, pod, Some(uid.clone())),
+        _ => return None,
+    };
+    Some(Target {
+        namespace: namespace.clone(),
+        pod: pod.clone(),
+        uid,
+        container: String::new(),
+    })
+}
+
+/// What the path asks for.
+pub(super) fn route(method: &Method, path: &str) -> Result<Route, StatusCode> {
+    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+    let Some((first, rest)) = parts.split_first() else {
+        return Err(StatusCode::NOT_FOUND);
+    };
+    let (get, post) = (*method == Method::GET, *method == Method::POST);
+    let (allowed, route) = match (first.as_str(), rest) {
+        ("healthz", _) => (get, Some(Route::Healthz)),
+        ("pods", []) => (get, Some(Route::Pods)),
+        ("runningpods", []) => (get, Some(Route::RunningPods)),
+        ("metrics", []) => (get, Some(Route::Metrics)),
+        ("metrics", [kind]) if kind == "resource" => (get, Some(Route::MetricsResource)),
+        ("containerLogs", [_, _, _]) => (get, in_pod(rest).map(Route::ContainerLogs)),
+        ("run", _) => (post, in_pod(rest).map(Route::Run)),
+        ("exec", _) => (get || post, in_pod(rest).map(Route::Exec)),
+        ("attach", _) => (get || post, in_pod(rest).map(Route::Attach)),
+        ("portForward", _) => (get || post, pod_only(rest).map(Route::PortForward)),
+        _ => (true, None),
+    };
+    match (route, allowed) {
+        (None, _) => Err(StatusCode::NOT_FOUND),
+        (Some(_), false) => Err(StatusCode::METHOD_NOT_ALLOWED),
+        (Some(route), true) => Ok(route),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes() {
+        let target = |uid: Option<&str>, container: &str| Target {
+            namespace: "ns".into(),
+            pod: "p".into(),
+            uid: uid.map(str::to_owned),
+            container: container.into(),
+        };
+        for (method, path, expected) in [
+            (Method::GET, "/healthz", Ok(Route::Healthz)),
+            (Method::GET, "/pods", Ok(Route::Pods)),
+            (Method::GET, "/runningpods/", Ok(Route::RunningPods)),
+            (Method::GET, "/metrics", Ok(Route::Metrics)),
+            (Method::GET, "/metrics/resource", Ok(Route::MetricsResource)),
+            (
+                Method::GET,
+                "/containerLogs/ns/p/c",
+                Ok(Route::ContainerLogs(target(None, "c"))),
+            ),
+            (Method::POST, "/exec/ns/p/c", Ok(Route::Exec(target(None, "c")))),
+            (Method::POST, "/exec/ns/p/u/c", Ok(Route::Exec(target(Some("u"), "c")))),
+            (Method::GET, "/attach/ns/p/c", Ok(Route::Attach(target(None, "c")))),
+            (
+                Method::POST,
+                "/portForward/ns/p",
+                Ok(Route::PortForward(target(None, ""))),
+            ),
+            (Method::POST, "/run/ns/p/c", Ok(Route::Run(target(None, "c")))),
+            (Method::GET, "/run/ns/p/c", Err(StatusCode::METHOD_NOT_ALLOWED)),
+            (Method::POST, "/pods", Err(StatusCode::METHOD_NOT_ALLOWED)),
+            (Method::GET, "/containerLogs/ns/p", Err(StatusCode::NOT_FOUND)),
+            (Method::GET, "/", Err(StatusCode::NOT_FOUND)),
+            (Method::GET, "/debug/pprof", Err(StatusCode::NOT_FOUND)),
+        ] {
+            assert_eq!(route(&method, path), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_needed_to_be_allowed() {
+        for (path, expected) in [
+            ("/pods", &["pods", "proxy"][..]),
+            ("/runningpods/", &["pods", "proxy"]),
+            ("/healthz/log", &["healthz", "proxy"]),
+            ("/metrics/cadvisor", &["metrics"]),
+            ("/stats/summary", &["stats"]),
+            ("/logs/x", &["log"]),
+            ("/exec/ns/p/c", &["proxy"]),
+            ("/containerLogs/ns/p/c", &["proxy"]),
+            ("/podsandmore", &["proxy"]),
+        ] {
+            assert_eq!(subresources(path), expected, "{path}");
+        }
+        assert_eq!((verb(&Method::POST), verb(&Method::HEAD)), ("create", ""));
+    }
+}

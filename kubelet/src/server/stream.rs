@@ -1,0 +1,191 @@
+//! exec, attach, port-forward and run: the runtime names a URL, and the upgraded connection is tunnelled to it byte by byte.
+
+mod tunnel;
+
+use super::ServerParts;
+use super::answer::{self, Answer};
+use super::request::Query;
+use super::router::Target;
+use crate::pod::view::PodSnapshot;
+use crate::runtime::RuntimeError;
+use crate::runtime::observed::{ContainerState, ObservedContainer};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::header::UPGRADE;
+use proto::cri;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn failed(error: &RuntimeError) -> Answer {
+    let code = if error.is_not_found() { 404 } else { 500 };
+    answer::text(code, &format!("{error}\n"))
+}
+
+fn find_pod(parts: &ServerParts, target: &Target) -> Result<Arc<PodSnapshot>, Box<Answer>> {
+    let found = parts.pods.get(&target.namespace, &target.pod);
+    let matches = |s: &Arc<PodSnapshot>| target.uid.is_none() || s.pod.metadata.uid == target.uid;
+    found
+        .filter(matches)
+        .ok_or_else(|| Box::new(answer::text(404, "pod does not exist\n")))
+}
+
+fn find_container(parts: &ServerParts, target: &Target) -> Result<ObservedContainer, Box<Answer>> {
+    let snapshot = find_pod(parts, target)?;
+    let runs = snapshot
+        .observed
+        .containers
+        .iter()
+        .filter(|c| c.name == target.container);
+    let mut running = runs.filter(|c| c.state == ContainerState::Running);
+    let missing = || {
+        let text = format!("container not found ({:?})\n", target.container);
+        Box::new(answer::text(500, &text))
+    };
+    running.next().cloned().ok_or_else(missing)
+}
+
+/// Only SPDY is tunnelled: runtimes speak nothing newer, and a plain refusal makes clients fall back to it.
+fn refuse_upgrade(request: &Request<Incoming>) -> Option<Answer> {
+    let upgrade = request
+        .headers()
+        .get(UPGRADE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    if upgrade.to_ascii_lowercase().contains("spdy/3.1") {
+        None
+    } else if upgrade.eq_ignore_ascii_case("websocket") {
+        Some(answer::text(
+            400,
+            "unable to upgrade: websocket is not supported by this kubelet, use SPDY/3.1\n",
+        ))
+    } else {
+        Some(answer::text(
+            400,
+            "unable to upgrade: missing upgrade headers in request\n",
+        ))
+    }
+}
+
+/// The three streams and the terminal a request asks for.
+struct Wanted {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    tty: bool,
+}
+
+impl Wanted {
+    fn parse(query: &Query) -> Result<Self, Box<Answer>> {
+        let tty = query.on("tty");
+        let wanted = Self {
+            stdin: query.on("input"),
+            stdout: query.on("output"),
+            // A terminal has one output.
+            stderr: query.on("error") && !tty,
+            tty,
+        };
+        if wanted.stdin || wanted.stdout || wanted.stderr {
+            Ok(wanted)
+        } else {
+            let text = "you must specify at least 1 of stdin, stdout, stderr\n";
+            Err(Box::new(answer::text(400, text)))
+        }
+    }
+}
+
+async fn proxied(parts: &ServerParts, url: Result<String, RuntimeError>, request: Request<Incoming>) -> Answer {
+    match url {
+        Err(error) => failed(&error),
+        Ok(url) => tunnel::tunnel(&url, request, parts.stream_idle).await,
+    }
+}
+
+/// `/exec`.
+pub(super) async fn exec(parts: &ServerParts, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
+    let (container, wanted) = match (find_container(parts, target), Wanted::parse(query)) {
+        (Ok(container), Ok(wanted)) => (container, wanted),
+        (Err(answer), _) | (_, Err(answer)) => return *answer,
+    };
+    if let Some(refusal) = refuse_upgrade(&request) {
+        return refusal;
+    }
+    let asked = cri::ExecRequest {
+        container_id: container.id.to_string(),
+        cmd: query.all("command"),
+        tty: wanted.tty,
+        stdin: wanted.stdin,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+    };
+    proxied(parts, parts.runtime.exec(asked).await, request).await
+}
+
+/// `/attach`.
+pub(super) async fn attach(parts: &ServerParts, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
+    let (container, wanted) = match (find_container(parts, target), Wanted::parse(query)) {
+        (Ok(container), Ok(wanted)) => (container, wanted),
+        (Err(answer), _) | (_, Err(answer)) => return *answer,
+    };
+    if let Some(refusal) = refuse_upgrade(&request) {
+        return refusal;
+    }
+    let asked = cri::AttachRequest {
+        container_id: container.id.to_string(),
+        stdin: wanted.stdin,
+        tty: wanted.tty,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+    };
+    proxied(parts, parts.runtime.attach(asked).await, request).await
+}
+
+/// `/portForward`.
+pub(super) async fn port_forward(
+    parts: &ServerParts,
+    target: &Target,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Answer {
+    let snapshot = match find_pod(parts, target) {
+        Ok(snapshot) => snapshot,
+        Err(answer) => return *answer,
+    };
+    let Some(sandbox) = snapshot.observed.sandboxes.iter().find(|s| s.ready) else {
+        return answer::text(500, &format!("pod {:?} is not running\n", target.pod));
+    };
+    if let Some(refusal) = refuse_upgrade(&request) {
+        return refusal;
+    }
+    let asked = cri::PortForwardRequest {
+        pod_sandbox_id: sandbox.id.to_string(),
+        port: query.all("port").iter().filter_map(|p| p.parse().ok()).collect(),
+    };
+    proxied(parts, parts.runtime.port_forward(asked).await, request).await
+}
+
+/// `/run`: runs a command to its end and answers with what it wrote.
+pub(super) async fn run(parts: &ServerParts, target: &Target, query: &Query) -> Answer {
+    let container = match find_container(parts, target) {
+        Ok(container) => container,
+        Err(answer) => return *answer,
+    };
+    let command: Vec<String> = query
+        .first("cmd")
+        .unwrap_or_default()
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
+    match parts.runtime.exec_sync(&container.id, &command, Duration::ZERO).await {
+        Err(error) => failed(&error),
+        Ok(output) => {
+            let code = output.exit_code;
+            let mut bytes = output.stdout;
+            bytes.extend(output.stderr);
+            if code != 0 {
+                let text = String::from_utf8_lossy(&bytes);
+                return answer::text(500, &format!("command terminated with exit code {code}: {text}\n"));
+            }
+            answer::bytes(bytes)
+        }
+    }
+}

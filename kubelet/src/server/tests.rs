@@ -1,0 +1,345 @@
+//! The server over loopback TLS, with pods in memory, the scripted runtime and a pretended API server that judges.
+
+use super::*;
+use crate::certificate::ServingCertificate;
+use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings};
+use crate::config::{AuthorizationMode, ServerConfig as Settings};
+use crate::id::PodUid;
+use crate::pod::view::PodSnapshot;
+use crate::runtime::fake::FakeRuntime;
+use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use serde_json::{Value, json};
+use std::path::Path;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+/// An API server that knows the tokens `good` and `weak` and lets `good` do everything.
+fn api() -> kube::Client {
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        let path = request.uri().path().to_owned();
+        let body = request
+            .into_body()
+            .collect()
+            .await
+            .map_err(std::io::Error::other)?
+            .to_bytes();
+        let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let mut answer = asked.clone();
+        if path.ends_with("/tokenreviews") {
+            answer["status"] = match asked["spec"]["token"].as_str() {
+                Some(name @ ("good" | "weak")) => {
+                    json!({"authenticated": true, "user": {"username": name, "groups": ["g"]}})
+                }
+                _ => json!({"authenticated": false}),
+            };
+        } else {
+            answer["status"] = json!({"allowed": asked["spec"]["user"] == "good"});
+        }
+        Ok::<_, std::io::Error>(http::Response::new(Full::new(bytes::Bytes::from(answer.to_string()))))
+    });
+    kube::Client::new(service, "default")
+}
+
+fn settings() -> Settings {
+    Settings {
+        enabled: true,
+        address: [127, 0, 0, 1].into(),
+        port: 0,
+        healthz: None,
+        tls_files: None,
+        client_ca: None,
+        anonymous: false,
+        token_webhook: Some(Duration::from_secs(60)),
+        authorization: AuthorizationMode::Webhook {
+            allowed: Duration::from_secs(60),
+            denied: Duration::from_secs(60),
+        },
+        stream_idle: Duration::from_secs(60),
+    }
+}
+
+fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> ObservedContainer {
+    ObservedContainer {
+        id: format!("{name}-{attempt}").as_str().into(),
+        sandbox: None,
+        pod: PodUid::from("u-1"),
+        name: name.into(),
+        attempt,
+        restart_count: attempt,
+        hash: None,
+        state,
+        image: "busybox".into(),
+        image_ref: String::new(),
+        created_at: Timestamp::UNIX_EPOCH,
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        log_path: log.to_string_lossy().into_owned(),
+        termination_file: None,
+        termination_policy: "File".into(),
+        user: None,
+    }
+}
+
+struct Bench {
+    address: SocketAddr,
+    roots: rustls::RootCertStore,
+    stop: CancellationToken,
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn bench() -> Bench {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (now_log, old_log) = (dir.path().join("1.log"), dir.path().join("0.log"));
+    std::fs::write(&now_log, "2026-11-20T10:00:00Z stdout F now\n").expect("log");
+    std::fs::write(&old_log, "2026-11-20T09:00:00Z stdout F before\n").expect("log");
+    let pods = PodView::default();
+    let observed = ObservedPod {
+        uid: PodUid::from("u-1"),
+        sandboxes: vec![],
+        containers: vec![
+            container("main", ContainerState::Running, &now_log, 1),
+            container("main", ContainerState::Exited, &old_log, 0),
+        ],
+    };
+    let spec = r#"{"containers":[{"name":"main"},{"name":"late"}]}"#;
+    let mut pod = crate::pod::spec::testing::pod(spec);
+    pod.status = serde_json::from_value(
+        json!({"containerStatuses": [{"name": "late", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+        "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}),
+    )
+    .expect("status");
+    pods.publish(
+        PodUid::from("u-1"),
+        PodSnapshot {
+            pod: Arc::new(pod),
+            observed: Arc::new(observed),
+            active: true,
+        },
+    );
+    let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
+    let cgroup_settings = CgroupSettings {
+        naming: CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: false,
+        },
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        pod_pids_limit: -1,
+        node_limits: None,
+    };
+    let server = Server::new(ServerParts {
+        pods,
+        runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+        auth: Auth::new(&settings(), Some(api()), "node-a"),
+        clock,
+        cgroups: Cgroups::open("/nonexistent", cgroup_settings).expect("no cgroups"),
+        metrics: Arc::new(Metrics::new("node-a")),
+        node_name: "node-a".into(),
+        stream_idle: Duration::from_secs(60),
+    });
+    // An authority of its own that has signed one client certificate.
+    let authority = rcgen::KeyPair::generate().expect("key");
+    let mut params = rcgen::CertificateParams::new(vec![]).expect("params");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_cert = params.self_signed(&authority).expect("authority");
+    let ca_file = dir.path().join("ca.crt");
+    std::fs::write(&ca_file, authority_cert.pem()).expect("ca");
+    let issuer = rcgen::Issuer::new(params, authority);
+    let client_key = rcgen::KeyPair::generate().expect("key");
+    let mut params = rcgen::CertificateParams::new(vec![]).expect("params");
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "good");
+    let signed = params.signed_by(&client_key, &issuer).expect("signed");
+    std::fs::write(dir.path().join("client.crt"), signed.pem()).expect("cert");
+    std::fs::write(dir.path().join("client.key"), client_key.serialize_pem()).expect("key");
+
+    let certificate = ServingCertificate::self_signed(&dir.path().join("pki"), "node-a", &[]).expect("certificate");
+    let tls = certificate.server_config(Some(&ca_file)).expect("tls");
+    let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
+    let address = listener.local_addr().expect("address");
+    let stop = CancellationToken::new();
+    tokio::spawn(serve_tls(listener, tls, server, stop.clone()));
+    let mut roots = rustls::RootCertStore::empty();
+    let own = CertificateDer::from_pem_file(dir.path().join("pki/kubelet.crt")).expect("pem");
+    roots.add(own).expect("root");
+    Bench {
+        address,
+        roots,
+        stop,
+        dir,
+    }
+}
+
+impl Bench {
+    async fn send(&self, with_certificate: bool, request: hyper::Request<Empty<bytes::Bytes>>) -> (u16, String) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(self.roots.clone());
+        let config = if with_certificate {
+            let chain = vec![CertificateDer::from_pem_file(self.dir.path().join("client.crt")).expect("pem")];
+            let key = rustls::pki_types::PrivateKeyDer::from_pem_file(self.dir.path().join("client.key")).expect("pem");
+            builder.with_client_auth_cert(chain, key).expect("client certificate")
+        } else {
+            builder.with_no_client_auth()
+        };
+        let socket = TcpStream::connect(self.address).await.expect("connect");
+        let name = ServerName::try_from("node-a").expect("name");
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let stream = connector.connect(name, socket).await.expect("handshake");
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .expect("http");
+        tokio::spawn(connection);
+        let answer = sender.send_request(request).await.expect("an answer");
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.expect("body").to_bytes();
+        (code, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    async fn get(&self, token: Option<&str>, path: &str) -> (u16, String) {
+        let mut request = hyper::Request::get(path).header("host", "node-a");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.send(false, request.body(Empty::new()).expect("request")).await
+    }
+}
+
+#[tokio::test]
+async fn nobody_unknown_and_the_weak_are_kept_out() {
+    let bench = bench().await;
+    assert_eq!(bench.get(None, "/pods").await, (401, "Unauthorized".into()));
+    assert_eq!(bench.get(Some("bad"), "/pods").await.0, 401);
+    let (code, text) = bench.get(Some("weak"), "/pods").await;
+    assert_eq!(code, 403);
+    assert_eq!(
+        text,
+        "Forbidden (user=weak, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
+    );
+    assert_eq!(bench.get(Some("good"), "/healthz").await, (200, "ok".into()));
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_an_identity() {
+    let bench = bench().await;
+    let request = hyper::Request::get("/pods")
+        .header("host", "node-a")
+        .body(Empty::new())
+        .expect("request");
+    let (code, text) = bench.send(true, request).await;
+    assert_eq!(code, 200);
+    let list: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!(
+        (&list["kind"], &list["items"][0]["metadata"]["name"]),
+        (&json!("PodList"), &json!("web"))
+    );
+    assert!(list["items"][0].get("kind").is_none());
+}
+
+#[tokio::test]
+async fn logs_and_their_mistakes() {
+    let bench = bench().await;
+    let root = "/containerLogs/shop/web";
+    for (path, code, text) in [
+        (format!("{root}/main"), 200, "now\n"),
+        (format!("{root}/main?previous=true"), 200, "before\n"),
+        (
+            format!("{root}/main?timestamps=true"),
+            200,
+            "2026-11-20T10:00:00.000000000Z now\n",
+        ),
+        (
+            format!("{root}/late?previous=true"),
+            400,
+            "previous terminated container \"late\" in pod \"web\" not found\n",
+        ),
+        (
+            format!("{root}/late"),
+            400,
+            "container \"late\" in pod \"web\" is waiting to start: trying and failing to pull image\n",
+        ),
+        (
+            format!("{root}/none"),
+            404,
+            "container \"none\" not found in pod \"web\"\n",
+        ),
+        (
+            "/containerLogs/shop/none/c".into(),
+            404,
+            "pod \"shop/none\" does not exist\n",
+        ),
+    ] {
+        assert_eq!(bench.get(Some("good"), &path).await, (code, text.to_owned()), "{path}");
+    }
+    assert_eq!(
+        bench.get(Some("good"), &format!("{root}/main?tailLines=-1")).await.0,
+        422
+    );
+}
+
+#[tokio::test]
+async fn streams_want_spdy_and_a_container_that_runs() {
+    let bench = bench().await;
+    let post = |path: &str, upgrade: &str| {
+        let request = hyper::Request::post(path)
+            .header("host", "node-a")
+            .header("authorization", "Bearer good")
+            .header("connection", "Upgrade")
+            .header("upgrade", upgrade);
+        request.body(Empty::new()).expect("request")
+    };
+    let exec = "/exec/shop/web/main?command=ls&output=1";
+    assert_eq!(bench.send(false, post(exec, "websocket")).await.0, 400);
+    assert_eq!(
+        bench
+            .send(false, post("/exec/shop/web/main?command=ls", "SPDY/3.1"))
+            .await
+            .0,
+        400
+    );
+    let (code, text) = bench
+        .send(false, post("/exec/shop/web/late?command=ls&output=1", "SPDY/3.1"))
+        .await;
+    assert_eq!((code, text.as_str()), (500, "container not found (\"late\")\n"));
+    assert_eq!(
+        bench
+            .send(false, post("/exec/shop/none/main?command=ls&output=1", "SPDY/3.1"))
+            .await
+            .0,
+        404
+    );
+    let (code, text) = bench.send(false, post(exec, "SPDY/3.1")).await;
+    assert_eq!(code, 500, "the scripted runtime has no streams");
+    assert!(text.contains("Unimplemented"), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_and_a_taken_port() {
+    let bench = bench().await;
+    let (code, text) = bench.get(Some("good"), "/metrics").await;
+    assert_eq!(code, 200);
+    assert!(
+        text.contains("kubelet_running_containers{container_state=\"running\"} 1"),
+        "{text}"
+    );
+    let error = bind(bench.address.ip(), bench.address.port(), "port")
+        .await
+        .expect_err("taken");
+    assert_eq!(error.to_string(), format!("listen on {} for port", bench.address));
+}
