@@ -7,21 +7,24 @@ use crate::protocol::dispatch::{Outcome, Plugin, serve};
 
 pub mod bridge;
 pub mod host_local;
+pub mod iptables;
 pub mod loopback;
 pub mod masquerade;
 pub mod portmap;
 pub mod rule_note;
+pub mod static_ipam;
 
 /// Every plugin in this program.
-static ALL: [&Plugin; 4] = [
+static ALL: [&Plugin; 5] = [
     &bridge::PLUGIN,
     &host_local::PLUGIN,
     &loopback::PLUGIN,
     &portmap::PLUGIN,
+    &static_ipam::PLUGIN,
 ];
 
 /// Those that can serve as `ipam.type`.
-static IPAM: [&Plugin; 1] = [&host_local::PLUGIN];
+static IPAM: [&Plugin; 2] = [&host_local::PLUGIN, &static_ipam::PLUGIN];
 
 /// The plugin of a name.
 pub fn find(name: &str) -> Option<&'static Plugin> {

@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 pub mod deployment;
 pub mod discovery;
+pub mod endpoint;
 pub mod event;
 pub mod execute;
+pub mod garbage;
 pub mod harness;
 pub mod informers;
 pub mod namespace;
@@ -49,7 +51,7 @@ pub struct ControllerContext {
 }
 
 /// Who the shared informers are: an identity that may list and watch everything, upstream and here.
-const READER: &str = "generic-garbage-collector";
+const READER: &str = garbage::NAME;
 
 /// Starts every controller. The set ends when `shutdown` is cancelled.
 pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
@@ -75,12 +77,20 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
         pem,
     });
     starter.start_nodes(&informers);
+    starter.start(endpoint::slice::EndpointSlices {
+        informers: informers.clone(),
+    });
+    starter.start(endpoint::legacy::LegacyEndpoints {
+        informers: informers.clone(),
+    });
     starter.start(pod_gc::PodGc {
         informers,
         missing: Mutex::default(),
     });
     let around = starter.surroundings(namespace::NAME);
     starter.set.spawn(namespace::run(around));
+    let around = starter.surroundings(garbage::NAME);
+    starter.set.spawn(garbage::run(around));
     starter.set
 }
 
@@ -126,3 +136,6 @@ impl Starter {
         self.set.spawn(harness::run(controller, around));
     }
 }
+
+#[cfg(test)]
+mod tests;

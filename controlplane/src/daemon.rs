@@ -17,6 +17,7 @@ use crate::bootstrap::{self, BootstrapError, Endpoint};
 use crate::config::{Config, StoreKind};
 use crate::controller::{self, ControllerContext};
 use crate::pki::{self, Pki, PkiError, files, tls};
+use crate::resource::service::AllocateError;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
@@ -63,6 +64,9 @@ pub enum DaemonError {
     /// The service account keys.
     #[error("{0}")]
     Tokens(String),
+    /// The range of Service addresses.
+    #[error("--service-cluster-ip-range: {0}")]
+    Range(String),
     /// The first objects.
     #[error("cannot make the cluster's first objects")]
     Bootstrap(#[source] BootstrapError),
@@ -107,17 +111,34 @@ impl Daemon {
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
+        Self::assemble(config, host, store, Some(listener)).await
+    }
+
+    /// As [`Daemon::start`], over a store that is there and without a port: reached through [`Daemon::server`] alone. For
+    /// simulations, where the same store outlives several control planes.
+    ///
+    /// # Errors
+    /// See [`DaemonError`].
+    pub async fn embed(config: &Config, host: Host, store: Arc<dyn Store>) -> Result<Self, DaemonError> {
+        files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
+        Self::assemble(config, host, store, None).await
+    }
+
+    async fn assemble(
+        config: &Config,
+        host: Host,
+        store: Arc<dyn Store>,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, DaemonError> {
         let advertise = advertised(config, &host);
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
-        let serving_path = serving_path(config);
-        let tls = tls::server_config(&pki.serving, &serving_path).map_err(DaemonError::Pki)?;
+        let tls = tls::server_config(&pki.serving, &serving_path(config)).map_err(DaemonError::Pki)?;
         let health = Health::default();
-        let gate = Arc::new(edge(config, &host, &pki, advertise, health.clone())?);
         let parts = Parts {
             store,
             clock: Arc::clone(&host.clock),
             seed: host.seed,
-            gate,
+            gate: Arc::new(edge(config, &host, &pki, advertise, health.clone())?),
         };
         let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
         let endpoint = Endpoint {
@@ -130,8 +151,10 @@ impl Daemon {
             .map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
-        tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
+        if let Some(listener) = listener {
+            let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
+            tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
+        }
         spawn_clients(&mut tasks, config, &host, &pki, &server, &shutdown);
         health.set_started();
         Ok(Self {
@@ -213,11 +236,13 @@ fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Heal
         clock: Arc::clone(&host.clock),
     }));
     let authz = Arc::new(Authz::default());
+    let services = config.service_cidr.to_string().parse();
+    let services = services.map_err(|error: AllocateError| DaemonError::Range(error.to_string()))?;
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
     let kubelet_ca = identity.kubelet_ca_file.as_deref();
     let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);
     Ok(Edge {
-        admission: Admission::new(Arc::clone(&authz), host.seed),
+        admission: Admission::new(Arc::clone(&authz), services, host.seed),
         extra: Extra {
             authn: Arc::clone(&authn),
             authz: Arc::clone(&authz),
@@ -271,3 +296,6 @@ fn spawn_clients(
         shutdown: shutdown.clone(),
     }));
 }
+
+#[cfg(test)]
+mod tests;

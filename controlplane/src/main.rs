@@ -5,6 +5,7 @@ use client::SystemClock;
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
 use controlplane::issue;
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ fn start_logging(verbosity: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }
 

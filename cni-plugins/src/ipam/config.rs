@@ -96,6 +96,15 @@ fn parse_wanted(text: &str) -> Result<IpAddr, DecodeError> {
 /// `CNI_ARGS` replaces nothing but comes first; `args.cni.ips` and `runtimeConfig.ips` follow.
 fn wanted_addresses(config: &Fields<'_>, runtime: &Fields<'_>, args: &str) -> Result<Vec<IpAddr>, ConfigError> {
     let [from_env] = args::parse(args, ["IP"]).map_err(ConfigError::Args)?;
+    if let Some(text) = &from_env
+        && parse_wanted(text).is_err()
+    {
+        let reason = format!("invalid IP address {text}");
+        return Err(ConfigError::Args(ArgsError::Value {
+            pair: format!("IP={text}"),
+            reason,
+        }));
+    }
     let in_config = config
         .object("args", "IPAMArgs")?
         .object("cni", "IPAMArgs")?
@@ -118,17 +127,22 @@ fn range_specs(ipam: &Fields<'_>, runtime: &Fields<'_>) -> Result<Vec<Vec<RangeS
 }
 
 fn read_sets(fields: &Fields<'_>, key: &'static str) -> Result<Vec<Vec<RangeSpec>>, DecodeError> {
-    let wrong = || {
-        DecodeError::Content(format!(
-            "json: cannot unmarshal {key}: a list of lists of ranges is needed"
-        ))
+    let wrong = |found: &Value, wanted: &'static str| DecodeError::Type {
+        found: crate::protocol::json::kind(found),
+        owner: "IPAMConfig.ipam",
+        key,
+        wanted,
     };
     let mut sets = Vec::new();
     for set in fields.list(key, "[]RangeSet")? {
-        let Value::Array(ranges) = set else { return Err(wrong()) };
+        let Value::Array(ranges) = set else {
+            return Err(wrong(set, "allocator.RangeSet"));
+        };
         let mut specs = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let Value::Object(map) = range else { return Err(wrong()) };
+            let Value::Object(map) = range else {
+                return Err(wrong(range, "allocator.Range"));
+            };
             specs.push(RangeSpec::read(&Fields::new(map, "Range"))?);
         }
         sets.push(specs);

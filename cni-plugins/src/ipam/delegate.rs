@@ -22,7 +22,7 @@ pub fn kind(request: &Request) -> Result<&str, Error> {
         |error: crate::protocol::json::DecodeError| Error::internal(format!("failed to load netconf: {error}"));
     request
         .fields()
-        .object("ipam", "IPAM")
+        .object("ipam", "types.IPAM")
         .map_err(invalid)?
         .string("type")
         .map_err(invalid)

@@ -146,12 +146,8 @@ fn read_dns(path: &str) -> Result<Dns, Error> {
     if path.is_empty() {
         return Ok(Dns::default());
     }
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::internal(format!(
-            "failed to open resolvConf: open {path}: {}",
-            errno_text(&error)
-        ))
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::internal(format!("open {path}: {}", errno_text(&error))))?;
     Ok(resolv_conf::parse(&text))
 }
 

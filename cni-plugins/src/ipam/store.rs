@@ -39,6 +39,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A folder cannot be made.
+    #[error("mkdir {path}")]
+    Mkdir {
+        /// The folder.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The index could not be used.
     #[error("failed to index reservations")]
     Index(#[source] index::Error),
@@ -91,11 +100,7 @@ impl Store {
     /// Opens the store of `network`, making its folder if needed. `boot_id` names the running boot.
     pub fn open(data_dir: &Path, network: &str, boot_id: &str) -> Result<Self, Error> {
         let folder = data_dir.join(network);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(&folder)
-            .map_err(failed("create", &folder))?;
+        create_folder(&folder)?;
         let index = Index::open(data_dir, network).map_err(Error::Index)?;
         Ok(Self {
             folder,
@@ -125,6 +130,27 @@ impl Store {
         locked.drop_earlier_boot()?;
         locked.refresh_index()?;
         Ok(locked)
+    }
+}
+
+/// Makes a folder and those above it; the error names the one that failed.
+fn create_folder(folder: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Mkdir {
+        path: folder.display().to_string(),
+        source,
+    };
+    match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return Err(failed(io::Error::from_raw_os_error(libc::ENOTDIR))),
+        Err(_) => {}
+    }
+    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_folder(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o755).create(folder) {
+        // A parallel call was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        outcome => outcome.map_err(failed),
     }
 }
 

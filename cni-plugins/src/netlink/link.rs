@@ -291,7 +291,8 @@ impl Socket {
     pub fn link(&mut self, target: Target<'_>) -> Result<Option<Link>, Error> {
         match self.request(get(target)) {
             Ok(replies) => Ok(first_link(&replies)),
-            Err(error) if error.is_missing() => Ok(None),
+            // ERANGE: the name is longer than any interface's.
+            Err(error) if error.is_missing() || error.errno() == Some(nix::errno::Errno::ERANGE) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -1,31 +1,33 @@
 //! The `bridge` plugin (contract §2): a container on a bridge of the host.
 //!
 //! [`config`] reads, [`plan`] decides what the addresses mean, [`host`] prepares the bridge and its port, [`container`] the
-//! inside; [`verify`] is CHECK. This file puts them in order and undoes what a failed ADD began.
+//! inside, [`spoof`] the frame filter; [`attach`] is ADD, [`verify`] CHECK; the other verbs are here.
 
 use crate::ipam::delegate;
 use crate::netlink::link::{Target, delete};
 use crate::netlink::{Protocol, Socket};
 use crate::netns::{self, Netns};
+use crate::plugin::iptables;
 use crate::plugin::masquerade::{self, Attachment};
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
-use crate::protocol::result::{CniResult, Interface};
 use crate::protocol::version::ALL;
 
+pub mod attach;
 pub mod config;
 pub mod container;
 pub mod host;
 pub mod plan;
+pub mod spoof;
 pub mod verify;
 
-use config::Config;
+use config::{Backend, Config};
 
 /// The plugin.
 pub static PLUGIN: Plugin = Plugin {
     name: "bridge",
     versions: &ALL,
-    add,
+    add: attach::add,
     del,
     check: verify::check,
     gc,
@@ -54,104 +56,6 @@ pub(super) fn open_socket_in(netns: &Netns) -> Result<Socket, Error> {
     netns.run(open_socket).map_err(|error| internal(&error))?
 }
 
-fn add(request: &Request) -> Result<CniResult, Error> {
-    let config = Config::read(request)?;
-    config.refuse_contradictions()?;
-    let netns = open_netns(request)?;
-    let mut outside = open_socket()?;
-    let mut inside = open_socket_in(&netns)?;
-    refuse_existing(&mut inside, &request.env.ifname)?;
-    let bridge = host::ensure_bridge(&mut outside, &config)?;
-    let ipam = match config.ipam.as_str() {
-        "" => None,
-        kind => Some(delegate::add(request, kind)?),
-    };
-    let outcome = attach(request, &config, &netns, &mut outside, &mut inside, &bridge, ipam);
-    if outcome.is_err() {
-        undo(request, &config, &mut inside);
-    }
-    outcome
-}
-
-fn refuse_existing(inside: &mut Socket, ifname: &str) -> Result<(), Error> {
-    match inside.link(Target::Name(ifname)).map_err(|error| internal(&error))? {
-        Some(_) => Err(Error::internal(format!(
-            "container veth name provided ({ifname}) already exists"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Everything after the address is known. Whatever it made, [`undo`] removes.
-#[allow(clippy::too_many_arguments)]
-fn attach(
-    request: &Request,
-    config: &Config,
-    netns: &Netns,
-    outside: &mut Socket,
-    inside: &mut Socket,
-    bridge: &crate::netlink::link::Link,
-    ipam: Option<CniResult>,
-) -> Result<CniResult, Error> {
-    let mut result = ipam.unwrap_or_default();
-    if !config.ipam.is_empty() && result.ips.is_empty() {
-        return Err(Error::internal("IPAM plugin returned missing IP config"));
-    }
-    let gateways = plan::complete(&mut result, config);
-    let port = host::add_port(outside, netns, config, bridge, &request.env.ifname)?;
-    let bridge = host::reread(outside, bridge)?;
-    let container = container::find(inside, &request.env.ifname)?;
-    if config.ipam.is_empty() {
-        if !config.disable_container_interface {
-            container::bring_up(inside, container.index, &request.env.ifname)?;
-        }
-    } else {
-        container::configure(netns, inside, &container, config, &result)?;
-    }
-    let mut extra = None;
-    if config.is_gateway && !gateways.is_empty() {
-        extra = host::ensure_gateways(outside, config, &bridge, &gateways)?;
-    }
-    if config.masquerades() {
-        let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-        masquerade::add(&attachment(request), &addresses)
-            .map_err(|error| Error::internal(format!("failed to set up masquerading: {}", chain(&error))))?;
-    }
-    if !config.disable_container_interface {
-        host::wait_until_up(outside, port.index, &port.name)?;
-    }
-    result.interfaces = vec![
-        Interface {
-            name: bridge.name.clone(),
-            mac: bridge.mac_text(),
-            ..Interface::default()
-        },
-        Interface {
-            name: port.name.clone(),
-            mac: port.mac_text(),
-            ..Interface::default()
-        },
-        Interface {
-            name: container.name.clone(),
-            mac: container.mac_text(),
-            sandbox: request.env.netns.clone(),
-            ..Interface::default()
-        },
-    ];
-    result.interfaces.extend(extra);
-    if let Some(dns) = &config.dns {
-        result.dns = dns.clone();
-    }
-    Ok(result)
-}
-
-/// Takes back what a failed ADD began. Its own failures are not reported: the first error is what the user needs.
-fn undo(request: &Request, config: &Config, inside: &mut Socket) {
-    let _ = inside.request(delete(Target::Name(&request.env.ifname)));
-    let _ = release_address(request, config);
-    let _ = remove_rules(request, config);
-}
-
 fn release_address(request: &Request, config: &Config) -> Result<(), Error> {
     if config.ipam.is_empty() {
         Ok(())
@@ -160,12 +64,22 @@ fn release_address(request: &Request, config: &Config) -> Result<(), Error> {
     }
 }
 
+/// Removes masquerading, made by whichever backend, and the frame filter; goes on past errors and reports the first.
 fn remove_rules(request: &Request, config: &Config) -> Result<(), Error> {
-    if !config.ip_masq {
-        return Ok(());
+    let attachment = attachment(request);
+    let mut outcomes = Vec::new();
+    if config.ip_masq {
+        outcomes.push(masquerade::remove(&attachment).map_err(|error| chain(error.as_ref())));
+        if config.ip_masq_backend == Backend::Iptables {
+            let chain_name = iptables::chain_name("", attachment.network, attachment.container_id);
+            outcomes.push(iptables::remove_legacy_chain(&chain_name).map_err(|error| chain(&error)));
+        }
     }
-    masquerade::remove(&attachment(request))
-        .map_err(|error| Error::internal(format!("failed to remove masquerading: {}", chain(&error))))
+    if config.mac_spoof_check {
+        outcomes.push(spoof::remove(&attachment).map_err(|error| chain(&error)));
+    }
+    let wrap = |text| Error::internal(format!("failed to remove masquerading or spoof check: {text}"));
+    outcomes.into_iter().collect::<Result<(), String>>().map_err(wrap)
 }
 
 /// DEL goes on past errors and reports the first. The address is freed only after the link that had it is gone.

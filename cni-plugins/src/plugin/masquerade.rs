@@ -5,6 +5,7 @@
 use crate::cidr::Cidr;
 use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
 use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
+use crate::plugin::iptables;
 use crate::plugin::rule_note::{RuleNote, hash};
 
 const TABLE: &str = "cni_plugins_masquerade";
@@ -131,12 +132,15 @@ fn rule(address: Cidr) -> Vec<Expression> {
     steps
 }
 
-/// Removes the rules of an attachment; none is fine.
-pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
+/// Removes the rules of an attachment, also those upstream's plugins made with iptables; none is fine.
+pub fn remove(attachment: &Attachment<'_>) -> Result<(), Box<dyn std::error::Error>> {
     let mut connection = Connection::open()?;
     let removed = remove_with(&mut connection, attachment);
+    let chain = iptables::chain_name("", attachment.network, attachment.container_id);
+    let leftovers = iptables::remove_chain(&mut connection, "POSTROUTING", &chain);
     connection.close_later();
-    removed
+    removed?;
+    Ok(leftovers?)
 }
 
 fn remove_with(connection: &mut Connection, attachment: &Attachment<'_>) -> Result<(), Error> {
@@ -160,9 +164,16 @@ pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
         })
         .collect();
     let ours = format!("{}-", hash(network));
-    Connection::open()?.delete_rules(CHECKS, |rule| {
-        rule.comment.starts_with(&ours) && !keep.iter().any(|key| rule.comment.starts_with(key))
-    })
+    let is_stale = |text: &str| text.starts_with(&ours) && !keep.iter().any(|key| text.starts_with(key));
+    let mut connection = Connection::open()?;
+    connection.delete_rules(CHECKS, |rule| is_stale(&rule.comment))?;
+    for (note, label) in RuleNote::all("masquerade", &ours) {
+        if is_stale(&label) {
+            note.forget();
+        }
+    }
+    connection.close_later();
+    Ok(())
 }
 
 #[cfg(test)]

@@ -34,11 +34,15 @@ fn rules_error(error: crate::nft::Error) -> Error {
     Error::internal(format!("unable to set up port mappings: {}", chain(&error)))
 }
 
+fn previous(request: &Request) -> Result<Option<CniResult>, Error> {
+    request
+        .prev_result()
+        .map_err(|error| error.context("failed to parse config: could not parse prevResult"))
+}
+
 fn add(request: &Request) -> Result<CniResult, Error> {
     let config = Config::read(request)?;
-    let previous = request
-        .prev_result()?
-        .ok_or_else(|| Error::internal("must be called as chained plugin"))?;
+    let previous = previous(request)?.ok_or_else(|| Error::internal("must be called as chained plugin"))?;
     if config.mappings.is_empty() {
         return Ok(previous);
     }
@@ -100,7 +104,7 @@ fn flush_udp(mappings: &[Mapping], targets: &config::Targets) -> Result<(), Erro
 /// DEL needs neither the previous result nor the namespace nor, unlike upstream's, the mappings.
 fn del(request: &Request) -> Result<(), Error> {
     let removed = rules::remove(request)
-        .map_err(|error| Error::internal(format!("unable to remove port mappings: {}", chain(&error))));
+        .map_err(|error| Error::internal(format!("unable to remove port mappings: {}", chain(error.as_ref()))));
     // A configuration that ADD would refuse has left nothing to flush.
     let flushed = match Config::read(request) {
         Ok(config) => flush_udp(&config.mappings, &config::Targets::any()),
@@ -111,9 +115,7 @@ fn del(request: &Request) -> Result<(), Error> {
 
 fn check(request: &Request) -> Result<(), Error> {
     let config = Config::read(request)?;
-    let previous = request
-        .prev_result()?
-        .ok_or_else(|| Error::internal("Required prevResult missing"))?;
+    let previous = previous(request)?.ok_or_else(|| Error::internal("Required prevResult missing"))?;
     if config.mappings.is_empty() {
         return Ok(());
     }

@@ -78,6 +78,11 @@ impl RuleNote {
         let _ = fs::create_dir_all(FOLDER).and_then(|()| fs::write(&self.path, format!("{label}{lines}")));
     }
 
+    /// Removes the note alone.
+    pub fn forget(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
     /// Removes the rules of `chains` that are ours, and the note.
     pub fn remove_rules(
         &self,

@@ -201,7 +201,13 @@ fn read_config(stdin: &mut dyn Read) -> Result<(Vec<u8>, Map<String, Value>), Er
     match serde_json::from_slice::<Value>(&bytes) {
         Ok(Value::Object(config)) => Ok((bytes, config)),
         Ok(Value::Null) => Ok((bytes, Map::new())),
-        Ok(_) => Err(undecodable("json: the network config must be an object".into())),
+        Ok(other) => {
+            let found = super::json::kind(&other);
+            let wanted = r#"struct { Name string "json:\"name\"" }"#;
+            Err(undecodable(format!(
+                "json: cannot unmarshal {found} into Go value of type {wanted}"
+            )))
+        }
         Err(_) if bytes.iter().all(u8::is_ascii_whitespace) => Err(undecodable("unexpected end of JSON input".into())),
         Err(error) => Err(undecodable(error.to_string())),
     }

@@ -117,15 +117,15 @@ fn describe(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// A kernel error in Go's wording: lower case and without the number.
 pub fn errno_text(error: &std::io::Error) -> String {
-    let Some(raw) = error.raw_os_error() else {
+    let Some(number) = error.raw_os_error() else {
         return error.to_string();
     };
-    let text = nix::errno::Errno::from_raw(raw).desc();
+    let text = error.to_string();
+    let text = text.trim_end_matches(&format!(" (os error {number})"));
     let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => first.to_lowercase().chain(letters).collect(),
-        None => error.to_string(),
-    }
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 #[cfg(test)]
@@ -148,5 +148,9 @@ mod tests {
         let error = std::io::Error::from_raw_os_error(2);
         assert_eq!(errno_text(&error), "no such file or directory");
         assert_eq!(errno_text(&std::io::Error::from_raw_os_error(17)), "file exists");
+        assert_eq!(
+            errno_text(&std::io::Error::from_raw_os_error(34)),
+            "numerical result out of range"
+        );
     }
 }

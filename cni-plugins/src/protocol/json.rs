@@ -175,7 +175,8 @@ pub fn parse_ip(text: &str) -> Result<std::net::IpAddr, DecodeError> {
         .map_err(|_| DecodeError::Content(format!("invalid IP address: {text}")))
 }
 
-fn kind(value: &Value) -> String {
+/// The name of a value's JSON type, as Go's decoder gives it.
+pub(crate) fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),
         Value::Bool(_) => "bool".into(),

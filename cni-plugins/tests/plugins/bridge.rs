@@ -198,7 +198,7 @@ fn refusals_change_nothing() {
         (
             changed(json!({"bridge": "notabridge"})),
             999,
-            "\"notabridge\" already exists but is not a bridge",
+            "failed to create bridge \"notabridge\": \"notabridge\" already exists but is not a bridge",
         ),
         (
             changed(json!({"name": "../x"})),
@@ -421,6 +421,71 @@ fn hardware_address_layer_two_and_isolation() {
 }
 
 #[test]
+fn a_bridge_made_for_nothing_goes_again() {
+    let (host, container) = (Host::new(), Container::new());
+    let before = host.state(&[&container]);
+    for more in [
+        json!({"ipam": {"type": "nonesuch"}}),
+        json!({"mtu": 10}),
+        json!({"ipam": {"type": "host-local", "dataDir": "/proc/sys", "subnet": "10.1.15.0/24"}}),
+    ] {
+        host.fail("ADD", &container, &bridge_config(&host, "10.1.15.0/24", more));
+        assert_eq!(host.state(&[&container]), before);
+    }
+}
+
+#[test]
+fn frames_with_a_foreign_address_are_dropped() {
+    let (host, container) = (Host::new(), Container::new());
+    let config = bridge_config(&host, "10.1.16.0/24", json!({"macspoofchk": true}));
+    host.add(&container, &config);
+    let rules = host.namespace.rules();
+    let id = format!("{}-eth0", container.id);
+    for text in [
+        "type filter hook prerouting priority dstnat; policy accept;".to_owned(),
+        format!("jump cni-br-iface-{id} comment \"macspoofchk-{id}\""),
+        format!("jump cni-br-iface-{id}-mac comment \"macspoofchk-{id}\""),
+        format!("drop comment \"macspoofchk-{id}\""),
+    ] {
+        assert!(rules.contains(&text), "{text}\n{rules}");
+    }
+    let mac = container.namespace.link("eth0").unwrap()["address"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(rules.contains(&format!("ether saddr {mac} return")), "{rules}");
+    // The container takes another address; what it sends then must not arrive.
+    let reaches_host = |port: u16| {
+        container
+            .namespace
+            .ip(&["link", "set", "eth0", "address", "02:5b:00:00:00:01"]);
+        connect(
+            &container.namespace,
+            &host.namespace,
+            SocketAddr::new("10.1.16.1".parse().unwrap(), port),
+        )
+        .is_ok()
+    };
+    connect(
+        &container.namespace,
+        &host.namespace,
+        SocketAddr::new("10.1.16.1".parse().unwrap(), 80),
+    )
+    .unwrap();
+    assert!(!reaches_host(81));
+    host.del(&container, &config);
+    assert!(
+        !host.namespace.rules().contains("cni-br-iface"),
+        "{}",
+        host.namespace.rules()
+    );
+    let open = bridge_config(&host, "10.1.16.0/24", json!({}));
+    host.add(&container, &open);
+    assert!(reaches_host(82), "without the check it arrives");
+    host.del(&container, &open);
+}
+
+#[test]
 fn parallel_adds_make_one_bridge_and_distinct_addresses() {
     let host = Host::new();
     let containers: Vec<Container> = (0..20).map(|_| Container::new()).collect();
@@ -445,4 +510,58 @@ fn parallel_adds_make_one_bridge_and_distinct_addresses() {
             .for_each(|container| drop(scope.spawn(|| host.del(container, &config))))
     });
     assert_nothing_left(&host, &containers.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn iptables_masquerades_where_it_is_named() {
+    let (host, container) = (Host::new(), Container::new());
+    let config = bridge_config(&host, "10.1.17.0/24", json!({"ipMasqBackend": "iptables"}));
+    host.add(&container, &config);
+    let rules = host.namespace.rules();
+    assert!(
+        !rules.contains("cni_plugins_masquerade") && rules.contains("chain CNI-"),
+        "{rules}"
+    );
+    let saved = run(
+        "ip",
+        &["netns", "exec", &host.namespace.name, "iptables-save", "-t", "nat"],
+    );
+    let jump = format!(
+        "-A POSTROUTING -s 10.1.17.2/32 -m comment --comment \"name: \\\"testnet\\\" id: \\\"{}\\\"\" -j CNI-",
+        container.id
+    );
+    assert!(saved.contains(&jump), "{jump}\n{saved}");
+    host.del(&container, &config);
+    let rules = host.namespace.rules();
+    assert!(
+        !rules.contains("chain CNI-") && !rules.contains(&container.id),
+        "{rules}"
+    );
+    let unknown = bridge_config(&host, "10.1.17.0/24", json!({"ipMasqBackend": "magic"}));
+    assert_eq!(
+        host.fail("ADD", &container, &unknown).1,
+        "failed to load netconf: unknown ipmasq backend \"magic\""
+    );
+}
+
+#[test]
+fn static_addresses() {
+    let (host, container) = (Host::new(), Container::new());
+    let ipam = json!({
+        "type": "static", "routes": [{"dst": "0.0.0.0/0"}],
+        "addresses": [{"address": "10.1.18.7/24", "gateway": "10.1.18.1"}, {"address": "fd00:18::7/64"}],
+    });
+    let config = bridge_config(&host, "10.1.18.0/24", json!({"ipam": ipam}));
+    let result = host.add(&container, &config);
+    assert_eq!(container.namespace.addresses("eth0"), ["10.1.18.7/24", "fd00:18::7/64"]);
+    let mut checked = config.clone();
+    checked["prevResult"] = result;
+    host.succeed("CHECK", &container, &checked);
+    host.del(&container, &config);
+    let mut wanted = config.clone();
+    wanted["runtimeConfig"] = json!({"ips": ["10.1.18.9/24"]});
+    assert_eq!(address(&host.add(&container, &wanted)).to_string(), "10.1.18.9");
+    assert_eq!(container.namespace.addresses("eth0"), ["10.1.18.9/24"]);
+    host.del(&container, &wanted);
+    assert_nothing_left(&host, &[&container]);
 }

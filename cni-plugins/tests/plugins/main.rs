@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // All of this is test code, which the lint only recognises inside #[test] functions.
 
 mod bridge;
+mod crash;
+mod differential;
 mod fixture;
 mod host_local;
 mod loopback;

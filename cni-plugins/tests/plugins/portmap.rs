@@ -188,7 +188,10 @@ fn conditions_keep_others_out() {
 
 #[test]
 fn a_live_udp_flow_moves_to_the_new_container() {
-    let network = Network::new();
+    let (network, other) = (Network::new(), Container::new());
+    // Somebody else's mapping: without any, the kernel tracks no connection.
+    let others = json!([{"hostPort": 8001, "containerPort": 80, "protocol": "tcp"}]);
+    let (_, others) = network.add(&other, &network.portmap(others, json!({})));
     let mapping = json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}]);
     let server = |container: &Container| {
         let socket = container.namespace.inside(|| UdpSocket::bind("0.0.0.0:53").unwrap());
@@ -207,7 +210,22 @@ fn a_live_udp_flow_moves_to_the_new_container() {
         let (_, peer) = server.recv_from(&mut buffer).unwrap();
         assert_eq!((buffer[0], peer.ip().to_string().as_str()), (round, "192.0.2.2"));
         network.del(&container, &portmap);
+        assert_eq!(
+            tracked(&network.host.namespace),
+            0,
+            "no flow to the old container is remembered"
+        );
     }
+    network.del(&other, &others);
+}
+
+/// How many connections to the test's UDP port the kernel remembers.
+fn tracked(namespace: &Namespace) -> usize {
+    let table = namespace.inside(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap());
+    table
+        .lines()
+        .filter(|line| line.contains("udp") && line.contains("dport=5353"))
+        .count()
 }
 
 #[test]
@@ -258,17 +276,20 @@ fn refusals_change_nothing() {
     for (more, text) in [
         (
             json!({"runtimeConfig": {"portMappings": [{"hostPort": -1, "containerPort": 80}]}}),
-            "Invalid host port number: -1",
+            "failed to parse config: Invalid host port number: -1",
         ),
         (
             json!({"runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 0}]}}),
-            "Invalid container port number: 0",
+            "failed to parse config: Invalid container port number: 0",
         ),
         (
             json!({"conditionsV4": ["-m", "nonsense"]}),
-            "unsupported port mapping condition at \"-m\"",
+            "failed to parse config: unsupported port mapping condition at \"-m\"",
         ),
-        (json!({"backend": "magic"}), "unrecognized backend \"magic\""),
+        (
+            json!({"backend": "magic"}),
+            "failed to parse config: unrecognized backend \"magic\"",
+        ),
     ] {
         assert_eq!(network.host.fail("ADD", &container, &with_result(more)).1, text);
     }

@@ -8,6 +8,7 @@ mod namespace;
 mod node;
 mod priority;
 mod service_account;
+mod service_address;
 mod toleration;
 
 use super::authz::{Authz, RBAC};
@@ -15,12 +16,14 @@ use super::reader::Reader;
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
+use crate::resource::service::Range;
 use crate::resource::{Kind, registry};
 use futures::StreamExt;
 use proto::api::names::random_suffix;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value};
+use service_address::ServiceAddresses;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +72,7 @@ impl Attributes<'_> {
 /// The chain of plugins.
 pub struct Admission {
     authz: Arc<Authz>,
+    services: ServiceAddresses,
     rng: Mutex<StdRng>,
 }
 
@@ -76,10 +80,11 @@ pub struct Admission {
 const ACCOUNT_PATIENCE: Duration = Duration::from_millis(1500);
 
 impl Admission {
-    /// A chain; `seed` starts its random source (volume names).
-    pub fn new(authz: Arc<Authz>, seed: u64) -> Self {
+    /// A chain; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
+    pub fn new(authz: Arc<Authz>, services: Range, seed: u64) -> Self {
         Self {
             authz,
+            services: ServiceAddresses::new(services),
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
         }
     }
@@ -97,6 +102,7 @@ impl Admission {
     ) -> Result<(), ApiError> {
         self.namespace_lifecycle(attributes, reader).await?;
         let create = attributes.operation == Operation::Create;
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         if attributes.is("", "pods") {
             if create {
                 self.service_account(attributes, object, reader).await?;
@@ -107,9 +113,12 @@ impl Admission {
                 old,
                 &reader.list("scheduling.k8s.io", "priorityclasses", ""),
             )?;
-            if matches!(attributes.operation, Operation::Create | Operation::Update) {
+            if writes {
                 toleration::add_defaults(object);
             }
+        } else if writes && attributes.is("", "services") {
+            let start = self.random();
+            self.services.assign(attributes, object, old, reader, start)?;
         } else if create && attributes.is("", "nodes") {
             node::taint_new(object);
         }
@@ -151,6 +160,10 @@ impl Admission {
         Ok(())
     }
 
+    fn random(&self) -> u64 {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner).random()
+    }
+
     async fn namespace_lifecycle(&self, attributes: &Attributes<'_>, reader: &Reader) -> Result<(), ApiError> {
         if attributes.operation == Operation::Delete {
             return namespace::check_delete(attributes);
@@ -184,10 +197,7 @@ impl Admission {
                 format!("error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found");
             return Err(attributes.forbid(&why));
         };
-        let volume = {
-            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
-            format!("{}{}", service_account::VOLUME_PREFIX, random_suffix(rng.random()))
-        };
+        let volume = format!("{}{}", service_account::VOLUME_PREFIX, random_suffix(self.random()));
         service_account::admit(pod, &account, &volume);
         Ok(())
     }

@@ -162,7 +162,7 @@ pub(super) fn encode(value: &Value, output: Output) -> Bytes {
 
 /// The object with kind, apiVersion and `revision` as its resourceVersion.
 pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Kind) -> Value {
-    let mut value = Value::clone(stored.value());
+    let mut value = stored.tree();
     value["kind"] = json!(kind.kind);
     value["apiVersion"] = json!(kind.api_version());
     value["metadata"]["resourceVersion"] = json!(revision.to_string());

@@ -23,11 +23,17 @@ use rand::{Rng, SeedableRng};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Requests other than long-running ones end after this long (contract §8).
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Reads and writes from the network that may be under way at once (contract §8); long-running requests do not count.
+const MAX_READS: usize = 400;
+const MAX_WRITES: usize = 200;
+/// How long a request waits for its turn before it is told to come back.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Audit identifier, taken from the client or made here.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -49,6 +55,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     random: Mutex<StdRng>,
     gate: Arc<dyn Gate>,
+    reads: Semaphore,
+    writes: Semaphore,
     closing: CancellationToken,
     expiry: JoinHandle<()>,
 }
@@ -84,6 +92,8 @@ impl ApiServer {
                 clock: parts.clock,
                 random: Mutex::new(StdRng::seed_from_u64(parts.seed)),
                 gate: parts.gate,
+                reads: Semaphore::new(MAX_READS),
+                writes: Semaphore::new(MAX_WRITES),
                 closing: CancellationToken::new(),
                 expiry,
             }),
@@ -195,6 +205,11 @@ impl ApiServer {
     ) -> Result<Response<Body>, ApiError> {
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let deadline = (!info.is_long_running(&query)).then(|| deadline(&query)).transpose()?;
+        // Callers in process are bounded by themselves, and some of them work for a request that has its turn already.
+        let _turn = match (&user, deadline) {
+            (None, Some(_)) if info.is_resource => Some(self.turn(&info).await?),
+            _ => None,
+        };
         let work = self.answer(user, &info, &query, request);
         match deadline {
             None => work.await,
@@ -202,6 +217,23 @@ impl ApiServer {
                 let text = "Timeout: request did not complete within the allotted timeout";
                 Err(ApiError::new(504, "Timeout", text))
             }),
+        }
+    }
+
+    /// Waits until the request may run.
+    async fn turn(&self, info: &RequestInfo) -> Result<SemaphorePermit<'_>, ApiError> {
+        let limit = match info.verb.as_str() {
+            "get" | "list" | "head" | "options" => &self.inner.reads,
+            _ => &self.inner.writes,
+        };
+        match tokio::time::timeout(PATIENCE, limit.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => {
+                let text = "Too many requests, please try again later.";
+                let mut error = ApiError::new(429, "TooManyRequests", text);
+                error.retry_after_seconds = Some(1);
+                Err(error)
+            }
         }
     }
 

@@ -206,6 +206,9 @@ impl Controller for Deployments {
             return Plan::default();
         };
         let mut plan = plan(&view);
+        if !self.informers.takes_new(&key.namespace) {
+            plan.writes.retain(|w| !matches!(w.verb, write::Verb::Create(_)));
+        }
         plan.again_in = status::deadline_in(&view, now);
         plan
     }

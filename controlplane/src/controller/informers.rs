@@ -7,7 +7,7 @@ use client::{Informer, Key};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
@@ -105,6 +105,8 @@ pub struct Informers {
     pub replica_sets: Informer<ReplicaSet>,
     /// services
     pub services: Informer<Service>,
+    /// endpoints
+    pub endpoints: Informer<Endpoints>,
     /// endpointslices
     pub endpoint_slices: Informer<EndpointSlice>,
 }
@@ -132,13 +134,20 @@ impl Informers {
             deployments: Informer::spawn(Api::all(client.clone()), options("")),
             replica_sets: Informer::spawn(Api::all(client.clone()), options("")),
             services: Informer::spawn(Api::all(client.clone()), options("")),
+            endpoints: Informer::spawn(Api::all(client.clone()), options("")),
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
         }
     }
 
+    /// Whether things may still be made in a namespace; one that is going away refuses them.
+    pub fn takes_new(&self, namespace: &str) -> bool {
+        let known = self.namespaces.get("", namespace);
+        known.is_none_or(|n| super::service_account::is_open(&n))
+    }
+
     /// The shared copy of a whole resource, if there is one.
     pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
-        let known: [(&Resource, &dyn Copy); 8] = [
+        let known: [(&Resource, &dyn Copy); 9] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -146,6 +155,7 @@ impl Informers {
             (&write::DEPLOYMENTS, &self.deployments),
             (&write::REPLICA_SETS, &self.replica_sets),
             (&write::SERVICES, &self.services),
+            (&write::ENDPOINTS, &self.endpoints),
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
         ];
         known.into_iter().find(|(r, _)| *r == resource).map(|(_, copy)| copy)

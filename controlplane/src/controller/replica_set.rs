@@ -101,7 +101,10 @@ impl Controller for ReplicaSets {
                 ..Plan::default()
             };
         }
-        let writes = plan(&rs, &claims.owned, || self.siblings(&rs), now);
+        let mut writes = plan(&rs, &claims.owned, || self.siblings(&rs), now);
+        if !self.informers.takes_new(&key.namespace) {
+            writes.retain(|w| !matches!(w.verb, write::Verb::Create(_)));
+        }
         Plan {
             writes,
             events: vec![],

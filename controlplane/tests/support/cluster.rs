@@ -1,5 +1,7 @@
 //! A daemon under test: started on a free loopback port in a temporary directory, ended when dropped.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -156,7 +158,6 @@ fn spawn(dir: &Path, port: u16, flags: &Vec<String>) -> Child {
 }
 
 /// Runs the daemon, which must end with exit code 1 by itself; its error text.
-
 pub(crate) fn run_to_failure(flags: &[&str]) -> String {
     let output = Command::new(BINARY).args(flags).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

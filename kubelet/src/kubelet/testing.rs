@@ -229,8 +229,13 @@ pub(crate) struct Alive {
 
 impl Bench {
     pub(crate) fn new() -> Self {
+        Self::seeded(1)
+    }
+
+    /// A node whose runtime's faults follow from the seed.
+    pub(crate) fn seeded(seed: u64) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(crate::pod::testing::at(0)));
-        let runtime = FakeRuntime::new(clock.clone(), 1);
+        let runtime = FakeRuntime::new(clock.clone(), seed);
         runtime.add_image("img:latest");
         Self {
             api: Api::new(),

@@ -6,6 +6,7 @@
 
 mod effects;
 mod notices;
+mod publish;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +17,8 @@ use super::operation::{End, Key, Operation};
 use super::plan::{self, Advance, InFlight, Plan};
 use super::state::{Cause, PodState};
 use super::status;
-use super::view::{PodSnapshot, PodView};
-use crate::api_status::{StatusWriter, Update};
+use super::view::PodView;
+use crate::api_status::StatusWriter;
 use crate::id::PodUid;
 use crate::probe::prober::{self, Prober};
 use crate::runtime::observed::ObservedPod;
@@ -303,62 +304,6 @@ impl Worker {
         })
     }
 
-    /// Computes the status and hands it to whoever reads it, if anything changed.
-    fn publish(
-        &mut self,
-        desired: &Desired,
-        observed: &Arc<ObservedPod>,
-        outcomes: &crate::probe::outcome::Outcomes,
-        plan: &Plan,
-        now: Timestamp,
-    ) {
-        let context = &self.shared.tools.context;
-        let status = match &desired.rejected {
-            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &context.host_ips, now),
-            None => {
-                let mut previous = (*self.status).clone();
-                adopt_foreign(&mut previous, desired.pod.status.as_ref());
-                status::status(&status::Inputs {
-                    pod: &desired.pod,
-                    previous: &previous,
-                    state: &self.state,
-                    observed,
-                    outcomes,
-                    waiting: &plan.waiting,
-                    runtime_name: &self.shared.runtime_name,
-                    host_ips: &context.host_ips,
-                    now,
-                })
-            }
-        };
-        if *self.status != status {
-            self.status = Arc::new(status);
-        }
-        let orphaned = matches!(self.state.termination().map(|t| &t.cause), Some(Cause::Orphaned));
-        let deleting = desired.pod.metadata.deletion_timestamp.is_some();
-        let active = !matches!(self.state, PodState::Released(_));
-        if !orphaned {
-            let shown = Pod {
-                status: Some((*self.status).clone()),
-                ..(*desired.pod).clone()
-            };
-            let snapshot = PodSnapshot {
-                pod: Arc::new(shown),
-                observed: observed.clone(),
-                active,
-            };
-            self.shared.view.publish(self.uid.clone(), snapshot);
-        }
-        if desired.present && !orphaned {
-            let update = Update {
-                pod: desired.pod.clone(),
-                status: self.status.clone(),
-                delete: deleting && !active,
-            };
-            self.shared.statuses.publish(&self.uid, update);
-        }
-    }
-
     /// Starts what is missing, ends what is no longer wanted.
     fn apply(&mut self, desired: &Desired, observed: Option<&Arc<ObservedPod>>, plan: &Plan, now: Timestamp) {
         let wanted: Vec<Key> = plan.operations.iter().map(Operation::key).collect();
@@ -463,39 +408,6 @@ impl Drop for Worker {
 enum Turn {
     Finished,
     Planned(Plan),
-}
-
-/// Conditions of other writers come from the API server, not from memory.
-fn adopt_foreign(previous: &mut PodStatus, delivered: Option<&PodStatus>) {
-    let own = |kind: &str| {
-        matches!(
-            kind,
-            "PodReadyToStartContainers"
-                | "Initialized"
-                | "Ready"
-                | "ContainersReady"
-                | "PodScheduled"
-                | "DisruptionTarget"
-        )
-    };
-    let mut conditions: Vec<_> = previous
-        .conditions
-        .take()
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|c| own(&c.type_))
-        .collect();
-    let scheduled = conditions.iter().any(|c| c.type_ == "PodScheduled");
-    let delivered = delivered
-        .and_then(|status| status.conditions.as_ref())
-        .into_iter()
-        .flatten();
-    conditions.extend(
-        delivered
-            .filter(|c| !own(&c.type_) || (c.type_ == "PodScheduled" && !scheduled))
-            .cloned(),
-    );
-    previous.conditions = Some(conditions);
 }
 
 /// Whether two deliveries of a pod have the same labels, annotations and spec, so that volumes made from them agree.

@@ -15,10 +15,12 @@ use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 
 /// The grace of a pod no source knows, seconds (kubelet contract §4.2).
 const ORPHAN_GRACE_SECONDS: i64 = 1;
@@ -33,6 +35,8 @@ pub struct Workers {
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
+    /// Pods whose worker panicked, until when they are left alone.
+    cooling: BTreeMap<PodUid, Instant>,
     leftovers_released: bool,
     /// Pods came or went since the QoS cgroups' shares were last set.
     shares_outdated: bool,
@@ -54,6 +58,7 @@ impl Workers {
             known,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
+            cooling: BTreeMap::new(),
             leftovers_released: false,
             shares_outdated: false,
         }
@@ -64,12 +69,14 @@ impl Workers {
         let shutdown = self.shared.shutdown.clone();
         loop {
             self.reconcile().await;
+            let cooled = self.cooling.values().min().copied();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined).await,
+                Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
                 Ok(()) = self.pods.changed() => {}
                 Ok(()) = self.known.changed() => {}
+                () = sleep_until(cooled) => {}
             }
         }
         while self.tasks.join_next().await.is_some() {}
@@ -81,6 +88,8 @@ impl Workers {
             return;
         };
         let known = self.known.borrow_and_update().clone();
+        let now = Instant::now();
+        self.cooling.retain(|_, until| *until > now);
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired
@@ -91,11 +100,12 @@ impl Workers {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
+                None if self.cooling.contains_key(&uid) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
         for uid in known.iter() {
-            if !pods.contains_key(uid) && !self.live.contains_key(uid) {
+            if !pods.contains_key(uid) && !self.live.contains_key(uid) && !self.cooling.contains_key(uid) {
                 self.end_orphan(uid).await;
             }
         }
@@ -176,7 +186,9 @@ impl Workers {
                 tracing::warn!(?directories, ?cgroups, "listing what earlier pods left failed");
             }
         }
-        left.retain(|uid| !pods.contains_key(uid) && !self.live.contains_key(uid));
+        let gone = |uid: &PodUid| !pods.contains_key(uid) && !self.live.contains_key(uid);
+        left.retain(gone);
+        release_logs(&tools.context.pod_logs_dir, gone).await;
         for uid in left {
             tracing::info!(pod = %uid, "releasing what an earlier pod left");
             if let Err(error) = tools.volumes.release(&uid).await {
@@ -207,7 +219,7 @@ impl Workers {
     }
 
     /// Takes a worker that ended; a pod that is desired again gets a new one with the next turn.
-    async fn take(&mut self, joined: Result<(Id, Exit), JoinError>) {
+    fn take(&mut self, joined: Result<(Id, Exit), JoinError>) {
         let (id, panicked) = match &joined {
             Ok((id, _)) => (*id, false),
             Err(error) => (error.id(), error.is_panic()),
@@ -221,8 +233,8 @@ impl Workers {
         self.live.remove(&uid);
         self.shares_outdated = true;
         if panicked {
-            tracing::error!(pod = %uid, "a pod's worker panicked, starting it again");
-            tokio::time::sleep(PANIC_PAUSE.min(Duration::from_millis(100))).await;
+            tracing::error!(pod = %uid, "a pod's worker panicked, it is started again in a while");
+            self.cooling.insert(uid, Instant::now() + PANIC_PAUSE);
             return;
         }
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
@@ -231,6 +243,34 @@ impl Workers {
             self.shared.view.remove(&uid);
             self.shared.statuses.forget(&uid);
         }
+    }
+}
+
+/// Removes the log directories (`<namespace>_<name>_<uid>`) of pods that are gone.
+async fn release_logs(directory: &Path, gone: impl Fn(&PodUid) -> bool) {
+    let Ok(mut entries) = tokio::fs::read_dir(directory).await else {
+        return;
+    };
+    while let Ok(Some(entry)) = entries.next_entry().await {
+        let name = entry.file_name();
+        let uid = name
+            .to_str()
+            .map(|name| name.splitn(3, '_'))
+            .and_then(|mut parts| parts.nth(2))
+            .map(PodUid::from);
+        if !uid.is_some_and(|uid| gone(&uid)) {
+            continue;
+        }
+        if let Err(error) = tokio::fs::remove_dir_all(entry.path()).await {
+            tracing::warn!(path = %entry.path().display(), %error, "removing an earlier pod's logs failed");
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,6 +12,16 @@ use crate::protocol::result::Dns;
 const DEFAULT_BRIDGE: &str = "cni0";
 const MAX_VLAN: i64 = 4094;
 
+/// What masquerades.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables, also when nothing is said.
+    #[default]
+    Nftables,
+    /// iptables, only by its name.
+    Iptables,
+}
+
 /// A read configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -25,6 +35,8 @@ pub struct Config {
     pub force_address: bool,
     /// Masquerade what leaves the network.
     pub ip_masq: bool,
+    /// What masquerades.
+    pub ip_masq_backend: Backend,
     /// MTU in bytes of a new bridge and of both veth ends; 0 is the kernel's choice.
     pub mtu: u32,
     /// The port reflects frames to their sender.
@@ -47,8 +59,8 @@ pub struct Config {
     pub port_isolation: bool,
     /// Replaces what the IPAM plugin says about name resolution.
     pub dns: Option<Dns>,
-    /// Hardware address of the container's end.
-    pub mac: Option<Mac>,
+    /// Hardware address of the container's end, as configured; see [`Config::mac`].
+    pub mac_text: String,
     /// `ipam.type`; empty without address management.
     pub ipam: String,
 }
@@ -66,7 +78,7 @@ impl Config {
             .ok_or_else(|| Error::internal(format!("invalid VLAN ID {vlan} (must be between 0 and {MAX_VLAN})")))?;
         config.trunk = read_trunk(&fields)?;
         let [from_env] = args::parse(&request.env.args, ["MAC"]).map_err(|error| Error::internal(error.to_string()))?;
-        config.mac = read_mac(&fields, from_env)?;
+        config.mac_text = read_mac(&fields, from_env)?;
         Ok(config)
     }
 
@@ -84,7 +96,12 @@ impl Config {
             is_default_gateway,
             force_address: fields.bool("forceAddress")?,
             ip_masq: fields.bool("ipMasq")?,
-            mtu: u32::try_from(mtu).map_err(|_| DecodeError::Content(format!("invalid MTU {mtu}")))?,
+            ip_masq_backend: match fields.string("ipMasqBackend")? {
+                "" | "auto" | "nftables" => Backend::Nftables,
+                "iptables" => Backend::Iptables,
+                other => return Err(DecodeError::Content(format!("unknown ipmasq backend {other:?}"))),
+            },
+            mtu: u32::try_from(mtu).unwrap_or(0),
             hairpin: fields.bool("hairpinMode")?,
             promisc: fields.bool("promiscMode")?,
             preserve_default_vlan: fields.bool("preserveDefaultVlan")?,
@@ -93,13 +110,14 @@ impl Config {
             disable_container_interface: fields.bool("disableContainerInterface")?,
             port_isolation: fields.bool("portIsolation")?,
             dns: Some(dns).filter(|dns| !dns.is_empty()),
-            ipam: fields.object("ipam", "IPAM")?.string("type")?.to_owned(),
+            ipam: fields.object("ipam", "types.IPAM")?.string("type")?.to_owned(),
             ..Self::default()
         })
     }
 
     /// Refuses keys that exclude each other. ADD alone does this, so an old configuration can still be deleted.
     pub fn refuse_contradictions(&self) -> Result<(), Error> {
+        self.mac()?;
         if self.hairpin && self.promisc {
             return Err(Error::internal(
                 "cannot set hairpin mode and promiscuous mode at the same time",
@@ -111,6 +129,22 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// The hardware address the container's end is to have, if one is configured.
+    pub fn mac(&self) -> Result<Option<Mac>, Error> {
+        if self.mac_text.is_empty() {
+            return Ok(None);
+        }
+        let text = || {
+            format!(
+                "failed to make veth pair: address {}: invalid MAC address",
+                self.mac_text
+            )
+        };
+        Mac::parse(&self.mac_text)
+            .map(Some)
+            .ok_or_else(|| Error::internal(text()))
     }
 
     /// Whether ADD sets up masquerading.
@@ -129,7 +163,7 @@ fn load_error(error: DecodeError) -> Error {
 }
 
 /// Rising precedence: `CNI_ARGS`, `args.cni.mac`, `runtimeConfig.mac`.
-fn read_mac(fields: &Fields<'_>, from_env: Option<String>) -> Result<Option<Mac>, Error> {
+fn read_mac(fields: &Fields<'_>, from_env: Option<String>) -> Result<String, Error> {
     let in_args = fields
         .object("args", "BridgeArgs")
         .and_then(|args| args.object("cni", "BridgeArgs"));
@@ -139,15 +173,7 @@ fn read_mac(fields: &Fields<'_>, from_env: Option<String>) -> Result<Option<Mac>
         .and_then(|runtime| runtime.string("mac"));
     let at_runtime = at_runtime.map_err(load_error)?;
     let text = [at_runtime.to_owned(), in_args.to_owned(), from_env.unwrap_or_default()];
-    let Some(text) = text.into_iter().find(|text| !text.is_empty()) else {
-        return Ok(None);
-    };
-    match Mac::parse(&text) {
-        Some(mac) => Ok(Some(mac)),
-        None => Err(Error::internal(format!(
-            "failed to parse MAC: address {text}: invalid MAC address"
-        ))),
-    }
+    Ok(text.into_iter().find(|text| !text.is_empty()).unwrap_or_default())
 }
 
 fn read_trunk(fields: &Fields<'_>) -> Result<Vec<u16>, Error> {

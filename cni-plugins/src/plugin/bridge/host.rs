@@ -26,25 +26,28 @@ fn wrap(text: impl std::fmt::Display) -> impl FnOnce(NetlinkError) -> Error {
     move |error| Error::internal(format!("{text}: {}", chain(&error)))
 }
 
-/// Makes the bridge if needed, brings it up, and returns it as it is.
-pub fn ensure_bridge(outside: &mut Socket, config: &Config) -> Result<Link, Error> {
+/// Makes the bridge if needed and brings it up. Returns it as it is, and whether it was made.
+pub fn ensure_bridge(outside: &mut Socket, config: &Config) -> Result<(Link, bool), Error> {
+    let bridge = find_or_make_bridge(outside, config);
+    bridge.map_err(|error| error.context(format_args!("failed to create bridge {:?}", config.bridge)))
+}
+
+fn find_or_make_bridge(outside: &mut Socket, config: &Config) -> Result<(Link, bool), Error> {
     let name = config.bridge.as_str();
-    let mut found = outside
-        .link(Target::Name(name))
-        .map_err(wrap(format_args!("could not lookup {name:?}")))?;
+    let lookup = || wrap(format!("could not lookup {name:?}"));
+    let mut found = outside.link(Target::Name(name)).map_err(lookup())?;
+    let mut is_new = false;
     if found.is_none() {
-        let create = link::create_bridge(name, Mac::random(), config.uses_vlans());
-        match outside.request(create) {
+        match outside.request(link::create_bridge(name, Mac::random(), config.uses_vlans())) {
             // Somebody else was faster.
             Err(error) if error.is_exists() => {}
             outcome => {
                 outcome.map_err(wrap(format_args!("could not add {name:?}")))?;
+                is_new = true;
                 pin_mtu(outside, config)?;
             }
         }
-        found = outside
-            .link(Target::Name(name))
-            .map_err(wrap(format_args!("could not lookup {name:?}")))?;
+        found = outside.link(Target::Name(name)).map_err(lookup())?;
     }
     let bridge = found.ok_or_else(|| Error::internal(format!("could not lookup {name:?}: Link not found")))?;
     if bridge.kind != "bridge" {
@@ -59,7 +62,7 @@ pub fn ensure_bridge(outside: &mut Socket, config: &Config) -> Result<Link, Erro
             .request(up)
             .map_err(wrap(format_args!("could not set {name:?} up")))?;
     }
-    Ok(bridge)
+    Ok((bridge, is_new))
 }
 
 /// Sets the MTU of a new bridge. Given at creation, it would only be a start, and the bridge would follow its ports.
@@ -69,10 +72,11 @@ fn pin_mtu(outside: &mut Socket, config: &Config) -> Result<(), Error> {
         return Ok(());
     }
     let message = link::set(Target::Name(name)).attr_u32(IFLA_MTU, config.mtu);
-    outside
-        .request(message)
-        .map(drop)
-        .map_err(wrap(format_args!("could not set the MTU of {name:?}")))
+    outside.request(message).map(drop).map_err(|error| {
+        // A bridge with another MTU than the wanted one must not stay; nothing can be attached to it yet.
+        let _ = outside.request(link::delete(Target::Name(name)));
+        wrap(format_args!("could not add {name:?}"))(error)
+    })
 }
 
 /// The bridge as it is now: without a pinned hardware address it takes one of its ports'.
@@ -84,23 +88,36 @@ pub fn reread(outside: &mut Socket, bridge: &Link) -> Result<Link, Error> {
     found.ok_or_else(|| Error::internal(format!("could not lookup {name:?}: Link not found")))
 }
 
-/// Makes the pair: the container's end in its namespace, the host's end a port of the bridge. Returns the host's end.
-pub fn add_port(
+/// Makes the pair: the container's end in its namespace, the host's end a port of the bridge. Returns the host's end. The
+/// bridge is made again if a parallel call, which had made it and failed, has just deleted it.
+pub fn make_port(
     outside: &mut Socket,
     netns: &Netns,
     config: &Config,
-    bridge: &Link,
+    bridge: &mut (Link, bool),
     ifname: &str,
 ) -> Result<Link, Error> {
+    let mac = config.mac()?;
     let far = VethEnd {
         name: ifname,
-        mac: config.mac,
+        mac,
         netns: Some(netns.descriptor()),
         master: None,
     };
-    let port = create_pair(outside, far, bridge, config.mtu)?;
-    settle_port(outside, &port, config, config.hairpin)?;
-    Ok(port)
+    match create_pair(outside, far, &bridge.0, config.mtu) {
+        Err(error)
+            if outside
+                .link(Target::Index(bridge.0.index))
+                .is_ok_and(|link| link.is_some()) =>
+        {
+            Err(error)
+        }
+        Err(_) => {
+            *bridge = ensure_bridge(outside, config)?;
+            create_pair(outside, far, &bridge.0, config.mtu)
+        }
+        made => made,
+    }
 }
 
 fn create_pair(outside: &mut Socket, far: VethEnd<'_>, bridge: &Link, mtu: u32) -> Result<Link, Error> {
@@ -137,7 +154,8 @@ fn create_pair(outside: &mut Socket, far: VethEnd<'_>, bridge: &Link, mtu: u32) 
     Err(Error::internal("failed to find a unique veth name"))
 }
 
-fn settle_port(outside: &mut Socket, port: &Link, config: &Config, hairpin: bool) -> Result<(), Error> {
+/// Sets the VLANs and flags of a port, and brings it up.
+pub fn settle_port(outside: &mut Socket, port: &Link, config: &Config, hairpin: bool) -> Result<(), Error> {
     let name = &port.name;
     let _ = sysctl::set(&format!("ipv6/conf/{name}/accept_ra"), "0");
     let mut requests = Vec::new();
@@ -312,12 +330,15 @@ fn ensure_vlan_interface(outside: &mut Socket, config: &Config, bridge: &Link) -
 }
 
 /// Waits until the port forwards.
-pub fn wait_until_up(outside: &mut Socket, index: u32, name: &str) -> Result<(), Error> {
+pub fn wait_until_up(outside: &mut Socket, bridge: &Link, port: &Link) -> Result<(), Error> {
+    let (index, name) = (port.index, port.name.as_str());
     let begin = Instant::now();
     loop {
         let link = outside.link(Target::Index(index)).map_err(|error| internal(&error))?;
         let state = link.map_or(0, |link| link.operstate);
         if state == IF_OPER_UP {
+            // The bridge's own state follows its ports', as late; nobody has to wait for it.
+            let _ = crate::sys::carrier(outside.descriptor(), &bridge.name);
             return Ok(());
         }
         if begin.elapsed() > UP_DEADLINE {

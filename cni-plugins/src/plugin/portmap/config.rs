@@ -65,6 +65,7 @@ impl Mapping {
                 .filter(|port| *port > 0)
                 .ok_or_else(|| Error::internal(format!("Invalid {name} port number: {number}")))
         };
+        fields.int("hostPort").map_err(parse_error)?;
         let container_port = port("containerPort", "container")?;
         let host_port = port("hostPort", "host")?;
         let protocol = fields.string("protocol").map_err(parse_error)?;
@@ -102,7 +103,7 @@ fn parse_error(error: DecodeError) -> Error {
 impl Config {
     /// Reads and checks the configuration.
     pub fn read(request: &Request) -> Result<Self, Error> {
-        Self::read_fields(&request.fields())
+        Self::read_fields(&request.fields()).map_err(|error| error.context("failed to parse config"))
     }
 
     fn read_fields(fields: &Fields<'_>) -> Result<Self, Error> {
@@ -111,7 +112,9 @@ impl Config {
         let conditions_v6 = fields.strings("conditionsV6").map_err(parse_error)?;
         check_backend(fields, &conditions_v4, &conditions_v6)?;
         let runtime = fields.object("runtimeConfig", "RuntimeConfig").map_err(parse_error)?;
-        let mappings = runtime.objects("portMappings", "MappingEntry").map_err(parse_error)?;
+        let mappings = runtime
+            .objects("portMappings", "PortMapEntry.runtimeConfig.portMappings")
+            .map_err(parse_error)?;
         Ok(Self {
             snat: fields.maybe_bool("snat").map_err(parse_error)?.unwrap_or(true),
             masq_all: fields.bool("masqAll").map_err(parse_error)?,

@@ -10,6 +10,7 @@ use crate::nft::expression::{
 };
 use crate::nft::wire::MAX_COMMENT_BYTES;
 use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
+use crate::plugin::iptables;
 use crate::plugin::rule_note::{RuleNote, hash};
 use crate::protocol;
 use crate::protocol::dispatch::Request;
@@ -259,13 +260,16 @@ fn prepare(batch: &mut Batch, chains: Chains) {
     );
 }
 
-/// Removes a container's rules; none is fine.
-pub fn remove(request: &Request) -> Result<(), Error> {
+/// Removes a container's rules, also those upstream's plugin made with iptables; none is fine.
+pub fn remove(request: &Request) -> Result<(), Box<dyn std::error::Error>> {
     let id = &request.env.container_id;
     let mut connection = Connection::open()?;
     let removed = note(&request.network, id).remove_rules(&mut connection, &CONTAINER_CHAINS, is_of(id));
+    let chain = iptables::chain_name("DN-", &request.network, id);
+    let leftovers = iptables::remove_chain(&mut connection, "CNI-HOSTPORT-DNAT", &chain);
     connection.close_later();
-    removed
+    removed?;
+    Ok(leftovers?)
 }
 
 /// Each mapping has its rule.

@@ -3,7 +3,6 @@
 use crate::apiserver::request::RequestInfo;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// One rule of a role, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -158,27 +157,21 @@ fn path_matches(pattern: &str, path: &str) -> bool {
 
 /// What of `wanted` no rule of `owned` covers, as upstream's text lines; empty when everything is held.
 pub(super) fn not_covered(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
-    let mut missing: BTreeSet<(Vec<String>, Vec<String>, Vec<String>, Vec<String>)> = BTreeSet::new();
     let mut rules: Vec<Rule> = Vec::new();
     for rule in wanted.iter().flat_map(Rule::broken_down) {
         if owned.iter().any(|own| own.covers(&rule)) {
             continue;
         }
-        let key = (
-            rule.api_groups.clone(),
-            rule.resources.clone(),
-            rule.resource_names.clone(),
-            rule.non_resource_urls.clone(),
-        );
-        if missing.insert(key) {
-            rules.push(rule);
-        } else if let Some(same) = rules.iter_mut().find(|other| {
+        let same = rules.iter_mut().find(|other| {
             other.api_groups == rule.api_groups
                 && other.resources == rule.resources
                 && other.resource_names == rule.resource_names
                 && other.non_resource_urls == rule.non_resource_urls
-        }) {
-            same.verbs.extend(rule.verbs);
+        });
+        match same {
+            Some(same) if rule.verbs.iter().all(|verb| same.verbs.contains(verb)) => {}
+            Some(same) => same.verbs.extend(rule.verbs),
+            None => rules.push(rule),
         }
     }
     let mut lines: Vec<String> = rules.iter().map(Rule::text).collect();

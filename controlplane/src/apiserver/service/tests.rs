@@ -238,3 +238,74 @@ async fn hundreds_of_watches_share_one_connection_and_end_with_the_server() {
     // The client's side has nothing left to say; how it ends is not the point.
     let _ = driver.await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn reads_beyond_the_limit_wait_and_are_then_told_to_come_back() {
+    /// Never finishes authenticating.
+    struct Stuck;
+
+    #[async_trait]
+    impl Gate for Stuck {
+        async fn authenticate(
+            &self,
+            _: &http::request::Parts,
+            _: Option<&[CertificateDer<'static>]>,
+            _: &Reader,
+        ) -> Result<User, ApiError> {
+            std::future::pending().await
+        }
+
+        async fn authorize(&self, _: &User, _: &request::RequestInfo, _: &Reader) -> Result<(), ApiError> {
+            Ok(())
+        }
+
+        async fn mutate(
+            &self,
+            _: &admission::Attributes<'_>,
+            _: &mut Value,
+            _: Option<&Value>,
+            _: &Reader,
+        ) -> Result<(), ApiError> {
+            Ok(())
+        }
+
+        async fn validate(
+            &self,
+            _: &admission::Attributes<'_>,
+            _: &Value,
+            _: Option<&Value>,
+            _: &Reader,
+        ) -> Result<(), ApiError> {
+            Ok(())
+        }
+
+        async fn other(
+            &self,
+            _: &ApiServer,
+            _: &User,
+            _: &request::RequestInfo,
+            request: Request<Body>,
+        ) -> Result<Response<Body>, Request<Body>> {
+            Err(request)
+        }
+    }
+
+    let server = ApiServer::new(Parts {
+        store: Arc::new(Memory::new()),
+        clock: Arc::new(SystemClock),
+        seed: 1,
+        gate: Arc::new(Stuck),
+    })
+    .await
+    .unwrap();
+    let path = "/api/v1/namespaces/a/configmaps";
+    let all = futures::future::join_all((0..401).map(|_| server.handle(None, request("GET", path, ""))));
+    let mut codes: Vec<u16> = all.await.iter().map(|response| response.status().as_u16()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes.iter().filter(|code| **code == 429).count(), 1, "one too many");
+    assert_eq!(
+        codes.iter().filter(|code| **code == 504).count(),
+        400,
+        "the others met their deadline"
+    );
+}

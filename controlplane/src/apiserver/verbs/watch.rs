@@ -255,6 +255,8 @@ impl Watcher {
             if !out.is_empty() {
                 return Some(out.freeze());
             }
+            // A selector that chooses few of many must not hold others up.
+            tokio::task::yield_now().await;
         }
         loop {
             let wake = match self.bookmarks {

@@ -106,13 +106,11 @@ pub fn corrections(view: &View<'_>) -> Vec<Write> {
     }
     let shown = current.max(next).to_string();
     if view.deployment.annotations().get(REVISION) != Some(&shown) {
-        let body = json!({"metadata": {"annotations": {REVISION: shown}}});
-        writes.push(Write::patch(
-            write::DEPLOYMENTS,
-            Key::of(view.deployment),
-            PatchKind::Merge,
-            body,
-        ));
+        // The controller's role may update deployments, not patch them.
+        let mut deployment = view.deployment.clone();
+        let annotations = deployment.metadata.annotations.get_or_insert_default();
+        annotations.insert(REVISION.into(), shown);
+        writes.push(Write::replace(write::DEPLOYMENTS, &deployment));
     }
     writes
 }

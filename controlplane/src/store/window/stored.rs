@@ -46,16 +46,27 @@ impl Stored {
         }
     }
 
-    /// The object as a tree, with `metadata.resourceVersion` and without kind and apiVersion; parsed at the first call.
+    /// The object as a tree, with `metadata.resourceVersion` and without kind and apiVersion; parsed at the first call and
+    /// kept as long as the object is.
     pub fn value(&self) -> &Arc<Value> {
-        self.value.get_or_init(|| {
-            let mut value: Value = serde_json::from_slice(&self.raw).unwrap_or_else(|error| {
-                tracing::error!(key = %self.key, %error, "stored bytes are not JSON; the object is shown empty");
-                Value::Object(Map::new())
-            });
-            set_revision(&mut value, self.revision);
-            Arc::new(value)
-        })
+        self.value.get_or_init(|| Arc::new(self.parse()))
+    }
+
+    /// As [`Stored::value`], for a caller who changes it: nothing is kept, since a revision that is written over stays in the
+    /// history for minutes and its tree would too.
+    pub fn tree(&self) -> Value {
+        self.value
+            .get()
+            .map_or_else(|| self.parse(), |value| Value::clone(value))
+    }
+
+    fn parse(&self) -> Value {
+        let mut value: Value = serde_json::from_slice(&self.raw).unwrap_or_else(|error| {
+            tracing::error!(key = %self.key, %error, "stored bytes are not JSON; the object is shown empty");
+            Value::Object(Map::new())
+        });
+        set_revision(&mut value, self.revision);
+        value
     }
 
     /// The object's labels, for selectors; read at the first call.

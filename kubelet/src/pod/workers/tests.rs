@@ -1,8 +1,10 @@
 use crate::kubelet::testing::Bench;
 use crate::pod::testing::{at, container, pod};
 use crate::runtime::RuntimeError;
-use crate::runtime::fake::{Behaviour, Mishap, Run};
+use crate::runtime::fake::{Behaviour, Faults, Mishap, Run};
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::time::Duration;
 
 fn named(name: &str) -> Container {
@@ -372,5 +374,88 @@ async fn a_pod_deleted_while_it_starts_ends() {
             })
             .await;
         kubelet.kill().await;
+    }
+}
+
+/// Pods come and go on a runtime that loses, doubles and delays events, fails calls and loses replies, under kubelets that are
+/// killed and started again. Nothing may ever run twice, everything must end as it was asked to.
+async fn a_hard_life(seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let bench = Bench::seeded(seed);
+    bench.runtime.set_faults(Faults {
+        drop_event: 0.2,
+        duplicate_event: 0.2,
+        delay_event: 0.3,
+        event_delay_max: Duration::from_secs(3),
+        fail_call: 0.05,
+        lose_reply: 0.05,
+    });
+    for call in ["RunPodSandbox", "CreateContainer", "StartContainer", "StopPodSandbox"] {
+        bench
+            .runtime
+            .set_latency(call, Duration::from_millis(rng.random_range(0..80)));
+    }
+    let mut kubelet = bench.start();
+    let (mut wanted, mut ended): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for step in 0..12 {
+        match rng.random_range(0..5) {
+            0 | 1 => {
+                let name = format!("p{step}");
+                bench.api.create(&simple(&name));
+                wanted.push(name);
+            }
+            2 if !wanted.is_empty() => {
+                let name = wanted.remove(rng.random_range(0..wanted.len()));
+                bench.api.delete(&name, rng.random_range(0..30), bench.clock.now());
+                ended.push(name);
+            }
+            3 if !wanted.is_empty() => {
+                let name = &wanted[rng.random_range(0..wanted.len())];
+                bench.runtime.crash(&name.as_str().into(), "c", 1);
+            }
+            _ => {
+                kubelet.kill().await;
+                kubelet = bench.start();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..2000))).await;
+        assert!(
+            bench.runtime.doubled().is_empty(),
+            "seed {seed}: {:?}",
+            bench.runtime.doubled()
+        );
+    }
+    // A crash whose event was lost is seen with the next sweep only: until then the status is what was known.
+    let fine = |b: &Bench, name: &String| is_ready(b, name) && b.running(name) == 1;
+    bench
+        .until(&format!("all ready, seed {seed}"), |b| {
+            wanted.iter().all(|name| fine(b, name))
+        })
+        .await;
+    bench
+        .until(&format!("all gone, seed {seed}"), |b| {
+            !ended.iter().any(|name| b.api.has(name))
+        })
+        .await;
+    for name in &wanted {
+        bench.api.delete(name, 5, bench.clock.now());
+    }
+    bench
+        .until(&format!("nothing left, seed {seed}"), |b| {
+            b.runtime.counts() == (0, 0) && b.leftovers().is_empty()
+        })
+        .await;
+    assert!(
+        bench.runtime.doubled().is_empty(),
+        "seed {seed}: {:?}",
+        bench.runtime.doubled()
+    );
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hard_life_ends_well_whatever_the_seed() {
+    for seed in 0..20 {
+        a_hard_life(seed).await;
     }
 }

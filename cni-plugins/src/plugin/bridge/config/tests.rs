@@ -92,7 +92,8 @@ fn the_hardware_address_has_three_sources() {
     let mac = |config: Value| {
         Config::read(&request(config, &format!("MAC={env}")))
             .unwrap()
-            .mac
+            .mac()
+            .unwrap()
             .unwrap()
             .to_string()
     };
@@ -102,5 +103,9 @@ fn the_hardware_address_has_three_sources() {
         mac(json!({"args": {"cni": {"mac": args}}, "RuntimeConfig": {"mac": runtime}})),
         runtime
     );
-    assert!(read(json!({"runtimeConfig": {"mac": "nonsense"}})).is_err());
+    let wrong = json!({"runtimeConfig": {"mac": "nonsense"}});
+    assert_eq!(
+        refusal(wrong),
+        "failed to make veth pair: address nonsense: invalid MAC address"
+    );
 }

@@ -1,0 +1,217 @@
+//! iptables, which upstream's plugins use by default: removing what they left, and masquerading where a configuration names
+//! this backend explicitly.
+//!
+//! What iptables-nft made is removed over netlink, without a child process, as its chains are nf_tables chains. The older
+//! kernel interface (iptables-legacy) is touched only when a configuration names iptables, by the iptables programs.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use sha2::{Digest, Sha512};
+
+use crate::cidr::Cidr;
+use crate::nft::{self, Batch, Chain, Connection, Family};
+
+/// The longest chain name iptables accepts.
+const MAX_CHAIN_BYTES: usize = 28;
+const TABLE: &str = "nat";
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An iptables program is absent or failed.
+    #[error("{program} failed: {reason}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// The nf_tables side failed.
+    #[error("could not remove iptables chain {chain}")]
+    Remove {
+        /// The chain.
+        chain: String,
+        /// Why.
+        #[source]
+        source: nft::Error,
+    },
+}
+
+/// The name upstream gives the chain of an attachment: `CNI-`, a prefix, and as much of a hash as fits.
+pub fn chain_name(prefix: &str, network: &str, container_id: &str) -> String {
+    let digest = Sha512::digest(format!("{network}{container_id}").as_bytes());
+    let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut name = format!("CNI-{prefix}{hash}");
+    name.truncate(MAX_CHAIN_BYTES);
+    name
+}
+
+/// Removes a chain that iptables-nft made, and the rules of `parent` that jump to it, in both families. None is fine.
+pub fn remove_chain(connection: &mut Connection, parent: &str, chain: &str) -> Result<(), Error> {
+    let failed = |source| Error::Remove {
+        chain: chain.to_owned(),
+        source,
+    };
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let own = Chain {
+            family,
+            table: TABLE,
+            name: chain,
+        };
+        let parent = Chain {
+            family,
+            table: TABLE,
+            name: parent,
+        };
+        if !connection.has_chain(own).map_err(failed)? {
+            continue;
+        }
+        let plan = |rules: &[nft::Rule]| {
+            let mut batch = Batch::new();
+            let jumps = rules
+                .iter()
+                .filter(|rule| rule.targets.iter().any(|target| target == chain));
+            jumps.for_each(|rule| batch.delete_rule(parent, rule.handle));
+            batch.flush_chain(own);
+            batch.delete_chain(own);
+            batch
+        };
+        connection.revise(parent, plan).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Masquerades what `addresses` send beyond their networks (contract §2.3), as one restore per family.
+pub fn masquerade(network: &str, container_id: &str, addresses: &[Cidr]) -> Result<(), Error> {
+    let chain = chain_name("", network, container_id);
+    for v4 in [true, false] {
+        let of_family: Vec<&Cidr> = addresses.iter().filter(|cidr| cidr.is_v4() == v4).collect();
+        if !of_family.is_empty() {
+            restore(v4, &masquerade_rules(&chain, network, container_id, &of_family))?;
+        }
+    }
+    Ok(())
+}
+
+fn masquerade_rules(chain: &str, network: &str, container_id: &str, addresses: &[&Cidr]) -> String {
+    let comment = format!(r#"-m comment --comment "name: \"{network}\" id: \"{container_id}\"""#);
+    let mut text = format!("*{TABLE}\n:{chain} - [0:0]\n");
+    for address in addresses {
+        let multicast = if address.is_v4() { "224.0.0.0/4" } else { "ff00::/8" };
+        text.push_str(&format!("-A {chain} -d {} {comment} -j ACCEPT\n", address.network()));
+        text.push_str(&format!("-A {chain} ! -d {multicast} {comment} -j MASQUERADE\n"));
+        text.push_str(&format!(
+            "-A POSTROUTING -s {} {comment} -j {chain}\n",
+            Cidr::host(address.addr)
+        ));
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
+/// Removes a chain and the jumps to it from the older kernel interface, if that is in use.
+pub fn remove_legacy_chain(chain: &str) -> Result<(), Error> {
+    for (v4, names, save) in [
+        (true, "/proc/net/ip_tables_names", "iptables-legacy-save"),
+        (false, "/proc/net/ip6_tables_names", "ip6tables-legacy-save"),
+    ] {
+        if !fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == TABLE)) {
+            continue;
+        }
+        let saved = run(save, &["-t", TABLE], "")?;
+        let removal = legacy_removal(&saved, chain);
+        if !removal.is_empty() {
+            let program = if v4 {
+                "iptables-legacy-restore"
+            } else {
+                "ip6tables-legacy-restore"
+            };
+            run(program, &["--noflush"], &removal)?;
+        }
+    }
+    Ok(())
+}
+
+/// The restore that undoes what a saved table says about a chain; empty if it says nothing. Pure.
+fn legacy_removal(saved: &str, chain: &str) -> String {
+    if !saved.lines().any(|line| {
+        line.strip_prefix(':')
+            .is_some_and(|rest| rest.split(' ').next() == Some(chain))
+    }) {
+        return String::new();
+    }
+    let mut text = format!("*{TABLE}\n");
+    let jump = format!("-j {chain}");
+    for rule in saved
+        .lines()
+        .filter_map(|line| line.strip_prefix("-A "))
+        .filter(|rule| rule.ends_with(&jump))
+    {
+        text.push_str(&format!("-D {rule}\n"));
+    }
+    text.push_str(&format!("-F {chain}\n-X {chain}\nCOMMIT\n"));
+    text
+}
+
+fn restore(v4: bool, rules: &str) -> Result<(), Error> {
+    let program = if v4 { "iptables-restore" } else { "ip6tables-restore" };
+    run(program, &["--noflush", "--wait", "30"], rules).map(drop)
+}
+
+fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
+    let failed = |reason: String| Error::Program { program, reason };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(crate::protocol::error::errno_text(&error)))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that fails early does not read; its own error is the one to report.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child
+        .wait_with_output()
+        .map_err(|error| failed(crate::protocol::error::errno_text(&error)))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chain_names_are_upstreams() {
+        assert_eq!(chain_name("", "test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
+        assert_eq!(chain_name("DN-", "test", "1234").len(), MAX_CHAIN_BYTES);
+    }
+
+    #[test]
+    fn a_saved_table_is_undone_for_one_chain_only() {
+        let saved = "*nat\n:POSTROUTING ACCEPT [0:0]\n:CNI-a - [0:0]\n:CNI-ab - [0:0]\n\
+            -A POSTROUTING -s 10.0.0.2/32 -j CNI-a\n-A POSTROUTING -s 10.0.0.3/32 -j CNI-ab\n-A CNI-a -j ACCEPT\nCOMMIT\n";
+        assert_eq!(
+            legacy_removal(saved, "CNI-a"),
+            "*nat\n-D POSTROUTING -s 10.0.0.2/32 -j CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
+        );
+        assert_eq!(legacy_removal(saved, "CNI-x"), "");
+    }
+
+    #[test]
+    fn masquerading_rules() {
+        let address = Cidr::parse("10.0.0.2/24").unwrap();
+        let text = masquerade_rules("CNI-x", "net", "id", &[&address]);
+        assert!(
+            text.contains(
+                "-A CNI-x -d 10.0.0.0/24 -m comment --comment \"name: \\\"net\\\" id: \\\"id\\\"\" -j ACCEPT\n"
+            )
+        );
+        assert!(text.contains("-A POSTROUTING -s 10.0.0.2/32"));
+    }
+}

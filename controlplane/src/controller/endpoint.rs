@@ -1,0 +1,161 @@
+//! Endpoints of Services: EndpointSlices, and the Endpoints of old.
+//!
+//! Source: control-plane contract §12 and §16 (25). What a Service's pods offer is worked out here (pure); [`slice`] and
+//! [`legacy`] put it into objects.
+
+use super::pod;
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use proto::api::resources::is_sidecar;
+use proto::api::selector::Selector;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub mod legacy;
+pub mod slice;
+
+/// A port as a pod offers it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    /// The Service port's name.
+    pub name: String,
+    /// Protocol.
+    pub protocol: String,
+    /// Number on the pod.
+    pub number: i32,
+    /// Application protocol.
+    pub app: Option<String>,
+}
+
+/// A pod behind a Service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backend {
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its ports, sorted.
+    pub ports: Vec<Port>,
+    /// Whether its Ready condition is True.
+    pub serving: bool,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// Its node.
+    pub node: String,
+    /// Its host name, if the Service is its subdomain.
+    pub hostname: Option<String>,
+    /// The pod.
+    pub target: ObjectReference,
+}
+
+/// The Service's selector; `None` when its endpoints are not ours to make.
+pub fn selector(service: &Service) -> Option<Selector> {
+    let spec = service.spec.as_ref()?;
+    let pairs = spec.selector.as_ref().filter(|s| !s.is_empty())?;
+    (spec.type_.as_deref() != Some("ExternalName")).then(|| Selector::from_pairs(pairs))
+}
+
+/// Whether endpoints count as ready whatever their pods say.
+pub fn publishes_not_ready(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|s| s.publish_not_ready_addresses) == Some(true)
+}
+
+/// Whether the Service has no address of its own.
+pub fn is_headless(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None")
+}
+
+fn named_port(pod: &Pod, name: &str, protocol: &str) -> Option<i32> {
+    let spec = pod.spec.as_ref()?;
+    let sidecars = spec.init_containers.iter().flatten().filter(|c| is_sidecar(c));
+    let ports = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|c: &Container| c.ports.iter().flatten());
+    let mut matching =
+        ports.filter(|p| p.name.as_deref() == Some(name) && p.protocol.as_deref().unwrap_or("TCP") == protocol);
+    matching.next().map(|p| p.container_port)
+}
+
+fn port_of(pod: &Pod, port: &ServicePort) -> Option<Port> {
+    let protocol = port.protocol.as_deref().unwrap_or("TCP");
+    let number = match &port.target_port {
+        None => port.port,
+        Some(IntOrString::Int(0)) => port.port,
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(name)) => named_port(pod, name, protocol)?,
+    };
+    Some(Port {
+        name: port.name.clone().unwrap_or_default(),
+        protocol: protocol.to_owned(),
+        number,
+        app: port.app_protocol.clone(),
+    })
+}
+
+fn addresses(pod: &Pod) -> Vec<IpAddr> {
+    let status = pod.status.as_ref();
+    let list = status
+        .and_then(|s| s.pod_ips.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|ip| ip.ip.as_str());
+    let single = status.and_then(|s| s.pod_ip.as_deref());
+    let mut all: Vec<IpAddr> = single
+        .into_iter()
+        .chain(list)
+        .filter_map(|ip| ip.parse().ok())
+        .collect();
+    all.dedup();
+    all
+}
+
+fn backend(service: &Service, pod: &Pod) -> Option<Backend> {
+    let addresses = addresses(pod);
+    if pod::is_terminal(pod) || addresses.is_empty() {
+        return None;
+    }
+    let wanted = service
+        .spec
+        .as_ref()
+        .and_then(|s| s.ports.as_ref())
+        .into_iter()
+        .flatten();
+    let mut ports: Vec<Port> = wanted.clone().filter_map(|port| port_of(pod, port)).collect();
+    // A pod that offers none of the named ports offers nothing.
+    if ports.is_empty() && wanted.count() > 0 {
+        return None;
+    }
+    ports.sort();
+    let spec = pod.spec.as_ref()?;
+    let ours = spec.subdomain.as_deref() == service.metadata.name.as_deref();
+    Some(Backend {
+        addresses,
+        ports,
+        serving: pod::is_ready(pod),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        node: pod::node_name(pod).to_owned(),
+        hostname: spec.hostname.clone().filter(|h| ours && !h.is_empty()),
+        target: ObjectReference {
+            kind: Some("Pod".into()),
+            namespace: pod.namespace(),
+            name: pod.metadata.name.clone(),
+            uid: pod.uid(),
+            ..ObjectReference::default()
+        },
+    })
+}
+
+/// The pods behind a Service, ordered by name.
+pub fn backends(service: &Service, pods: &[Arc<Pod>]) -> Vec<Backend> {
+    let Some(selector) = selector(service) else {
+        return vec![];
+    };
+    let selected = pods
+        .iter()
+        .filter(|p| selector.matches_optional(p.metadata.labels.as_ref()));
+    selected.filter_map(|p| backend(service, p)).collect()
+}
+
+#[cfg(test)]
+mod tests;

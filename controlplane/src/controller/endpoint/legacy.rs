@@ -1,0 +1,138 @@
+//! Endpoints: one object per Service, of its name, for clients that know nothing newer.
+
+use super::slice::wire_pods;
+use super::{Backend, Port, backends, is_headless, publishes_not_ready, selector};
+use crate::controller::harness::{Controller, Wiring};
+use crate::controller::informers::Informers;
+use crate::controller::write::{self, Plan, Write};
+use client::Key;
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use std::collections::BTreeMap;
+
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const MANAGER: &str = "endpoint-controller";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+const MOST: usize = 1000;
+
+/// The controller. Its keys are Services.
+pub struct LegacyEndpoints {
+    /// The shared informers.
+    pub informers: Informers,
+}
+
+impl Controller for LegacyEndpoints {
+    const NAME: &'static str = "endpoint-controller";
+
+    fn wire(&self, wiring: &mut Wiring) {
+        wiring.on_self(&self.informers.services);
+        wiring.on_self(&self.informers.endpoints);
+        wire_pods(&self.informers, wiring);
+    }
+
+    fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
+        let existing = self.informers.endpoints.get_key(key);
+        let writes = match self.informers.services.get_key(key) {
+            // Endpoints that somebody else made have no label of ours.
+            None => existing
+                .filter(|e| e.labels().contains_key(MANAGED_BY))
+                .map(|e| Write::delete(write::ENDPOINTS, &*e)),
+            Some(service) if selector(&service).is_some() && self.informers.takes_new(&key.namespace) => {
+                let backends = backends(&service, &self.informers.pods.list_namespace(&key.namespace));
+                plan(&service, &backends, existing.as_deref())
+            }
+            Some(_) => None,
+        };
+        Plan {
+            writes: writes.into_iter().collect(),
+            ..Plan::default()
+        }
+    }
+}
+
+fn ports(ports: &[Port]) -> Option<Vec<EndpointPort>> {
+    let port = |p: &Port| EndpointPort {
+        name: Some(p.name.clone()).filter(|n| !n.is_empty()),
+        protocol: Some(p.protocol.clone()),
+        port: p.number,
+        app_protocol: p.app.clone(),
+    };
+    (!ports.is_empty()).then(|| ports.iter().map(port).collect())
+}
+
+fn subsets(service: &Service, backends: &[Backend]) -> Vec<EndpointSubset> {
+    let v6 = service
+        .spec
+        .as_ref()
+        .and_then(|s| s.ip_families.as_ref())
+        .and_then(|f| f.first())
+        .is_some_and(|f| f == "IPv6");
+    let mut groups: BTreeMap<Vec<Port>, (Vec<EndpointAddress>, Vec<EndpointAddress>)> = BTreeMap::new();
+    let publish = publishes_not_ready(service);
+    // Pods on their way out are shown only where not-ready ones are published.
+    for backend in backends.iter().filter(|b| publish || !b.terminating).take(MOST) {
+        let Some(address) = backend.addresses.iter().find(|a| a.is_ipv6() == v6) else {
+            continue;
+        };
+        let (ready, waiting) = groups.entry(backend.ports.clone()).or_default();
+        let side = if publish || backend.serving { ready } else { waiting };
+        side.push(EndpointAddress {
+            ip: address.to_string(),
+            hostname: backend.hostname.clone(),
+            node_name: Some(backend.node.clone()).filter(|n| !n.is_empty()),
+            target_ref: Some(backend.target.clone()),
+        });
+    }
+    let some = |mut list: Vec<EndpointAddress>| {
+        list.sort_by(|a, b| a.ip.cmp(&b.ip));
+        (!list.is_empty()).then_some(list)
+    };
+    let subset = |(group, (ready, waiting)): (Vec<Port>, (Vec<_>, Vec<_>))| EndpointSubset {
+        addresses: some(ready),
+        not_ready_addresses: some(waiting),
+        ports: ports(&group),
+    };
+    groups.into_iter().map(subset).collect()
+}
+
+/// The write that makes the object show the backends, if any.
+pub fn plan(service: &Service, backends: &[Backend], existing: Option<&Endpoints>) -> Option<Write> {
+    let subsets = subsets(service, backends);
+    let mut labels = service.labels().clone();
+    labels.insert(MANAGED_BY.into(), MANAGER.into());
+    if is_headless(service) {
+        labels.insert(HEADLESS.into(), String::new());
+    }
+    let truncated = backends.len() > MOST;
+    let Some(old) = existing else {
+        let annotations = truncated.then(|| BTreeMap::from([(OVER_CAPACITY.to_owned(), "truncated".to_owned())]));
+        let new = Endpoints {
+            metadata: ObjectMeta {
+                name: service.metadata.name.clone(),
+                namespace: service.namespace(),
+                labels: Some(labels),
+                annotations,
+                ..ObjectMeta::default()
+            },
+            subsets: Some(subsets),
+        };
+        return Some(Write::create(write::ENDPOINTS, &new));
+    };
+    let marked = old.annotations().contains_key(OVER_CAPACITY);
+    if old.subsets.as_deref().unwrap_or_default() == subsets && *old.labels() == labels && marked == truncated {
+        return None;
+    }
+    let mut new = old.clone();
+    new.subsets = Some(subsets);
+    new.metadata.labels = Some(labels);
+    let annotations = new.metadata.annotations.get_or_insert_default();
+    if truncated {
+        annotations.insert(OVER_CAPACITY.into(), "truncated".into());
+    } else {
+        annotations.remove(OVER_CAPACITY);
+    }
+    Some(Write::replace(write::ENDPOINTS, &new))
+}

@@ -1,0 +1,280 @@
+//! EndpointSlices: at most 100 endpoints each, changed as little as can be.
+
+use super::{Backend, Port, backends, is_headless, publishes_not_ready, selector};
+use crate::controller::harness::{Controller, Wiring};
+use crate::controller::informers::Informers;
+use crate::controller::owner::controller_reference;
+use crate::controller::write::{self, Plan, Write};
+use client::Key;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use proto::api::selector::Selector;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Label that names the Service.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const MOST: usize = 100;
+
+/// The controller. Its keys are Services.
+pub struct EndpointSlices {
+    /// The shared informers.
+    pub informers: Informers,
+}
+
+/// Services of a namespace that select a pod with these labels.
+pub fn selecting(services: &[Arc<Service>], pod: &Pod) -> Vec<Key> {
+    let labels = pod.metadata.labels.as_ref();
+    let selects = |s: &&Arc<Service>| selector(s).is_some_and(|sel: Selector| sel.matches_optional(labels));
+    services.iter().filter(selects).map(|s| Key::of(&**s)).collect()
+}
+
+/// Wakes the Services whose pods change.
+pub fn wire_pods(informers: &Informers, wiring: &mut Wiring) {
+    let services = informers.services.clone();
+    wiring.on(&informers.pods, move |change| {
+        let services = services.list_namespace(&change.key.namespace);
+        let sides = [change.old.as_deref(), change.new.as_deref()];
+        sides
+            .into_iter()
+            .flatten()
+            .flat_map(|pod| selecting(&services, pod))
+            .collect()
+    });
+}
+
+impl Controller for EndpointSlices {
+    const NAME: &'static str = "endpointslice-controller";
+
+    fn wire(&self, wiring: &mut Wiring) {
+        wiring.on_self(&self.informers.services);
+        wire_pods(&self.informers, wiring);
+        wiring.on(&self.informers.endpoint_slices, |change| {
+            let sides = [change.old.as_deref(), change.new.as_deref()];
+            let ours = sides
+                .into_iter()
+                .flatten()
+                .filter(|s| s.labels().get(MANAGED_BY).is_some_and(|m| m == MANAGER));
+            let name = |s: &EndpointSlice| s.labels().get(SERVICE_NAME).cloned();
+            ours.filter_map(name)
+                .map(|name| Key::new(change.key.namespace.clone(), name))
+                .collect()
+        });
+    }
+
+    fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
+        let all = self.informers.endpoint_slices.list_namespace(&key.namespace);
+        let ours = |s: &Arc<EndpointSlice>| {
+            s.labels().get(SERVICE_NAME) == Some(&key.name) && s.labels().get(MANAGED_BY).is_some_and(|m| m == MANAGER)
+        };
+        let slices: Vec<_> = all.into_iter().filter(ours).collect();
+        let service = self
+            .informers
+            .services
+            .get_key(key)
+            .filter(|s| s.metadata.deletion_timestamp.is_none());
+        let Some(service) = service else {
+            // The collector removes what a deleted Service owned.
+            return Plan::default();
+        };
+        if selector(&service).is_none() || !self.informers.takes_new(&key.namespace) {
+            return Plan::default();
+        }
+        let backends = backends(&service, &self.informers.pods.list_namespace(&key.namespace));
+        let zone = |node: &str| {
+            let node: Option<Arc<Node>> = self.informers.nodes.get("", node);
+            node.and_then(|n| n.labels().get(ZONE).cloned())
+        };
+        Plan {
+            writes: plan(&service, &backends, &slices, zone),
+            ..Plan::default()
+        }
+    }
+}
+
+fn families(service: &Service) -> Vec<bool> {
+    let listed = service
+        .spec
+        .as_ref()
+        .and_then(|s| s.ip_families.clone())
+        .unwrap_or_default();
+    if listed.is_empty() {
+        vec![false]
+    } else {
+        listed.iter().map(|f| f == "IPv6").collect()
+    }
+}
+
+fn endpoint(
+    service: &Service,
+    backend: &Backend,
+    v6: bool,
+    zone: &impl Fn(&str) -> Option<String>,
+) -> Option<Endpoint> {
+    let address = backend.addresses.iter().find(|a| a.is_ipv6() == v6)?;
+    let ready = publishes_not_ready(service) || (backend.serving && !backend.terminating);
+    Some(Endpoint {
+        addresses: vec![address.to_string()],
+        conditions: Some(EndpointConditions {
+            ready: Some(ready),
+            serving: Some(publishes_not_ready(service) || backend.serving),
+            terminating: Some(backend.terminating),
+        }),
+        hostname: backend.hostname.clone(),
+        node_name: Some(backend.node.clone()).filter(|n| !n.is_empty()),
+        target_ref: Some(backend.target.clone()),
+        zone: zone(&backend.node),
+        ..Endpoint::default()
+    })
+}
+
+fn ports(ports: &[Port]) -> Vec<EndpointPort> {
+    let port = |p: &Port| EndpointPort {
+        name: Some(p.name.clone()),
+        protocol: Some(p.protocol.clone()),
+        port: Some(p.number),
+        app_protocol: p.app.clone(),
+    };
+    ports.iter().map(port).collect()
+}
+
+fn labels(service: &Service) -> BTreeMap<String, String> {
+    let reserved = |k: &String| [SERVICE_NAME, MANAGED_BY, HEADLESS].contains(&k.as_str());
+    let mut labels: BTreeMap<_, _> = service
+        .labels()
+        .iter()
+        .filter(|(k, _)| !reserved(k))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    labels.insert(SERVICE_NAME.into(), service.name_any());
+    labels.insert(MANAGED_BY.into(), MANAGER.into());
+    if is_headless(service) {
+        labels.insert(HEADLESS.into(), String::new());
+    }
+    labels
+}
+
+/// The UID of an endpoint's pod: what tells endpoints apart.
+fn identity(endpoint: &Endpoint) -> String {
+    endpoint
+        .target_ref
+        .as_ref()
+        .and_then(|t| t.uid.clone())
+        .unwrap_or_default()
+}
+
+/// (address type, ports): endpoints share slices only when these agree.
+type Group = (&'static str, Vec<Port>);
+
+fn group_of(slice: &EndpointSlice) -> (String, Vec<EndpointPort>) {
+    (slice.address_type.clone(), slice.ports.clone().unwrap_or_default())
+}
+
+/// Writes that make the slices show the backends.
+pub fn plan(
+    service: &Service,
+    backends: &[Backend],
+    slices: &[Arc<EndpointSlice>],
+    zone: impl Fn(&str) -> Option<String>,
+) -> Vec<Write> {
+    let mut groups: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
+    for v6 in families(service) {
+        let kind = if v6 { "IPv6" } else { "IPv4" };
+        for backend in backends {
+            if let Some(endpoint) = endpoint(service, backend, v6, &zone) {
+                groups.entry((kind, backend.ports.clone())).or_default().push(endpoint);
+            }
+        }
+    }
+    if groups.is_empty() {
+        // An empty slice says that there is nothing; without one nobody could tell from not yet.
+        for v6 in families(service) {
+            groups.insert((if v6 { "IPv6" } else { "IPv4" }, vec![]), vec![]);
+        }
+    }
+    let mut writes = Vec::new();
+    let mut kept = BTreeSet::new();
+    for ((kind, group), endpoints) in groups {
+        let ports = ports(&group);
+        let same = |s: &&Arc<EndpointSlice>| group_of(s) == (kind.to_owned(), ports.clone());
+        let own: Vec<_> = slices.iter().filter(same).cloned().collect();
+        kept.extend(own.iter().map(|s| s.name_any()));
+        writes.extend(fill(service, kind, &ports, endpoints, &own));
+    }
+    let stale = slices.iter().filter(|s| !kept.contains(&s.name_any()));
+    writes.extend(stale.map(|s| Write::delete(write::ENDPOINT_SLICES, &**s)));
+    writes
+}
+
+/// Puts one group's endpoints into its slices: those that are there stay where they are.
+fn fill(
+    service: &Service,
+    kind: &str,
+    ports: &[EndpointPort],
+    endpoints: Vec<Endpoint>,
+    own: &[Arc<EndpointSlice>],
+) -> Vec<Write> {
+    let mut wanted: BTreeMap<String, Endpoint> = endpoints.into_iter().map(|e| (identity(&e), e)).collect();
+    let mut contents: Vec<Vec<Endpoint>> = Vec::new();
+    for slice in own {
+        let have = slice.endpoints.iter().flatten();
+        contents.push(have.filter_map(|e| wanted.remove(&identity(e))).collect());
+    }
+    let mut rest = wanted.into_values().peekable();
+    for content in &mut contents {
+        while content.len() < MOST && rest.peek().is_some() {
+            content.extend(rest.next());
+        }
+    }
+    let rest: Vec<Endpoint> = rest.collect();
+    contents.extend(rest.chunks(MOST).map(<[Endpoint]>::to_vec));
+    if contents.is_empty() {
+        contents.push(vec![]);
+    }
+    let empty_ones_go = contents.iter().any(|c| !c.is_empty());
+    let mut writes = Vec::new();
+    for (i, content) in contents.into_iter().enumerate() {
+        match own.get(i) {
+            Some(old) if content.is_empty() && (empty_ones_go || i > 0) => {
+                writes.push(Write::delete(write::ENDPOINT_SLICES, &**old));
+            }
+            Some(old) => writes.extend(update(service, old, content)),
+            None => writes.push(create(service, kind, ports, content)),
+        }
+    }
+    writes
+}
+
+fn update(service: &Service, old: &EndpointSlice, content: Vec<Endpoint>) -> Option<Write> {
+    let labels = labels(service);
+    if old.endpoints.as_deref().unwrap_or_default() == content && *old.labels() == labels {
+        return None;
+    }
+    let mut new = old.clone();
+    new.endpoints = Some(content);
+    new.metadata.labels = Some(labels);
+    Some(Write::replace(write::ENDPOINT_SLICES, &new))
+}
+
+fn create(service: &Service, kind: &str, ports: &[EndpointPort], content: Vec<Endpoint>) -> Write {
+    let slice = EndpointSlice {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", service.name_any())),
+            namespace: service.namespace(),
+            labels: Some(labels(service)),
+            owner_references: Some(vec![controller_reference(&write::SERVICES, service)]),
+            ..ObjectMeta::default()
+        },
+        address_type: kind.to_owned(),
+        endpoints: Some(content),
+        ports: Some(ports.to_vec()),
+    };
+    Write::create(write::ENDPOINT_SLICES, &slice)
+}

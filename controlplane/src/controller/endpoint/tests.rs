@@ -1,0 +1,154 @@
+use super::*;
+use crate::controller::write::{Verb, Write};
+use k8s_openapi::api::core::v1::Endpoints;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+
+fn service(extra: Value) -> Service {
+    let mut value = json!({"metadata": {"name": "web", "namespace": "default", "uid": "s"},
+        "spec": {"selector": {"app": "web"}, "ipFamilies": ["IPv4"], "clusterIP": "10.96.0.9",
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]}});
+    json_patch::merge(&mut value, &extra);
+    serde_json::from_value(value).unwrap()
+}
+
+fn pod(i: usize, extra: Value) -> Arc<Pod> {
+    let mut value = json!({"metadata": {"name": format!("p{i:03}"), "namespace": "default", "uid": format!("u{i:03}"), "labels": {"app": "web"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "ports": [{"name": "web", "containerPort": 9000}]}]},
+        "status": {"phase": "Running", "podIP": format!("10.244.{}.{}", i / 250, i % 250 + 1),
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+    json_patch::merge(&mut value, &extra);
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+fn slices(service: &Service, pods: &[Arc<Pod>], old: &[Arc<EndpointSlice>]) -> Vec<Write> {
+    slice::plan(service, &backends(service, pods), old, |_| Some("z".into()))
+}
+
+fn body(write: &Write) -> Value {
+    match &write.verb {
+        Verb::Create(body) | Verb::Replace(body) => body.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the server would hold after a creation.
+fn made(write: &Write, name: &str) -> Arc<EndpointSlice> {
+    let mut body = body(write);
+    body["metadata"]["name"] = json!(name);
+    body["metadata"]["uid"] = json!(name);
+    Arc::new(serde_json::from_value(body).unwrap())
+}
+
+#[test]
+fn conditions_follow_the_truth_table() {
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let publish = json!({"spec": {"publishNotReadyAddresses": true}});
+    let table = [
+        ("ready", json!({}), json!({}), (true, true, false)),
+        ("not ready", not_ready.clone(), json!({}), (false, false, false)),
+        ("terminating", ending.clone(), json!({}), (false, true, true)),
+        ("published", not_ready, publish.clone(), (true, true, false)),
+        ("published and terminating", ending, publish, (true, true, true)),
+    ];
+    for (name, pod_extra, service_extra, (ready, serving, terminating)) in table {
+        let writes = slices(&service(service_extra), &[pod(0, pod_extra)], &[]);
+        let endpoint = &body(&writes[0])["endpoints"][0];
+        let want = json!({"ready": ready, "serving": serving, "terminating": terminating});
+        assert_eq!(endpoint["conditions"], want, "{name}");
+        assert_eq!((&endpoint["nodeName"], &endpoint["zone"]), (&json!("n"), &json!("z")));
+    }
+}
+
+#[test]
+fn pods_without_address_or_life_are_left_out() {
+    for extra in [
+        json!({"status": {"podIP": null}}),
+        json!({"status": {"phase": "Failed"}}),
+        json!({"metadata": {"labels": null}}),
+    ] {
+        let writes = slices(&service(json!({})), &[pod(0, extra)], &[]);
+        assert_eq!(body(&writes[0])["endpoints"], json!([]));
+    }
+}
+
+#[test]
+fn services_without_selector_are_not_ours() {
+    let none = service(json!({"spec": {"selector": null}}));
+    let external = service(json!({"spec": {"type": "ExternalName"}}));
+    assert!(selector(&none).is_none() && selector(&external).is_none());
+}
+
+#[test]
+fn named_ports_are_looked_up_in_each_pod() {
+    let named = service(json!({"spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web"}]}}));
+    let other = pod(
+        1,
+        json!({"spec": {"containers": [{"name": "c", "ports": [{"name": "web", "containerPort": 9001}]}]}}),
+    );
+    let without = pod(2, json!({"spec": {"containers": [{"name": "c"}]}}));
+    let writes = slices(&named, &[pod(0, json!({})), other, without], &[]);
+    let ports: Vec<_> = writes.iter().map(|w| body(w)["ports"][0]["port"].clone()).collect();
+    assert_eq!(ports, [json!(9000), json!(9001)]);
+}
+
+#[test]
+fn a_hundred_endpoints_per_slice_and_few_changes() {
+    let service = service(json!({}));
+    let mut pods: Vec<_> = (0..150).map(|i| pod(i, json!({}))).collect();
+    let writes = slices(&service, &pods, &[]);
+    let sizes: Vec<_> = writes
+        .iter()
+        .map(|w| body(w)["endpoints"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(sizes, [100, 50]);
+    let old = vec![made(&writes[0], "web-a"), made(&writes[1], "web-b")];
+    assert_eq!(slices(&service, &pods, &old), vec![]);
+    // One goes: its slice alone changes. One comes: the freed place is taken.
+    pods.remove(3);
+    let writes = slices(&service, &pods, &old);
+    assert_eq!((writes.len(), writes[0].key.name.as_str()), (1, "web-a"));
+    pods.truncate(99);
+    let writes = slices(&service, &pods, &old);
+    let verbs: Vec<_> = writes
+        .iter()
+        .map(|w| (w.key.name.as_str(), matches!(w.verb, Verb::Delete { .. })))
+        .collect();
+    assert_eq!(verbs, [("web-a", false), ("web-b", true)]);
+}
+
+#[test]
+fn an_empty_service_keeps_one_empty_slice() {
+    let service = service(json!({}));
+    let writes = slices(&service, &[], &[]);
+    assert_eq!(writes.len(), 1);
+    let old = vec![made(&writes[0], "web-a")];
+    assert_eq!(slices(&service, &[], &old), vec![]);
+    let labels = &body(&writes[0])["metadata"]["labels"];
+    assert_eq!(labels["kubernetes.io/service-name"], "web");
+    assert_eq!(
+        labels["endpointslice.kubernetes.io/managed-by"],
+        "endpointslice-controller.k8s.io"
+    );
+}
+
+#[test]
+fn endpoints_have_two_sides() {
+    let service = service(json!({}));
+    let waiting = pod(1, json!({"status": {"conditions": []}}));
+    let ending = pod(2, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let backends = backends(&service, &[pod(0, json!({})), waiting, ending]);
+    let write = legacy::plan(&service, &backends, None).unwrap();
+    let made = body(&write);
+    let subset = &made["subsets"][0];
+    assert_eq!(made["subsets"].as_array().unwrap().len(), 1);
+    assert_eq!(subset["addresses"].as_array().unwrap().len(), 1);
+    assert_eq!(subset["notReadyAddresses"][0]["targetRef"]["name"], "p001");
+    assert_eq!(
+        subset["ports"],
+        json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
+    );
+    let old: Endpoints = serde_json::from_value(made).unwrap();
+    assert_eq!(legacy::plan(&service, &backends, Some(&old)), None);
+}

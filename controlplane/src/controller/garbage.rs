@@ -1,0 +1,351 @@
+//! Garbage collection: objects whose owners are gone go too; foreground and orphaning deletions are carried out.
+//!
+//! Source: control-plane contract §12. The graph of owners ([`graph`], pure) is built from the metadata of every deletable
+//! resource, found by discovery. An owner that the graph does not know is looked up live before anything is deleted for its
+//! absence, so a graph that is late can delay a collection but never cause a wrong one.
+
+use super::discovery;
+use super::execute::execute;
+use super::harness::Surroundings;
+use super::informers::{Copy, MetadataChange};
+use super::queue::Queue;
+use super::write::{Failure, PatchKind, Resource, Verb, Write};
+use client::informer::Options;
+use client::{Backoff, Informer, Key};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use http::Request;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+pub mod graph;
+
+use graph::{Action, Graph, ObjectId, Owner};
+
+/// Upstream's service account name.
+pub const NAME: &str = "generic-garbage-collector";
+/// How often the server is asked for new resources.
+const REDISCOVERY: Duration = Duration::from_secs(30);
+/// How long a resource's first list may hold up everything.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
+const CONCURRENCY: usize = 16;
+/// Absent owners remembered.
+const ABSENT: usize = 500;
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// A followed resource.
+struct Followed {
+    /// Keeps our own informer running; shared ones run anyway.
+    _own: Option<Informer<Metadata>>,
+    feeding: tokio::task::AbortHandle,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.feeding.abort();
+    }
+}
+
+struct Collector {
+    around: Surroundings,
+    graph: Mutex<Graph>,
+    queue: Queue<String>,
+    /// Known resources by API version and kind, for owners.
+    kinds: Mutex<BTreeMap<(String, String), Resource>>,
+    absent: Mutex<Absent>,
+    delays: Mutex<BTreeMap<String, Backoff>>,
+}
+
+/// UIDs known to be gone: they never come back.
+#[derive(Default)]
+struct Absent {
+    known: BTreeSet<String>,
+    order: VecDeque<String>,
+}
+
+impl Absent {
+    fn add(&mut self, uid: &str) {
+        if self.known.insert(uid.to_owned()) {
+            self.order.push_back(uid.to_owned());
+        }
+        while self.order.len() > ABSENT {
+            if let Some(oldest) = self.order.pop_front() {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// Collects until shutdown.
+pub async fn run(around: Surroundings) {
+    let shutdown = around.shutdown.clone();
+    let collector = Arc::new(Collector {
+        around,
+        graph: Mutex::default(),
+        queue: Queue::default(),
+        kinds: Mutex::default(),
+        absent: Mutex::default(),
+        delays: Mutex::default(),
+    });
+    let mut followed = BTreeMap::new();
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        () = async {
+            collector.discover(&mut followed).await;
+            tokio::join!(collector.turns(), collector.rediscover(&mut followed));
+        } => {}
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of this lock panics")
+}
+
+impl Collector {
+    async fn rediscover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
+        loop {
+            sleep(REDISCOVERY).await;
+            self.discover(followed).await;
+        }
+    }
+
+    /// Follows what is new, and forgets what is gone.
+    async fn discover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
+        let (found, failed) = match discovery::resources(&self.around.client).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(error, "resources not discovered, retrying");
+                return;
+            }
+        };
+        {
+            let mut kinds = lock(&self.kinds);
+            for discovered in &found {
+                let resource = &discovered.resource;
+                kinds.insert(
+                    (resource.group.to_string(), resource.kind.to_string()),
+                    resource.clone(),
+                );
+            }
+        }
+        let collectable = found
+            .into_iter()
+            .filter(|d| d.can(&["list", "watch", "delete"]) && !d.is_event());
+        let wanted: BTreeSet<Resource> = collectable.map(|d| d.resource).collect();
+        if failed.is_empty() {
+            followed.retain(|resource, _| wanted.contains(resource));
+        }
+        let mut syncing = Vec::new();
+        for resource in wanted {
+            if !followed.contains_key(&resource) {
+                let (entry, synced) = self.follow(&resource);
+                followed.insert(resource, entry);
+                syncing.push(synced);
+            }
+        }
+        let all = futures::future::join_all(syncing);
+        if timeout(SYNC_PATIENCE, all).await.is_err() {
+            tracing::warn!("some resources cannot be listed: their objects are not collected yet");
+        }
+    }
+
+    fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, futures::future::BoxFuture<'static, ()>) {
+        let (mut feed, own, synced) = match self.around.informers.copy_of(resource) {
+            Some(shared) => {
+                let informers = self.around.informers.clone();
+                let resource = resource.clone();
+                let synced = async move {
+                    if let Some(copy) = informers.copy_of(&resource) {
+                        copy.synced().await;
+                    }
+                };
+                (shared.metadata(), None, futures::FutureExt::boxed(synced))
+            }
+            None => {
+                let kind = ApiResource {
+                    group: resource.group.to_string(),
+                    version: resource.version.to_string(),
+                    api_version: resource.api_version(),
+                    kind: resource.kind.to_string(),
+                    plural: resource.plural.to_string(),
+                };
+                let api = kube::Api::<Metadata>::all_with(self.around.client.clone(), &kind);
+                let own = Informer::spawn(api, Options::default());
+                let copy = own.clone();
+                let synced = async move { Informer::synced(&copy).await };
+                (own.metadata(), Some(own), futures::FutureExt::boxed(synced))
+            }
+        };
+        let (collector, resource) = (Arc::downgrade(self), resource.clone());
+        let feeding = tokio::spawn(async move {
+            loop {
+                let changes = feed.next().await;
+                let Some(collector) = collector.upgrade() else { return };
+                changes
+                    .into_iter()
+                    .for_each(|change| collector.observe(&resource, &change));
+            }
+        });
+        let followed = Followed {
+            _own: own,
+            feeding: feeding.abort_handle(),
+        };
+        (followed, synced)
+    }
+
+    fn observe(&self, resource: &Resource, change: &MetadataChange) {
+        let woken = lock(&self.graph).observe(resource, change);
+        woken.into_iter().for_each(|uid| self.queue.add(uid));
+    }
+
+    async fn turns(&self) {
+        let mut turns = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(uid) = turns.next(), if !turns.is_empty() => self.queue.done(&uid),
+                uid = self.queue.next(), if turns.len() < CONCURRENCY => turns.push(self.turn(uid)),
+            }
+        }
+    }
+
+    async fn turn(&self, uid: String) -> String {
+        match self.collect(&uid).await {
+            Ok(()) => {
+                lock(&self.delays).remove(&uid);
+            }
+            Err(error) => {
+                let new = || Backoff::new(Duration::from_millis(5), Duration::from_secs(60), 0);
+                let delay = lock(&self.delays).entry(uid.clone()).or_insert_with(new).fail();
+                tracing::debug!(uid, error, ?delay, "not collected, retrying");
+                self.queue.add_after(uid.clone(), delay);
+            }
+        }
+        uid
+    }
+
+    async fn collect(&self, uid: &str) -> Result<(), String> {
+        let unknown = lock(&self.graph).unknown_owners(uid);
+        let mut absent = BTreeSet::new();
+        for (id, owner) in unknown {
+            if !self.exists(&id, &owner).await? {
+                absent.insert(owner.uid);
+            }
+        }
+        let judge = |owner: &OwnerReference| {
+            if absent.contains(&owner.uid) {
+                Owner::Absent
+            } else {
+                Owner::Present
+            }
+        };
+        let action = lock(&self.graph).decide(uid, judge);
+        self.act(action).await
+    }
+
+    /// Whether the owner that a reference names is there, asked live.
+    async fn exists(&self, dependent: &ObjectId, owner: &OwnerReference) -> Result<bool, String> {
+        if lock(&self.absent).known.contains(&owner.uid) {
+            return Ok(false);
+        }
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let resource = lock(&self.kinds).get(&(group.to_owned(), owner.kind.clone())).cloned();
+        let Some(resource) = resource else {
+            return Err(format!(
+                "owner kind {} of {} is not known",
+                owner.kind, owner.api_version
+            ));
+        };
+        let namespace = if resource.namespaced {
+            dependent.key.namespace.as_str()
+        } else {
+            ""
+        };
+        if resource.namespaced && namespace.is_empty() {
+            // A cluster-scoped object cannot have a namespaced owner.
+            return Ok(false);
+        }
+        let path = resource.path(&Key::new(namespace, owner.name.clone()));
+        let request = Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
+        let live = match timeout(DEADLINE, self.around.client.request::<Value>(request)).await {
+            Err(_) => return Err("deadline exceeded".into()),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => None,
+            Ok(Err(error)) => return Err(error.to_string()),
+            Ok(Ok(object)) => object["metadata"]["uid"].as_str().map(str::to_owned),
+        };
+        let exists = live.as_deref() == Some(&owner.uid);
+        if !exists {
+            lock(&self.absent).add(&owner.uid);
+        }
+        Ok(exists)
+    }
+
+    async fn act(&self, action: Action) -> Result<(), String> {
+        match action {
+            Action::Nothing => Ok(()),
+            Action::Wake(uids) => {
+                uids.into_iter().for_each(|uid| self.queue.add(uid));
+                Ok(())
+            }
+            Action::Delete { object, propagation } => {
+                let verb = Verb::Delete {
+                    uid: object.uid.clone(),
+                    grace: None,
+                    propagation: Some(propagation),
+                };
+                self.write(&Write::new(object.resource, object.key, verb)).await
+            }
+            Action::SetOwners {
+                object,
+                revision,
+                owners,
+            } => {
+                let owners = if owners.is_empty() { Value::Null } else { json!(owners) };
+                self.patch(object, &revision, "ownerReferences", owners).await
+            }
+            Action::SetFinalizers {
+                object,
+                revision,
+                finalizers,
+            } => self.patch(object, &revision, "finalizers", json!(finalizers)).await,
+            Action::Orphan {
+                object,
+                dependents,
+                revision,
+                finalizers,
+            } => {
+                for (dependent, revision, owners) in dependents {
+                    let owners = if owners.is_empty() { Value::Null } else { json!(owners) };
+                    self.patch(dependent, &revision, "ownerReferences", owners).await?;
+                }
+                self.patch(object, &revision, "finalizers", json!(finalizers)).await
+            }
+        }
+    }
+
+    async fn patch(&self, object: ObjectId, revision: &str, field: &str, value: Value) -> Result<(), String> {
+        let body = json!({"metadata": {"uid": object.uid, "resourceVersion": revision, field: value}});
+        self.write(&Write::patch(object.resource, object.key, PatchKind::Merge, body))
+            .await
+    }
+
+    async fn write(&self, write: &Write) -> Result<(), String> {
+        match execute(&self.around.client, write).await {
+            Ok(_) => Ok(()),
+            // Gone already: the informer will tell.
+            Err(Failure { code: 404, .. }) => Ok(()),
+            Err(failure) => Err(failure.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
+
+mod deployments;
+mod endpoints;
+mod garbage;
+mod gate;
+mod namespaces;
+mod nodes;
+
+use super::{ControllerContext, spawn_all};
+use crate::apiserver::user::User;
+use crate::apiserver::{ApiServer, Parts};
+use crate::bootstrap;
+use crate::scheduler::{self, SchedulerContext};
+use crate::store::memory::Memory;
+use client::informer::Options;
+use client::{Clock, Informer, TokioClock};
+use http::Request;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// How long a test waits for what must happen, on the paused clock.
+const PATIENCE: Duration = Duration::from_secs(700);
+
+struct World {
+    client: kube::Client,
+    clock: Arc<dyn Clock>,
+    shutdown: CancellationToken,
+    refused: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        if !std::thread::panicking() {
+            assert_eq!(*self.refused.lock().unwrap(), Vec::<String>::new());
+        }
+    }
+}
+
+impl World {
+    /// A server with controllers and scheduler, and that many ready nodes whose pods start when bound.
+    async fn start(nodes: usize) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+        let gate = gate::Secured::new();
+        let refused = gate.refused.clone();
+        let parts = Parts {
+            store: Arc::new(Memory::new()),
+            clock: clock.clone(),
+            seed: 7,
+            gate: Arc::new(gate),
+        };
+        let server = ApiServer::new(parts).await.unwrap();
+        let shutdown = CancellationToken::new();
+        let world = Self {
+            client: server.client_as(User::named("admin", &["system:masters"])),
+            clock: clock.clone(),
+            shutdown: shutdown.clone(),
+            refused,
+        };
+        let loopback = std::net::Ipv4Addr::LOCALHOST.into();
+        let endpoint = bootstrap::Endpoint {
+            cluster_ip: "10.96.0.1".parse().unwrap(),
+            advertise: loopback,
+            port: 6443,
+        };
+        bootstrap::run(&server, endpoint).await.unwrap();
+        let scheduler = server.client_as(User::named("system:kube-scheduler", &[]));
+        spawn_all(ControllerContext {
+            client_for: Arc::new(move |name| server.client_as(User::service_account("kube-system", name))),
+            clock: clock.clone(),
+            seed: 1,
+            cluster_cidr: Some("10.244.0.0/16".into()),
+            root_ca_pem: "PEM".into(),
+            shutdown: shutdown.clone(),
+        })
+        .detach_all();
+        let context = SchedulerContext {
+            client: scheduler,
+            clock,
+            seed: 2,
+            shutdown,
+        };
+        tokio::spawn(scheduler::run(context));
+        tokio::spawn(kubelets(world.client.clone(), world.shutdown.clone()));
+        tokio::spawn(heartbeats(
+            world.client.clone(),
+            world.clock.clone(),
+            world.shutdown.clone(),
+        ));
+        for i in 0..nodes {
+            world.add_node(&format!("n{i}")).await;
+        }
+        world
+    }
+
+    async fn call(&self, method: &str, path: &str, body: Option<Value>) -> Result<Value, kube::Error> {
+        call(&self.client, method, path, body).await
+    }
+
+    async fn create(&self, path: &str, body: Value) -> Value {
+        self.call("POST", path, Some(body)).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        self.call("GET", path, None).await.ok()
+    }
+
+    async fn patch(&self, path: &str, body: Value) -> Value {
+        self.call("PATCH", path, Some(body)).await.unwrap()
+    }
+
+    async fn items(&self, path: &str) -> Vec<Value> {
+        let list = self.call("GET", path, None).await.unwrap();
+        list["items"].as_array().unwrap().clone()
+    }
+
+    /// Waits until `holds` of what is at `path`; `Null` when nothing is there.
+    async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let mut pause = Duration::from_millis(1);
+        let looking = async {
+            loop {
+                last = self.get(path).await.unwrap_or_default();
+                if holds(&last) {
+                    return last.clone();
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(1));
+            }
+        };
+        let found = timeout(PATIENCE, looking).await;
+        found.unwrap_or_else(|_| panic!("{path} never became what was expected: {last:#}"))
+    }
+
+    async fn add_node(&self, name: &str) {
+        let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
+        let allocatable = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+        self.create(
+            "/api/v1/nodes",
+            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+                "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+                "status": {"conditions": [ready], "allocatable": allocatable, "capacity": allocatable}}),
+        )
+        .await;
+    }
+
+    async fn deploy(&self, name: &str, replicas: usize, image: &str) {
+        self.create(
+            "/apis/apps/v1/namespaces/default/deployments",
+            deployment(name, replicas, image),
+        )
+        .await;
+    }
+}
+
+fn deployment(name: &str, replicas: usize, image: &str) -> Value {
+    json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name}, "spec": {
+        "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+async fn call(client: &kube::Client, method: &str, path: &str, body: Option<Value>) -> Result<Value, kube::Error> {
+    let content = if method == "PATCH" {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content);
+    let body = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
+    client.request(request.body(body).unwrap()).await
+}
+
+/// All nodes not labelled `silent` report every ten seconds.
+async fn heartbeats(client: kube::Client, clock: Arc<dyn Clock>, shutdown: CancellationToken) {
+    while !shutdown.is_cancelled() {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let nodes = call(&client, "GET", "/api/v1/nodes?labelSelector=!silent", None)
+            .await
+            .unwrap();
+        for node in nodes["items"].as_array().unwrap() {
+            let beat = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(clock.now());
+            let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": beat});
+            let path = format!("/api/v1/nodes/{}/status", node["metadata"]["name"].as_str().unwrap());
+            let _ = call(
+                &client,
+                "PATCH",
+                &path,
+                Some(json!({"status": {"conditions": [ready]}})),
+            )
+            .await;
+        }
+    }
+}
+
+/// All nodes' kubelets: bound pods become ready at once, deleted ones go at once.
+async fn kubelets(client: kube::Client, shutdown: CancellationToken) {
+    let pods: Informer<Pod> = Informer::spawn(Api::all(client.clone()), Options::default());
+    let mut changes = pods.subscribe();
+    loop {
+        let seen = tokio::select! {
+            () = shutdown.cancelled() => return,
+            seen = changes.next() => seen,
+        };
+        for pod in seen.into_iter().filter_map(|c| c.new) {
+            let spec = pod.spec.as_ref().unwrap();
+            let path = format!(
+                "/api/v1/namespaces/{}/pods/{}",
+                pod.namespace().unwrap(),
+                pod.name_any()
+            );
+            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+            if spec.node_name.is_none() || pod.labels().contains_key("stuck") {
+                continue;
+            }
+            if pod.metadata.deletion_timestamp.is_some() {
+                let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+                let _ = call(&client, "DELETE", &path, Some(options)).await;
+            } else if phase != Some("Running") && spec.containers[0].image.as_deref() != Some("broken") {
+                let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+                let status = json!({"status": {"phase": "Running", "podIP": "10.244.0.9", "conditions": [ready]}});
+                let _ = call(&client, "PATCH", &format!("{path}/status"), Some(status)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+use super::*;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn count(list: &Value) -> usize {
+    list["items"].as_array().map_or(usize::MAX, Vec::len)
+}
+
+async fn deployed() -> World {
+    let world = World::start(1).await;
+    world.deploy("web", 2, "nginx").await;
+    world
+        .until(PODS, |p| count(p) == 2 && p["items"][1]["status"]["phase"] == "Running")
+        .await;
+    world
+}
+
+async fn delete(world: &World, policy: &str) {
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy});
+    world
+        .call("DELETE", &format!("{DEPLOYMENTS}/web"), Some(options))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_deletion_takes_everything_along() {
+    let world = deployed().await;
+    delete(&world, "Background").await;
+    world.until(PODS, |p| count(p) == 0).await;
+    world.until(SETS, |s| count(s) == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreground_deletion_ends_with_the_owner() {
+    let world = deployed().await;
+    delete(&world, "Foreground").await;
+    let path = format!("{DEPLOYMENTS}/web");
+    let waiting = world.get(&path).await.unwrap();
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    world.until(&path, Value::is_null).await;
+    assert_eq!(
+        (
+            count(&world.get(SETS).await.unwrap()),
+            count(&world.get(PODS).await.unwrap())
+        ),
+        (0, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaning_leaves_the_dependents_running() {
+    let world = deployed().await;
+    delete(&world, "Orphan").await;
+    world.until(&format!("{DEPLOYMENTS}/web"), Value::is_null).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let sets = world.items(SETS).await;
+    assert_eq!((sets.len(), &sets[0]["metadata"]["ownerReferences"]), (1, &Value::Null));
+    assert_eq!(world.items(PODS).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_made_for_an_owner_that_is_gone_goes() {
+    let world = World::start(0).await;
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "late", "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "2f0c9a3e-0000-4000-8000-000000000000"}]}});
+    world.create("/api/v1/namespaces/default/configmaps", map).await;
+    world
+        .until("/api/v1/namespaces/default/configmaps/late", Value::is_null)
+        .await;
+}

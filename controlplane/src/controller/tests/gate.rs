@@ -1,0 +1,87 @@
+//! The real authorization and admission; only the identity is taken as given.
+
+use crate::apiserver::Body;
+use crate::apiserver::admission::{Admission, Attributes};
+use crate::apiserver::authz::{Authz, forbidden};
+use crate::apiserver::gate::{Gate, Open};
+use crate::apiserver::request::RequestInfo;
+use crate::apiserver::status::ApiError;
+use crate::apiserver::user::User;
+use crate::apiserver::{ApiServer, Reader};
+use async_trait::async_trait;
+use http::{Request, Response};
+use rustls_pki_types::CertificateDer;
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+
+/// Refusals are kept: a controller never needs what upstream's role of its name does not give.
+pub(super) struct Secured {
+    pub(super) refused: Arc<Mutex<Vec<String>>>,
+    authz: Arc<Authz>,
+    admission: Admission,
+}
+
+impl Secured {
+    pub(super) fn new() -> Self {
+        let authz = Arc::new(Authz::default());
+        Self {
+            refused: Arc::default(),
+            admission: Admission::new(authz.clone(), "10.96.0.0/16".parse().unwrap(), 3),
+            authz,
+        }
+    }
+}
+
+#[async_trait]
+impl Gate for Secured {
+    async fn authenticate(
+        &self,
+        parts: &http::request::Parts,
+        peer: Option<&[CertificateDer<'static>]>,
+        reader: &Reader,
+    ) -> Result<User, ApiError> {
+        Open.authenticate(parts, peer, reader).await
+    }
+
+    async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError> {
+        let decision = self.authz.authorize(user, info, reader);
+        if decision.allowed {
+            return Ok(());
+        }
+        self.refused
+            .lock()
+            .unwrap()
+            .push(format!("{} may not {info:?}", user.name));
+        Err(forbidden(user, info, &decision.reason))
+    }
+
+    async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        self.admission.mutate(attributes, object, old, reader).await
+    }
+
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        self.admission.validate(attributes, object, old, reader).await
+    }
+
+    async fn other(
+        &self,
+        server: &ApiServer,
+        user: &User,
+        info: &RequestInfo,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Request<Body>> {
+        Open.other(server, user, info, request).await
+    }
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn nodes_get_blocks_and_lose_the_not_ready_taint() {
+    let world = World::start(3).await;
+    let mut blocks = std::collections::BTreeSet::new();
+    for name in ["n0", "n1", "n2"] {
+        let path = format!("/api/v1/nodes/{name}");
+        let node = world
+            .until(&path, |n| {
+                n["spec"]["podCIDR"].is_string() && n["spec"]["taints"].is_null()
+            })
+            .await;
+        blocks.insert(node["spec"]["podCIDR"].to_string());
+    }
+    assert_eq!(blocks.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_becomes_unknown_and_loses_its_pods() {
+    let world = World::start(1).await;
+    world.deploy("web", 1, "nginx").await;
+    let pods = "/api/v1/namespaces/default/pods";
+    world
+        .until(pods, |p| p["items"][0]["status"]["phase"] == "Running")
+        .await;
+    world.add_node("alive").await;
+    world
+        .patch("/api/v1/nodes/n0", json!({"metadata": {"labels": {"silent": "yes"}}}))
+        .await;
+    let silent = world
+        .until("/api/v1/nodes/n0", |n| {
+            n["spec"]["taints"]
+                .as_array()
+                .is_some_and(|t| t.iter().any(|t| t["effect"] == "NoExecute"))
+        })
+        .await;
+    let ready = silent["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["type"] == "Ready")
+        .unwrap();
+    assert_eq!(
+        (&ready["status"], &ready["reason"]),
+        (&json!("Unknown"), &json!("NodeStatusUnknown"))
+    );
+    world
+        .until(pods, |p| {
+            let all = p["items"].as_array().unwrap();
+            all.len() == 1 && all[0]["spec"]["nodeName"] == "alive" && all[0]["status"]["phase"] == "Running"
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_removed_node_are_collected() {
+    let world = World::start(1).await;
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "lost", "labels": {"stuck": "yes"}},
+        "spec": {"nodeName": "never", "containers": [{"name": "c", "image": "nginx"}]}});
+    world.create("/api/v1/namespaces/default/pods", pod).await;
+    world
+        .until("/api/v1/namespaces/default/pods/lost", Value::is_null)
+        .await;
+}

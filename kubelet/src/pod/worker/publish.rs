@@ -1,0 +1,104 @@
+//! What a worker tells of its pod: the status, and the snapshot others read.
+
+use super::{Desired, Worker};
+use crate::api_status::Update;
+use crate::pod::plan::Plan;
+use crate::pod::state::{Cause, PodState};
+use crate::pod::status;
+use crate::pod::view::PodSnapshot;
+use crate::probe::outcome::Outcomes;
+use crate::runtime::observed::ObservedPod;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::sync::Arc;
+
+impl Worker {
+    /// Computes the status and hands it to whoever reads it, if anything changed.
+    pub(super) fn publish(
+        &mut self,
+        desired: &Desired,
+        observed: &Arc<ObservedPod>,
+        outcomes: &Outcomes,
+        plan: &Plan,
+        now: Timestamp,
+    ) {
+        let context = &self.shared.tools.context;
+        let status = match &desired.rejected {
+            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &context.host_ips, now),
+            None => {
+                let mut previous = (*self.status).clone();
+                adopt_foreign(&mut previous, desired.pod.status.as_ref());
+                status::status(&status::Inputs {
+                    pod: &desired.pod,
+                    previous: &previous,
+                    state: &self.state,
+                    observed,
+                    outcomes,
+                    waiting: &plan.waiting,
+                    runtime_name: &self.shared.runtime_name,
+                    host_ips: &context.host_ips,
+                    now,
+                })
+            }
+        };
+        if *self.status != status {
+            self.status = Arc::new(status);
+        }
+        let orphaned = matches!(self.state.termination().map(|t| &t.cause), Some(Cause::Orphaned));
+        let deleting = desired.pod.metadata.deletion_timestamp.is_some();
+        let active = !matches!(self.state, PodState::Released(_));
+        if !orphaned {
+            let shown = Pod {
+                status: Some((*self.status).clone()),
+                ..(*desired.pod).clone()
+            };
+            let snapshot = PodSnapshot {
+                pod: Arc::new(shown),
+                observed: observed.clone(),
+                active,
+            };
+            self.shared.view.publish(self.uid.clone(), snapshot);
+        }
+        if desired.present && !orphaned {
+            let update = Update {
+                pod: desired.pod.clone(),
+                status: self.status.clone(),
+                delete: deleting && !active,
+            };
+            self.shared.statuses.publish(&self.uid, update);
+        }
+    }
+}
+
+/// Conditions of other writers come from the API server, not from memory.
+fn adopt_foreign(previous: &mut PodStatus, delivered: Option<&PodStatus>) {
+    let own = |kind: &str| {
+        matches!(
+            kind,
+            "PodReadyToStartContainers"
+                | "Initialized"
+                | "Ready"
+                | "ContainersReady"
+                | "PodScheduled"
+                | "DisruptionTarget"
+        )
+    };
+    let mut conditions: Vec<_> = previous
+        .conditions
+        .take()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|c| own(&c.type_))
+        .collect();
+    let scheduled = conditions.iter().any(|c| c.type_ == "PodScheduled");
+    let delivered = delivered
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten();
+    conditions.extend(
+        delivered
+            .filter(|c| !own(&c.type_) || (c.type_ == "PodScheduled" && !scheduled))
+            .cloned(),
+    );
+    previous.conditions = Some(conditions);
+}
