@@ -486,3 +486,6 @@ mod tests;
 
 #[cfg(test)]
 mod workload_tests;
+
+#[cfg(test)]
+mod shape_tests;
