@@ -218,7 +218,11 @@ fn serving_path(config: &Config) -> PathBuf {
     }
 }
 
-fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Health) -> Result<Edge, DaemonError> {
+/// The chain around storage that the configuration asks for; also what a cluster without a socket (the simulation) uses.
+///
+/// # Errors
+/// Names the file or key that cannot be used.
+pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Health) -> Result<Edge, DaemonError> {
     let identity = &config.identity;
     let tokens = Tokens::new(
         &pki.service_account_key_pem,

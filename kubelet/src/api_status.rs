@@ -209,9 +209,10 @@ impl Entry {
         let body = body::patch(&self.update.pod, &self.update.status);
         let delivered = body::revision(&self.update.pod);
         if let Some((acknowledged, revision)) = &self.acknowledged
-            && delivered < *revision
+            && delivered <= *revision
         {
-            // What was delivered is older than what was acknowledged: the latter is what the server has.
+            // Nothing newer than what was acknowledged has been delivered: that is what the server has, whatever form
+            // it gave it. Comparing with the delivered form instead would send an unchanged status for ever.
             return (body::without_uid(acknowledged) != body::without_uid(&body)).then_some(body);
         }
         let current = self.update.pod.status.clone().unwrap_or_default();

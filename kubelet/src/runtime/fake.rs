@@ -9,6 +9,7 @@ mod state;
 
 pub use state::{Behaviour, Run};
 
+use super::observed::{ObservedContainer, ObservedSandbox};
 use super::{ImageInfo, RuntimeError, RuntimeEvent};
 use crate::id::PodUid;
 use client::Clock;
@@ -155,6 +156,25 @@ impl FakeRuntime {
     /// Pairs (pod, container name) that ever ran twice at the same time.
     pub fn doubled(&self) -> BTreeSet<(PodUid, String)> {
         self.state().doubled.clone()
+    }
+
+    /// Every sandbox there is, ready or not.
+    pub fn sandboxes(&self) -> Vec<ObservedSandbox> {
+        self.state()
+            .sandboxes
+            .values()
+            .map(|sandbox| sandbox.observed.clone())
+            .collect()
+    }
+
+    /// Every container there is, in any state.
+    pub fn containers(&self) -> Vec<ObservedContainer> {
+        let state = self.state();
+        state
+            .containers
+            .values()
+            .map(|container| container.observed.clone())
+            .collect()
     }
 
     /// How many sandboxes, ready or not, and containers, in any state, there are.

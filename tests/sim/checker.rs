@@ -33,7 +33,9 @@ pub struct RuntimeView {
 
 impl RuntimeView {
     fn is_running(&self, uid: &str) -> bool {
-        self.containers.iter().any(|container| container.uid == uid && container.running)
+        self.containers
+            .iter()
+            .any(|container| container.uid == uid && container.running)
     }
 
     fn has_ready_sandbox(&self, uid: &str) -> bool {
@@ -111,16 +113,20 @@ impl Checker {
         let mut found = Vec::new();
         for (uid, track) in &self.pods {
             for view in runtimes.values() {
-                let main_runs = view
-                    .containers
-                    .iter()
-                    .any(|container| &container.uid == uid && container.running && track.main_names.contains(&container.name));
+                let main_runs = view.containers.iter().any(|container| {
+                    &container.uid == uid && container.running && track.main_names.contains(&container.name)
+                });
                 for init in track.init_names.iter().filter(|_| main_runs) {
-                    let known: Vec<_> =
-                        view.containers.iter().filter(|container| &container.uid == uid && &container.name == init).collect();
+                    let known: Vec<_> = view
+                        .containers
+                        .iter()
+                        .filter(|container| &container.uid == uid && &container.name == init)
+                        .collect();
                     // A pruned init container succeeded earlier; one that is still here must have.
                     if !known.is_empty() && !known.iter().any(|container| container.exit_code == Some(0)) {
-                        found.push(format!("pod {uid} runs regular containers before init container {init} succeeded"));
+                        found.push(format!(
+                            "pod {uid} runs regular containers before init container {init} succeeded"
+                        ));
                     }
                 }
             }
@@ -132,9 +138,17 @@ impl Checker {
     pub fn on_pod(&mut self, seen: Seen, pod: &Pod, runtimes: &BTreeMap<String, RuntimeView>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let name = pod.metadata.name.clone().unwrap_or_default();
-        let revision = pod.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let revision = pod
+            .metadata
+            .resource_version
+            .as_deref()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         if revision <= self.revision {
-            self.breach(format!("revision {revision} of {name} was delivered after {}", self.revision));
+            self.breach(format!(
+                "revision {revision} of {name} was delivered after {}",
+                self.revision
+            ));
         }
         self.revision = revision;
         let alive = runtimes.values().any(|view| view.is_running(&uid));
@@ -155,8 +169,13 @@ impl Checker {
         let mut found = Vec::new();
         let track = self.pods.entry(uid.to_owned()).or_default();
         if let Some(spec) = &pod.spec {
-            track.init_names =
-                spec.init_containers.iter().flatten().filter(|c| c.restart_policy.is_none()).map(|c| c.name.clone()).collect();
+            track.init_names = spec
+                .init_containers
+                .iter()
+                .flatten()
+                .filter(|c| c.restart_policy.is_none())
+                .map(|c| c.name.clone())
+                .collect();
             track.main_names = spec.containers.iter().map(|c| c.name.clone()).collect();
             if track.node.is_some() && track.node != spec.node_name {
                 found.push(format!("{name} moved from {:?} to {:?}", track.node, spec.node_name));
@@ -176,11 +195,17 @@ impl Checker {
             let last = track.restarts.entry(container.name.clone()).or_default();
             if container.restart_count < *last {
                 let (name_of, count) = (&container.name, container.restart_count);
-                found.push(format!("restart count of {name_of} in {name} fell from {last} to {count}"));
+                found.push(format!(
+                    "restart count of {name_of} in {name} fell from {last} to {count}"
+                ));
             }
             *last = container.restart_count;
         }
-        let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+        let ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|c| c.type_ == "Ready" && c.status == "True");
         if ready && status.pod_ip.as_deref().unwrap_or_default().is_empty() {
             found.push(format!("{name} is Ready without an address"));
         }
@@ -193,8 +218,10 @@ impl Checker {
     /// Judges the end: every fault is over and the cluster has had time; what runs is exactly what the API holds.
     pub fn at_rest(&mut self, pods: &[Pod], runtimes: &BTreeMap<String, RuntimeView>) {
         let mut found = Vec::new();
-        let known: BTreeMap<&str, &Pod> =
-            pods.iter().filter_map(|pod| pod.metadata.uid.as_deref().map(|uid| (uid, pod))).collect();
+        let known: BTreeMap<&str, &Pod> = pods
+            .iter()
+            .filter_map(|pod| pod.metadata.uid.as_deref().map(|uid| (uid, pod)))
+            .collect();
         for (node, view) in runtimes {
             for sandbox in &view.sandboxes {
                 if !known.contains_key(sandbox.uid.as_str()) {
@@ -203,7 +230,10 @@ impl Checker {
             }
             for container in &view.containers {
                 if !known.contains_key(container.uid.as_str()) {
-                    found.push(format!("container {} of unknown pod {} is left on {node}", container.name, container.uid));
+                    found.push(format!(
+                        "container {} of unknown pod {} is left on {node}",
+                        container.name, container.uid
+                    ));
                 }
             }
         }
@@ -235,9 +265,21 @@ mod tests {
     }
 
     fn running(count: usize) -> BTreeMap<String, RuntimeView> {
-        let one = ContainerView { uid: "u".into(), name: "c".into(), running: true, exit_code: None };
-        let sandbox = SandboxView { uid: "u".into(), ready: true, ip: "10.0.0.1".into() };
-        let view = RuntimeView { sandboxes: vec![sandbox; count], containers: vec![one; count] };
+        let one = ContainerView {
+            uid: "u".into(),
+            name: "c".into(),
+            running: true,
+            exit_code: None,
+        };
+        let sandbox = SandboxView {
+            uid: "u".into(),
+            ready: true,
+            ip: "10.0.0.1".into(),
+        };
+        let view = RuntimeView {
+            sandboxes: vec![sandbox; count],
+            containers: vec![one; count],
+        };
         BTreeMap::from([("n".to_owned(), view)])
     }
 
@@ -271,13 +313,19 @@ mod tests {
                 c.on_pod(Seen::Applied, &pod(2, "Pending", "n", 0), &BTreeMap::new());
                 c.on_pod(Seen::Applied, &pod(1, "Pending", "n", 0), &BTreeMap::new());
             }),
-            ("left the API while a container", |c| c.on_pod(Seen::Deleted, &pod(1, "Failed", "n", 0), &running(1))),
-            ("left the API while its sandbox", |c| c.on_pod(Seen::Deleted, &pod(1, "Failed", "n", 0), &running(1))),
+            ("left the API while a container", |c| {
+                c.on_pod(Seen::Deleted, &pod(1, "Failed", "n", 0), &running(1))
+            }),
+            ("left the API while its sandbox", |c| {
+                c.on_pod(Seen::Deleted, &pod(1, "Failed", "n", 0), &running(1))
+            }),
             ("went from Failed to Running", |c| {
                 c.on_pod(Seen::Applied, &pod(1, "Failed", "n", 0), &BTreeMap::new());
                 c.on_pod(Seen::Applied, &pod(2, "Running", "n", 0), &BTreeMap::new());
             }),
-            ("is Failed while a container", |c| c.on_pod(Seen::Applied, &pod(1, "Failed", "n", 0), &running(1))),
+            ("is Failed while a container", |c| {
+                c.on_pod(Seen::Applied, &pod(1, "Failed", "n", 0), &running(1))
+            }),
             ("fell from 2 to 1", |c| {
                 c.on_pod(Seen::Applied, &pod(1, "Running", "n", 2), &BTreeMap::new());
                 c.on_pod(Seen::Applied, &pod(2, "Running", "n", 1), &BTreeMap::new());
@@ -299,8 +347,15 @@ mod tests {
         let text = breaches(|checker| {
             checker.on_pod(Seen::Applied, &pod(1, "Pending", "n", 0), &BTreeMap::new());
             let mut runtimes = running(1);
-            let failed = ContainerView { uid: "u".into(), name: "i".into(), running: false, exit_code: Some(1) };
-            runtimes.values_mut().for_each(|view| view.containers.push(failed.clone()));
+            let failed = ContainerView {
+                uid: "u".into(),
+                name: "i".into(),
+                running: false,
+                exit_code: Some(1),
+            };
+            runtimes
+                .values_mut()
+                .for_each(|view| view.containers.push(failed.clone()));
             checker.on_runtimes(&runtimes);
         });
         assert!(text.contains("before init container i succeeded"), "{text}");

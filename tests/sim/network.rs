@@ -1,7 +1,12 @@
 //! The faulty wire between a component and the API server: a client whose requests are, by seed, delayed, refused before
 //! they arrive, or carried out with the reply lost, and whose watches are cut.
 
+use bytes::Bytes;
+use futures::StreamExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyDataStream, StreamBody};
 use kube::client::Body;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +42,11 @@ enum Fate {
 impl Wire {
     pub fn new(seed: u64) -> Self {
         let rng = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-        Self { rng, faulty: Arc::new(AtomicBool::new(true)), counts: Arc::default() }
+        Self {
+            rng,
+            faulty: Arc::new(AtomicBool::new(true)),
+            counts: Arc::default(),
+        }
     }
 
     /// Ends all faults.
@@ -81,9 +90,11 @@ impl Wire {
         &self,
         inner: kube::Client,
         request: http::Request<Body>,
-    ) -> Result<http::Response<Body>, tower::BoxError> {
+    ) -> Result<http::Response<Reply>, tower::BoxError> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
-        match self.fate() {
+        let fate = self.fate();
+        tracing::debug!(method = %request.method(), uri = %request.uri(), ?fate, "request");
+        match fate {
             Fate::Refused => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
                 return Err("connection refused (injected)".into());
@@ -102,13 +113,12 @@ impl Wire {
         let response = inner.send(request).await?;
         match self.watch_life().filter(|_| is_watch) {
             Some(millis) => Ok(response.map(|body| self.cut_after(body, millis))),
-            None => Ok(response),
+            None => Ok(response.map(|body| cut_at(body, std::future::pending()))),
         }
     }
 
     /// The body, ended with an error after `millis` unless the wire has healed by then.
-    fn cut_after(&self, body: Body, millis: u64) -> Body {
-        use futures::StreamExt;
+    fn cut_after(&self, body: Body, millis: u64) -> Reply {
         let (faulty, counts) = (self.faulty.clone(), self.counts.clone());
         let cut = async move {
             tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -117,7 +127,16 @@ impl Wire {
             }
             counts.watch_cut.fetch_add(1, Ordering::Relaxed);
         };
-        let stream = http_body_util::BodyDataStream::new(body).take_until(cut);
-        Body::wrap_body(http_body_util::StreamBody::new(stream.map(|chunk| chunk.map(http_body::Frame::data))))
+        cut_at(body, cut)
     }
+}
+
+/// A reply's body, as it travels.
+pub type Reply = UnsyncBoxBody<Bytes, tower::BoxError>;
+
+/// The body, ended when `cut` is done.
+pub fn cut_at(body: Body, cut: impl Future<Output = ()> + Send + 'static) -> Reply {
+    let chunks = BodyDataStream::new(body).take_until(Box::pin(cut));
+    let frames = chunks.map(|chunk| chunk.map(http_body::Frame::data).map_err(tower::BoxError::from));
+    UnsyncBoxBody::new(StreamBody::new(frames))
 }

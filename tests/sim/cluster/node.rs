@@ -1,0 +1,255 @@
+//! One simulated node: a scripted runtime and directories that survive, and a kubelet that can be killed.
+
+use super::view;
+use crate::checker::RuntimeView;
+use crate::workload::{CRASHER, SERVERS, WORKER};
+use client::Clock;
+use kubelet::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
+use kubelet::config;
+use kubelet::downward::NodeAllocatable;
+use kubelet::host::FakeMounter;
+use kubelet::host::machine::{Disk, Machine};
+use kubelet::kubelet::{Dependencies, Kubelet, Settings};
+use kubelet::node::{Facts, Keeper, NodeParts};
+use kubelet::objects::Objects;
+use kubelet::pod::spec::{NodeContext, ResolvConf};
+use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
+use kubelet::volume::{VolumeSettings, Volumes};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const MEMORY: i64 = 32 << 30;
+
+pub struct Node {
+    pub name: String,
+    pub runtime: FakeRuntime,
+    clock: Arc<dyn Clock>,
+    seed: u64,
+    dir: tempfile::TempDir,
+    mounter: Arc<FakeMounter>,
+    tasks: JoinSet<()>,
+    shutdown: CancellationToken,
+}
+
+impl Node {
+    pub fn new(name: &str, seed: u64, clock: Arc<dyn Clock>) -> Self {
+        let runtime = FakeRuntime::new(clock.clone(), seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        for image in SERVERS.iter().chain([&CRASHER, &WORKER]) {
+            // Some images have to be pulled.
+            if rng.random_bool(0.5) {
+                runtime.add_image(image)
+            } else {
+                runtime.add_remote_image(image)
+            }
+        }
+        script(&runtime);
+        runtime.set_faults(Faults {
+            drop_event: 0.05,
+            duplicate_event: 0.1,
+            delay_event: 0.1,
+            event_delay_max: Duration::from_secs(5),
+            fail_call: 0.02,
+            lose_reply: 0.02,
+        });
+        for (call, most) in [
+            ("RunPodSandbox", 400),
+            ("StartContainer", 200),
+            ("StopPodSandbox", 300),
+            ("PullImage", 3000),
+        ] {
+            runtime.set_latency(call, Duration::from_millis(rng.random_range(0..most)));
+        }
+        Self {
+            name: name.to_owned(),
+            runtime,
+            clock,
+            seed,
+            dir: tempfile::tempdir().expect("a temp dir"),
+            mounter: Arc::default(),
+            tasks: JoinSet::new(),
+            shutdown: CancellationToken::new(),
+        }
+    }
+
+    /// Starts a kubelet on what is there.
+    pub fn start(&mut self, client: kube::Client) {
+        let kubelet = self.kubelet(client.clone());
+        let status = kubelet.runtime_status();
+        self.shutdown = CancellationToken::new();
+        let stop = self.shutdown.clone();
+        self.tasks
+            .spawn(async move { kubelet.run(stop).await.expect("a kubelet starts") });
+        let keeper = Keeper::new(NodeParts {
+            client,
+            runtime: Arc::new(self.runtime.clone()),
+            status,
+            clock: self.clock.clone(),
+            config: Arc::new(config(&self.name, self.dir.path())),
+            facts: facts(&self.name),
+            seed: self.seed,
+        });
+        self.tasks.spawn(keeper.run(self.shutdown.clone()));
+    }
+
+    fn kubelet(&self, client: kube::Client) -> Kubelet {
+        let context = context(&self.name, self.dir.path());
+        let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), self.seed));
+        let settings = VolumeSettings {
+            root_dir: context.root_dir.clone(),
+            host_ips: context.host_ips.clone(),
+            allocatable: context.allocatable,
+        };
+        let volumes = Volumes::new(settings, self.mounter.clone(), objects.clone(), self.clock.clone());
+        let cgroups = Cgroups::open(
+            self.dir.path().join("cgroup"),
+            CgroupSettings {
+                naming: context.cgroups.clone(),
+                cpu_cfs_quota: true,
+                cpu_cfs_period_us: 100_000,
+                pod_pids_limit: -1,
+                node_limits: None,
+            },
+        );
+        Kubelet::new(Dependencies {
+            client,
+            runtime: Arc::new(self.runtime.clone()),
+            clock: self.clock.clone(),
+            seed: self.seed,
+            objects,
+            volumes,
+            cgroups: cgroups.expect("cgroups"),
+            context: Arc::new(context),
+            settings: Settings::default(),
+        })
+    }
+
+    /// Ends the kubelet at once; containers go on.
+    pub async fn kill(&mut self) {
+        self.shutdown.cancel();
+        self.tasks.shutdown().await;
+    }
+
+    /// Ends the runtime's faults.
+    pub fn heal(&self) {
+        self.runtime.set_faults(Faults::default());
+    }
+
+    pub fn view(&self) -> RuntimeView {
+        view(&self.runtime)
+    }
+
+    /// Directories of pods whose sandboxes are all gone.
+    pub fn leftovers(&self) -> Vec<String> {
+        let held: Vec<String> = self.view().sandboxes.into_iter().map(|sandbox| sandbox.uid).collect();
+        let pods = self.dir.path().join("kubelet/pods");
+        let names = std::fs::read_dir(pods).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let left = names.filter(|uid| !held.contains(uid));
+        left.map(|uid| format!("directory of pod {uid} is left on {}", self.name))
+            .collect()
+    }
+}
+
+/// What containers of each image do.
+fn script(runtime: &FakeRuntime) {
+    let after = |seconds, exit_code| Run::For {
+        duration: Duration::from_secs(seconds),
+        exit_code,
+    };
+    runtime.script_image(
+        "stubborn:v1",
+        Behaviour {
+            stops_after: Some(Duration::from_secs(4)),
+            ..Behaviour::default()
+        },
+    );
+    runtime.script_image(
+        CRASHER,
+        Behaviour {
+            run: after(3, 1),
+            ..Behaviour::obedient()
+        },
+    );
+    runtime.script_image(
+        WORKER,
+        Behaviour {
+            run: after(2, 0),
+            ..Behaviour::obedient()
+        },
+    );
+}
+
+fn config(name: &str, dir: &Path) -> config::Config {
+    let words = [
+        "--root-dir",
+        &dir.join("kubelet").display().to_string(),
+        "--hostname-override",
+        name,
+    ]
+    .map(str::to_owned);
+    let own = [("--cni-conf-dir", "cni"), ("--cert-dir", "pki")];
+    let own = own
+        .iter()
+        .flat_map(|(flag, sub)| [(*flag).to_owned(), dir.join(sub).display().to_string()]);
+    let flags = config::parse_flags(words.into_iter().chain(own))
+        .ok()
+        .expect("valid flags");
+    config::load(&flags).expect("a valid configuration")
+}
+
+fn facts(name: &str) -> Facts {
+    Facts {
+        name: name.to_owned(),
+        host_name: name.to_owned(),
+        ips: vec!["192.0.2.10".parse().expect("an address")],
+        machine: Machine {
+            cpus: 8,
+            memory: MEMORY,
+            boot_id: "boot".into(),
+            ..Machine::default()
+        },
+        disk: Disk {
+            capacity: 100 << 30,
+            ..Disk::default()
+        },
+        hugepages: Default::default(),
+        port: 10250,
+    }
+}
+
+fn context(name: &str, dir: &Path) -> NodeContext {
+    NodeContext {
+        node_name: name.to_owned(),
+        host_ips: vec!["192.0.2.10".into()],
+        root_dir: dir.join("kubelet"),
+        pod_logs_dir: dir.join("logs"),
+        cluster_domain: "cluster.local".into(),
+        cluster_dns: vec!["10.96.0.10".into()],
+        host_resolv: ResolvConf::parse("nameserver 192.0.2.1\n"),
+        host_hosts: String::new(),
+        allocatable: NodeAllocatable {
+            cpu_milli: 8000,
+            memory: MEMORY,
+            ephemeral_storage: 100 << 30,
+        },
+        memory_capacity: MEMORY,
+        cgroups: CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: false,
+        },
+        cgroup_v2: false,
+        cpu_cfs_quota: true,
+        cpu_cfs_period_us: 100_000,
+        seccomp_default: false,
+        single_process_oom_kill: true,
+        master_service_namespace: "default".into(),
+        thermal_paths: Vec::new(),
+    }
+}
