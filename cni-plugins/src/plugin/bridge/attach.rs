@@ -106,6 +106,8 @@ impl Work<'_> {
         }
         if !config.disable_container_interface {
             host::wait_until_up(&mut self.outside, &bridge, port)?;
+            // The container's end follows as late; whoever looks at it next should find it up.
+            let _ = crate::sys::carrier(self.inside.descriptor(), ifname);
         }
         result.interfaces = vec![
             describe(&bridge, ""),
