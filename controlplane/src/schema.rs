@@ -11,14 +11,16 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 mod build;
+mod outcome;
 mod protobuf;
 mod read;
 mod scalar;
 mod walk;
 
 pub(crate) use build::definitions;
+pub use outcome::{DecodeError, Decoded, Problem};
 pub use read::{Media, parse};
-pub use walk::{DecodeError, Decoded, Problem, decode, decode_body, normalize, prune};
+pub use walk::{decode, decode_body, normalize, prune};
 
 /// Index of a type in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

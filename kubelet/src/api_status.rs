@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -110,21 +110,24 @@ impl StatusWriter {
 
     /// Sends until shut down.
     pub async fn run(self, client: kube::Client, shutdown: CancellationToken) {
-        let mut writes: JoinSet<(PodUid, Written)> = JoinSet::new();
+        let mut writes: JoinSet<Written> = JoinSet::new();
+        let mut writing: BTreeMap<Id, PodUid> = BTreeMap::new();
         loop {
             let now = Instant::now();
             while writes.len() < WRITES_MAX
                 && let Some(job) = self.next_job(now)
             {
                 let client = client.clone();
-                writes.spawn(async move { (job.uid.clone(), write(client, job).await) });
+                let uid = job.uid.clone();
+                writing.insert(writes.spawn(write(client, job)).id(), uid);
             }
             let wake = self.next_retry(now);
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                Some(joined) = writes.join_next() => {
-                    if let Ok((uid, written)) = joined {
+                Some(joined) = writes.join_next_with_id() => {
+                    let (id, written) = joined.unwrap_or_else(|error| (error.id(), Written::No));
+                    if let Some(uid) = writing.remove(&id) {
                         self.finish(&uid, written);
                     }
                 }
@@ -269,11 +272,13 @@ async fn write(client: kube::Client, job: Job) -> Written {
 }
 
 fn refused(uid: &PodUid, error: &kube::Error, what: &'static str) -> Written {
-    if let kube::Error::Api(status) = error
-        && (status.code == 404 || status.code == 409)
-    {
-        // Not found, or another UID: the object this is about is gone.
-        return Written::Gone;
+    if let kube::Error::Api(status) = error {
+        // Not found, or another UID, is the end of the object this is about; any other conflict is to be tried again.
+        let other_uid = status.code == 409 && status.message.to_lowercase().contains("uid");
+        if status.code == 404 || other_uid {
+            tracing::debug!(pod = %uid, %error, "a pod's object is gone");
+            return Written::Gone;
+        }
     }
     tracing::warn!(pod = %uid, %error, what);
     Written::No

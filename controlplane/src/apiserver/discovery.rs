@@ -43,7 +43,7 @@ pub(super) fn serve(info: &RequestInfo, parts: &Parts) -> Result<Option<Response
             document["apiVersion"] = json!("v1");
             document
         }
-        ["openapi", "v3", ..] => return documents::serve(&info.path, parts).map(Some),
+        ["openapi", "v2"] | ["openapi", "v3", ..] => return documents::serve(&info.path, parts).map(Some),
         ["api", version] if versions("").contains(version) => resources("", version),
         ["apis", name, version] if versions(name).contains(version) => resources(name, version),
         _ => return Ok(None),

@@ -1,5 +1,5 @@
 //! OpenAPI v3: the index and one document per group and version, as kubectl reads them to validate, explain and patch
-//! (control-plane contract §1). Pure.
+//! (control-plane contract §1); and v2, the same in one document for older clients. Pure.
 //!
 //! Documents are made anew for each request from the published schemas and the table of kinds, and never kept (the largest
 //! has more than a megabyte); only their hashes are. What a document says about a kind is what this server does for it:
@@ -16,6 +16,7 @@ use crate::schema::definitions;
 
 mod components;
 mod paths;
+mod v2;
 
 /// A document and the hash of its bytes (upper-case hex of SHA-512), which is also its ETag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +87,16 @@ fn relative_url(key: &str, hash: &str) -> String {
 
 /// The document of a group and version, by key: `api/v1` or `apis/apps/v1`.
 pub fn v3_group(key: &str) -> Option<Document> {
+    let document = v3_value(key)?;
+    serde_json::to_vec(&document).ok().map(Document::new)
+}
+
+/// `/openapi/v2`: everything in one document, in JSON.
+pub fn v2() -> Document {
+    Document::new(v2::document().to_string().into_bytes())
+}
+
+fn v3_value(key: &str) -> Option<Value> {
     let kinds: Vec<&Kind> = registry()
         .kinds()
         .iter()
@@ -99,7 +110,7 @@ pub fn v3_group(key: &str) -> Option<Document> {
         paths::add(&mut paths, kind);
     }
     let schemas = components::schemas(definitions(kinds.iter().copied()), &kinds);
-    let document = json!({
+    Some(json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
         "paths": paths,
@@ -109,8 +120,14 @@ pub fn v3_group(key: &str) -> Option<Document> {
                 "type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header",
             }},
         },
-    });
-    serde_json::to_vec(&document).ok().map(Document::new)
+    }))
+}
+
+/// Keys of all documents, in discovery order.
+fn group_keys() -> Vec<String> {
+    let mut keys: Vec<String> = registry().kinds().iter().map(group_key).collect();
+    keys.dedup();
+    keys
 }
 
 fn group_key(kind: &Kind) -> String {
@@ -125,16 +142,11 @@ fn group_key(kind: &Kind) -> String {
 fn hashes() -> &'static BTreeMap<String, String> {
     static HASHES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
     HASHES.get_or_init(|| {
-        let mut all = BTreeMap::new();
-        for kind in registry().kinds() {
-            let key = group_key(kind);
-            if !all.contains_key(&key)
-                && let Some(document) = v3_group(&key)
-            {
-                all.insert(key, document.hash);
-            }
-        }
-        all
+        let documents = group_keys().into_iter().filter_map(|key| {
+            let hash = v3_group(&key)?.hash;
+            Some((key, hash))
+        });
+        documents.collect()
     })
 }
 

@@ -4,6 +4,7 @@ pub(super) mod defaults;
 pub(super) mod validate;
 
 mod container;
+mod environment;
 mod handler;
 mod placement;
 mod volume;

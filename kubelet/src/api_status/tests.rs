@@ -182,3 +182,13 @@ fn a_body_speaks_of_own_conditions_and_replaces_addresses() {
     );
     assert_eq!(body["status"]["reason"], Value::Null);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_is_not_about_the_uid_is_tried_again() {
+    let server = Server::default();
+    *server.codes.lock().expect("codes") = vec![409, 200];
+    let (writer, _shutdown) = started(&server);
+    writer.publish(&"p".into(), update("Running", false));
+    server.until(2).await;
+    assert!(!writer.entries().is_empty());
+}

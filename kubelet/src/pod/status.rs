@@ -56,7 +56,6 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
         .map(|container| containers::status(inputs, shape::Kind::Regular, container))
         .collect();
 
-    let ended = inputs.state.has_ended();
     let told = phase::told(inputs, &inits, &regulars);
     let (phase, reason, message) = (told.phase, told.reason, told.message);
     let mut conditions = inputs.previous.conditions.clone().unwrap_or_default();
@@ -69,7 +68,7 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
     source.update(&mut conditions);
 
     regulars.sort_by(|a, b| a.name.cmp(&b.name));
-    let pod_ips = if ended { kept_ips(inputs) } else { pod_ips(inputs) };
+    let pod_ips = pod_ips(inputs);
     PodStatus {
         phase: Some(phase.as_str().to_owned()),
         reason,
@@ -121,13 +120,14 @@ fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
     if shape::host_network(inputs.pod) {
         return inputs.host_ips.to_vec();
     }
-    let usable = inputs.observed.sandbox().filter(|sandbox| sandbox.ready);
-    usable
-        .map(|sandbox| ordered(&sandbox.ips, inputs.host_ips))
-        .unwrap_or_default()
+    match inputs.observed.sandbox().filter(|sandbox| sandbox.ready) {
+        Some(sandbox) => ordered(&sandbox.ips, inputs.host_ips),
+        None if inputs.state.termination().is_some() => kept_ips(inputs),
+        None => Vec::new(),
+    }
 }
 
-/// Addresses are told to the end, as they were.
+/// The addresses of a pod that ends are told to the end, as they were.
 fn kept_ips(inputs: &Inputs<'_>) -> Vec<String> {
     inputs
         .previous

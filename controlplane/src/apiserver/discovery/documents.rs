@@ -1,8 +1,8 @@
-//! `/openapi/v3` over HTTP: negotiation, caching headers, redirects to the current hash (control-plane contract §1). The
-//! documents are [`super::super::openapi`]'s.
+//! `/openapi/v3` and `/openapi/v2` over HTTP: negotiation, caching headers, redirects to the current hash (control-plane
+//! contract §1). The documents are [`super::super::openapi`]'s. Their protobuf forms are not served: 406.
 
 use super::super::negotiate::Encoding;
-use super::super::openapi::{Answer, answer};
+use super::super::openapi::{Answer, answer, v2};
 use super::super::request::Query;
 use super::super::{Body, body, negotiate, reply};
 use bytes::Bytes;
@@ -15,14 +15,21 @@ use crate::apiserver::status::ApiError;
 /// Clients keep a document whose URL carries its hash this long.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
 
-/// Answers a path below `/openapi/v3`.
+/// Answers `/openapi/v2` or a path below `/openapi/v3`.
 pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiError> {
     let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     if accept.is_some_and(|accept| !takes_json(accept)) {
         return Err(negotiate::not_acceptable());
     }
     let query = Query::parse(parts.uri.query().unwrap_or(""));
-    let (document, immutable) = match answer(path, query.text("hash")) {
+    let answer = match path.trim_end_matches('/') {
+        "/openapi/v2" => Answer::Document {
+            document: v2(),
+            immutable: false,
+        },
+        _ => answer(path, query.text("hash")),
+    };
+    let (document, immutable) = match answer {
         Answer::NotFound => return Ok(reply::not_found_page()),
         Answer::Moved(to) => return Ok(moved(&to)),
         Answer::Document { document, immutable } => (document, immutable),

@@ -123,3 +123,35 @@ fn urls_change_with_content() {
     assert_eq!(answer("/openapi/v3/api/v1", "OLD"), Answer::Moved(url.to_owned()));
     assert_eq!(answer("/openapi/v3/apis/none/v1", ""), Answer::NotFound);
 }
+
+#[test]
+fn the_older_document_says_the_same() {
+    let document: Value = serde_json::from_slice(&v2().bytes).expect("JSON");
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > 1000);
+    for target in found {
+        let name = target.strip_prefix("#/definitions/").expect("a definition");
+        assert!(document["definitions"][name].is_object(), "{target}");
+    }
+    let post = &document["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"];
+    let body = post["parameters"]
+        .as_array()
+        .expect("parameters")
+        .iter()
+        .find(|p| p["in"] == "body");
+    assert_eq!(
+        body.expect("a body")["schema"]["$ref"],
+        "#/definitions/io.k8s.api.core.v1.Pod"
+    );
+    assert_eq!(
+        post["responses"]["201"]["schema"]["$ref"],
+        "#/definitions/io.k8s.api.core.v1.Pod"
+    );
+    let text = document.to_string();
+    assert!(!text.contains("requestBody") && !text.contains("#/components/"));
+    for kind in registry().kinds() {
+        let name = (kind.definition)();
+        assert!(document["definitions"][&name].is_object(), "{name}");
+    }
+}

@@ -1,15 +1,15 @@
-//! What is wrong with containers of every kind: names, images, ports, environment, resources, mounts. Pure.
+//! What is wrong with containers of every kind: names, images, ports, resources, mounts. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::api::quantity::Quantity;
 use serde_json::Value;
 
-use super::handler;
 use super::validate::user_or_group;
+use super::{environment, handler};
 use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
-use crate::resource::name::{config_key, dns1123_label, env_var_name, port_name, port_number, qualified_name};
+use crate::resource::name::{dns1123_label, port_name, port_number, qualified_name};
 
 /// Which list a container stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn validate(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: R
             &["Always", "Never", "OnFailure"],
         );
     }
-    environment(errors, container, base);
+    environment::validate(errors, container, base);
     resources(errors, at(container, &["resources"]), &format!("{base}.resources"));
     mounts(errors, container, base, volumes);
     security(
@@ -185,150 +185,6 @@ fn ports(
             let shown = format!("{host_port}/{protocol}/{}", text(port, &["hostIP"]));
             errors.push(duplicate(field, shown.trim_end_matches('/')));
         }
-    }
-}
-
-/// Fields `valueFrom.fieldRef` may name.
-const ENV_FIELDS: &[&str] = &[
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-
-fn environment(errors: &mut Vec<FieldError>, container: &Value, base: &str) {
-    for (i, variable) in list(container, &["env"]).iter().enumerate() {
-        let path = format!("{base}.env[{i}]");
-        let name = text(variable, &["name"]);
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        } else {
-            invalid_each(
-                errors,
-                &format!("{path}.name"),
-                at(variable, &["name"]),
-                env_var_name(name),
-            );
-        }
-        let source = at(variable, &["valueFrom"]);
-        if !source.is_null() {
-            value_from(errors, variable, source, &format!("{path}.valueFrom"));
-        }
-    }
-    for (i, from) in list(container, &["envFrom"]).iter().enumerate() {
-        let path = format!("{base}.envFrom[{i}]");
-        let sources: Vec<&str> = ["configMapRef", "secretRef"]
-            .into_iter()
-            .filter(|key| !at(from, &[key]).is_null())
-            .collect();
-        match sources.as_slice() {
-            [] => errors.push(FieldError::invalid(
-                path,
-                Value::from(""),
-                "must specify one of: `configMapRef` or `secretRef`",
-            )),
-            [key] => {
-                if text(from, &[key, "name"]).is_empty() {
-                    errors.push(FieldError::required(format!("{path}.{key}.name"), ""));
-                }
-            }
-            _ => errors.push(FieldError::invalid(
-                path,
-                Value::from(""),
-                "may not have more than one field specified at a time",
-            )),
-        }
-    }
-}
-
-fn value_from(errors: &mut Vec<FieldError>, variable: &Value, source: &Value, path: &str) {
-    let count = source.as_object().map_or(0, serde_json::Map::len);
-    if count == 0 {
-        errors.push(FieldError::invalid(
-            path,
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
-        ));
-    } else if !text(variable, &["value"]).is_empty() {
-        errors.push(FieldError::invalid(
-            path,
-            "",
-            "may not be specified when `value` is not empty",
-        ));
-    } else if count > 1 {
-        errors.push(FieldError::invalid(
-            path,
-            "",
-            "may not have more than one field specified at a time",
-        ));
-    }
-    let field = at(source, &["fieldRef", "fieldPath"]);
-    if !at(source, &["fieldRef"]).is_null() {
-        field_path(errors, field, &format!("{path}.fieldRef.fieldPath"), ENV_FIELDS);
-    }
-    for key in ["configMapKeyRef", "secretKeyRef"] {
-        let reference = at(source, &[key]);
-        if reference.is_null() {
-            continue;
-        }
-        if text(reference, &["name"]).is_empty() {
-            errors.push(FieldError::required(format!("{path}.{key}.name"), ""));
-        }
-        let name = text(reference, &["key"]);
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.{key}.key"), ""));
-        } else {
-            invalid_each(
-                errors,
-                &format!("{path}.{key}.key"),
-                &Value::from(name),
-                config_key(name),
-            );
-        }
-    }
-    let resource = at(source, &["resourceFieldRef"]);
-    if !resource.is_null() {
-        resource_field(errors, resource, &format!("{path}.resourceFieldRef"));
-    }
-}
-
-/// A `fieldPath` of the supported ones, or a subscripted label or annotation.
-pub(super) fn field_path(errors: &mut Vec<FieldError>, field: &Value, path: &str, supported: &[&str]) {
-    let name = field.as_str().unwrap_or("");
-    let subscript = ["metadata.annotations['", "metadata.labels['"]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
-        .and_then(|rest| rest.strip_suffix("']"));
-    if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    } else if let Some(key) = subscript {
-        invalid_each(errors, path, &Value::from(key), qualified_name(&key.to_lowercase()));
-    } else if !supported.contains(&name) {
-        errors.push(FieldError::not_supported(path, name, supported));
-    }
-}
-
-/// A `resourceFieldRef`.
-pub(super) fn resource_field(errors: &mut Vec<FieldError>, reference: &Value, path: &str) {
-    const SUPPORTED: &[&str] = &[
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
-    let name = text(reference, &["resource"]);
-    let huge = name.starts_with("limits.hugepages-") || name.starts_with("requests.hugepages-");
-    if name.is_empty() {
-        errors.push(FieldError::required(format!("{path}.resource"), ""));
-    } else if !SUPPORTED.contains(&name) && !huge {
-        errors.push(FieldError::not_supported(format!("{path}.resource"), name, SUPPORTED));
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::container::{field_path, required_label, resource_field};
+use super::container::required_label;
+use super::environment::{field_path, resource_field};
 use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::resource::field::{at, int, list, one_of, text};
 

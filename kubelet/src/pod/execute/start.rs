@@ -31,11 +31,12 @@ impl StartError {
         }
     }
 
+    // Of a runtime's error users are told its description alone, as upstream does here.
     fn create(error: &RuntimeError, restart_count: u32) -> Self {
         let reserved = error.is_name_reserved().then_some(restart_count);
         Self {
             reason: "CreateContainerError",
-            message: error.to_string(),
+            message: error.message.clone(),
             reserved,
         }
     }
@@ -43,7 +44,7 @@ impl StartError {
     fn run(error: &RuntimeError) -> Self {
         Self {
             reason: "RunContainerError",
-            message: error.to_string(),
+            message: error.message.clone(),
             reserved: None,
         }
     }

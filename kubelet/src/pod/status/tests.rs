@@ -415,3 +415,13 @@ fn a_rejected_pod_says_why() {
         Some("Pod was rejected: Node didn't have enough resource: cpu")
     );
 }
+
+#[test]
+fn addresses_are_told_to_the_end() {
+    let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).running("c").build());
+    case.previous = case.status();
+    case.observed = observed("p").sandbox(false).exited("c", 0, 90).build();
+    assert_eq!(case.status().pod_ip, None, "a pod that goes on gets another address");
+    let case = case.ended(Cause::Deleted);
+    assert_eq!(case.status().pod_ip.as_deref(), Some("10.0.0.5"));
+}
