@@ -4,6 +4,7 @@
 pub mod allocator;
 pub mod config;
 pub mod delegate;
+mod draft;
 pub mod host_local;
 pub mod index;
 pub mod range;

@@ -56,3 +56,107 @@ pub fn run(plugin: &str, variables: &BTreeMap<String, String>, stdin: &mut dyn R
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value};
+
+    use super::*;
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[0-9a-f.:/]{0,12}".prop_map(Value::from),
+            "\\PC{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((known_key(), inner), 0..5)
+                    .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Keys the plugins look at, in odd cases too. `dataDir` is not among them: a test must not write just anywhere.
+    fn known_key() -> impl Strategy<Value = String> {
+        let keys = [
+            "bridge",
+            "isGateway",
+            "MTU",
+            "vlan",
+            "vlanTrunk",
+            "minID",
+            "ipMasq",
+            "ipMasqBackend",
+            "dns",
+            "nameservers",
+            "args",
+            "cni",
+            "mac",
+            "ips",
+            "ipam",
+            "ranges",
+            "subnet",
+            "rangeStart",
+            "gateway",
+            "routes",
+            "dst",
+            "gw",
+            "addresses",
+            "address",
+            "prevResult",
+            "interfaces",
+            "interface",
+            "runtimeConfig",
+            "portMappings",
+            "hostPort",
+            "containerPort",
+            "protocol",
+            "hostIP",
+            "conditionsV4",
+            "backend",
+            "snat",
+            "cniVersion",
+            "cni.dev/valid-attachments",
+            "containerID",
+        ];
+        prop::sample::select(keys.to_vec()).prop_map(str::to_owned)
+    }
+
+    proptest! {
+        /// Whatever the configuration: an answer, and an error in the protocol's form. The namespace does not exist, so
+        /// nothing outside is changed; addresses are never asked for, as the IPAM type is none of ours.
+        #[test]
+        fn no_configuration_breaks_a_plugin(
+            body in any_json(),
+            plugin in prop::sample::select(vec!["bridge", "loopback", "portmap", "static"]),
+            command in prop::sample::select(vec!["ADD", "CHECK"]),
+        ) {
+            let mut config = match body {
+                Value::Object(map) => map,
+                other => Map::from_iter([("ipam".to_owned(), other)]),
+            };
+            config.insert("name".into(), "fuzz".into());
+            config.insert("cniVersion".into(), "1.0.0".into());
+            let variables = [
+                ("CNI_COMMAND", command), ("CNI_CONTAINERID", "c"), ("CNI_NETNS", "/nowhere"), ("CNI_IFNAME", "eth0"),
+                ("CNI_PATH", "/nowhere"), ("CNI_ARGS", "IgnoreUnknown=1"),
+            ];
+            let variables = variables.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            // A mapping with a container address would change the host's rules.
+            prop_assume!(plugin != "portmap" || config.get("prevResult").is_none());
+            let outcome = run(plugin, &variables, &mut Value::Object(config).to_string().as_bytes());
+            if outcome.exit_code != 0 {
+                let error: Value = serde_json::from_str(&outcome.stdout).unwrap();
+                prop_assert!(error["code"].is_u64() && error["msg"].is_string(), "{}", outcome.stdout);
+            } else {
+                prop_assert!(plugin == "static" || command == "CHECK", "{}", outcome.stdout);
+            }
+        }
+    }
+}

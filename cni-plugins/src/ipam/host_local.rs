@@ -8,7 +8,7 @@ use super::allocator::{Candidate, Candidates};
 use super::config::Config;
 use super::range::RangeSet;
 use super::resolv_conf;
-use super::store::{self, Locked, Owner, Store};
+use super::store::{self, Locked, Owner, Reservation, Store};
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::{self, Error, errno_text};
 use crate::protocol::result::{CniResult, Dns, IpConfig};
@@ -41,10 +41,16 @@ pub fn add(request: &Request) -> Result<CniResult, Error> {
     let config = read(request)?;
     let dns = read_dns(&config.resolv_conf)?;
     let store = open(&config.data_dir, &request.network)?;
-    let mut locked = store.lock().map_err(store_error)?;
     let owner = owner(request);
+    let prepared = config
+        .sets
+        .iter()
+        .map(|_| store.prepare(&owner))
+        .collect::<Result<Vec<_>, _>>();
+    let prepared = prepared.map_err(store_error)?;
+    let mut locked = store.lock().map_err(store_error)?;
     let mut given = Vec::new();
-    let outcome = allocate_all(&mut locked, &config, &owner, &mut given);
+    let outcome = allocate_all(&mut locked, &config, &owner, &prepared, &mut given);
     if outcome.is_err() {
         for candidate in &given {
             // The first error is the one to report; what stays behind here, DEL and GC find.
@@ -70,14 +76,15 @@ fn allocate_all(
     locked: &mut Locked<'_>,
     config: &Config,
     owner: &Owner,
+    prepared: &[Reservation],
     given: &mut Vec<Candidate>,
 ) -> Result<(), Error> {
     let mut wanted = config.wanted.clone();
-    for (index, set) in config.sets.iter().enumerate() {
+    for ((index, set), reservation) in config.sets.iter().enumerate().zip(prepared) {
         let position = wanted.iter().position(|addr| set.range_of(addr).is_some());
         let candidate = match position.map(|position| wanted.remove(position)) {
-            Some(addr) => take_wanted(locked, set, index, owner, addr),
-            None => take_next(locked, set, index, owner),
+            Some(addr) => take_wanted(locked, set, index, reservation, addr),
+            None => take_next(locked, set, index, owner, reservation),
         };
         given.push(candidate.map_err(|error| error.context(format_args!("failed to allocate for range {index}")))?);
     }
@@ -92,7 +99,7 @@ fn take_wanted(
     locked: &mut Locked<'_>,
     set: &RangeSet,
     index: usize,
-    owner: &Owner,
+    reservation: &Reservation,
     addr: IpAddr,
 ) -> Result<Candidate, Error> {
     let taken = || {
@@ -104,7 +111,7 @@ fn take_wanted(
     if range.gateway == addr {
         return Err(Error::internal(format!("requested ip {addr} is subnet's gateway")));
     }
-    if !locked.reserve(owner, addr, index).map_err(store_error)? {
+    if !locked.reserve(reservation, addr, index).map_err(store_error)? {
         return Err(taken());
     }
     let address = crate::cidr::Cidr {
@@ -117,7 +124,13 @@ fn take_wanted(
     })
 }
 
-fn take_next(locked: &mut Locked<'_>, set: &RangeSet, index: usize, owner: &Owner) -> Result<Candidate, Error> {
+fn take_next(
+    locked: &mut Locked<'_>,
+    set: &RangeSet,
+    index: usize,
+    owner: &Owner,
+    reservation: &Reservation,
+) -> Result<Candidate, Error> {
     if let Some(addr) = locked
         .addresses_of(owner)
         .into_iter()
@@ -131,7 +144,7 @@ fn take_next(locked: &mut Locked<'_>, set: &RangeSet, index: usize, owner: &Owne
     }
     for candidate in Candidates::new(set, locked.last_reserved(index)) {
         if locked
-            .reserve(owner, candidate.address.addr, index)
+            .reserve(reservation, candidate.address.addr, index)
             .map_err(store_error)?
         {
             return Ok(candidate);

@@ -45,6 +45,11 @@ impl Index {
         Ok(Self { folder })
     }
 
+    /// The index's own folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Where a file can be written before it gets its final name: on the same file system as the reservations.
     pub fn scratch(&self) -> PathBuf {
         self.folder.join("new")
@@ -112,6 +117,7 @@ impl Index {
         let owners = self.folder.join("owners");
         let _ = fs::remove_file(self.folder.join("stamp"));
         fs::remove_dir_all(&owners).map_err(failed("remove", &owners))?;
+        self.remove_drafts();
         fs::create_dir(&owners).map_err(failed("create", &owners))?;
         let mut by_owner: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
         for (owner, addr) in reservations {
@@ -120,6 +126,20 @@ impl Index {
         by_owner
             .into_iter()
             .try_for_each(|(owner, addresses)| self.set_addresses(owner, &addresses))
+    }
+
+    /// Removes drafts with a name that killed processes left.
+    fn remove_drafts(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return;
+        };
+        for entry in entries.filter_map(Result::ok) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let process = name.strip_prefix("draft-").and_then(|rest| rest.split('-').next());
+            if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn entry(&self, owner: &str) -> PathBuf {
@@ -138,9 +158,8 @@ pub(super) fn replace(scratch: &Path, path: &Path, text: &str, durable: bool) ->
     fs::rename(scratch, path)
 }
 
-/// Makes the scratch file anew. An old one may be another name of a reservation (a kill between link and unlink), so it
-/// is unlinked, never truncated.
-pub(super) fn create_scratch(scratch: &Path, text: &str) -> io::Result<fs::File> {
+/// Makes the scratch file anew; a kill may have left an old one.
+fn create_scratch(scratch: &Path, text: &str) -> io::Result<fs::File> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     match fs::remove_file(scratch) {

@@ -1,6 +1,6 @@
 //! Reservations on disk, in upstream's format (contract §3.3): one file per address that names its owner.
 //!
-//! A reservation appears complete or not at all: it is written and flushed under another name and linked to the address,
+//! A reservation appears complete or not at all: it is written and flushed without a name and then linked to the address,
 //! which fails if the address is taken. An empty file, which upstream's plugin leaves behind when it is killed, counts as
 //! free. Reservations of an earlier boot are dropped, as their containers ended with it.
 
@@ -17,7 +17,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::index::{self, Index, create_scratch, replace};
+use super::draft::Draft;
+use super::index::{self, Index, replace};
 
 /// How long to wait for other calls on the same network.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
@@ -87,6 +88,13 @@ impl Owner {
     }
 }
 
+/// A reservation that needs only an address; good for one.
+#[derive(Debug)]
+pub struct Reservation {
+    content: String,
+    draft: Draft,
+}
+
 /// The reservations of one network.
 #[derive(Debug)]
 pub struct Store {
@@ -107,6 +115,16 @@ impl Store {
             network: network.to_owned(),
             index,
             boot_id: boot_id.trim().to_owned(),
+        })
+    }
+
+    /// Prepares a reservation for `owner`. Best done before the lock is taken, since it waits for the disk.
+    pub fn prepare(&self, owner: &Owner) -> Result<Reservation, Error> {
+        let content = owner.content();
+        let draft = Draft::write(&self.folder, self.index.folder(), &content);
+        Ok(Reservation {
+            content,
+            draft: draft.map_err(failed("write to", &self.folder))?,
         })
     }
 
@@ -257,29 +275,23 @@ impl Locked<'_> {
         }
     }
 
-    /// Reserves an address for `owner` and remembers it as the last of range set `set`. False: it is taken.
-    pub fn reserve(&mut self, owner: &Owner, addr: IpAddr, set: usize) -> Result<bool, Error> {
+    /// Reserves an address and remembers it as the last of range set `set`. False: it is taken.
+    pub fn reserve(&mut self, reservation: &Reservation, addr: IpAddr, set: usize) -> Result<bool, Error> {
         if self.is_taken(&addr)? {
             return Ok(false);
         }
         let index = &self.store.index;
-        let content = owner.content();
-        let mut held = index.addresses(&content);
+        let mut held = index.addresses(&reservation.content);
         held.retain(|other| *other != addr);
         held.push(addr);
-        index.set_addresses(&content, &held).map_err(Error::Index)?;
-        let scratch = index.scratch();
-        let file = create_scratch(&scratch, &content).map_err(failed("write", &scratch))?;
-        file.sync_all().map_err(failed("flush", &scratch))?;
+        index.set_addresses(&reservation.content, &held).map_err(Error::Index)?;
         let path = self.path(&addr);
-        let linked = fs::hard_link(&scratch, &path);
-        fs::remove_file(&scratch).map_err(failed("remove", &scratch))?;
-        match linked {
+        match reservation.draft.link(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
             outcome => outcome.map_err(failed("reserve", &path))?,
         }
         let pointer = self.pointer(set);
-        replace(&scratch, &pointer, &addr.to_string(), false).map_err(failed("write", &pointer))?;
+        replace(&index.scratch(), &pointer, &addr.to_string(), false).map_err(failed("write", &pointer))?;
         Ok(true)
     }
 

@@ -114,7 +114,7 @@ fn delete_link(request: &Request) -> Result<(), Error> {
     }
 }
 
-/// GC: the address plugin's reservations and the masquerading rules of attachments that are no more.
+/// GC: the reservations, masquerading rules and frame filters of attachments that are no more.
 fn gc(request: &Request) -> Result<(), Error> {
     let config = Config::read(request)?;
     let valid = request.valid_attachments()?;
@@ -124,7 +124,8 @@ fn gc(request: &Request) -> Result<(), Error> {
         delegate::gc(request, &config.ipam)
     };
     let rules = masquerade::collect(&request.network, &valid).map_err(|error| internal(&error));
-    addresses.and(rules)
+    let filters = spoof::collect(&request.network, &valid).map_err(|error| internal(&error));
+    addresses.and(rules).and(filters)
 }
 
 fn status(request: &Request) -> Result<(), Error> {

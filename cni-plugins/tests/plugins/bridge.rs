@@ -565,3 +565,21 @@ fn static_addresses() {
     host.del(&container, &wanted);
     assert_nothing_left(&host, &[&container]);
 }
+
+/// Upstream's own specs do this: the container is the namespace the plugin runs in.
+#[test]
+fn the_own_namespace_needs_the_override() {
+    let host = Host::new();
+    let container = Container::new();
+    let config = bridge_config(&host, "10.1.19.0/24", json!({"isGateway": false, "ipMasq": true}));
+    let mut variables = host.variables("ADD", &container);
+    variables.insert("CNI_NETNS", host.namespace.path());
+    assert_eq!(crate::fixture::failure(&host.call(&variables, &config)).0, 8);
+    variables.insert("CNI_NETNS_OVERRIDE", "TRUE".into());
+    let output = host.call(&variables, &config);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(host.namespace.addresses("eth0"), ["10.1.19.2/24"]);
+    variables.insert("CNI_COMMAND", "DEL".into());
+    assert!(host.call(&variables, &config).status.success());
+    assert_nothing_left(&host, &[&container]);
+}

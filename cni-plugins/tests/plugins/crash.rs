@@ -262,8 +262,7 @@ fn an_add_killed_anywhere_is_healed_by_gc() {
         json!({"macspoofchk": false, "cni.dev/valid-attachments": []}),
     );
     let container = Container::new();
-    let mut config = bridge.clone();
-    config["macspoofchk"] = json!(false);
+    let config = bridge;
     let places = places(&calls(&host, &host.variables("ADD", &container), &config));
     host.del(&container, &config);
     for place in places {

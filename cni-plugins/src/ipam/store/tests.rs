@@ -42,8 +42,9 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn reserve(store: &Store, id: &str, addr: &str) -> bool {
+    let reservation = store.prepare(&Owner::new(id, "eth0")).unwrap();
     let mut locked = store.lock().unwrap();
-    let reserved = locked.reserve(&Owner::new(id, "eth0"), ip(addr), 0).unwrap();
+    let reserved = locked.reserve(&reservation, ip(addr), 0).unwrap();
     locked.close().unwrap();
     reserved
 }

@@ -4,6 +4,7 @@
 use crate::nft::expression::{Comparison, Expression, Header, MetaKey, Verdict};
 use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family};
 use crate::plugin::masquerade::Attachment;
+use crate::plugin::rule_note::{RuleNote, hash};
 
 const TABLE: &str = "nat";
 const PREROUTING: Chain<'static> = Chain {
@@ -24,9 +25,18 @@ struct Names {
     mac: String,
 }
 
+fn note(attachment: &Attachment<'_>) -> RuleNote {
+    let names = format!("{}-{}", attachment.container_id, attachment.ifname);
+    RuleNote::new("spoof", &format!("{}-{}", hash(attachment.network), hash(&names)))
+}
+
 impl Names {
     fn of(attachment: &Attachment<'_>) -> Self {
-        let id = format!("{}-{}", attachment.container_id, attachment.ifname);
+        Self::new(attachment.container_id, attachment.ifname)
+    }
+
+    fn new(container_id: &str, ifname: &str) -> Self {
+        let id = format!("{container_id}-{ifname}");
         let interface = format!("cni-br-iface-{id}");
         Self {
             comment: format!("macspoofchk-{id}"),
@@ -57,6 +67,8 @@ pub fn add(attachment: &Attachment<'_>, port: &str, mac: Option<[u8; 6]>) -> Res
     let names = Names::of(attachment);
     let mut connection = Connection::open()?;
     remove_with(&mut connection, &names)?;
+    // Before the rules, so that garbage collection knows of whatever a kill leaves.
+    note(attachment).write(&format!("{} {}", attachment.container_id, attachment.ifname), &[]);
     let mut batch = Batch::new();
     batch.add_table(Family::Bridge, TABLE, None);
     batch.add_chain(PREROUTING, Some(PREROUTING_BASE), None);
@@ -96,7 +108,34 @@ pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
     let mut connection = Connection::open()?;
     let removed = remove_with(&mut connection, &Names::of(attachment));
     connection.close_later();
+    if removed.is_ok() {
+        note(attachment).forget();
+    }
     removed
+}
+
+/// Removes what attachments of `network` left that are not valid (container ID, interface name). Chains do not say their
+/// network, so only attachments with a note are looked at.
+pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    let notes = RuleNote::all("spoof", &format!("{}-", hash(network)));
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let mut connection = Connection::open()?;
+    for (note, label) in notes {
+        let Some((id, ifname)) = label.split_once(' ') else {
+            continue;
+        };
+        if !valid
+            .iter()
+            .any(|(valid_id, valid_ifname)| valid_id == id && valid_ifname == ifname)
+        {
+            remove_with(&mut connection, &Names::new(id, ifname))?;
+            note.forget();
+        }
+    }
+    connection.close_later();
+    Ok(())
 }
 
 fn remove_with(connection: &mut Connection, names: &Names) -> Result<(), Error> {
