@@ -39,22 +39,24 @@ pub enum BootstrapError {
     Store(#[source] StoreError),
 }
 
-/// What the Service `kubernetes` points at.
-#[derive(Clone, Copy, Debug)]
-pub struct Endpoint {
+/// What the first objects say of this control plane.
+#[derive(Clone, Debug)]
+pub struct Facts {
     /// First address of the Service range.
     pub cluster_ip: IpAddr,
     /// Address others reach the API server at.
     pub advertise: IpAddr,
     /// Its port.
     pub port: u16,
+    /// The CA client certificates are accepted from, for API servers beside this one.
+    pub client_ca_pem: String,
 }
 
 /// Makes what is missing and repairs what has lost parts. Idempotent.
 ///
 /// # Errors
 /// Names the object that could not be written.
-pub async fn run(server: &ApiServer, endpoint: Endpoint) -> Result<(), BootstrapError> {
+pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError> {
     let reader = server.reader();
     reader.refresh().await.map_err(BootstrapError::Store)?;
     let client = server.client_as(User::named("system:apiserver", &["system:masters"]));
@@ -63,7 +65,8 @@ pub async fn run(server: &ApiServer, endpoint: Endpoint) -> Result<(), Bootstrap
     rest.extend(policy::cluster_role_bindings());
     rest.extend(policy::namespaced());
     rest.extend(objects::priority_classes());
-    rest.extend(objects::kubernetes_service(endpoint));
+    rest.extend(objects::kubernetes_service(facts));
+    rest.push(objects::authentication(facts));
     for batch in [objects::namespaces(), rest] {
         let writes: Vec<Write> = batch
             .iter()

@@ -13,7 +13,7 @@ use crate::apiserver::extra::health::Health;
 use crate::apiserver::kubelet_proxy::KubeletProxy;
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
-use crate::bootstrap::{self, BootstrapError, Endpoint};
+use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{Config, StoreKind};
 use crate::controller::{self, ControllerContext};
 use crate::pki::{self, Pki, PkiError, files, tls};
@@ -141,14 +141,13 @@ impl Daemon {
             gate: Arc::new(edge(config, &host, &pki, advertise, health.clone())?),
         };
         let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
-        let endpoint = Endpoint {
+        let facts = Facts {
             cluster_ip: config.service_cidr.nth(1).unwrap_or(config.service_cidr.network()),
             advertise,
             port: config.secure_port,
+            client_ca_pem: pki.ca_pem.clone(),
         };
-        bootstrap::run(&server, endpoint)
-            .await
-            .map_err(DaemonError::Bootstrap)?;
+        bootstrap::run(&server, &facts).await.map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listener {

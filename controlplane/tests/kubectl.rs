@@ -161,3 +161,97 @@ fn a_start_that_cannot_work_says_why() {
         "{flags}"
     );
 }
+
+#[test]
+fn typed_commands_speak_protobuf_and_leave_no_zeros_behind() {
+    let cluster = Cluster::start(&[]);
+    cluster.kubectl(&[
+        "create",
+        "deployment",
+        "web",
+        "--image=nginx",
+        "--replicas=2",
+        "--port=80",
+    ]);
+    let fields = ["-o", "jsonpath={.spec.replicas} {.spec.template.spec.containers[0]}"];
+    let shown = cluster.kubectl(&[&["get", "deployment", "web"][..], &fields].concat());
+    let (replicas, container) = shown.split_once(' ').unwrap();
+    assert_eq!(replicas, "2");
+    let container: serde_json::Value = serde_json::from_str(container).unwrap();
+    let expected = serde_json::json!({"name": "nginx", "image": "nginx", "imagePullPolicy": "Always", "resources": {},
+        "ports": [{"containerPort": 80, "protocol": "TCP"}],
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"});
+    assert_eq!(container, expected);
+    cluster.kubectl(&["create", "secret", "generic", "s", "--from-literal=key=value"]);
+    assert_eq!(
+        cluster.kubectl(&["get", "secret", "s", "-o", "jsonpath={.data.key}"]),
+        "dmFsdWU="
+    );
+    cluster.kubectl(&["expose", "deployment", "web", "--type=NodePort"]);
+    let service = cluster.kubectl(&[
+        "get",
+        "svc",
+        "web",
+        "-o",
+        "jsonpath={.spec.clusterIP} {.spec.ports[0].nodePort}",
+    ]);
+    let (address, port) = service.split_once(' ').unwrap();
+    assert!(
+        address.starts_with("10.96.") && port.parse::<u16>().unwrap() >= 30_000,
+        "{service}"
+    );
+    cluster.kubectl(&["create", "role", "r", "--verb=get", "--resource=pods"]);
+    let rules = cluster.kubectl(&[
+        "get",
+        "role",
+        "r",
+        "-o",
+        "jsonpath={.rules[0].apiGroups}{.rules[0].verbs}",
+    ]);
+    assert_eq!(rules, "[\"\"][\"get\"]");
+    // Two bound replicas' worth of objects, then nothing: the garbage collector follows the owner.
+    cluster.kubectl(&[
+        "wait",
+        "--for=jsonpath={.status.replicas}=2",
+        "deployment/web",
+        "--timeout=30s",
+    ]);
+    cluster.kubectl(&["delete", "deployment", "web"]);
+    cluster.kubectl(&["wait", "--for=delete", "pod", "-l", "app=web", "--timeout=30s"]);
+    assert_eq!(cluster.kubectl(&["get", "rs,pods", "-l", "app=web", "-o", "name"]), "");
+}
+
+#[test]
+fn a_kubelets_kubeconfig_gives_a_kubelets_rights() {
+    let cluster = Cluster::start(&[]);
+    let issued = cluster.kubeconfig_for("system:node:n1", "system:nodes");
+    let path = issued.path().to_str().unwrap();
+    let as_node = |words: &[&str]| cluster.as_token(&["--kubeconfig", path], words);
+    assert!(as_node(&["auth", "whoami"]).unwrap().contains("system:node:n1"));
+    for (verb, resource, may) in [
+        ("list", "pods", true),
+        ("patch", "nodes", true),
+        ("create", "serviceaccounts/token", true),
+        ("create", "tokenreviews.authentication.k8s.io", true),
+        ("update", "leases.coordination.k8s.io", true),
+        ("delete", "namespaces", false),
+        ("create", "deployments.apps", false),
+        ("list", "clusterroles.rbac.authorization.k8s.io", false),
+    ] {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let subresource = format!("--subresource={subresource}");
+        let answer = as_node(&["auth", "can-i", verb, resource, &subresource]);
+        assert_eq!(answer.is_ok(), may, "{verb} {resource}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_watch_shows_what_happens_after_it_began() {
+    let cluster = Cluster::start(&[]);
+    let mut watch = cluster.kubectl_lines(&["get", "cm", "-w", "-o", "name", "--field-selector=metadata.name=seen"]);
+    cluster.kubectl(&["create", "configmap", "unseen"]);
+    cluster.kubectl(&["create", "configmap", "seen"]);
+    assert_eq!(watch.next_line(), "configmap/seen");
+    cluster.kubectl(&["label", "cm", "seen", "a=b"]);
+    assert_eq!(watch.next_line(), "configmap/seen");
+}

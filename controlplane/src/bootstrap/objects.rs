@@ -1,6 +1,6 @@
 //! The first objects beside RBAC, and how they are repaired. Pure.
 
-use super::Endpoint;
+use super::Facts;
 use serde_json::{Value, json};
 
 /// The four namespaces.
@@ -34,12 +34,8 @@ pub(super) fn priority_classes() -> Vec<Value> {
 }
 
 /// The Service `default/kubernetes` with its Endpoints and EndpointSlice.
-pub(super) fn kubernetes_service(endpoint: Endpoint) -> Vec<Value> {
-    let Endpoint {
-        cluster_ip,
-        advertise,
-        port,
-    } = endpoint;
+pub(super) fn kubernetes_service(facts: &Facts) -> Vec<Value> {
+    let (cluster_ip, advertise, port) = (facts.cluster_ip, facts.advertise, facts.port);
     let family = if cluster_ip.is_ipv4() { "IPv4" } else { "IPv6" };
     let address_type = if advertise.is_ipv4() { "IPv4" } else { "IPv6" };
     let metadata = |labels: Value| json!({"name": "kubernetes", "namespace": "default", "labels": labels});
@@ -70,6 +66,15 @@ pub(super) fn kubernetes_service(endpoint: Endpoint) -> Vec<Value> {
     objects
 }
 
+/// The ConfigMap by which API servers beside this one learn whose client certificates to accept (contract §6).
+pub(super) fn authentication(facts: &Facts) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "data": {"client-ca-file": facts.client_ca_pem},
+    })
+}
+
 /// What to write over a stored object whose address or port is not today's; `None` if it still fits.
 pub(super) fn repair(stored: &Value, wanted: &Value) -> Option<Value> {
     let mut repaired = stored.clone();
@@ -78,6 +83,7 @@ pub(super) fn repair(stored: &Value, wanted: &Value) -> Option<Value> {
         ("Service", &["/spec/ports"][..]),
         ("Endpoints", &["/subsets"][..]),
         ("EndpointSlice", &["/endpoints", "/ports"][..]),
+        ("ConfigMap", &["/data"][..]),
     ] {
         if wanted["kind"] != kind {
             continue;
@@ -120,10 +126,11 @@ mod tests {
     use super::*;
 
     fn at(advertise: &str) -> Vec<Value> {
-        kubernetes_service(Endpoint {
+        kubernetes_service(&Facts {
             cluster_ip: "10.96.0.1".parse().unwrap(),
             advertise: advertise.parse().unwrap(),
             port: 6443,
+            client_ca_pem: String::new(),
         })
     }
 

@@ -19,23 +19,25 @@ async fn server() -> ApiServer {
     ApiServer::new(parts).await.unwrap()
 }
 
-fn at(advertise: &str) -> Endpoint {
-    Endpoint {
+fn at(advertise: &str) -> Facts {
+    Facts {
         cluster_ip: "10.96.0.1".parse().unwrap(),
         advertise: advertise.parse().unwrap(),
         port: 6443,
+        client_ca_pem: "pem".to_owned(),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_second_start_writes_nothing() {
     let server = server().await;
-    run(&server, at("192.0.2.1")).await.unwrap();
+    run(&server, &at("192.0.2.1")).await.unwrap();
     let reader = server.reader();
     reader.refresh().await.unwrap();
     for (group, resource, namespace, name) in [
         ("", "namespaces", "", "kube-node-lease"),
         ("", "services", "default", "kubernetes"),
+        ("", "configmaps", "kube-system", "extension-apiserver-authentication"),
         ("", "endpoints", "default", "kubernetes"),
         ("discovery.k8s.io", "endpointslices", "default", "kubernetes"),
         ("rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"),
@@ -53,20 +55,20 @@ async fn the_second_start_writes_nothing() {
         );
     }
     let before = server.store().current_revision().await.unwrap();
-    run(&server, at("192.0.2.1")).await.unwrap();
+    run(&server, &at("192.0.2.1")).await.unwrap();
     assert_eq!(server.store().current_revision().await.unwrap(), before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_moved_server_and_a_lost_rule_are_repaired() {
     let server = server().await;
-    run(&server, at("192.0.2.1")).await.unwrap();
+    run(&server, &at("192.0.2.1")).await.unwrap();
     let client = server.client_as(User::named("root", &["system:masters"]));
     let uri = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user";
     let patch = json!({"rules": []}).to_string().into_bytes();
     let request = http::Request::patch(uri).header("content-type", "application/merge-patch+json");
     client.request::<Value>(request.body(patch).unwrap()).await.unwrap();
-    run(&server, at("192.0.2.9")).await.unwrap();
+    run(&server, &at("192.0.2.9")).await.unwrap();
     let reader = server.reader();
     reader.refresh().await.unwrap();
     let role = reader

@@ -64,12 +64,13 @@ impl World {
             refused,
         };
         let loopback = std::net::Ipv4Addr::LOCALHOST.into();
-        let endpoint = bootstrap::Endpoint {
+        let facts = bootstrap::Facts {
             cluster_ip: "10.96.0.1".parse().unwrap(),
             advertise: loopback,
             port: 6443,
+            client_ca_pem: "PEM".into(),
         };
-        bootstrap::run(&server, endpoint).await.unwrap();
+        bootstrap::run(&server, &facts).await.unwrap();
         let scheduler = server.client_as(User::named("system:kube-scheduler", &[]));
         spawn_all(ControllerContext {
             client_for: Arc::new(move |name| server.client_as(User::service_account("kube-system", name))),

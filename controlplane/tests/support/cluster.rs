@@ -85,7 +85,7 @@ impl Cluster {
         succeeded(words, &self.run(words, input)).expect_err("kubectl succeeded")
     }
 
-    /// Runs kubectl with nothing but a token.
+    /// Runs kubectl with the given credential flags (a token, or another kubeconfig) alone.
     pub(crate) fn as_token(&self, token: &[&str], words: &[&str]) -> Result<String, String> {
         let server = format!("--server=https://127.0.0.1:{}", self.port);
         let ca = format!(
@@ -96,6 +96,40 @@ impl Cluster {
         all.extend(token);
         all.extend(words);
         succeeded(&all, &self.run_plain(&all, ""))
+    }
+
+    /// A kubeconfig with a fresh client certificate, as the subcommand prints it.
+    pub(crate) fn kubeconfig_for(&self, user: &str, group: &str) -> tempfile::NamedTempFile {
+        let server = format!("https://127.0.0.1:{}", self.port);
+        let words = [
+            "kubeconfig",
+            "--user",
+            user,
+            "--group",
+            group,
+            "--server",
+            &server,
+            "--data-dir",
+        ];
+        let output = Command::new(BINARY).args(words).arg(self.dir.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&output.stdout).unwrap();
+        file
+    }
+
+    /// Starts kubectl as administrator and reads its output while it runs.
+    pub(crate) fn kubectl_lines(&self, words: &[&str]) -> Lines {
+        let mut child = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(words)
+            .env("HOME", self.dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        Lines { child, lines }
     }
 
     fn run(&self, words: &[&str], input: &str) -> Output {
@@ -131,6 +165,39 @@ fn succeeded(words: &[&str], output: &Output) -> Result<String, String> {
     }
 }
 
+/// A kubectl that goes on, and what it prints.
+pub(crate) struct Lines {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Lines {
+    /// The next line, which must come.
+    pub(crate) fn next_line(&mut self) -> String {
+        self.lines.recv_timeout(READY_DEADLINE).expect("kubectl printed a line")
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // Nothing is left to be done if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines_of(output: std::process::ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
 fn spawn(dir: &Path, port: u16, flags: &Vec<String>) -> Child {
     let mut child = Command::new(BINARY)
         .arg("--data-dir")
@@ -140,15 +207,7 @@ fn spawn(dir: &Path, port: u16, flags: &Vec<String>) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let output = BufReader::new(child.stdout.take().unwrap());
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in output.lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
+    let lines = lines_of(child.stdout.take().unwrap());
     let line = lines.recv_timeout(READY_DEADLINE).expect("the daemon became ready");
     assert!(
         line.starts_with("controlplane is ready at https://127.0.0.1:"),

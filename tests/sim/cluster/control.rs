@@ -5,7 +5,7 @@ use client::Clock;
 use controlplane::apiserver::extra::health::Health;
 use controlplane::apiserver::user::User;
 use controlplane::apiserver::{ApiServer, Parts};
-use controlplane::bootstrap::{self, Endpoint};
+use controlplane::bootstrap::{self, Facts};
 use controlplane::config::{Config, flags};
 use controlplane::controller::{self, ControllerContext};
 use controlplane::daemon::{self, Host};
@@ -136,12 +136,13 @@ impl ControlPlane {
             gate: Arc::new(gate),
         };
         let server = ApiServer::new(parts).await.expect("a server");
-        let endpoint = Endpoint {
+        let facts = Facts {
             cluster_ip: "10.96.0.1".parse().expect("an address"),
             advertise: ADDRESS,
             port: 6443,
+            client_ca_pem: "PEM".to_owned(),
         };
-        bootstrap::run(&server, endpoint).await.expect("the first objects");
+        bootstrap::run(&server, &facts).await.expect("the first objects");
         self.door.open(server);
         self.shutdown = CancellationToken::new();
         let (door, wire) = (self.door.clone(), self.wire.clone());

@@ -1,0 +1,89 @@
+//! What the controllers that run here may do. Data only.
+
+use super::rule::R::On;
+use super::rule::{APPS, DISCOVERY, EVENTS, R, RBAC, READ};
+
+/// One role per controller that runs here, bound to its service account in kube-system.
+pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
+    (
+        "clusterrole-aggregation-controller",
+        &[On("escalate,get,list,patch,update,watch", RBAC, "clusterroles")],
+    ),
+    (
+        "deployment-controller",
+        &[
+            On("get,list,update,watch", APPS, "deployments"),
+            On("update", APPS, "deployments/status,deployments/finalizers"),
+            On("create,delete,get,list,patch,update,watch", APPS, "replicasets"),
+            On("get,list,update,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
+        "replicaset-controller",
+        &[
+            On("get,list,update,watch", APPS, "replicasets"),
+            On("update", APPS, "replicasets/status,replicasets/finalizers"),
+            On("create,delete,list,patch,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
+        "endpoint-controller",
+        &[
+            On(READ, "", "pods,services"),
+            On("create,delete,get,list,update", "", "endpoints"),
+            On("create", "", "endpoints/restricted"),
+            EVENTS,
+        ],
+    ),
+    (
+        "endpointslice-controller",
+        &[
+            On(READ, "", "nodes,pods,services"),
+            On("update", "", "services/finalizers"),
+            On("create,delete,get,list,update", DISCOVERY, "endpointslices"),
+            On("create", DISCOVERY, "endpointslices/restricted"),
+            EVENTS,
+        ],
+    ),
+    (
+        "generic-garbage-collector",
+        &[On("delete,get,list,patch,update,watch", "*", "*"), EVENTS],
+    ),
+    (
+        "namespace-controller",
+        &[
+            On("delete,get,list,watch", "", "namespaces"),
+            On("update", "", "namespaces/finalize,namespaces/status"),
+            On("delete,deletecollection,get,list", "*", "*"),
+        ],
+    ),
+    (
+        "node-controller",
+        &[
+            On("delete,get,list,patch,update", "", "nodes"),
+            On("patch,update", "", "nodes/status"),
+            On("patch,update", "", "pods/status"),
+            On("delete,list", "", "pods"),
+            On("get", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
+        "pod-garbage-collector",
+        &[
+            On("delete,list,watch", "", "pods"),
+            On("get,list", "", "nodes"),
+            On("patch", "", "pods/status"),
+        ],
+    ),
+    (
+        "root-ca-cert-publisher",
+        &[On("create,update", "", "configmaps"), EVENTS],
+    ),
+    (
+        "service-account-controller",
+        &[On("create", "", "serviceaccounts"), EVENTS],
+    ),
+];

@@ -1,0 +1,109 @@
+//! The wire facts of every message, from `data/protobuf-fields.tsv`. Built once, at first use.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// The table: message, field, number, label, type.
+const FIELDS: &str = include_str!("../../../data/protobuf-fields.tsv");
+
+pub(super) const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
+
+/// What a field's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Bytes,
+    Bool,
+    Int,
+    Double,
+    Message(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    One,
+    Many,
+    /// A map from text to the form.
+    Keyed,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) label: Label,
+    pub(super) form: Form,
+}
+
+pub(super) type Messages = HashMap<&'static str, HashMap<u32, Field>>;
+
+pub(super) fn messages() -> &'static Messages {
+    static MESSAGES: OnceLock<Messages> = OnceLock::new();
+    MESSAGES.get_or_init(|| {
+        let mut messages: Messages = HashMap::new();
+        for line in FIELDS.lines().filter(|line| !line.starts_with('#')) {
+            let columns: Vec<&'static str> = line.split('\t').collect();
+            if let [message, name, number, label, form] = columns.as_slice()
+                && let Ok(number) = number.parse()
+            {
+                let inner = form
+                    .strip_prefix("map<string, ")
+                    .and_then(|rest| rest.strip_suffix('>'));
+                let field = Field {
+                    name,
+                    label: match (*label, inner) {
+                        (_, Some(_)) => Label::Keyed,
+                        ("repeated", None) => Label::Many,
+                        _ => Label::One,
+                    },
+                    form: form_of(message, inner.unwrap_or(form)),
+                };
+                messages.entry(message).or_default().insert(number, field);
+            }
+        }
+        // Messages without fields have no line of their own.
+        let referred: Vec<&'static str> = messages
+            .values()
+            .flat_map(HashMap::values)
+            .filter_map(|field| match field.form {
+                Form::Message(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        for name in referred {
+            messages.entry(name).or_default();
+        }
+        messages
+    })
+}
+
+/// The form a type's name in the table stands for; names without a package are of the message's own.
+fn form_of(message: &str, form: &'static str) -> Form {
+    let form = form.trim_start_matches('.');
+    match form {
+        "string" => Form::Text,
+        "bytes" => Form::Bytes,
+        "bool" => Form::Bool,
+        "int32" | "int64" => Form::Int,
+        "double" => Form::Double,
+        name if name.starts_with("k8s.io.") => Form::Message(name),
+        name => {
+            let package = message.rsplit_once('.').map_or("", |(package, _)| package);
+            // Once per line of the table, at first use.
+            Form::Message(Box::leak(format!("{package}.{name}").into_boxed_str()))
+        }
+    }
+}
+
+/// The message of an apiVersion and kind.
+pub(super) fn message_of(api_version: &str, kind: &str) -> Option<&'static str> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let package = match group {
+        "" => format!("k8s.io.api.core.{version}"),
+        "apiextensions.k8s.io" => format!("k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.{version}"),
+        "apiregistration.k8s.io" => format!("k8s.io.kube_aggregator.pkg.apis.apiregistration.{version}"),
+        group => format!("k8s.io.api.{}.{version}", group.split('.').next().unwrap_or(group)),
+    };
+    let known = |name: &str| messages().get_key_value(name).map(|(name, _)| *name);
+    // Options and Status travel under any group's version.
+    known(&format!("{package}.{kind}")).or_else(|| known(&format!("{META}.{kind}")))
+}
