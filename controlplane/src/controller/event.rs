@@ -2,6 +2,8 @@
 
 use super::write::EventText;
 use client::Clock;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use http::Request;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +16,8 @@ use tokio::time::timeout;
 const BACKLOG: usize = 1000;
 /// Events whose repeats are counted instead of created again.
 const REMEMBERED: usize = 1024;
+/// Requests at the same time.
+const CONCURRENCY: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A handle that accepts events.
@@ -30,6 +34,7 @@ struct Known {
     count: u32,
 }
 
+/// Identities known on the server, the oldest forgotten first.
 struct Writer {
     client: kube::Client,
     clock: Arc<dyn Clock>,
@@ -39,11 +44,19 @@ struct Writer {
     made: u64,
 }
 
+/// A request under way, and what to do if it fails.
+struct Sending {
+    identity: Identity,
+    event: EventText,
+    request: Result<Request<Vec<u8>>, http::Error>,
+    repeats: bool,
+}
+
 impl Recorder {
     /// Starts a recorder that writes as `component` until every handle is dropped.
     pub fn spawn(client: kube::Client, clock: Arc<dyn Clock>, component: &'static str) -> Self {
-        let (send, mut receive) = mpsc::channel(BACKLOG);
-        let mut writer = Writer {
+        let (send, receive) = mpsc::channel(BACKLOG);
+        let writer = Writer {
             client,
             clock,
             component,
@@ -51,11 +64,7 @@ impl Recorder {
             order: VecDeque::new(),
             made: 0,
         };
-        tokio::spawn(async move {
-            while let Some(event) = receive.recv().await {
-                writer.write(event).await;
-            }
-        });
+        tokio::spawn(writer.run(receive));
         Self { send }
     }
 
@@ -67,54 +76,128 @@ impl Recorder {
     }
 }
 
-impl Writer {
-    async fn write(&mut self, event: EventText) {
-        let about = &event.regarding;
-        let text = |o: &Option<String>| o.clone().unwrap_or_default();
-        let identity = (
-            text(&about.namespace),
-            text(&about.name),
-            text(&about.uid),
-            event.kind,
-            event.reason,
-            event.message.clone(),
-        );
-        let namespace = about
-            .namespace
-            .clone()
-            .filter(|n| !n.is_empty())
-            .unwrap_or_else(|| "default".to_owned());
-        let path = format!("/api/v1/namespaces/{namespace}/events");
-        if let Some(known) = self.known.get_mut(&identity) {
-            known.count += 1;
-            let patch = json!({"count": known.count, "lastTimestamp": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
-            let request = Request::patch(format!("{path}/{}", known.name));
-            let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
-            if self.send(request.body(patch.to_string().into_bytes())).await {
-                return;
-            }
-            // The server forgot it: create it again.
-            self.known.remove(&identity);
+fn identity(event: &EventText) -> Identity {
+    let text = |o: &Option<String>| o.clone().unwrap_or_default();
+    let about = &event.regarding;
+    let message = event.message.clone();
+    (
+        text(&about.namespace),
+        text(&about.name),
+        text(&about.uid),
+        event.kind,
+        event.reason,
+        message,
+    )
+}
+
+fn collection(event: &EventText) -> String {
+    let namespace = event
+        .regarding
+        .namespace
+        .as_deref()
+        .filter(|n| !n.is_empty())
+        .unwrap_or("default");
+    format!("/api/v1/namespaces/{namespace}/events")
+}
+
+async fn send(client: kube::Client, mut sending: Sending) -> (Sending, bool) {
+    let empty = Ok(Request::new(Vec::new()));
+    let Ok(request) = std::mem::replace(&mut sending.request, empty) else {
+        return (sending, false);
+    };
+    let sent = match timeout(DEADLINE, client.request::<Value>(request)).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "event not written");
+            false
         }
-        let (name, body) = self.fresh(&event, &namespace);
-        let request = Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-        if self.send(request.body(body.to_string().into_bytes())).await {
-            self.remember(identity, name);
+        Err(_) => false,
+    };
+    (sending, sent)
+}
+
+impl Writer {
+    async fn run(mut self, mut receive: mpsc::Receiver<EventText>) {
+        let mut sending = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some((done, sent)) = sending.next(), if !sending.is_empty() => {
+                    if let Some(again) = self.finished(done, sent) {
+                        sending.push(send(self.client.clone(), again));
+                    }
+                }
+                event = receive.recv(), if sending.len() < CONCURRENCY => match event {
+                    Some(event) => {
+                        let next = self.prepare(event);
+                        sending.push(send(self.client.clone(), next));
+                    }
+                    None => break,
+                },
+            }
+        }
+        while sending.next().await.is_some() {}
+    }
+
+    /// An event seen before is counted, another one created.
+    fn prepare(&mut self, event: EventText) -> Sending {
+        let identity = identity(&event);
+        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let Some(known) = self.known.get_mut(&identity) else {
+            return self.create(identity, event);
+        };
+        known.count += 1;
+        let patch = json!({"count": known.count, "lastTimestamp": now});
+        let request = Request::patch(format!("{}/{}", collection(&event), known.name));
+        let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
+        Sending {
+            identity,
+            event,
+            request: request.body(patch.to_string().into_bytes()),
+            repeats: true,
         }
     }
 
-    fn fresh(&mut self, event: &EventText, namespace: &str) -> (String, Value) {
+    fn create(&mut self, identity: Identity, event: EventText) -> Sending {
+        let (name, body) = self.fresh(&event);
+        self.remember(identity.clone(), name);
+        let request = Request::post(collection(&event)).header(http::header::CONTENT_TYPE, "application/json");
+        Sending {
+            identity,
+            event,
+            request: request.body(body.to_string().into_bytes()),
+            repeats: false,
+        }
+    }
+
+    /// A repeat of an event that the server no longer has becomes a new event; one that cannot be created is dropped.
+    fn finished(&mut self, done: Sending, sent: bool) -> Option<Sending> {
+        if sent {
+            return None;
+        }
+        self.known.remove(&done.identity);
+        self.order.retain(|identity| *identity != done.identity);
+        done.repeats.then(|| self.create(done.identity, done.event))
+    }
+
+    fn fresh(&mut self, event: &EventText) -> (String, Value) {
         let now = self.clock.now();
         self.made += 1;
         let stamp = u64::try_from(now.as_nanosecond())
             .unwrap_or_default()
             .wrapping_add(self.made);
-        let name = format!("{}.{stamp:016x}", event.regarding.name.as_deref().unwrap_or_default());
+        let about = &event.regarding;
+        let name = format!("{}.{stamp:016x}", about.name.as_deref().unwrap_or_default());
+        let namespace = about
+            .namespace
+            .as_deref()
+            .filter(|n| !n.is_empty())
+            .unwrap_or("default");
         let second = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let body = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": event.regarding,
+            "involvedObject": about,
             "reason": event.reason, "message": event.message, "type": event.kind,
             "source": {"component": self.component}, "reportingComponent": self.component, "reportingInstance": "",
             "firstTimestamp": second, "lastTimestamp": second, "count": 1, "eventTime": null,
@@ -130,17 +213,5 @@ impl Writer {
         }
         self.order.push_back(identity.clone());
         self.known.insert(identity, Known { name, count: 1 });
-    }
-
-    async fn send(&self, request: Result<Request<Vec<u8>>, http::Error>) -> bool {
-        let Ok(request) = request else { return false };
-        match timeout(DEADLINE, self.client.request::<Value>(request)).await {
-            Ok(Ok(_)) => true,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "event not written");
-                false
-            }
-            Err(_) => false,
-        }
     }
 }

@@ -93,7 +93,7 @@ fn failure(write: &Write, code: u16, reason: &str, message: String) -> Failure {
 /// Does the write.
 ///
 /// # Errors
-/// What the server refused, or why it could not be asked. Deleting what is not there (or is another object by now) is no error.
+/// What the server refused, or why it could not be asked. Deleting what is not there is no error.
 pub async fn execute(client: &kube::Client, write: &Write) -> Result<Applied, Failure> {
     let request = request(write).map_err(|e| failure(write, 0, "", e.to_string()))?;
     let reply = match timeout(DEADLINE, client.request::<Value>(request)).await {
@@ -118,13 +118,10 @@ pub async fn execute(client: &kube::Client, write: &Write) -> Result<Applied, Fa
                 revision: revision.unwrap_or(0),
             })
         }
-        (Err(kube::Error::Api(status)), Some(uid)) if status.code == 404 || status.code == 409 => {
-            // 409 means that the UID differs: the object meant is gone.
-            Ok(Applied::Deleted {
-                key: write.key.clone(),
-                uid: uid.clone(),
-            })
-        }
+        (Err(kube::Error::Api(status)), Some(uid)) if status.code == 404 => Ok(Applied::Deleted {
+            key: write.key.clone(),
+            uid: uid.clone(),
+        }),
         (Err(kube::Error::Api(status)), _) => Err(failure(write, status.code, &status.reason, status.message.clone())),
         (Err(error), _) => Err(failure(write, 0, "", error.to_string())),
     }

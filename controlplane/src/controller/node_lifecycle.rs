@@ -112,8 +112,8 @@ impl Controller for NodeLifecycle {
             return Plan::default();
         };
         let (heard, fresh) = self.listen(&node, now);
-        let all = self.informers.nodes.list();
-        let others_ready = all.iter().any(|n| is_ready(n) && n.metadata.name != node.metadata.name);
+        // Asked only where it matters: a ready node's plan does not depend on the others.
+        let others_ready = !is_ready(&node) && self.informers.nodes.list().iter().any(|n| is_ready(n));
         let mut plan = plan(&node, &heard, others_ready, now);
         if fresh {
             let name = node.name_any();

@@ -6,6 +6,7 @@ mod garbage;
 mod gate;
 mod namespaces;
 mod nodes;
+mod remote;
 
 use super::{ControllerContext, spawn_all};
 use crate::apiserver::user::User;

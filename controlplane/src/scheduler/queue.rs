@@ -59,7 +59,9 @@ pub struct PodQueue {
     entries: BTreeMap<String, Entry>,
     active: BTreeMap<Turn, String>,
     backoff: BTreeMap<(Instant, u64), String>,
-    unschedulable: BTreeSet<String>,
+    /// By the time they became so.
+    unschedulable: BTreeSet<(Instant, String)>,
+    in_flight: BTreeSet<String>,
     sequence: u64,
 }
 
@@ -77,10 +79,13 @@ impl PodQueue {
             Some(Place::Backoff { until, order, .. }) => {
                 self.backoff.remove(&(until, order));
             }
-            Some(Place::Unschedulable { .. }) => {
-                self.unschedulable.remove(uid);
+            Some(Place::Unschedulable { since }) => {
+                self.unschedulable.remove(&(since, uid.to_owned()));
             }
-            _ => {}
+            Some(Place::InFlight { .. }) => {
+                self.in_flight.remove(uid);
+            }
+            Some(Place::Gated) | None => {}
         }
     }
 
@@ -93,10 +98,13 @@ impl PodQueue {
             Place::Backoff { until, order, .. } => {
                 self.backoff.insert((until, order), uid.to_owned());
             }
-            Place::Unschedulable { .. } => {
-                self.unschedulable.insert(uid.to_owned());
+            Place::Unschedulable { since } => {
+                self.unschedulable.insert((since, uid.to_owned()));
             }
-            Place::Gated | Place::InFlight { .. } => {}
+            Place::InFlight { .. } => {
+                self.in_flight.insert(uid.to_owned());
+            }
+            Place::Gated => {}
         }
         if let Some(entry) = self.entries.get_mut(uid) {
             entry.place = place;
@@ -204,19 +212,20 @@ impl PodQueue {
 
     /// Something changed that may help the pods for which `helps` is true.
     pub fn wake(&mut self, now: Instant, helps: impl Fn(&PodInfo) -> bool) {
-        let helped: Vec<String> = self
+        let helped = |uid: &String| self.entries.get(uid).is_some_and(|e| helps(&e.info));
+        let woken: Vec<String> = self
             .unschedulable
             .iter()
-            .filter(|uid| self.entries.get(*uid).is_some_and(|e| helps(&e.info)))
+            .map(|(_, uid)| uid)
+            .filter(|uid| helped(uid))
             .cloned()
             .collect();
-        for uid in helped {
+        let moved: Vec<String> = self.in_flight.iter().filter(|uid| helped(uid)).cloned().collect();
+        for uid in woken {
             self.ready(&uid, now, true);
         }
-        for entry in self.entries.values_mut() {
-            if matches!(entry.place, Place::InFlight { moved: false }) && helps(&entry.info) {
-                entry.place = Place::InFlight { moved: true };
-            }
+        for uid in moved {
+            self.enter(&uid, Place::InFlight { moved: true });
         }
     }
 
@@ -229,28 +238,19 @@ impl PodQueue {
             let uid = uid.clone();
             self.activate(&uid);
         }
-        let stale: Vec<String> = self
-            .unschedulable
-            .iter()
-            .filter(|uid| self.stale_at(uid).is_some_and(|at| at <= now))
-            .cloned()
-            .collect();
-        for uid in stale {
+        while let Some((since, uid)) = self.unschedulable.first() {
+            if *since + UNSCHEDULABLE_FOR > now {
+                break;
+            }
+            let uid = uid.clone();
             self.ready(&uid, now, true);
-        }
-    }
-
-    fn stale_at(&self, uid: &str) -> Option<Instant> {
-        match self.entries.get(uid)?.place {
-            Place::Unschedulable { since } => Some(since + UNSCHEDULABLE_FOR),
-            _ => None,
         }
     }
 
     /// When [`PodQueue::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Instant> {
         let backoff = self.backoff.keys().next().map(|(until, _)| *until);
-        let stale = self.unschedulable.iter().filter_map(|uid| self.stale_at(uid)).min();
+        let stale = self.unschedulable.first().map(|(since, _)| *since + UNSCHEDULABLE_FOR);
         backoff.into_iter().chain(stale).min()
     }
 }
