@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use kubelet::config::{self, FlagsEnd};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(level).context("log filter")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     for warning in &config.warnings {

@@ -345,45 +345,4 @@ fn whole_seconds(now: Timestamp) -> Timestamp {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_patch_holds_what_changed_and_always_the_conditions() {
-        let status = |kubelet: &str, address: &str| -> NodeStatus {
-            serde_json::from_value(json!({
-                "addresses": [{"type": "InternalIP", "address": address}],
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "nodeInfo": {"architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                    "kubeletVersion": kubelet, "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
-            }))
-            .expect("status")
-        };
-        let old = status("v1", "192.0.2.1");
-        let fields = |patch: Value| {
-            patch["status"]
-                .as_object()
-                .map(|o| o.keys().cloned().collect::<Vec<_>>())
-                .unwrap_or_default()
-        };
-        assert_eq!(fields(status_patch(Some(&old), &old)), ["conditions"]);
-        assert_eq!(
-            fields(status_patch(Some(&old), &status("v2", "192.0.2.1"))),
-            ["conditions", "nodeInfo"]
-        );
-        let moved = status_patch(Some(&old), &status("v1", "192.0.2.9"));
-        assert_eq!(moved["status"]["addresses"][1], json!({"$patch": "replace"}));
-        assert_eq!(fields(status_patch(None, &old)).len(), 3);
-    }
-
-    #[test]
-    fn pod_cidrs_of_either_field() {
-        let node = |spec: Value| serde_json::from_value::<Node>(json!({"metadata": {}, "spec": spec})).expect("node");
-        assert_eq!(
-            pod_cidrs(&node(json!({"podCIDR": "a", "podCIDRs": ["a", "b"]}))),
-            ["a", "b"]
-        );
-        assert_eq!(pod_cidrs(&node(json!({"podCIDR": "a"}))), ["a"]);
-        assert!(pod_cidrs(&node(json!({}))).is_empty());
-    }
-}
+mod tests;

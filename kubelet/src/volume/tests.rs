@@ -4,6 +4,7 @@ use super::*;
 use crate::host::FakeMounter;
 use crate::pod::spec::testing::pod;
 use client::SystemClock;
+use std::os::unix::fs::PermissionsExt;
 
 struct Bench {
     root: tempfile::TempDir,

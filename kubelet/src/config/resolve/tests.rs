@@ -1,0 +1,101 @@
+//! Defaults, and every mistake at once.
+
+use super::*;
+use crate::config::{FlagsEnd, parse_flags};
+
+fn flags(args: &[&str]) -> Flags {
+    match parse_flags(args.iter().map(|s| (*s).to_owned())) {
+        Ok(flags) => flags,
+        Err(FlagsEnd::Mistakes(list)) => panic!("{list:?}"),
+        Err(FlagsEnd::Print(text)) => panic!("{text}"),
+    }
+}
+
+#[test]
+fn defaults_with_and_without_a_file() {
+    let nothing = KubeletConfiguration::default();
+    let config = resolve(&nothing, &Flags::default(), true).expect("defaults");
+    assert!(!config.server.anonymous);
+    assert_eq!(config.server.token_webhook, Some(Duration::from_secs(120)));
+    assert!(matches!(config.server.authorization, AuthorizationMode::Webhook { .. }));
+    assert_eq!(
+        (config.server.port, config.server.healthz.map(|h| h.1)),
+        (10250, Some(10248))
+    );
+    assert_eq!(config.node.status_report, Duration::from_secs(300));
+    assert_eq!((config.node.lease_seconds, config.node.max_pods), (40, 110));
+    assert!(config.fail_cgroup_v1 && config.fail_swap_on && config.cgroups.enforce_pods);
+    assert_eq!(config.runtime.parallel_pulls, Some(1));
+    let legacy = resolve(&nothing, &Flags::default(), false).expect("defaults");
+    assert!(legacy.server.anonymous && legacy.server.token_webhook.is_none());
+    assert_eq!(legacy.server.authorization, AuthorizationMode::AlwaysAllow);
+}
+
+#[test]
+fn the_report_frequency_follows_a_set_update_frequency() {
+    let written = KubeletConfiguration {
+        node_status_update_frequency: Some("20s".into()),
+        ..Default::default()
+    };
+    let config = resolve(&written, &Flags::default(), true).expect("sound");
+    assert_eq!(config.node.status_report, Duration::from_secs(20));
+}
+
+#[test]
+fn all_mistakes_at_once() {
+    let written = KubeletConfiguration {
+        port: Some(70000),
+        cluster_dns: Some(vec!["x".into()]),
+        cgroup_driver: Some("magic".into()),
+        sync_frequency: Some("10".into()),
+        tls_cert_file: Some("/c".into()),
+        container_runtime_endpoint: Some("tcp://x".into()),
+        system_reserved: Some([("cpu".to_owned(), "x".to_owned()), ("gpu".to_owned(), "1".to_owned())].into()),
+        ..Default::default()
+    };
+    let flags = flags(&["--node-labels=kubernetes.io/role=x", "--node-ip=y"]);
+    let mistakes = resolve(&written, &flags, true).expect_err("mistakes");
+    for field in [
+        "port",
+        "clusterDNS",
+        "cgroupDriver",
+        "syncFrequency",
+        "tlsCertFile",
+        "containerRuntimeEndpoint",
+        "systemReserved",
+        "--node-labels",
+        "--node-ip",
+    ] {
+        assert!(
+            mistakes.iter().any(|m| m.starts_with(&format!("{field}: "))),
+            "{field}: {mistakes:?}"
+        );
+    }
+    assert_eq!(mistakes.len(), 10, "{mistakes:?}");
+}
+
+#[test]
+fn reservations_add_up_and_labels_are_taken() {
+    let list = |cpu: &str| {
+        Some(
+            [
+                ("cpu".to_owned(), cpu.to_owned()),
+                ("memory".to_owned(), "1Mi".to_owned()),
+            ]
+            .into(),
+        )
+    };
+    let written = KubeletConfiguration {
+        system_reserved: list("100m"),
+        kube_reserved: list("1"),
+        max_parallel_image_pulls: Some(5),
+        ..Default::default()
+    };
+    let config = resolve(&written, &flags(&["--node-labels=a/b=c,node.kubernetes.io/x=y"]), true).expect("sound");
+    assert_eq!(
+        (config.cgroups.reserved.cpu_milli, config.cgroups.reserved.memory),
+        (1100, 2 << 20)
+    );
+    assert_eq!(config.node.labels.len(), 2);
+    assert_eq!(config.runtime.parallel_pulls, Some(5));
+}

@@ -1,0 +1,174 @@
+//! What a node of known facts says, and which changes count.
+
+use super::*;
+use crate::config::{Flags, KubeletConfiguration, resolve};
+
+pub(crate) fn config() -> Config {
+    resolve(&KubeletConfiguration::default(), &Flags::default(), true).expect("defaults")
+}
+
+pub(crate) fn facts() -> Facts {
+    Facts {
+        name: "node-a".into(),
+        host_name: "host-a".into(),
+        ips: vec!["192.0.2.10".parse().expect("address")],
+        machine: Machine {
+            cpus: 4,
+            memory: 8 << 30,
+            kernel: "6.1.0".into(),
+            os_image: "Debian".into(),
+            ..Machine::default()
+        },
+        disk: Disk {
+            capacity: 100 << 30,
+            ..Disk::default()
+        },
+        hugepages: BTreeMap::from([("2Mi".to_owned(), 0)]),
+        port: 10250,
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("in range")
+}
+
+fn healthy() -> Health {
+    Health {
+        runtime: String::new(),
+        network: String::new(),
+    }
+}
+
+fn status(health: &Health, old: Option<&NodeStatus>, second: i64) -> NodeStatus {
+    let runtime = RuntimeFacts {
+        version: RuntimeVersion {
+            name: "containerd".into(),
+            version: "v1.6.0".into(),
+        },
+        ..RuntimeFacts::default()
+    };
+    node_status(&config(), &facts(), &runtime, health, old, at(second))
+}
+
+#[test]
+fn quantities_and_info() {
+    let got = status(&healthy(), None, 0);
+    let text = |list: &Option<BTreeMap<String, ApiQuantity>>, name: &str| {
+        list.as_ref().and_then(|l| l.get(name)).map(|q| q.0.clone())
+    };
+    assert_eq!(text(&got.capacity, "cpu").as_deref(), Some("4"));
+    assert_eq!(text(&got.capacity, "memory").as_deref(), Some("8Gi"));
+    assert_eq!(text(&got.capacity, "pods").as_deref(), Some("110"));
+    assert_eq!(text(&got.allocatable, "memory").as_deref(), Some("8092Mi"));
+    assert_eq!(
+        text(&got.allocatable, "ephemeral-storage").as_deref(),
+        Some("96636764160")
+    );
+    assert_eq!(text(&got.capacity, "hugepages-2Mi").as_deref(), Some("0"));
+    let info = got.node_info.expect("info");
+    assert_eq!(info.container_runtime_version, "containerd://1.6.0");
+    assert_eq!(
+        got.daemon_endpoints.and_then(|d| d.kubelet_endpoint).map(|e| e.port),
+        Some(10250)
+    );
+    let addresses: Vec<_> = got
+        .addresses
+        .into_iter()
+        .flatten()
+        .map(|a| (a.type_, a.address))
+        .collect();
+    assert_eq!(
+        addresses,
+        [
+            ("InternalIP".into(), "192.0.2.10".into()),
+            ("Hostname".into(), "host-a".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn ready_says_what_is_wrong() {
+    let find = |health: &Health| {
+        let got = status(health, None, 0);
+        let ready = got
+            .conditions
+            .into_iter()
+            .flatten()
+            .find(|c| c.type_ == "Ready")
+            .expect("Ready");
+        (
+            ready.status,
+            ready.reason.unwrap_or_default(),
+            ready.message.unwrap_or_default(),
+        )
+    };
+    assert_eq!(
+        find(&healthy()),
+        (
+            "True".into(),
+            "KubeletReady".into(),
+            "kubelet is posting ready status".into()
+        )
+    );
+    let mut health = healthy();
+    health.runtime = "container runtime is down".into();
+    assert_eq!(
+        find(&health),
+        (
+            "False".into(),
+            "KubeletNotReady".into(),
+            "container runtime is down".into()
+        )
+    );
+    health.network = "n".into();
+    assert_eq!(find(&health).2, "[container runtime is down, n]");
+}
+
+#[test]
+fn transition_times_move_on_flips_only() {
+    let ready_times = |status: &NodeStatus| {
+        let ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|c| c.type_ == "Ready")
+            .expect("Ready");
+        let second = |t: &Option<Time>| t.as_ref().map_or(-1, |t| t.0.as_second());
+        (second(&ready.last_transition_time), second(&ready.last_heartbeat_time))
+    };
+    let first = status(&healthy(), None, 10);
+    let second = status(&healthy(), Some(&first), 20);
+    assert_eq!(ready_times(&second), (10, 20));
+    assert!(same_but_heartbeat(&first, &second));
+    let third = status(
+        &Health {
+            runtime: "x".into(),
+            ..healthy()
+        },
+        Some(&second),
+        30,
+    );
+    assert_eq!(ready_times(&third), (30, 30));
+    assert!(!same_but_heartbeat(&second, &third));
+}
+
+#[test]
+fn images_are_the_largest_ones() {
+    let image = |id: &str, size| ImageInfo {
+        id: id.into(),
+        size,
+        repo_tags: vec![format!("{id}:latest")],
+        ..ImageInfo::default()
+    };
+    let mut config = config();
+    config.node.max_images = 2;
+    let runtime = RuntimeFacts {
+        images: vec![image("a", 1), image("b", 3), image("c", 2)],
+        ..RuntimeFacts::default()
+    };
+    let names: Vec<_> = images(&config, &runtime)
+        .into_iter()
+        .flat_map(|i| i.names.unwrap_or_default())
+        .collect();
+    assert_eq!(names, ["b:latest", "c:latest"]);
+}

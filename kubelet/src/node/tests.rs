@@ -1,0 +1,228 @@
+//! The keeper against a pretended API server, and the parts of its writes.
+
+use super::status::tests::{config, facts};
+use super::*;
+use crate::runtime::fake::FakeRuntime;
+use bytes::Bytes;
+use client::TokioClock;
+use futures::StreamExt;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use std::convert::Infallible;
+use std::sync::Mutex;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+#[test]
+fn the_patch_holds_what_changed_and_always_the_conditions() {
+    let status = |kubelet: &str, address: &str| -> NodeStatus {
+        serde_json::from_value(json!({
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": kubelet, "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
+        }))
+        .expect("status")
+    };
+    let old = status("v1", "192.0.2.1");
+    let fields = |patch: Value| {
+        patch["status"]
+            .as_object()
+            .map(|o| o.keys().cloned().collect::<Vec<_>>())
+            .unwrap_or_default()
+    };
+    assert_eq!(fields(status_patch(Some(&old), &old)), ["conditions"]);
+    assert_eq!(
+        fields(status_patch(Some(&old), &status("v2", "192.0.2.1"))),
+        ["conditions", "nodeInfo"]
+    );
+    let moved = status_patch(Some(&old), &status("v1", "192.0.2.9"));
+    assert_eq!(moved["status"]["addresses"][1], json!({"$patch": "replace"}));
+    assert_eq!(fields(status_patch(None, &old)).len(), 3);
+}
+
+#[test]
+fn pod_cidrs_of_either_field() {
+    let node = |spec: Value| serde_json::from_value::<Node>(json!({"metadata": {}, "spec": spec})).expect("node");
+    assert_eq!(
+        pod_cidrs(&node(json!({"podCIDR": "a", "podCIDRs": ["a", "b"]}))),
+        ["a", "b"]
+    );
+    assert_eq!(pod_cidrs(&node(json!({"podCIDR": "a"}))), ["a"]);
+    assert!(pod_cidrs(&node(json!({}))).is_empty());
+}
+
+/// An API server with one node at most; it remembers what was written.
+#[derive(Default)]
+struct Server {
+    node: Option<Value>,
+    lease: Option<Value>,
+    patches: Vec<Value>,
+    renewals: u32,
+    watcher: Option<mpsc::UnboundedSender<Bytes>>,
+    calls: Vec<String>,
+}
+
+impl Server {
+    fn show(&mut self, kind: &str) {
+        if let (Some(watcher), Some(node)) = (&self.watcher, &self.node) {
+            let line = format!("{}\n", json!({"type": kind, "object": node}));
+            let _ = watcher.send(Bytes::from(line));
+        }
+    }
+
+    fn put_node(&mut self, mut node: Value) -> Value {
+        node["metadata"]["uid"] = json!("n-1");
+        node["metadata"]["resourceVersion"] = json!((self.patches.len() + 2).to_string());
+        node["spec"]["podCIDR"] = json!("10.9.0.0/24");
+        let kind = if self.node.is_some() { "MODIFIED" } else { "ADDED" };
+        self.node = Some(node.clone());
+        self.show(kind);
+        node
+    }
+
+    fn answer(&mut self, method: &str, path: &str, query: &str, body: &Value) -> (u16, BoxBody<Bytes, Infallible>) {
+        self.calls.push(format!("{method} {path} {query}"));
+        let whole = |value: Value| Full::new(Bytes::from(value.to_string())).boxed();
+        let missing = || {
+            whole(json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "none"}))
+        };
+        match (method, path) {
+            ("GET", "/api/v1/nodes") if query.contains("watch=") => {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                self.watcher = Some(sender);
+                // What was written after the list the watch resumes from.
+                self.show("ADDED");
+                let frames =
+                    UnboundedReceiverStream::new(receiver).map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
+                (200, BodyExt::boxed(StreamBody::new(frames)))
+            }
+            ("GET", "/api/v1/nodes") => {
+                let items: Vec<&Value> = self.node.iter().collect();
+                let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+                (200, whole(list))
+            }
+            ("POST", "/api/v1/nodes") => (201, whole(self.put_node(body.clone()))),
+            ("PATCH", "/api/v1/nodes/node-a/status") => {
+                self.patches.push(body.clone());
+                let mut node = self.node.clone().unwrap_or_default();
+                for (field, value) in body["status"].as_object().into_iter().flatten() {
+                    if field != "addresses" {
+                        node["status"][field] = value.clone();
+                    }
+                }
+                (200, whole(self.put_node(node)))
+            }
+            ("POST" | "PUT", path) if path.contains("/leases") => {
+                self.renewals += 1;
+                self.lease = Some(body.clone());
+                (200, whole(body.clone()))
+            }
+            _ => (404, missing()),
+        }
+    }
+}
+
+fn api(server: &Arc<Mutex<Server>>) -> kube::Client {
+    let server = server.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let server = server.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let query = head.uri.query().unwrap_or_default().to_owned();
+            let (code, body) =
+                server
+                    .lock()
+                    .expect("lock")
+                    .answer(head.method.as_str(), head.uri.path(), &query, &body);
+            let answer = http::Response::builder()
+                .status(code)
+                .header("content-type", "application/json");
+            Ok::<_, std::io::Error>(answer.body(body).expect("answer"))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Waits until `test` holds of the server.
+async fn until(server: &Arc<Mutex<Server>>, what: &str, test: impl Fn(&Server) -> bool) {
+    let wait = async {
+        while !test(&server.lock().expect("lock")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let done = tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok();
+    assert!(done, "not {what} after {:#?}", server.lock().expect("lock").calls);
+}
+
+fn last_ready(server: &Server) -> Option<String> {
+    let conditions = server.patches.last()?["status"]["conditions"].as_array()?.clone();
+    let ready = conditions.into_iter().find(|c| c["type"] == "Ready")?;
+    ready["status"].as_str().map(str::to_owned)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_registers_follows_its_runtime_and_writes_only_what_changed() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let dir = tempfile::tempdir().expect("temp dir");
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
+    let mut config = config();
+    config.paths.cni_conf_dir = dir.path().join("net.d");
+    config.paths.cni_bin_dir = dir.path().join("bin");
+    let status = watch::Sender::new(RuntimeStatus::default());
+    let keeper = Keeper::new(NodeParts {
+        client: api(&server),
+        runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+        status: status.subscribe(),
+        clock,
+        config: Arc::new(config),
+        facts: facts(),
+        seed: 1,
+    });
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(keeper.run(stop.clone()));
+    until(&server, "registered and not ready", |s| {
+        last_ready(s).as_deref() == Some("False")
+    })
+    .await;
+    status.send_replace(RuntimeStatus {
+        runtime_ready: true,
+        network_ready: true,
+        ..RuntimeStatus::default()
+    });
+    until(&server, "ready", |s| last_ready(s).as_deref() == Some("True")).await;
+    until(&server, "network configured", |_| {
+        dir.path().join("net.d").join(network::FILE_NAME).exists()
+    })
+    .await;
+
+    // Nothing changes for two minutes: the lease is renewed every ten seconds, the status is not written again.
+    let (patches, renewals) = {
+        let server = server.lock().expect("lock");
+        (server.patches.len(), server.renewals)
+    };
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    {
+        let server = server.lock().expect("lock");
+        assert!(
+            server.patches.len() <= patches + 1,
+            "{} status writes",
+            server.patches.len() - patches
+        );
+        let renewed = server.renewals - renewals;
+        assert!((11..=13).contains(&renewed), "{renewed} renewals");
+        let lease = server.lease.as_ref().expect("a lease");
+        assert_eq!(lease["spec"]["holderIdentity"], "node-a");
+        assert_eq!(lease["spec"]["leaseDurationSeconds"], 40);
+        assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "n-1");
+    }
+    // And after the report frequency (at most one and a half times five minutes) it is written although nothing changed.
+    let before = server.lock().expect("lock").patches.len();
+    tokio::time::sleep(Duration::from_secs(460)).await;
+    assert!(server.lock().expect("lock").patches.len() > before);
+    stop.cancel();
+    task.await.expect("ended");
+}

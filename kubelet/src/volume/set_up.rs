@@ -1,0 +1,149 @@
+//! The file work of setting volumes up: blocking, idempotent, one pod at a time.
+
+use super::plan::{self, Source};
+use super::{HostVolume, Inner, Ready, VolumeError, atomic_writer, fs_group, local, make_dir, set_up, uid_of};
+use crate::host::tree;
+use crate::id::PodUid;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+impl Inner {
+    pub(super) fn pod_dir(&self, uid: &PodUid) -> PathBuf {
+        self.settings.root_dir.join("pods").join(uid.as_str())
+    }
+
+    pub(super) fn make_pod_dirs(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        let dir = self.pod_dir(uid);
+        for path in [
+            dir.clone(),
+            dir.join("volumes"),
+            dir.join("plugins"),
+            dir.join("containers"),
+        ] {
+            make_dir(&path, 0o750)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn mounted(&self, uid: &PodUid) -> Result<BTreeSet<PathBuf>, VolumeError> {
+        let dir = self.pod_dir(uid);
+        let points = self.mounter.mounts_below(&dir);
+        let points = points.map_err(|why| VolumeError::PodDirectory { path: dir, why })?;
+        Ok(points.into_iter().collect())
+    }
+
+    pub(super) fn set_up(
+        &self,
+        pod: &Pod,
+        volume: &Ready,
+        mounted: &BTreeSet<PathBuf>,
+    ) -> Result<HostVolume, VolumeError> {
+        let plan = &volume.plan;
+        let path = self.pod_dir(&uid_of(pod)).join(&plan.directory);
+        match &plan.source {
+            Source::HostPath { path, kind } => {
+                local::check_host_path(path, kind).map_err(|why| set_up(&plan.name, why))?;
+                Ok(HostVolume {
+                    path: path.clone(),
+                    read_only: false,
+                })
+            }
+            Source::EmptyDir(empty) => {
+                let fresh = !path.is_dir();
+                self.make_empty_dir(pod, &path, empty, mounted)
+                    .map_err(|why| set_up(&plan.name, why))?;
+                if fresh || !self.marker(pod, &plan.name).exists() {
+                    if let Some(gid) = fs_group(pod) {
+                        tree::give_to_group(&path, gid, false).map_err(|why| set_up(&plan.name, why))?;
+                    }
+                    self.mark_ready(pod, &plan.name)
+                        .map_err(|why| set_up(&plan.name, why))?;
+                }
+                Ok(HostVolume { path, read_only: false })
+            }
+            Source::Files(files) => {
+                self.make_files_dir(&path, files.tmpfs, mounted)
+                    .map_err(|why| set_up(&plan.name, why))?;
+                self.write_payload(pod, volume)?;
+                Ok(HostVolume { path, read_only: true })
+            }
+        }
+    }
+
+    pub(super) fn write_payload(&self, pod: &Pod, volume: &Ready) -> Result<(), VolumeError> {
+        let Some(payload) = &volume.payload else { return Ok(()) };
+        let path = self.pod_dir(&uid_of(pod)).join(&volume.plan.directory);
+        let group = fs_group(pod);
+        atomic_writer::write(&path, payload, self.clock.now(), |new| {
+            group.map_or(Ok(()), |gid| tree::give_to_group(new, gid, true))
+        })
+        .map_err(|why| set_up(&volume.plan.name, why))
+    }
+
+    /// The file that says an emptyDir was set up completely (kubelet contract §2).
+    pub(super) fn marker(&self, pod: &Pod, volume: &str) -> PathBuf {
+        let dir = self.pod_dir(&uid_of(pod));
+        dir.join("plugins/kubernetes.io~empty-dir").join(volume).join("ready")
+    }
+
+    pub(super) fn mark_ready(&self, pod: &Pod, volume: &str) -> io::Result<()> {
+        let marker = self.marker(pod, volume);
+        if let Some(dir) = marker.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+        }
+        fs::write(marker, "")
+    }
+
+    pub(super) fn make_empty_dir(
+        &self,
+        pod: &Pod,
+        path: &Path,
+        empty: &plan::EmptyDir,
+        mounted: &BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        make_public_dir(path)?;
+        if mounted.contains(path) {
+            return Ok(());
+        }
+        match &empty.medium {
+            plan::Medium::Disk => Ok(()),
+            plan::Medium::Memory => {
+                let size = local::memory_volume_size(pod, empty.size_limit, self.settings.allocatable.memory);
+                self.tmpfs(path, size)?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+            }
+            plan::Medium::HugePages(size) => self.mounter.hugetlbfs(path, &format!("pagesize={size}")),
+        }
+    }
+
+    pub(super) fn tmpfs(&self, path: &Path, size: i64) -> io::Result<()> {
+        let options = format!("size={size}");
+        match self.mounter.tmpfs(path, &format!("{options},noswap")) {
+            // Kernels before 6.4 do not know noswap.
+            Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => self.mounter.tmpfs(path, &options),
+            other => other,
+        }
+    }
+
+    pub(super) fn make_files_dir(&self, path: &Path, tmpfs: bool, mounted: &BTreeSet<PathBuf>) -> io::Result<()> {
+        make_public_dir(path)?;
+        if tmpfs && !mounted.contains(path) {
+            self.tmpfs(path, self.settings.allocatable.memory)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(())
+    }
+}
+
+/// A volume's own directory, 0777 whatever the umask says; parents 0750.
+fn make_public_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+}
