@@ -139,9 +139,16 @@ impl ObservedPod {
             .sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
     }
 
-    /// The newest sandbox.
+    /// The sandbox the pod lives in: of the ready ones that with live containers, the newest of them; if none is ready,
+    /// the newest. A start that a dead kubelet began can finish beside the one that replaced it.
     pub fn sandbox(&self) -> Option<&ObservedSandbox> {
-        self.sandboxes.first()
+        let lives = |sandbox: &ObservedSandbox| self.alive().any(|c| c.sandbox.as_ref() == Some(&sandbox.id));
+        let mut ready = self.sandboxes.iter().filter(|sandbox| sandbox.ready);
+        let newest_ready = ready.clone().next();
+        ready
+            .find(|sandbox| lives(sandbox))
+            .or(newest_ready)
+            .or(self.sandboxes.first())
     }
 
     /// The newest container of the given name.

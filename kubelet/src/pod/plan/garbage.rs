@@ -6,7 +6,7 @@ use crate::pod::operation::Operation;
 use crate::runtime::observed::{ContainerState, ObservedPod};
 use std::collections::BTreeSet;
 
-/// Removes dead containers but the newest of each name, and empty sandboxes but the newest.
+/// Removes dead containers but the newest of each name, and empty sandboxes but the pod's own.
 pub(super) fn prune(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut kept_dead: BTreeSet<&str> = BTreeSet::new();
@@ -23,7 +23,8 @@ pub(super) fn prune(draft: &mut Draft<'_>, observed: &ObservedPod) {
             });
         }
     }
-    for sandbox in observed.sandboxes.iter().skip(1) {
+    let current = observed.sandbox().map(|sandbox| &sandbox.id);
+    for sandbox in observed.sandboxes.iter().filter(|sandbox| Some(&sandbox.id) != current) {
         let empty = !observed
             .containers
             .iter()

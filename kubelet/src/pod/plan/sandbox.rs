@@ -12,6 +12,13 @@ pub(super) fn decide<'a>(draft: &mut Draft<'a>, observed: &'a ObservedPod) -> Op
         return None;
     }
     if let Some(sandbox) = usable(draft.inputs.pod, observed) {
+        for other in observed
+            .sandboxes
+            .iter()
+            .filter(|other| other.ready && other.id != sandbox.id)
+        {
+            draft.attempt(Operation::StopSandbox { id: other.id.clone() });
+        }
         return Some(sandbox);
     }
     if clear_old(draft, observed) {
@@ -20,16 +27,15 @@ pub(super) fn decide<'a>(draft: &mut Draft<'a>, observed: &'a ObservedPod) -> Op
     None
 }
 
-/// The newest sandbox, if the pod can live in it.
+/// The sandbox the pod is in, if it can live in it.
 pub(super) fn usable<'a>(
     pod: &k8s_openapi::api::core::v1::Pod,
     observed: &'a ObservedPod,
 ) -> Option<&'a ObservedSandbox> {
     let host_network = shape::host_network(pod);
-    let newest = observed.sandbox()?;
-    let alone = observed.sandboxes.iter().filter(|sandbox| sandbox.ready).count() == 1;
-    let fits = newest.ready && newest.host_network == host_network && (host_network || !newest.ips.is_empty());
-    (alone && fits).then_some(newest)
+    let sandbox = observed.sandbox()?;
+    let fits = sandbox.ready && sandbox.host_network == host_network && (host_network || !sandbox.ips.is_empty());
+    fits.then_some(sandbox)
 }
 
 /// Stops what is left in old sandboxes, then the sandboxes; tells whether the way is clear.
@@ -63,7 +69,7 @@ fn start(draft: &mut Draft<'_>, observed: &ObservedPod) {
     if !can_start {
         return;
     }
-    let after_newest = observed.sandbox().map_or(0, |sandbox| sandbox.attempt + 1);
+    let after_newest = observed.sandboxes.first().map_or(0, |sandbox| sandbox.attempt + 1);
     let attempt = after_newest.max(inputs.memory.sandbox_attempt_min);
     draft.attempt(Operation::StartSandbox { attempt });
 }

@@ -409,7 +409,13 @@ fn a_broken_sandbox_is_replaced_after_everything_in_it_stopped() {
     check(
         "two are one too many",
         &Case::new(p(), doubled),
-        &["stop-sandbox s1", "stop-sandbox s0"],
+        &["stop-sandbox s0", "start c ?"],
+    );
+    let late = observed("p").sandbox(true).running("c").sandbox(true).build();
+    check(
+        "the one that is lived in stays",
+        &Case::new(p(), late),
+        &["stop-sandbox s1"],
     );
     let never = pod("p").policy("Never").build();
     let lost = broken().exited("c", 255, 90).build();
