@@ -210,6 +210,15 @@ impl Cluster {
         run("curl", &["-fsS", "--max-time", "5", &format!("http://{host}/")])
     }
 
+    /// Every daemon running, and nothing in the default namespace.
+    pub(crate) fn reset(&self) -> anyhow::Result<()> {
+        self.up()?;
+        let kinds = "deployments,replicasets,pods";
+        self.kubectl(&["delete", kinds, "--all", "--timeout=60s", "--ignore-not-found"])?;
+        self.kubectl(&["delete", "configmap", "changing", "acknowledged", "--ignore-not-found"])
+            .map(drop)
+    }
+
     /// For a person who has to find out why a case failed.
     pub(crate) fn explain(&self) {
         for arguments in [
