@@ -96,7 +96,7 @@ mod tests {
                     "creationTimestamp": created, "deletionTimestamp": deleted}});
                 let snapshot = PodSnapshot {
                     pod: Arc::new(serde_json::from_value(pod).unwrap()),
-                    observed: Arc::new(ObservedPod::default()),
+                    observed: Arc::new(ObservedPod::empty(PodUid::new(uid))),
                     active,
                 };
                 view.publish(PodUid::new(uid), snapshot);
