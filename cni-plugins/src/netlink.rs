@@ -1,5 +1,5 @@
 //! rtnetlink. [`codec`] builds and reads messages and is pure; [`socket`] is the one blocking socket, with retries for
-//! interrupted dumps; [`link`], [`address`], [`route`] and [`conntrack`] hold the messages this crate needs.
+//! interrupted dumps; [`link`], [`address`], [`route`], [`traffic`] and [`conntrack`] hold the messages this crate needs.
 
 pub mod address;
 pub mod codec;
@@ -7,6 +7,7 @@ pub mod conntrack;
 pub mod link;
 pub mod route;
 pub mod socket;
+pub mod traffic;
 pub mod wire;
 
 pub use socket::{Error, Protocol, Socket};

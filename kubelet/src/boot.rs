@@ -21,13 +21,18 @@ use crate::runtime::{self, Runtime, RuntimeError};
 use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_tls};
 use crate::volume::{VolumeSettings, Volumes};
 use client::{Clock, SystemClock};
-use std::path::PathBuf;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// Held locked in the root directory while a kubelet runs.
+const LOCK_FILE: &str = ".kubelet.lock";
 const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 /// How often, and how far apart, an absent runtime is tried before the kubelet gives up.
 const RUNTIME_TRIES: u32 = 5;
@@ -77,9 +82,37 @@ pub enum BootError {
     /// The cgroup tree.
     #[error("pod cgroups")]
     Cgroups(#[source] CgroupError),
+    /// The root directory could not be made or locked.
+    #[error("root directory {path}")]
+    RootDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another kubelet runs on the root directory.
+    #[error("root directory {path} is in use by another kubelet")]
+    RootDirInUse {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The kubelet proper.
     #[error("start the kubelet")]
     Kubelet(#[source] KubeletError),
+}
+
+/// Takes the root directory for this process: two kubelets on one would each end the other's pods.
+fn lock_root(path: &Path) -> Result<Flock<File>, BootError> {
+    let failed = |source| BootError::RootDir {
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::create_dir_all(path).map_err(failed)?;
+    let file = File::create(path.join(LOCK_FILE)).map_err(failed)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => BootError::RootDirInUse { path: path.to_owned() },
+        errno => failed(errno.into()),
+    })
 }
 
 /// Sockets taken before anything else is touched, so that a second kubelet harms nothing.
@@ -267,6 +300,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     if config.fail_swap_on && Machine::swap_is_on(&roots) {
         return Err(BootError::SwapOn);
     }
+    let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
     let kubeconfig = config.paths.kubeconfig.clone().ok_or(BootError::NoKubeconfig)?;
     let options = client::connect::Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));

@@ -20,6 +20,7 @@ pub(crate) struct Cluster {
     target: PathBuf,
     data: PathBuf,
     cgroup: String,
+    pod_cidr: String,
     namespace: String,
     _scratch: tempfile::TempDir,
 }
@@ -38,6 +39,8 @@ impl Cluster {
         let cluster = Self {
             data: scratch.path().join("data"),
             cgroup: format!("/{namespace}"),
+            // Reservations of all clusters of a machine are in one directory: a range of this run's own.
+            pod_cidr: format!("10.{}.0.0/16", 100 + std::process::id() % 100),
             root,
             target,
             namespace,
@@ -98,6 +101,7 @@ impl Cluster {
             .env("SKIFF_NODE", NODE)
             .env("SKIFF_API_PORT", API_PORT)
             .env("SKIFF_CGROUP", &self.cgroup)
+            .env("SKIFF_POD_CIDR", &self.pod_cidr)
             .env("SKIFF_NO_BUILD", "1")
             .env("SKIFF_IMAGES", self.images())
             .env("CARGO_TARGET_DIR", &self.target);
@@ -127,6 +131,12 @@ impl Cluster {
     /// The cgroup below which everything of this cluster is, with a leading slash.
     pub(crate) fn cgroup(&self) -> &str {
         &self.cgroup
+    }
+
+    /// Whether an address is one of this cluster's pods.
+    pub(crate) fn has_address(&self, address: &str) -> bool {
+        let prefix = self.pod_cidr.trim_end_matches("0.0/16");
+        address.starts_with(prefix) || address.starts_with("10.99.0.")
     }
 
     /// `kubectl`, not started yet.
@@ -208,6 +218,15 @@ impl Cluster {
             address.to_owned()
         };
         run("curl", &["-fsS", "--max-time", "5", &format!("http://{host}/")])
+    }
+
+    /// Every daemon running, and nothing in the default namespace.
+    pub(crate) fn reset(&self) -> anyhow::Result<()> {
+        self.up()?;
+        let kinds = "deployments,replicasets,pods";
+        self.kubectl(&["delete", kinds, "--all", "--timeout=60s", "--ignore-not-found"])?;
+        self.kubectl(&["delete", "configmap", "changing", "acknowledged", "--ignore-not-found"])
+            .map(drop)
     }
 
     /// For a person who has to find out why a case failed.

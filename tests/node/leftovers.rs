@@ -126,7 +126,8 @@ fn addresses(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
             .as_str()
             .unwrap_or("/var/lib/cni/networks");
         let names = entries(&Path::new(directory).join(name))?;
-        reserved.extend(names.into_iter().filter(|name| name.parse::<IpAddr>().is_ok()));
+        let ours = |name: &String| name.parse::<IpAddr>().is_ok() && cluster.has_address(name);
+        reserved.extend(names.into_iter().filter(ours));
     }
     Ok(reserved)
 }

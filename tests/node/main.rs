@@ -41,6 +41,10 @@ fn main() -> ExitCode {
         for (name, case) in selected {
             if outcome.record(name, || case(&cluster)).is_none() {
                 cluster.explain();
+                // What a failed case has left must not fail the next.
+                if let Err(error) = cluster.reset() {
+                    println!("--- cleaning up after it: {error:#}");
+                }
             }
         }
     }

@@ -178,6 +178,14 @@ pub fn create_bridge(name: &str, mac: Mac, vlan_filtering: bool) -> Message {
     message.nested(IFLA_LINKINFO, kind)
 }
 
+/// Creates an intermediate functional block: a device whose only purpose is its queueing discipline.
+pub fn create_ifb(name: &str, mtu: u32) -> Message {
+    Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &info(AF_UNSPEC, 0, 0, 0))
+        .attr_str(IFLA_IFNAME, name)
+        .attr_u32(IFLA_MTU, mtu)
+        .nested(IFLA_LINKINFO, Attributes::new().attr_str(IFLA_INFO_KIND, "ifb"))
+}
+
 /// One end of a pair of virtual Ethernet devices.
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'a> {

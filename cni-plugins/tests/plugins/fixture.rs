@@ -12,7 +12,7 @@ use cni_plugins::netns::Netns;
 use serde_json::{Value, json};
 
 /// Plugins the binary is linked as.
-const NAMES: [&str; 5] = ["bridge", "host-local", "loopback", "portmap", "static"];
+const NAMES: [&str; 6] = ["bandwidth", "bridge", "host-local", "loopback", "portmap", "static"];
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 

@@ -63,7 +63,8 @@ impl Disk {
             Box::new(|error| {
                 tracing::error!(%error, "the store cannot write to disk; ending the process");
                 eprintln!("the store cannot write to disk: {error}");
-                std::process::abort();
+                // Not an abort: a core dump is the last thing a full disk needs.
+                std::process::exit(1);
             }),
         )
     }

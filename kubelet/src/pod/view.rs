@@ -36,15 +36,18 @@ impl PodView {
         self.read().get(uid).cloned()
     }
 
-    /// The pod of that name. While a pod ends and its successor of the same name waits, the one still active is meant.
+    /// The pod of that name. While a pod ends beside its successor of the same name, the API's pod is meant: the younger of
+    /// those still active.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<PodSnapshot>> {
         let pods = self.read();
-        let mut named = pods.values().filter(|snapshot| {
+        let named = pods.values().filter(|snapshot| {
             snapshot.pod.metadata.namespace.as_deref() == Some(namespace)
                 && snapshot.pod.metadata.name.as_deref() == Some(name)
         });
-        let first = named.next()?;
-        Some(named.find(|s| s.active && !first.active).unwrap_or(first).clone())
+        let created = |snapshot: &PodSnapshot| snapshot.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        named
+            .max_by_key(|snapshot| (snapshot.active, created(snapshot), ends_last(snapshot)))
+            .cloned()
     }
 
     /// Publishes a worker's snapshot.
@@ -63,5 +66,48 @@ impl PodView {
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<PodUid, Arc<PodSnapshot>>> {
         self.pods.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Creation times have whole seconds: of two pods of one second, the one that is not being deleted.
+fn ends_last(snapshot: &PodSnapshot) -> bool {
+    snapshot.pod.metadata.deletion_timestamp.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn of_two_pods_of_one_name_the_younger_active_one_is_meant() {
+        let earlier = "2026-01-01T00:00:00Z";
+        let later = "2026-01-01T00:00:09Z";
+        for (first, second, expected) in [
+            ((earlier, None, true), (later, None, true), "b"),
+            ((later, None, true), (earlier, None, true), "a"),
+            ((earlier, None, true), (later, None, false), "a"),
+            ((later, Some(later), true), (later, None, true), "b"),
+            ((later, None, true), (later, Some(later), true), "a"),
+        ] {
+            let view = PodView::default();
+            for (uid, (created, deleted, active)) in [("a", first), ("b", second)] {
+                let pod = json!({"metadata": {"name": "web", "namespace": "default", "uid": uid,
+                    "creationTimestamp": created, "deletionTimestamp": deleted}});
+                let snapshot = PodSnapshot {
+                    pod: Arc::new(serde_json::from_value(pod).unwrap()),
+                    observed: Arc::new(ObservedPod::empty(PodUid::new(uid))),
+                    active,
+                };
+                view.publish(PodUid::new(uid), snapshot);
+            }
+            let found = view.get("default", "web").unwrap();
+            assert_eq!(
+                found.pod.metadata.uid.as_deref(),
+                Some(expected),
+                "{first:?} {second:?}"
+            );
+            assert!(view.get("default", "other").is_none());
+        }
     }
 }

@@ -4,10 +4,11 @@ use anyhow::ensure;
 
 use crate::cases::workload::{addresses, delete};
 use crate::cluster::{Cluster, NODE, succeed};
-use crate::wait;
+use crate::{leftovers, wait};
 
-/// Three pods to look at.
+/// Three pods to look at, and nothing else in the runtime.
 fn deploy(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+    leftovers::of_pods(cluster)?;
     cluster.kubectl(&["create", "deployment", "crash", "--image=nginx", "--replicas=3"])?;
     addresses(cluster, "app=crash", 3)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
 use crate::cluster::{Cluster, fail, run, succeed};
-use crate::wait;
+use crate::{leftovers, wait};
 
 /// What was said names the thing.
 fn says(said: &str, expected: &str) -> anyhow::Result<()> {
@@ -138,6 +138,8 @@ pub(crate) fn image_without_command(cluster: &Cluster) -> anyhow::Result<()> {
 
 /// More pods than addresses: the last says so, and gets the first address that becomes free.
 pub(crate) fn address_range_exhausted(cluster: &Cluster) -> anyhow::Result<()> {
+    // The runtime takes a pod's address back by the configuration of the moment, so no pod may be in between.
+    leftovers::of_pods(cluster)?;
     let file = cluster.path("cni/net.d/00-small.conflist");
     let reservations = cluster.path("cni/small");
     fs::write(
@@ -165,6 +167,7 @@ pub(crate) fn address_range_exhausted(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=100s", "pod/third"])?;
     delete(cluster, "second")?;
     delete(cluster, "third")?;
+    leftovers::of_pods(cluster)?;
     fs::remove_file(&file)?;
     reload_network(cluster)?;
     run("ip", &["link", "delete", "small0"]).map(drop)
