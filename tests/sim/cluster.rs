@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Steps of a script, faults on.
 const STEPS: usize = 14;
 /// Simulated time the cluster has to come to rest once the faults are over.
-const REST_MAX: Duration = Duration::from_secs(1800);
+const REST_MAX: Duration = Duration::from_secs(900);
 /// Every kind of fault that has to occur somewhere in 200 seeds.
 pub const FAULTS: [&str; 11] = [
     "request delayed",

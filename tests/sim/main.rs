@@ -56,6 +56,11 @@ fn run_all(seeds: &[u64]) -> (Vec<String>, BTreeMap<String, u64>) {
                 while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run_one(*seed)));
                     let mut results = results.lock().expect("no holder panics");
+                    if let Ok(outcome) = &outcome
+                        && !outcome.breaches.is_empty()
+                    {
+                        println!("seed {seed}: {} breaches", outcome.breaches.len());
+                    }
                     match outcome {
                         Ok(outcome) => {
                             for (fault, count) in outcome.faults {

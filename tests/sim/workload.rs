@@ -67,7 +67,7 @@ pub struct Script {
 impl Script {
     pub fn new(seed: u64) -> Self {
         Self {
-            rng: StdRng::seed_from_u64(seed ^ 0x5c21_97),
+            rng: StdRng::seed_from_u64(seed ^ 0x005c_2197),
             deployments: BTreeMap::new(),
             made: 0,
         }

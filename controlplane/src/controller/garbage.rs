@@ -18,6 +18,7 @@ use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use serde_json::{Value, json};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -145,9 +146,9 @@ impl Collector {
         }
         let mut syncing = Vec::new();
         for resource in wanted {
-            if !followed.contains_key(&resource) {
-                let (entry, synced) = self.follow(&resource);
-                followed.insert(resource, entry);
+            if let Entry::Vacant(place) = followed.entry(resource) {
+                let (followed, synced) = self.follow(place.key());
+                place.insert(followed);
                 syncing.push(synced);
             }
         }

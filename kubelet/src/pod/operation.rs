@@ -162,7 +162,8 @@ impl Key {
     /// How an operation of this key ends when it is no longer wanted.
     pub fn end(&self) -> End {
         match self {
-            Self::Volumes | Self::Image(_) | Self::Observe => End::Cancel,
+            // A mount that was only waited for less would still happen, after its directory was released.
+            Self::Image(_) | Self::Observe => End::Cancel,
             Self::Stop(_) => End::Shorten,
             _ => End::Never,
         }

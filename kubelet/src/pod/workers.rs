@@ -24,6 +24,8 @@ use tokio::time::Instant;
 
 /// The grace of a pod no source knows, seconds (kubelet contract §4.2).
 const ORPHAN_GRACE_SECONDS: i64 = 1;
+/// How long until an orphan that could not be looked at is tried again.
+const ORPHAN_RETRY: Duration = Duration::from_secs(1);
 /// How long a worker that panicked is left alone before it is started again.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
@@ -35,7 +37,7 @@ pub struct Workers {
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
-    /// Pods whose worker panicked, until when they are left alone.
+    /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
     cooling: BTreeMap<PodUid, Instant>,
     leftovers_released: bool,
     /// Pods came or went since the QoS cgroups' shares were last set.
@@ -111,7 +113,7 @@ impl Workers {
         }
         if !self.leftovers_released {
             self.leftovers_released = true;
-            self.release_leftovers(&pods).await;
+            self.release_leftovers(&pods, &known).await;
         }
         if std::mem::take(&mut self.shares_outdated) {
             self.refresh_shares(&pods).await;
@@ -141,21 +143,28 @@ impl Workers {
         self.spawn(uid, desired);
     }
 
-    /// Ends a pod that runs though no source has it.
+    /// Ends a pod that runs though no source has it; tries again in a while if it cannot be looked at.
     async fn end_orphan(&mut self, uid: &PodUid) {
         if let Err(error) = self.shared.tools.pleg.refresh(uid).await {
             tracing::warn!(pod = %uid, %error, "looking at an orphaned pod failed");
+            self.cooling.insert(uid.clone(), Instant::now() + ORPHAN_RETRY);
             return;
         }
         let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
-        let Some(sandbox) = observed.as_deref().and_then(|observed| observed.sandbox().cloned()) else {
+        let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
+            self.shared.tools.pleg.forget(uid);
             return;
         };
-        tracing::info!(pod = %uid, name = sandbox.name, namespace = sandbox.namespace, "ending a pod no source has");
+        // Containers whose sandbox is gone do not tell their pod's name.
+        let named = observed
+            .sandbox()
+            .map(|sandbox| (sandbox.name.clone(), sandbox.namespace.clone()));
+        let (name, namespace) = named.unwrap_or_else(|| (uid.to_string(), "default".to_owned()));
+        tracing::info!(pod = %uid, name, namespace, "ending a pod no source has");
         let pod = Pod {
             metadata: ObjectMeta {
-                name: Some(sandbox.name),
-                namespace: Some(sandbox.namespace),
+                name: Some(name),
+                namespace: Some(namespace),
                 uid: Some(uid.to_string()),
                 ..ObjectMeta::default()
             },
@@ -176,7 +185,7 @@ impl Workers {
     }
 
     /// Releases directories and cgroups of pods that ended while no kubelet ran.
-    async fn release_leftovers(&self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
+    async fn release_leftovers(&self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) {
         let tools = self.shared.tools.clone();
         let (directories, cgroups) = (tools.volumes.list().await, tools.cgroups.list().await);
         let mut left: BTreeSet<PodUid> = BTreeSet::new();
@@ -186,7 +195,8 @@ impl Workers {
                 tracing::warn!(?directories, ?cgroups, "listing what earlier pods left failed");
             }
         }
-        let gone = |uid: &PodUid| !pods.contains_key(uid) && !self.live.contains_key(uid);
+        // What the runtime still has is ended and released by a worker of its own.
+        let gone = |uid: &PodUid| !pods.contains_key(uid) && !self.live.contains_key(uid) && !known.contains(uid);
         left.retain(gone);
         release_logs(&tools.context.pod_logs_dir, gone).await;
         for uid in left {

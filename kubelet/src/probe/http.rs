@@ -206,13 +206,11 @@ where
     };
     tokio::pin!(answering);
     let mut connection = std::pin::pin!(connection);
-    loop {
-        tokio::select! {
-            answer = &mut answering => return answer,
-            ended = &mut connection => {
-                ended.map_err(failed)?;
-                return answering.await;
-            }
+    tokio::select! {
+        answer = &mut answering => answer,
+        ended = &mut connection => {
+            ended.map_err(failed)?;
+            answering.await
         }
     }
 }

@@ -200,7 +200,15 @@ mod tests {
     #[test]
     fn thresholds_count_results_in_a_row() {
         use Outcome::{Failure, Success};
-        let cases: &[(&str, Kind, Probe, &[bool], &[Option<Outcome>], bool)] = &[
+        type Case = (
+            &'static str,
+            Kind,
+            Probe,
+            &'static [bool],
+            &'static [Option<Outcome>],
+            bool,
+        );
+        let cases: &[Case] = &[
             (
                 "ready at the first success",
                 Kind::Readiness,

@@ -161,10 +161,9 @@ fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {
 
 fn unsupported(volume: &Volume) -> String {
     // The kind is whatever field is set besides the name.
-    let kind = serde_json::to_value(volume).ok().and_then(|value| {
-        let fields = value.as_object()?.keys().find(|k| *k != "name").cloned();
-        fields
-    });
+    let kind = serde_json::to_value(volume)
+        .ok()
+        .and_then(|value| value.as_object()?.keys().find(|k| *k != "name").cloned());
     match kind {
         Some(kind) => format!("volume type {kind} is not supported by this kubelet"),
         None => "the volume has no source".to_owned(),

@@ -197,9 +197,7 @@ fn config(name: &str, dir: &Path) -> config::Config {
     let own = own
         .iter()
         .flat_map(|(flag, sub)| [(*flag).to_owned(), dir.join(sub).display().to_string()]);
-    let flags = config::parse_flags(words.into_iter().chain(own))
-        .ok()
-        .expect("valid flags");
+    let flags = config::parse_flags(words.into_iter().chain(own)).unwrap_or_else(|_| panic!("valid flags"));
     config::load(&flags).expect("a valid configuration")
 }
 

@@ -102,7 +102,8 @@ fn the_hash_follows_template_and_collisions_only() {
 #[test]
 fn rolling_steps() {
     // (name, wanted, new (size, available), old (size, available), expected)
-    let table: [(&str, i32, (i32, i32), (i32, i32), Vec<(&str, i32)>); 8] = [
+    type Row = (&'static str, i32, (i32, i32), (i32, i32), Vec<(&'static str, i32)>);
+    let table: [Row; 8] = [
         ("new grows into the surge", 4, (0, 0), (4, 4), vec![("b", 1)]),
         ("old shrinks to the least", 4, (1, 0), (4, 4), vec![("a", 3)]),
         ("nothing while none may go", 4, (2, 0), (3, 3), vec![]),

@@ -184,6 +184,30 @@ async fn a_pod_removed_while_no_kubelet_ran_is_ended_as_an_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_orphan_that_cannot_be_looked_at_is_ended_later() {
+    let bench = Bench::new();
+    let first = bench.start();
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    first.kill().await;
+    bench.api.remove("p");
+    // The first two lists are the sweep's at start; the next ones are the look at the orphan.
+    bench.runtime.set_latency("ListContainers", Duration::from_secs(1));
+    let second = bench.start();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    for _ in 0..3 {
+        let error = RuntimeError::new("ListPodSandbox", tonic::Code::Unavailable, "not now");
+        bench.runtime.next("ListPodSandbox", Mishap::Fail(error));
+    }
+    bench
+        .until("nothing left", |b| {
+            b.runtime.counts() == (0, 0) && b.leftovers().is_empty()
+        })
+        .await;
+    second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hung_call_holds_up_its_pod_only() {
     let bench = Bench::new();
     let kubelet = bench.start();
