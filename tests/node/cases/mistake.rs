@@ -43,10 +43,6 @@ pub(crate) fn manifests(cluster: &Cluster) -> anyhow::Result<()> {
     for (manifest, expected) in [
         ("kind: [", "error converting YAML to JSON"),
         (
-            "apiVersion: v1\nkind: Frob\nmetadata: {name: x}",
-            "no matches for kind \"Frob\" in version \"v1\"",
-        ),
-        (
             &busybox("mistake").replace("containers:", "contaners:"),
             "unknown field \"spec.contaners\"",
         ),

@@ -155,7 +155,7 @@ pub(crate) fn exec_input(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(there == here, "in the container {there}, here {here}");
     // Not all of it is read: the command's end ends the session.
     let command = cluster.kubectl_command(&["exec", "-i", "talker", "-c", "quiet", "--", "head", "-c", "5"]);
-    let head = succeed(command, Some(b"hello, and more that nobody reads"))?;
+    let head = succeed(command, Some("hello".repeat(600_000).as_bytes()))?;
     ensure!(head == "hello", "{head:?}");
     let command = cluster.kubectl_command(&[
         "exec",

@@ -89,6 +89,8 @@ pub struct ControlPlane {
     door: Door,
     tasks: JoinSet<()>,
     shutdown: CancellationToken,
+    /// Starts so far: each start draws other UIDs and names, as a real one does.
+    starts: u64,
     _dir: tempfile::TempDir,
 }
 
@@ -118,6 +120,7 @@ impl ControlPlane {
             door,
             tasks: JoinSet::new(),
             shutdown: CancellationToken::new(),
+            starts: 0,
             _dir: dir,
         }
     }
@@ -127,12 +130,15 @@ impl ControlPlane {
     }
 
     pub async fn start(&mut self) {
-        let gate = daemon::edge(&self.config, &self.host, &self.pki, ADDRESS, Health::default()).expect("the gate");
+        let seed = self.host.seed ^ (self.starts << 32);
+        self.starts += 1;
+        let host = Host { seed, ..self.host.clone() };
+        let gate = daemon::edge(&self.config, &host, &self.pki, ADDRESS, Health::default()).expect("the gate");
         let store: Arc<dyn Store> = self.store.clone();
         let parts = Parts {
             store,
             clock: self.host.clock.clone(),
-            seed: self.host.seed,
+            seed,
             gate: Arc::new(gate),
         };
         let server = ApiServer::new(parts).await.expect("a server");
@@ -149,7 +155,7 @@ impl ControlPlane {
         let mut controllers = controller::spawn_all(ControllerContext {
             client_for: Arc::new(move |name| wire.wrap(door.client_as(User::service_account("kube-system", name)))),
             clock: self.host.clock.clone(),
-            seed: self.host.seed,
+            seed,
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: self.pki.ca_pem.clone(),
             shutdown: self.shutdown.clone(),
@@ -161,7 +167,7 @@ impl ControlPlane {
                 .wire
                 .wrap(self.door.client_as(User::named("system:kube-scheduler", &[]))),
             clock: self.host.clock.clone(),
-            seed: self.host.seed,
+            seed,
             shutdown: self.shutdown.clone(),
         }));
     }

@@ -15,7 +15,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long a connection may take to open, TLS included.
@@ -164,9 +164,32 @@ async fn relay(client: OnUpgrade, kubelet: OnUpgrade) {
         Ok(Err(error)) => return tracing::debug!(%error, "an upgrade did not happen"),
         Err(_) => return tracing::debug!("an upgrade did not happen in time"),
     };
-    // An end of one direction is passed on as an end of that direction; the other goes on until it ends too.
-    match copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(kubelet)).await {
-        Ok((up_bytes, down_bytes)) => tracing::debug!(up_bytes, down_bytes, "stream ended"),
+    copy_both(TokioIo::new(client), TokioIo::new(kubelet)).await;
+}
+
+/// Copies both ways. The client's end is passed on and leaves the answer open; the kubelet's end is the end: nobody is left to
+/// read what the client still sends.
+async fn copy_both(client: impl AsyncRead + AsyncWrite, kubelet: impl AsyncRead + AsyncWrite) {
+    let (mut client_read, mut client_write) = tokio::io::split(client);
+    let (mut kubelet_read, mut kubelet_write) = tokio::io::split(kubelet);
+    let up = async {
+        let copied = tokio::io::copy(&mut client_read, &mut kubelet_write).await;
+        // The kubelet may be gone already.
+        let _ = kubelet_write.shutdown().await;
+        copied
+    };
+    let down = async {
+        let copied = tokio::io::copy(&mut kubelet_read, &mut client_write).await;
+        let _ = client_write.shutdown().await;
+        copied
+    };
+    tokio::pin!(up, down);
+    let down_bytes = tokio::select! {
+        copied = &mut down => copied,
+        _ = &mut up => down.await,
+    };
+    match down_bytes {
+        Ok(down_bytes) => tracing::debug!(down_bytes, "stream ended"),
         Err(error) => tracing::debug!(%error, "stream broke"),
     }
 }

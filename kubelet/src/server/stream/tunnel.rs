@@ -122,7 +122,8 @@ async fn join(ours: OnUpgrade, theirs: OnUpgrade, idle: Duration) {
     .await;
 }
 
-/// Copies both ways. One direction's end closes the other side's input and leaves the opposite direction open.
+/// Copies both ways. The client's end closes the runtime's input and leaves the answer open; the runtime's end is the end:
+/// nobody is left to read what the client still sends (a command that ended before its input).
 async fn copy_both(a: impl AsyncRead + AsyncWrite, b: impl AsyncRead + AsyncWrite, idle: Duration) {
     let (a_read, a_write) = tokio::io::split(a);
     let (b_read, b_write) = tokio::io::split(b);
@@ -130,7 +131,13 @@ async fn copy_both(a: impl AsyncRead + AsyncWrite, b: impl AsyncRead + AsyncWrit
     let silence = moved.subscribe();
     tokio::pin!(a_read, a_write, b_read, b_write);
     let copying = async {
-        let _ = tokio::join!(copy(a_read, b_write, &moved), copy(b_read, a_write, &moved));
+        let up = copy(a_read, b_write, &moved);
+        let down = copy(b_read, a_write, &moved);
+        tokio::pin!(up, down);
+        tokio::select! {
+            _ = &mut down => {}
+            _ = &mut up => drop(down.await),
+        }
     };
     tokio::select! {
         () = copying => {}
