@@ -132,7 +132,10 @@ impl ControlPlane {
     pub async fn start(&mut self) {
         let seed = self.host.seed ^ (self.starts << 32);
         self.starts += 1;
-        let host = Host { seed, ..self.host.clone() };
+        let host = Host {
+            seed,
+            ..self.host.clone()
+        };
         let gate = daemon::edge(&self.config, &host, &self.pki, ADDRESS, Health::default()).expect("the gate");
         let store: Arc<dyn Store> = self.store.clone();
         let parts = Parts {
