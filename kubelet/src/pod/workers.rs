@@ -26,6 +26,9 @@ use tokio::time::Instant;
 const ORPHAN_GRACE_SECONDS: i64 = 1;
 /// How long until an orphan that could not be looked at is tried again.
 const ORPHAN_RETRY: Duration = Duration::from_secs(1);
+/// How long until leftovers that could not be released are tried again, and the name that wait has among those of pods.
+const LEFTOVERS_RETRY: Duration = Duration::from_secs(10);
+const LEFTOVERS: &str = "leftovers of earlier pods";
 /// How long a worker that panicked is left alone before it is started again.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
@@ -112,8 +115,12 @@ impl Workers {
             }
         }
         if !self.leftovers_released {
-            self.leftovers_released = true;
-            self.release_leftovers(&pods, &known).await;
+            // What vanished from the runtime meanwhile has nobody else to release it.
+            let known = self.known.borrow().clone();
+            self.leftovers_released = self.release_leftovers(&pods, &known).await;
+            if !self.leftovers_released {
+                self.cooling.insert(PodUid::from(LEFTOVERS), Instant::now() + LEFTOVERS_RETRY);
+            }
         }
         if std::mem::take(&mut self.shares_outdated) {
             self.refresh_shares(&pods).await;
@@ -153,6 +160,8 @@ impl Workers {
         let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
         let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
             self.shared.tools.pleg.forget(uid);
+            // It vanished between two looks (a removal an earlier kubelet had asked for): its directories are still there.
+            self.leftovers_released = false;
             return;
         };
         // Containers whose sandbox is gone do not tell their pod's name.
@@ -184,8 +193,9 @@ impl Workers {
         self.spawn(uid.clone(), desired);
     }
 
-    /// Releases directories and cgroups of pods that ended while no kubelet ran.
-    async fn release_leftovers(&self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) {
+    /// Releases directories and cgroups of pods that ended while no kubelet ran; tells whether nothing is left to release.
+    async fn release_leftovers(&self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) -> bool {
+        let mut complete = true;
         let tools = self.shared.tools.clone();
         let (directories, cgroups) = (tools.volumes.list().await, tools.cgroups.list().await);
         let mut left: BTreeSet<PodUid> = BTreeSet::new();
@@ -193,6 +203,7 @@ impl Workers {
             (Ok(directories), Ok(cgroups)) => left.extend(directories.into_iter().chain(cgroups)),
             (directories, cgroups) => {
                 tracing::warn!(?directories, ?cgroups, "listing what earlier pods left failed");
+                complete = false;
             }
         }
         // What the runtime still has is ended and released by a worker of its own.
@@ -203,11 +214,14 @@ impl Workers {
             tracing::info!(pod = %uid, "releasing what an earlier pod left");
             if let Err(error) = tools.volumes.release(&uid).await {
                 tracing::warn!(pod = %uid, %error, "releasing an earlier pod's volumes failed");
+                complete = false;
             }
             if let Err(error) = tools.cgroups.release_pod(&uid).await {
                 tracing::warn!(pod = %uid, %error, "releasing an earlier pod's cgroup failed");
+                complete = false;
             }
         }
+        complete
     }
 
     /// Brings the QoS cgroups' CPU shares to what the pods here request together.

@@ -144,9 +144,10 @@ impl Node {
         view(&self.runtime)
     }
 
-    /// Directories of pods whose sandboxes are all gone.
-    pub fn leftovers(&self) -> Vec<String> {
-        let held: Vec<String> = self.view().sandboxes.into_iter().map(|sandbox| sandbox.uid).collect();
+    /// Directories of pods that neither the API nor the runtime has.
+    pub fn leftovers(&self, known: &[String]) -> Vec<String> {
+        let mut held: Vec<String> = self.view().sandboxes.into_iter().map(|sandbox| sandbox.uid).collect();
+        held.extend_from_slice(known);
         let pods = self.dir.path().join("kubelet/pods");
         let names = std::fs::read_dir(pods).into_iter().flatten().flatten();
         let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
