@@ -19,7 +19,7 @@ use kubelet::runtime::observed::ContainerState;
 use node::Node;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -89,9 +89,10 @@ impl Simulation {
         simulation.heal().await;
         let mut breaches = simulation.rest(&script).await;
         let mut checker = judge.stop();
-        checker.at_rest(&simulation.pods().await, &simulation.views());
+        let pods = simulation.pods().await;
+        checker.at_rest(&pods, &simulation.views());
         breaches.extend(checker.breaches);
-        breaches.extend(simulation.leftovers());
+        breaches.extend(simulation.leftovers(&pods));
         simulation.count_faults();
         Outcome {
             breaches,
@@ -229,8 +230,11 @@ impl Simulation {
         self.nodes.iter().map(|node| (node.name.clone(), node.view())).collect()
     }
 
-    fn leftovers(&self) -> Vec<String> {
-        self.nodes.iter().flat_map(Node::leftovers).collect()
+    /// What is left on nodes of pods the API server no longer has. A pod that is only being started has a directory before
+    /// it has a sandbox.
+    fn leftovers(&self, pods: &[Pod]) -> Vec<String> {
+        let known: BTreeSet<String> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
+        self.nodes.iter().flat_map(|node| node.leftovers(&known)).collect()
     }
 
     fn count_faults(&mut self) {
