@@ -19,7 +19,7 @@ use kubelet::runtime::observed::ContainerState;
 use node::Node;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -230,8 +230,10 @@ impl Simulation {
         self.nodes.iter().map(|node| (node.name.clone(), node.view())).collect()
     }
 
+    /// What is left on nodes of pods the API server no longer has. A pod that is only being started has a directory before
+    /// it has a sandbox.
     fn leftovers(&self, pods: &[Pod]) -> Vec<String> {
-        let known: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
+        let known: BTreeSet<String> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
         self.nodes.iter().flat_map(|node| node.leftovers(&known)).collect()
     }
 

@@ -17,6 +17,7 @@ use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
 use kubelet::volume::{VolumeSettings, Volumes};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,14 +145,13 @@ impl Node {
         view(&self.runtime)
     }
 
-    /// Directories of pods that neither the API nor the runtime has.
-    pub fn leftovers(&self, known: &[String]) -> Vec<String> {
-        let mut held: Vec<String> = self.view().sandboxes.into_iter().map(|sandbox| sandbox.uid).collect();
-        held.extend_from_slice(known);
+    /// Directories of pods that are not among the known ones and whose sandboxes are all gone.
+    pub fn leftovers(&self, known: &BTreeSet<String>) -> Vec<String> {
+        let held: Vec<String> = self.view().sandboxes.into_iter().map(|sandbox| sandbox.uid).collect();
         let pods = self.dir.path().join("kubelet/pods");
         let names = std::fs::read_dir(pods).into_iter().flatten().flatten();
         let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let left = names.filter(|uid| !held.contains(uid));
+        let left = names.filter(|uid| !held.contains(uid) && !known.contains(uid));
         left.map(|uid| format!("directory of pod {uid} is left on {}", self.name))
             .collect()
     }
