@@ -119,7 +119,8 @@ impl Workers {
             let known = self.known.borrow().clone();
             self.leftovers_released = self.release_leftovers(&pods, &known).await;
             if !self.leftovers_released {
-                self.cooling.insert(PodUid::from(LEFTOVERS), Instant::now() + LEFTOVERS_RETRY);
+                self.cooling
+                    .insert(PodUid::from(LEFTOVERS), Instant::now() + LEFTOVERS_RETRY);
             }
         }
         if std::mem::take(&mut self.shares_outdated) {
