@@ -201,12 +201,13 @@ EOF
 cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
 
 make_cgroup_root() {
-    local mount controller
+    local mount controller controllers
     for mount in $(cgroup_mounts); do
         mkdir -p "$mount$CGROUP"
         # Version 2: a controller must be handed down before a group has its files.
         if [[ -f $mount/cgroup.subtree_control ]]; then
-            for controller in $(cat "$mount/cgroup.controllers"); do
+            read -ra controllers <"$mount/cgroup.controllers"
+            for controller in "${controllers[@]}"; do
                 echo "+$controller" >"$mount/cgroup.subtree_control" 2>/dev/null || true
             done
         fi
