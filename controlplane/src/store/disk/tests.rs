@@ -67,14 +67,11 @@ async fn concurrent_writes_to_one_key_have_one_winner_each_round() {
     }
 }
 
-/// Not a test by itself: the process that [`what_was_acknowledged_survives_kill_9`] kills. Writes without end and prints each
-/// acknowledged revision.
-#[tokio::test]
-#[ignore = "only run as a child of the crash test"]
-async fn crash_child() {
-    let Ok(directory) = std::env::var("SKIFF_CRASH_DIRECTORY") else {
-        return;
-    };
+/// Names the directory to write in, and makes [`what_was_acknowledged_survives_kill_9`] the process that is killed.
+const CRASH_DIRECTORY: &str = "SKIFF_CRASH_DIRECTORY";
+
+/// Writes without end and prints each acknowledged revision.
+async fn write_until_killed(directory: std::ffi::OsString) {
     let disk = Arc::new(Disk::open(directory).unwrap());
     let start = disk.current_revision().await.unwrap();
     let writers = (0..8).map(|writer| {
@@ -95,12 +92,20 @@ async fn crash_child() {
 
 #[tokio::test]
 async fn what_was_acknowledged_survives_kill_9() {
+    // The test is its own victim: it runs itself again in a child, which this variable tells apart.
+    if let Some(directory) = std::env::var_os(CRASH_DIRECTORY) {
+        write_until_killed(directory).await;
+    }
     let directory = tempfile::tempdir().unwrap();
     let mut acknowledged: Vec<(String, Revision)> = Vec::new();
     for round in 0..4 {
         let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "store::disk::tests::crash_child", "--ignored", "--nocapture"])
-            .env("SKIFF_CRASH_DIRECTORY", directory.path())
+            .args([
+                "--exact",
+                "store::disk::tests::what_was_acknowledged_survives_kill_9",
+                "--nocapture",
+            ])
+            .env(CRASH_DIRECTORY, directory.path())
             .stdout(std::process::Stdio::piped())
             .kill_on_drop(true)
             .spawn()
