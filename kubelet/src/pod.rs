@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod execute;
 pub mod grace;
 pub mod memory;
+pub mod mirror;
 pub mod operation;
 pub mod plan;
 pub mod shape;
