@@ -83,6 +83,8 @@ fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> Obs
         log_path: log.to_string_lossy().into_owned(),
         termination_file: None,
         termination_policy: "File".into(),
+        pre_stop: String::new(),
+        ports: String::new(),
         user: None,
     }
 }
