@@ -6,6 +6,7 @@ use client::informer::{Object, Options};
 use client::{Informer, Key};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -109,6 +110,8 @@ pub struct Informers {
     pub endpoints: Informer<Endpoints>,
     /// endpointslices
     pub endpoint_slices: Informer<EndpointSlice>,
+    /// certificatesigningrequests
+    pub signing_requests: Informer<CertificateSigningRequest>,
 }
 
 impl Informers {
@@ -136,6 +139,7 @@ impl Informers {
             services: Informer::spawn(Api::all(client.clone()), options("")),
             endpoints: Informer::spawn(Api::all(client.clone()), options("")),
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
+            signing_requests: Informer::spawn(Api::all(client.clone()), options("")),
         }
     }
 
@@ -147,7 +151,7 @@ impl Informers {
 
     /// The shared copy of a whole resource, if there is one.
     pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
-        let known: [(&Resource, &dyn Copy); 9] = [
+        let known: [(&Resource, &dyn Copy); 10] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -157,6 +161,7 @@ impl Informers {
             (&write::SERVICES, &self.services),
             (&write::ENDPOINTS, &self.endpoints),
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
+            (&write::SIGNING_REQUESTS, &self.signing_requests),
         ];
         known.into_iter().find(|(r, _)| *r == resource).map(|(_, copy)| copy)
     }

@@ -83,6 +83,14 @@ pub const DEPLOYMENTS: Resource = Resource::known("apps", "deployments", "Deploy
 /// replicasets.apps
 pub const REPLICA_SETS: Resource = Resource::known("apps", "replicasets", "ReplicaSet", true);
 
+/// certificatesigningrequests.certificates.k8s.io
+pub const SIGNING_REQUESTS: Resource = Resource::known(
+    "certificates.k8s.io",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    false,
+);
+
 /// How a patch body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
@@ -179,6 +187,12 @@ impl Write {
     pub fn replace_status<K: kube::Resource + Serialize>(resource: Resource, object: &K) -> Self {
         let body = body(&resource, object);
         Self::new(resource, Key::of(object), Verb::ReplaceSub("status", body))
+    }
+
+    /// Replaces a part of the object that has an endpoint of its own; its resourceVersion is the precondition.
+    pub fn replace_part<K: kube::Resource + Serialize>(resource: Resource, part: &'static str, object: &K) -> Self {
+        let body = body(&resource, object);
+        Self::new(resource, Key::of(object), Verb::ReplaceSub(part, body))
     }
 
     /// Patches the object.
