@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub mod bootstrap_token;
 pub mod deployment;
 pub mod discovery;
 pub mod endpoint;
@@ -140,6 +141,12 @@ impl Starter {
         let around = self.surroundings(signing_request::NAME);
         self.set.spawn(signing_request::approve::run(around));
         self.start(signing_request::clean::Cleaning {
+            informers: informers.clone(),
+        });
+        self.start(bootstrap_token::clean::TokenCleaner {
+            informers: informers.clone(),
+        });
+        self.start(bootstrap_token::sign::BootstrapSigner {
             informers: informers.clone(),
         });
         if let Some(authority) = self.context.authority.clone() {

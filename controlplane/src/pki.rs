@@ -337,7 +337,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         ensure_at(dir.path(), 0);
         std::fs::remove_file(dir.path().join("pki/ca.key")).unwrap();
-        let error = ensure(&config(dir.path()), "192.0.2.7".parse().unwrap(), "", at(0)).err().unwrap();
+        let error = ensure(&config(dir.path()), "192.0.2.7".parse().unwrap(), "", at(0))
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("ca.key"), "{error}");
     }
 

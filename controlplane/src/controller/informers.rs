@@ -1,5 +1,6 @@
 //! The informers all controllers share: one per resource and process.
 
+use super::bootstrap_token;
 use super::execute::Applied;
 use super::write::{self, Resource};
 use client::informer::{Object, Options};
@@ -8,7 +9,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
@@ -98,6 +99,10 @@ pub struct Informers {
     pub service_accounts: Informer<ServiceAccount>,
     /// The config maps named `kube-root-ca.crt`, and no others.
     pub root_cas: Informer<ConfigMap>,
+    /// The config map `kube-public/cluster-info`, and no others.
+    pub cluster_info: Informer<ConfigMap>,
+    /// The Secrets that are bootstrap tokens, and no others.
+    pub bootstrap_tokens: Informer<Secret>,
     /// The leases of nodes.
     pub node_leases: Informer<Lease>,
     /// deployments
@@ -127,12 +132,22 @@ impl Informers {
             }
         };
         let root_ca = format!("metadata.name={}", super::root_ca::NAME);
+        let cluster_info = format!("metadata.name={}", bootstrap_token::sign::NAME);
+        let tokens = format!("type={}", bootstrap_token::SECRET_TYPE);
         Self {
             pods: Informer::spawn(Api::all(client.clone()), options("")),
             nodes: Informer::spawn(Api::all(client.clone()), options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),
             root_cas: Informer::spawn(Api::all(client.clone()), options(&root_ca)),
+            cluster_info: Informer::spawn(
+                Api::namespaced(client.clone(), bootstrap_token::sign::NAMESPACE),
+                options(&cluster_info),
+            ),
+            bootstrap_tokens: Informer::spawn(
+                Api::namespaced(client.clone(), bootstrap_token::NAMESPACE),
+                options(&tokens),
+            ),
             node_leases: Informer::spawn(Api::namespaced(client.clone(), "kube-node-lease"), options("")),
             deployments: Informer::spawn(Api::all(client.clone()), options("")),
             replica_sets: Informer::spawn(Api::all(client.clone()), options("")),
@@ -168,10 +183,15 @@ impl Informers {
 
     /// Waits until the copies reflect a write. Writes of resources without a copy need no waiting.
     pub async fn reflect(&self, resource: &Resource, applied: &Applied) {
+        let key = applied.key();
         if *resource == write::CONFIG_MAPS {
-            if applied.key().name == super::root_ca::NAME {
+            if key.name == super::root_ca::NAME {
                 self.root_cas.reflects(applied).await;
+            } else if key.namespace == bootstrap_token::sign::NAMESPACE && key.name == bootstrap_token::sign::NAME {
+                self.cluster_info.reflects(applied).await;
             }
+        } else if *resource == write::SECRETS && key.name.starts_with(bootstrap_token::NAME_PREFIX) {
+            self.bootstrap_tokens.reflects(applied).await;
         } else if let Some(copy) = self.copy_of(resource) {
             copy.reflects(applied).await;
         }

@@ -72,6 +72,8 @@ pub const NAMESPACES: Resource = Resource::known("", "namespaces", "Namespace", 
 pub const SERVICE_ACCOUNTS: Resource = Resource::known("", "serviceaccounts", "ServiceAccount", true);
 /// configmaps
 pub const CONFIG_MAPS: Resource = Resource::known("", "configmaps", "ConfigMap", true);
+/// secrets
+pub const SECRETS: Resource = Resource::known("", "secrets", "Secret", true);
 /// endpoints
 pub const ENDPOINTS: Resource = Resource::known("", "endpoints", "Endpoints", true);
 /// endpointslices.discovery.k8s.io

@@ -23,11 +23,11 @@ pub struct Request {
     /// How many URIs are asked for.
     pub uris: usize,
     /// The subject, DER.
-    pub(super) subject: Vec<u8>,
+    pub(crate) subject: Vec<u8>,
     /// The public key with its algorithm, DER.
-    pub(super) public_key: Vec<u8>,
+    pub(crate) public_key: Vec<u8>,
     /// The value of the subjectAltName extension, DER.
-    pub(super) alternative_names: Option<Vec<u8>>,
+    pub(crate) alternative_names: Option<Vec<u8>>,
 }
 
 /// Why a request cannot be used.
