@@ -24,32 +24,23 @@ fn errors(change: impl FnOnce(&mut Value)) -> Vec<String> {
 #[test]
 fn a_request_is_checked_when_it_is_made() {
     assert_eq!(errors(|_| ()), Vec::<String>::new());
-    let table: [(Box<dyn FnOnce(&mut Value)>, &str); 7] = [
-        (Box::new(|spec| spec["request"] = json!("eA==")), "spec.request"),
+    let table: [(fn(&mut Value), &str); 7] = [
+        (|spec| spec["request"] = json!("eA=="), "spec.request"),
+        (|spec| spec["usages"] = json!([]), "spec.usages: Required value"),
         (
-            Box::new(|spec| spec["usages"] = json!([])),
-            "spec.usages: Required value",
-        ),
-        (
-            Box::new(|spec| spec["usages"] = json!(["flying"])),
+            |spec| spec["usages"] = json!(["flying"]),
             "spec.usages[0]: Unsupported value",
         ),
         (
-            Box::new(|spec| spec["usages"] = json!(["client auth", "client auth"])),
+            |spec| spec["usages"] = json!(["client auth", "client auth"]),
             "spec.usages[1]: Duplicate value",
         ),
         (
-            Box::new(|spec| spec["signerName"] = json!("kubernetes.io/legacy-unknown")),
+            |spec| spec["signerName"] = json!("kubernetes.io/legacy-unknown"),
             "the legacy signerName is not allowed via this API version",
         ),
-        (
-            Box::new(|spec| spec["signerName"] = json!("nodomain/x")),
-            "at least two segments",
-        ),
-        (
-            Box::new(|spec| spec["expirationSeconds"] = json!(599)),
-            "spec.expirationSeconds",
-        ),
+        (|spec| spec["signerName"] = json!("nodomain/x"), "at least two segments"),
+        (|spec| spec["expirationSeconds"] = json!(599), "spec.expirationSeconds"),
     ];
     for (change, part) in table {
         let found = errors(change).join("\n");
