@@ -21,10 +21,12 @@ fn errors(change: impl FnOnce(&mut Value)) -> Vec<String> {
         .collect()
 }
 
+type Change = fn(&mut Value);
+
 #[test]
 fn a_request_is_checked_when_it_is_made() {
     assert_eq!(errors(|_| ()), Vec::<String>::new());
-    let table: [(fn(&mut Value), &str); 7] = [
+    let table: [(Change, &str); 7] = [
         (|spec| spec["request"] = json!("eA=="), "spec.request"),
         (|spec| spec["usages"] = json!([]), "spec.usages: Required value"),
         (
