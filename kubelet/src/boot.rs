@@ -7,7 +7,7 @@
 mod host;
 
 use crate::certificate::{CertificateError, ServingCertificate};
-use crate::cgroup::{CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
+use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::Config;
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
@@ -159,17 +159,23 @@ async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError>
     }
 }
 
-/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked.
+/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked, and there a mismatch
+/// shows when the first sandbox is refused.
 async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
-    match runtime.runtime_config().await {
+    let configured = config.cgroups.driver;
+    let answer = match runtime.runtime_config().await {
         Ok(Some(runtime::CgroupDriver::Systemd)) => CgroupDriver::Systemd,
         Ok(Some(runtime::CgroupDriver::Cgroupfs)) => CgroupDriver::Cgroupfs,
-        Ok(None) => config.cgroups.driver,
+        Ok(None) => configured,
         Err(error) => {
             tracing::warn!(%error, "runtime does not tell its cgroup driver, using the configured one");
-            config.cgroups.driver
+            configured
         }
+    };
+    if answer != configured {
+        tracing::warn!(?configured, runtime = ?answer, "cgroupDriver differs from the runtime's, which is used");
     }
+    answer
 }
 
 fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgroups, CgroupNaming), BootError> {
@@ -191,7 +197,7 @@ fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgro
         pod_pids_limit: cgroups.pod_pids_limit,
         node_limits: cgroups.enforce_pods.then_some(limits),
     };
-    let cgroups = Cgroups::open(CGROUP_MOUNT, settings).map_err(BootError::Cgroups)?;
+    let cgroups = Cgroups::open(CGROUP_MOUNT, cgroup::systemd::SOCKET, settings).map_err(BootError::Cgroups)?;
     Ok((cgroups, naming))
 }
 

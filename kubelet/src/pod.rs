@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod execute;
 pub mod grace;
+pub mod hooks;
 pub mod memory;
 pub mod operation;
 pub mod plan;

@@ -4,6 +4,7 @@ mod crash;
 mod mistake;
 mod pod;
 mod stream;
+mod takeover;
 mod workload;
 
 use crate::cluster::Cluster;
@@ -33,6 +34,8 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
+    ("node_taken_over", takeover::taken_over),
+    ("node_given_back", takeover::given_back),
     ("manifest_mistakes", mistake::manifests),
     ("image_that_does_not_exist", mistake::absent_image),
     ("image_without_a_command", mistake::image_without_command),

@@ -267,6 +267,7 @@ impl Bench {
         );
         let cgroups = Cgroups::open(
             root.join("cgroup"),
+            crate::cgroup::systemd::SOCKET,
             CgroupSettings {
                 naming: node.cgroups.clone(),
                 cpu_cfs_quota: true,

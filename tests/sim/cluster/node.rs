@@ -109,6 +109,7 @@ impl Node {
         let volumes = Volumes::new(settings, self.mounter.clone(), objects.clone(), self.clock.clone());
         let cgroups = Cgroups::open(
             self.dir.path().join("cgroup"),
+            kubelet::cgroup::systemd::SOCKET,
             CgroupSettings {
                 naming: context.cgroups.clone(),
                 cpu_cfs_quota: true,
