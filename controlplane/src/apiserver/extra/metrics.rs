@@ -35,7 +35,7 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
             group: kind.group,
             resource: kind.plural,
         };
-        let count = server.reader().list(kind.group, kind.plural, "").len();
+        let count = server.reader().count(kind.group, kind.plural);
         objects
             .get_or_create(&labels)
             .set(i64::try_from(count).unwrap_or(i64::MAX));
