@@ -10,6 +10,7 @@ pub mod controller;
 pub mod daemon;
 pub mod issue;
 pub mod memory;
+pub mod metrics;
 pub mod patch;
 pub mod pki;
 pub mod resource;

@@ -4,7 +4,7 @@ use anyhow::Context;
 use client::SystemClock;
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
-use controlplane::{issue, token};
+use controlplane::{issue, memory, token};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
