@@ -7,22 +7,30 @@ use crate::protocol::dispatch::{Outcome, Plugin, serve};
 
 pub mod bandwidth;
 pub mod bridge;
+pub mod container_end;
+pub mod firewall;
 pub mod host_local;
 pub mod iptables;
 pub mod loopback;
 pub mod masquerade;
+pub mod pair;
 pub mod portmap;
+pub mod ptp;
 pub mod rule_note;
 pub mod static_ipam;
+pub mod tuning;
 
 /// Every plugin in this program.
-static ALL: [&Plugin; 6] = [
+static ALL: [&Plugin; 9] = [
     &bandwidth::PLUGIN,
     &bridge::PLUGIN,
+    &firewall::PLUGIN,
     &host_local::PLUGIN,
     &loopback::PLUGIN,
     &portmap::PLUGIN,
+    &ptp::PLUGIN,
     &static_ipam::PLUGIN,
+    &tuning::PLUGIN,
 ];
 
 /// Those that can serve as `ipam.type`.
