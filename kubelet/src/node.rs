@@ -9,6 +9,7 @@ mod register;
 mod status;
 
 pub use health::Health;
+pub(crate) use pod_network::apply as apply_network;
 pub use status::{Facts, RuntimeFacts, allocatable, node_status};
 
 use crate::config::Config;

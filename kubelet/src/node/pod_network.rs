@@ -28,7 +28,6 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Follows the node's podCIDR for ever.
     pub(super) async fn keep(self) {
-        self.install();
         let mut changes = self.node.subscribe();
         let mut applied: Vec<String> = Vec::new();
         // When to collect; never while the network is not ours.
@@ -46,7 +45,7 @@ impl Keeper {
                 }
                 continue;
             }
-            match self.apply(&cidrs).await {
+            match apply(&self.config, &*self.runtime, &cidrs).await {
                 Ok(outcome) => {
                     applied = cidrs;
                     collect_at = (outcome == Outcome::Ours).then(Instant::now);
@@ -60,38 +59,6 @@ impl Keeper {
                 }
             }
         }
-    }
-
-    /// Puts the plugins in place. Without them the runtime says what is missing, and pods wait.
-    fn install(&self) {
-        let paths = &self.config.paths;
-        let binary = paths.cni_plugins.as_ref().filter(|path| !path.as_os_str().is_empty());
-        let Some(binary) = binary else { return };
-        match install::install(binary, &paths.cni_bin_dir) {
-            Ok(installed) if installed.foreign.is_empty() => {}
-            Ok(installed) => {
-                let foreign = installed.foreign.join(",");
-                tracing::info!(foreign, "CNI plugins of others stay in place");
-            }
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "CNI plugins not installed"),
-        }
-    }
-
-    async fn apply(&self, cidrs: &[String]) -> Result<Outcome, network::NetworkError> {
-        let paths = &self.config.paths;
-        let outcome = network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await?;
-        match &outcome {
-            Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
-            Outcome::Foreign(path) => {
-                tracing::info!(file = %path.display(), "network is configured by another file")
-            }
-        }
-        if let Err(error) = self.runtime.update_runtime_config(&cidrs.join(",")).await
-            && !error.is_unimplemented()
-        {
-            tracing::warn!(%error, "runtime did not take the pod CIDR");
-        }
-        Ok(outcome)
     }
 
     /// Collects once; returns the wait before the next time.
@@ -112,6 +79,44 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Puts the plugins in place. Without them the runtime says what is missing, and pods wait.
+fn install_plugins(config: &Config) {
+    let paths = &config.paths;
+    let binary = paths.cni_plugins.as_ref().filter(|path| !path.as_os_str().is_empty());
+    let Some(binary) = binary else { return };
+    match install::install(binary, &paths.cni_bin_dir) {
+        Ok(installed) if installed.foreign.is_empty() => {}
+        Ok(installed) => {
+            let foreign = installed.foreign.join(",");
+            tracing::info!(foreign, "CNI plugins of others stay in place");
+        }
+        Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "CNI plugins not installed"),
+    }
+}
+
+/// Installs the plugins, writes the CNI configuration of these ranges and tells the runtime of them.
+pub(crate) async fn apply(
+    config: &Config,
+    runtime: &dyn Runtime,
+    cidrs: &[String],
+) -> Result<Outcome, network::NetworkError> {
+    install_plugins(config);
+    let paths = &config.paths;
+    let outcome = network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await?;
+    match &outcome {
+        Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
+        Outcome::Foreign(path) => {
+            tracing::info!(file = %path.display(), "network is configured by another file")
+        }
+    }
+    if let Err(error) = runtime.update_runtime_config(&cidrs.join(",")).await
+        && !error.is_unimplemented()
+    {
+        tracing::warn!(%error, "runtime did not take the pod CIDR");
+    }
+    Ok(outcome)
 }
 
 /// Waits until then, for ever if there is no then.
