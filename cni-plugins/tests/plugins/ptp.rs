@@ -45,7 +45,7 @@ fn containers_reach_each_other_by_the_host() {
     one.namespace.ip(&[
         "addr",
         "del",
-        &results[0]["ips"][0]["address"].as_str().unwrap(),
+        results[0]["ips"][0]["address"].as_str().unwrap(),
         "dev",
         "eth0",
     ]);

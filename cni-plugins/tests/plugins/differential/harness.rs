@@ -231,10 +231,6 @@ impl Case {
         Self { steps, ..self }
     }
 
-    pub(super) fn old_only(self) -> Self {
-        Self { old_only: true, ..self }
-    }
-
     pub(super) fn top(mut self, more: Value) -> Self {
         merge(&mut self.config, more);
         self
