@@ -164,10 +164,9 @@ fn set_attributes(socket: &mut Socket, index: u32, wanted: &Attributes) -> Resul
 fn del(request: &Request) -> Result<(), Error> {
     let config = Config::read(request)?;
     let backup = backup_of(request, &config);
-    let Some(before) = backup.read() else {
-        return Ok(());
-    };
-    if let Ok(netns) = Netns::open(&request.env.netns) {
+    if let Some(before) = backup.read()
+        && let Ok(netns) = Netns::open(&request.env.netns)
+    {
         let _ = netns.run(|| restore(&request.env.ifname, &before));
     }
     backup.forget();

@@ -63,7 +63,8 @@ fn containers_reach_each_other_by_the_host() {
 fn a_failed_add_leaves_everything_as_it_was() {
     let (host, container) = (Host::new(), Container::new());
     let first = config(&host, json!({}));
-    host.add(&Container::new(), &first);
+    let other = Container::new();
+    host.add(&other, &first);
     // An address was given and taken back; the pointer to the last one moves on, as upstream's does.
     let state = || (host.kernel_state(&[&container]), host.reserved("testnet"));
     let before = state();

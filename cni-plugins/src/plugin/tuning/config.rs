@@ -150,12 +150,13 @@ fn read_switches(fields: &Fields<'_>) -> Result<BTreeMap<String, String>, Error>
 }
 
 fn wrong_switch(found: &Value, wanted: &'static str) -> Error {
-    load(DecodeError::Type {
+    let error = DecodeError::Type {
         found: kind(found),
-        owner: "TuningConf",
+        owner: "sysctlCheck",
         key: "sysctl",
         wanted,
-    })
+    };
+    Error::internal(error.to_string())
 }
 
 fn read_attributes(fields: &Fields<'_>) -> Result<Attributes, Error> {
@@ -214,7 +215,7 @@ pub fn switch_path(key: &str, ifname: &str) -> Result<String, Error> {
     inside
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
-        .ok_or_else(|| Error::internal(format!("invalid net sysctl key: {key:?}")))
+        .ok_or_else(|| Error::internal(format!("invalid net sysctl key: {text:?}")))
 }
 
 fn refuse_unlisted(switches: &BTreeMap<String, String>, list: &str) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use super::harness::{CYCLE, Case, TWICE, World, bridge, run_all};
 use crate::fixture::{merge, run};
 
 const ADD_DEL: &[&str] = &["ADD", "DEL", "DEL"];
+const ADD_CHECK: &[&str] = &["ADD", "CHECK"];
 /// Switches the cases touch.
 const SWITCHES: [&str; 3] = [
     "ipv4/conf/eth0/arp_filter",
@@ -111,6 +112,14 @@ fn tuning(name: &'static str, more: Value) -> Case {
     }
 }
 
+/// A case 1.1.1 does not know, or answers otherwise.
+fn newer(case: Case) -> Case {
+    Case {
+        newer_only: true,
+        ..case
+    }
+}
+
 #[test]
 fn tuning_like_the_reference() {
     let arp = |value: &str| json!({"sysctl": {"net.ipv4.conf.eth0.arp_filter": value}});
@@ -146,13 +155,15 @@ fn tuning_like_the_reference() {
                 json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
             )
             .steps(ADD_DEL),
-            tuning("switch of the kernel", json!({"sysctl": {"kernel.panic": "1"}})),
+            // 1.1.1 names the key as it was written.
+            newer(tuning("switch of the kernel", json!({"sysctl": {"kernel.panic": "1"}}))).steps(&["ADD"]),
             tuning("no such switch", json!({"sysctl": {"net.ipv4.nonesuch": "1"}})),
             tuning("wrong value", arp("x")),
-            tuning(
+            newer(tuning(
                 "switch is a number",
                 json!({"sysctl": {"net.ipv4.conf.eth0.arp_filter": 1}}),
-            ),
+            ))
+            .steps(&["ADD"]),
             tuning("wrong type", json!({"mtu": "x"})),
             tuning("no such interface", json!({"mtu": 1400})).with("CNI_IFNAME", "eth7"),
             tuning("no namespace", json!({"mtu": 1400})).with("CNI_NETNS", "/nowhere"),
@@ -177,12 +188,9 @@ fn tuning_like_the_reference() {
 fn firewall_like_the_reference() {
     let firewall = |name, more| chained(name, "firewall", more);
     let same_bridge = |backend: &str| json!({"ingressPolicy": "same-bridge", "backend": backend, "prevResult": dual()});
-    let isolated = |backend: &str| Case {
-        newer_only: true,
-        ..firewall(
-            "isolated",
-            json!({"ingressPolicy": "isolated", "backend": backend, "prevResult": dual()}),
-        )
+    let isolated = |backend: &str| {
+        let keys = json!({"ingressPolicy": "isolated", "backend": backend, "prevResult": dual()});
+        newer(firewall("isolated", keys))
     };
     let mut cases = vec![
         isolated(""),
@@ -280,10 +288,6 @@ fn port_mappings_by_iptables_like_the_reference() {
 /// What 1.1.1 does not know: nftables, and the newer keys of bridge.
 #[test]
 fn newer_keys_like_the_reference() {
-    let newer = |case: Case| Case {
-        newer_only: true,
-        ..case
-    };
     let two = json!([
         {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
         {"hostPort": 5353, "containerPort": 53, "protocol": "udp"},
@@ -297,10 +301,13 @@ fn newer_keys_like_the_reference() {
     let ipam = json!({"type": "host-local", "dataDir": "DATA", "ranges": [[{"subnet": "10.50.0.0/24"}], [{"subnet": "fd00:50::/64"}]]});
     let mut both = masquerade();
     merge(&mut both, json!({"ipam": ipam}));
-    let ptp = bridge("ptp masquerade", masquerade()).top(json!({"type": "ptp"}));
+    // The reference's DEL cannot read what its ADD made with the nft program of Debian 12.
+    let ptp = bridge("ptp masquerade", masquerade())
+        .top(json!({"type": "ptp"}))
+        .steps(ADD_CHECK);
     let cases = vec![
-        bridge("masquerade", masquerade()),
-        bridge("masquerade, dual stack", both),
+        bridge("masquerade", masquerade()).steps(ADD_CHECK),
+        bridge("masquerade, dual stack", both).steps(ADD_CHECK),
         bridge("spoof check", json!({"macspoofchk": true})),
         bridge("isolated ports", json!({"portIsolation": true})),
         bridge("duplicate detection", json!({"enabledad": true})),

@@ -126,9 +126,18 @@ impl World {
         let lines = text.lines().filter(|line| {
             // 1.1.1 prints an empty dns in 1.0.0, 1.9 does not. Link-local addresses and their routes follow the random
             // hardware address and appear when they like.
-            !line.contains("\"dns\": {}") && !line.contains("fe80:") && !line.contains("ff00::/8")
+            !line.trim().is_empty()
+                && !line.contains("\"dns\": {}")
+                && !line.contains("fe80:")
+                && !line.contains("ff00::/8")
         });
-        lines.map(normalise_line).collect::<Vec<_>>().join("\n")
+        let text = lines.map(normalise_line).collect::<Vec<_>>().join("\n");
+        // Newer ones name both ends, and their decoder the embedded type.
+        text.replace(
+            r#"container veth name ( "eth0 ") peer provided ( "vethX ") already"#,
+            "container veth name provided (eth0) already",
+        )
+        .replace("field NetConf.NetConf.", "field NetConf.")
     }
 }
 

@@ -101,9 +101,9 @@ fn wrong_types_name_the_field() {
     let text = |config: Value| read(config, "").unwrap_err().msg;
     assert!(
         text(json!({"sysctl": {"net.x": 1}}))
-            .contains("cannot unmarshal number into Go struct field TuningConf.sysctl")
+            .contains("cannot unmarshal number into Go struct field sysctlCheck.sysctl")
     );
-    assert!(text(json!({"sysctl": "x"})).contains("TuningConf.sysctl"));
+    assert!(text(json!({"sysctl": "x"})).contains("sysctlCheck.sysctl"));
     assert_eq!(text(json!({"mtu": -1})), "invalid mtu -1");
     assert_eq!(text(json!({"txQLen": -1})), "invalid txQLen -1");
 }
