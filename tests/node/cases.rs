@@ -2,6 +2,7 @@
 
 mod crash;
 mod mistake;
+mod network;
 mod pod;
 mod static_pod;
 mod stream;
@@ -37,6 +38,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
+    ("vanished_sandboxes_hold_nothing", network::vanished_sandboxes),
     ("node_taken_over", takeover::taken_over),
     ("node_given_back", takeover::given_back),
     ("manifest_mistakes", mistake::manifests),

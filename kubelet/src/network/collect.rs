@@ -1,8 +1,9 @@
 //! Garbage collection of our network: addresses, rules and devices of sandboxes the runtime no longer knows.
 //!
 //! Runtimes leave that to others (contract CNI §5): after a missed DEL an address would be held for ever. The plugins are
-//! told which attachments are valid: those of every sandbox the runtime lists, and those whose address was reserved a short
-//! while ago, since a sandbox may have its address before the runtime lists it. Owns nothing; never looks at pods.
+//! told which attachments are valid: those of every sandbox the runtime lists, those whose address was reserved a short
+//! while ago, since a sandbox may have its address before the runtime lists it, and those with an address of none of our
+//! ranges, which another node on this machine may have given. Owns nothing; never looks at pods.
 
 use super::{FILE_NAME, NETWORK_NAME};
 use crate::id::SandboxId;
@@ -65,6 +66,7 @@ pub enum CollectError {
 /// A reserved address, as the address plugin's file tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reservation {
+    addr: IpAddr,
     container_id: String,
     ifname: String,
     age: Duration,
@@ -87,7 +89,7 @@ pub async fn collect(
         .iter()
         .flat_map(|dir| read_reservations(&dir.join(NETWORK_NAME), now))
         .collect::<Vec<_>>();
-    let valid = valid_attachments(sandboxes, &reservations);
+    let valid = valid_attachments(sandboxes, &ranges(&list), &reservations);
     let mut outcome = Ok(());
     for (plugin, config) in requests(&list, &valid) {
         let file = bin_dir.join(&plugin);
@@ -107,19 +109,40 @@ fn data_dirs(list: &Value) -> BTreeSet<PathBuf> {
         .collect()
 }
 
+/// The ranges addresses of a list are given from.
+fn ranges(list: &Value) -> Vec<(IpAddr, u32)> {
+    let plugins = list["plugins"].as_array().into_iter().flatten();
+    let sets = plugins.flat_map(|plugin| plugin["ipam"]["ranges"].as_array().into_iter().flatten());
+    let ranges = sets.flat_map(|set| set.as_array().into_iter().flatten());
+    ranges
+        .filter_map(|range| {
+            let (addr, bits) = range["subnet"].as_str()?.split_once('/')?;
+            Some((addr.parse().ok()?, bits.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Whether an address is in a range.
+fn is_in(addr: &IpAddr, (network, bits): &(IpAddr, u32)) -> bool {
+    let shared = match (addr, network) {
+        (IpAddr::V4(addr), IpAddr::V4(network)) => (addr.to_bits() ^ network.to_bits()).leading_zeros(),
+        (IpAddr::V6(addr), IpAddr::V6(network)) => (addr.to_bits() ^ network.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    shared >= *bits
+}
+
 /// The reservations in a network's folder; what cannot be read is none.
 fn read_reservations(folder: &Path, now: SystemTime) -> Vec<Reservation> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let addresses = entries.filter(|entry| {
-        let name = entry.file_name();
-        name.to_str().is_some_and(|name| name.parse::<IpAddr>().is_ok())
-    });
-    addresses
+    entries
         .filter_map(|entry| {
+            let addr = entry.file_name().to_str()?.parse().ok()?;
             let age = now.duration_since(entry.metadata().ok()?.modified().ok()?);
             let text = fs::read_to_string(entry.path()).ok()?;
             let (container_id, ifname) = text.trim().split_once("\r\n")?;
             Some(Reservation {
+                addr,
                 container_id: container_id.to_owned(),
                 ifname: ifname.to_owned(),
                 age: age.unwrap_or_default(),
@@ -129,13 +152,18 @@ fn read_reservations(folder: &Path, now: SystemTime) -> Vec<Reservation> {
 }
 
 /// The attachments to keep, as pairs of container ID and interface name. Pure.
-fn valid_attachments(sandboxes: &[SandboxId], reservations: &[Reservation]) -> BTreeSet<(String, String)> {
+fn valid_attachments(
+    sandboxes: &[SandboxId],
+    ranges: &[(IpAddr, u32)],
+    reservations: &[Reservation],
+) -> BTreeSet<(String, String)> {
     let mut valid: BTreeSet<(String, String)> =
         sandboxes.iter().map(|id| (id.to_string(), IFNAME.to_owned())).collect();
     let known: BTreeSet<String> = sandboxes.iter().map(ToString::to_string).collect();
+    let is_ours = |addr: &IpAddr| ranges.iter().any(|range| is_in(addr, range));
     let kept = reservations
         .iter()
-        .filter(|held| held.age < GRACE || known.contains(&held.container_id));
+        .filter(|held| held.age < GRACE || known.contains(&held.container_id) || !is_ours(&held.addr));
     valid.extend(kept.map(|held| (held.container_id.clone(), held.ifname.clone())));
     valid
 }
@@ -200,8 +228,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn reservation(id: &str, ifname: &str, age_seconds: u64) -> Reservation {
+    fn reservation(addr: &str, id: &str, ifname: &str, age_seconds: u64) -> Reservation {
         Reservation {
+            addr: addr.parse().expect("address"),
             container_id: id.into(),
             ifname: ifname.into(),
             age: Duration::from_secs(age_seconds),
@@ -211,16 +240,25 @@ mod tests {
     #[test]
     fn known_sandboxes_and_young_reservations_are_valid() {
         let reservations = [
-            reservation("known", "net1", 10_000),
-            reservation("young", "eth0", 599),
-            reservation("old", "eth0", 600),
+            reservation("10.1.0.2", "known", "net1", 10_000),
+            reservation("10.1.0.3", "young", "eth0", 599),
+            reservation("10.1.0.4", "old", "eth0", 600),
+            reservation("10.2.0.4", "foreign", "eth0", 600),
+            reservation("fd00::5", "old6", "eth0", 600),
         ];
-        let valid = valid_attachments(&["known".to_owned().into()], &reservations);
+        let list = super::super::conflist(&["10.1.0.0/24".to_owned(), "fd00::/64".to_owned()], false);
+        let valid = valid_attachments(&["known".to_owned().into()], &ranges(&list), &reservations);
         let pairs: Vec<(&str, &str)> = valid
             .iter()
             .map(|(id, ifname)| (id.as_str(), ifname.as_str()))
             .collect();
-        assert_eq!(pairs, [("known", "eth0"), ("known", "net1"), ("young", "eth0")]);
+        let expected = [
+            ("foreign", "eth0"),
+            ("known", "eth0"),
+            ("known", "net1"),
+            ("young", "eth0"),
+        ];
+        assert_eq!(pairs, expected);
     }
 
     #[test]
