@@ -233,7 +233,7 @@ fn is_prepared(connection: &mut Connection, chains: Chains) -> Result<bool, Erro
 /// The table, its chains, and the way from the hooks to the mappings.
 fn prepare(batch: &mut Batch, chains: Chains) {
     batch.add_table(chains.0, TABLE, Some(TABLE_COMMENT));
-    for chain in [chains.with_host_ip(), chains.ports(), chains.all()] {
+    for chain in [chains.ports(), chains.with_host_ip(), chains.all()] {
         batch.add_chain(chain, None, None);
     }
     batch.flush_chain(chains.all());

@@ -314,7 +314,8 @@ fn newer_keys_like_the_reference() {
         bridge(
             "interface stays down",
             json!({"disableContainerInterface": true, "ipam": {}}),
-        ),
+        )
+        .steps(ADD_DEL),
         bridge(
             "interface down with addresses",
             json!({"disableContainerInterface": true}),
