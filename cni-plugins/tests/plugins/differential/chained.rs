@@ -25,6 +25,7 @@ pub(super) fn seen(world: &World, kind: &str) -> String {
         "firewall" => host.iptables("filter").replace("same-bridge|isolated", "same-bridge"),
         "bridge" => run("bridge", &["-n", &host.name, "vlan", "show"]) + &tables(&host.rules()),
         "ptp" => tables(&host.rules()),
+        "bandwidth" => run("tc", &["-n", &host.name, "qdisc", "show"]),
         "portmap" => host.iptables("nat") + &tables(&host.rules()) + &host.switch("ipv4/conf/cnid0/route_localnet"),
         "tuning" => {
             let value = |name: &&str| format!("{name} {}\n", world.container.namespace.switch(name));
@@ -281,6 +282,63 @@ fn port_mappings_by_iptables_like_the_reference() {
             .steps(&["ADD"]),
             portmap("mark too large", one(), json!({"markMasqBit": 32})).steps(&["ADD"]),
             portmap("no previous result", one(), json!({"prevResult": null})).steps(&["ADD"]),
+        ],
+    );
+}
+
+#[test]
+fn bandwidth_like_the_reference() {
+    let bandwidth = |name, limits: Value| {
+        let keys = json!({"runtimeConfig": {"bandwidth": limits}, "prevResult": {
+            "cniVersion": "1.0.0", "interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/x"}],
+            "ips": [{"address": "10.50.0.2/24", "interface": 1}],
+        }});
+        Case {
+            prepare: |world| {
+                let (host, inside) = (&world.host.namespace, &world.container.namespace);
+                let near = [
+                    "link",
+                    "add",
+                    "host0",
+                    "address",
+                    "02:00:00:00:00:01",
+                    "mtu",
+                    "1400",
+                    "type",
+                    "veth",
+                ];
+                let far = [
+                    "peer",
+                    "name",
+                    "eth0",
+                    "address",
+                    "02:00:00:00:00:02",
+                    "netns",
+                    &inside.name,
+                ];
+                host.ip(&[&near[..], &far].concat());
+                host.ip(&["link", "set", "host0", "up"]);
+                inside.ip(&["link", "set", "eth0", "up"]);
+            },
+            ..chained(name, "bandwidth", keys).steps(ADD_DEL)
+        }
+    };
+    let ingress = || json!({"ingressRate": 8_000_000, "ingressBurst": 800_000});
+    let both = json!({
+        "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 16_000_000, "egressBurst": 1_600_000,
+    });
+    run_all(
+        "bandwidth_like_the_reference",
+        vec![
+            bandwidth("none", json!({})),
+            bandwidth("ingress", ingress()),
+            bandwidth("both", both),
+            bandwidth("rate alone", json!({"egressRate": 8})).steps(&["ADD"]),
+            bandwidth("burst alone", json!({"ingressBurst": 8})).steps(&["ADD"]),
+            bandwidth("negative", json!({"ingressRate": -8, "ingressBurst": 8})).steps(&["ADD"]),
+            bandwidth("no previous result", ingress())
+                .top(json!({"prevResult": null}))
+                .steps(&["ADD"]),
         ],
     );
 }
