@@ -172,6 +172,8 @@ pub(super) fn normalise_line(line: &str) -> String {
     while let Some(word) = words.next() {
         match word {
             "qlen" => drop(words.next()),
+            // Whose a device is, which only ours say.
+            "alias" => drop((words.next(), words.next())),
             // Whether a link without traffic has been noticed to be up or down yet.
             "tentative" | "linkdown" => {}
             "state" => drop(words.next()),
