@@ -32,6 +32,10 @@ pub const ANNOTATION_HASH: &str = "io.kubernetes.container.hash";
 pub const ANNOTATION_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 /// The annotation of a container with the path its termination message is written to, inside the container.
 pub const ANNOTATION_TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+/// The annotation of a container with its preStop handler, JSON.
+pub const ANNOTATION_PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
+/// The annotation of a container with its ports, JSON.
+pub const ANNOTATION_PORTS: &str = "io.kubernetes.container.ports";
 /// The annotation of a container with its termination message policy.
 pub const ANNOTATION_TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 

@@ -14,7 +14,7 @@ pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
 
 use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::{Mounter, tree};
-use crate::id::PodUid;
+use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
 use client::Clock;
 use k8s_openapi::api::core::v1::Pod;
@@ -285,6 +285,19 @@ impl Volumes {
     /// Makes the files one container start needs.
     pub async fn prepare_container(&self, request: ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
         self.blocking(move |inner| container_files::prepare(inner, &request))
+            .await
+    }
+
+    /// Marks that an instance's preStop hook begins; tells whether it was not marked before. The mark is of this kubelet
+    /// alone and goes with the pod's directory, or with the next mark of the same container.
+    pub async fn mark_pre_stop(
+        &self,
+        pod: &PodUid,
+        container: &str,
+        instance: &ContainerId,
+    ) -> Result<bool, VolumeError> {
+        let (pod, container, instance) = (pod.clone(), container.to_owned(), instance.clone());
+        self.blocking(move |inner| container_files::mark_pre_stop(&inner.pod_dir(&pod), &container, &instance))
             .await
     }
 

@@ -3,9 +3,10 @@
 //! Every operation is a future its worker owns. One that touches the runtime ends with a look at the pod, so that the reply
 //! never runs ahead of the observation; if that look fails, the reply says so. Nothing here decides what to do next.
 
+mod hook;
 mod start;
 
-use super::operation::{Key, Operation, StopReason};
+use super::operation::{Key, Operation};
 use super::shape;
 use super::spec::{self, NodeContext};
 use crate::cgroup::Cgroups;
@@ -77,6 +78,8 @@ pub enum Effect {
     Sandbox(u32, Result<SandboxId, RuntimeError>),
     /// An image, for a container.
     Image(String, Result<ImageInfo, ImageError>),
+    /// A container's postStart hook; the error is its message.
+    PostStart(String, Result<(), String>),
     /// A container's start.
     Started(String, Result<ContainerId, StartError>),
 }
@@ -101,6 +104,8 @@ impl Tools {
             Operation::Prepare
                 | Operation::Volumes
                 | Operation::PrepareImage { .. }
+                | Operation::PostStart { .. }
+                | Operation::PreStop { .. }
                 | Operation::ReleaseVolumes
                 | Operation::ReleaseCgroup
                 | Operation::Purge
@@ -146,8 +151,16 @@ impl Tools {
                 id,
                 container,
                 grace_seconds,
-                reason,
-            } => Effect::Done(self.stop(subject, &id, &container, grace_seconds, &reason).await),
+                ..
+            } => Effect::Done(self.stop(subject, &id, &container, grace_seconds).await),
+            Operation::PostStart { id, container } => {
+                let result = self.post_start(subject, &id, &container).await;
+                Effect::PostStart(container, result)
+            }
+            Operation::PreStop { id, grace_seconds, .. } => {
+                self.pre_stop(subject, &id, grace_seconds).await;
+                Effect::Done(Ok(()))
+            }
             Operation::StopSandbox { id } => {
                 let result = self.runtime.stop_pod_sandbox(&id).await;
                 if let Err(error) = &result {
@@ -268,15 +281,7 @@ impl Tools {
         id: &ContainerId,
         container: &str,
         grace_seconds: i64,
-        reason: &StopReason,
     ) -> Result<(), String> {
-        self.recorder.container(
-            &subject.pod,
-            container,
-            Severity::Normal,
-            "Killing",
-            reason.message(container),
-        );
         let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
         self.runtime.stop_container(id, grace).await.map_err(|error| {
             let message = format!("error killing pod: failed to \"KillContainer\" for \"{container}\" with KillContainerError: \"{error}\"");

@@ -3,8 +3,8 @@
 //! Losing it (a restart) loses only waiting times and the last error texts: everything else is observed again.
 
 use super::backoff::{Bounds, Crash, later};
-use super::operation::Key;
-use crate::id::SandboxId;
+use super::operation::{Key, StopReason};
+use crate::id::{ContainerId, SandboxId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,6 +47,26 @@ pub struct Retry {
     pub again: Timestamp,
 }
 
+/// A container's postStart hook that has not worked (yet).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostStart {
+    /// It is to run, or runs.
+    Due,
+    /// It failed: the container is to be stopped.
+    Failed,
+}
+
+/// A stop of a container that began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// When: its grace counts from here, hook included.
+    pub since: Timestamp,
+    /// Why.
+    pub reason: StopReason,
+    /// Whether its preStop hook was begun: it is not run a second time.
+    pub hook: bool,
+}
+
 /// The worker's memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
@@ -78,6 +98,10 @@ pub struct Memory {
     pub waiting: BTreeMap<String, Waiting>,
     /// Operations that failed.
     pub retries: BTreeMap<Key, Retry>,
+    /// postStart hooks that have not worked yet, by container. A restart of the kubelet forgets them, as upstream's does.
+    pub post_starts: BTreeMap<String, (ContainerId, PostStart)>,
+    /// Stops that began.
+    pub stops: BTreeMap<ContainerId, Stop>,
     /// Containers stopped in order to be started again, whatever their policy.
     pub restart_wanted: BTreeSet<String>,
 }
@@ -101,6 +125,12 @@ impl Memory {
             .get(key)
             .map(|retry| retry.again)
             .filter(|again| *again > now)
+    }
+
+    /// How far an instance's postStart hook is, if it has one that has not worked.
+    pub fn post_start(&self, container: &str, id: &ContainerId) -> Option<PostStart> {
+        let (of, hook) = self.post_starts.get(container)?;
+        (of == id).then_some(*hook)
     }
 
     /// Notes that a container's image could not be had.

@@ -16,6 +16,10 @@ pub enum Key {
     Image(String),
     /// A container's creation and start.
     Start(String),
+    /// A container's postStart hook.
+    PostStart(ContainerId),
+    /// A container's preStop hook.
+    PreStop(ContainerId),
     /// A container's stop.
     Stop(ContainerId),
     /// A sandbox's stop.
@@ -43,6 +47,8 @@ pub enum StopReason {
     Liveness,
     /// Its startup probe failed.
     Startup,
+    /// Its postStart hook failed.
+    PostStart,
     /// Its definition changed.
     Changed,
     /// The runtime lost track of it.
@@ -56,6 +62,7 @@ impl StopReason {
             Self::PodEnds => format!("Stopping container {container}"),
             Self::Liveness => format!("Container {container} failed liveness probe, will be restarted"),
             Self::Startup => format!("Container {container} failed startup probe, will be restarted"),
+            Self::PostStart => "FailedPostStartHook".to_owned(),
             Self::Changed => format!("Container {container} definition changed, will be restarted"),
             Self::Unknown => format!("Container {container} is in unknown state, try killing it before restart"),
         }
@@ -89,6 +96,24 @@ pub enum Operation {
         sandbox: SandboxId,
         /// The restart count, if one is known; the log directory decides otherwise.
         restart_count: Option<u32>,
+    },
+    /// Run a container's postStart hook.
+    PostStart {
+        /// Which.
+        id: ContainerId,
+        /// Its name.
+        container: String,
+    },
+    /// Run a container's preStop hook, as the first part of its stop.
+    PreStop {
+        /// Which.
+        id: ContainerId,
+        /// Its name.
+        container: String,
+        /// The most it may take, seconds.
+        grace_seconds: i64,
+        /// Why the container is stopped.
+        reason: StopReason,
     },
     /// Stop a container.
     StopContainer {
@@ -146,6 +171,8 @@ impl Operation {
             Self::StartSandbox { .. } => Key::Sandbox,
             Self::PrepareImage { container } => Key::Image(container.clone()),
             Self::StartContainer { container, .. } => Key::Start(container.clone()),
+            Self::PostStart { id, .. } => Key::PostStart(id.clone()),
+            Self::PreStop { id, .. } => Key::PreStop(id.clone()),
             Self::StopContainer { id, .. } => Key::Stop(id.clone()),
             Self::StopSandbox { id } => Key::StopSandbox(id.clone()),
             Self::RemoveContainer { id } => Key::Remove(id.clone()),
@@ -163,7 +190,7 @@ impl Key {
     pub fn end(&self) -> End {
         match self {
             // A mount that was only waited for less would still happen, after its directory was released.
-            Self::Image(_) | Self::Observe => End::Cancel,
+            Self::Image(_) | Self::Observe | Self::PostStart(_) | Self::PreStop(_) => End::Cancel,
             Self::Stop(_) => End::Shorten,
             _ => End::Never,
         }

@@ -8,6 +8,7 @@ mod containers;
 mod ending;
 mod garbage;
 mod sandbox;
+mod stopping;
 #[cfg(test)]
 mod tests;
 
@@ -15,17 +16,17 @@ use super::backoff::Bounds;
 use super::memory::{Memory, Waiting};
 use super::operation::{Key, Operation};
 use super::shape;
-use super::state::{PodState, Termination};
+use super::state::PodState;
 use crate::probe::outcome::Outcomes;
 use crate::runtime::observed::ObservedPod;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An operation under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// For a stop: when its grace runs out.
+    /// For a stop and its hook: when its grace runs out.
     pub grace_ends: Option<Timestamp>,
 }
 
@@ -82,6 +83,8 @@ pub struct Plan {
     pub advance: Option<Advance>,
     /// Why containers that should run do not, for the status.
     pub waiting: BTreeMap<String, Waiting>,
+    /// Containers whose start is not over while their process runs: their postStart hook has not worked yet.
+    pub starting: BTreeSet<String>,
 }
 
 /// Plans one turn.
@@ -186,11 +189,6 @@ impl<'a> Draft<'a> {
             }
         }
     }
-}
-
-/// The pod's termination grace from now on, as the stop of one of its containers needs it.
-fn stop_grace(termination: &Termination, now: Timestamp) -> i64 {
-    super::grace::stop_seconds(termination.grace_seconds, termination.since, now)
 }
 
 pub use containers::{crash_key, has_sandbox};

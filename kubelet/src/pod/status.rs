@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::api::qos::qos_class;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use phase::Phase;
 
@@ -36,6 +36,8 @@ pub struct Inputs<'a> {
     pub outcomes: &'a Outcomes,
     /// Why containers that should run do not, from the plan.
     pub waiting: &'a BTreeMap<String, Waiting>,
+    /// Containers whose start is not over although they run, from the plan.
+    pub starting: &'a BTreeSet<String>,
     /// The scheme of container ids, the runtime's name.
     pub runtime_name: &'a str,
     /// The node's addresses, primary first.

@@ -158,6 +158,8 @@ impl ObservedBuilder {
             log_path: String::new(),
             termination_file: None,
             termination_policy: String::new(),
+            pre_stop: String::new(),
+            ports: String::new(),
             user: None,
         });
         self

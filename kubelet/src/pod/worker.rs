@@ -195,7 +195,7 @@ impl Worker {
         }
         self.tell(desired, &plan);
         self.apply(desired, observed, &plan, now);
-        self.probe(desired);
+        self.probe(desired, &plan);
         self.refresh_volumes(&desired.pod);
         Turn::Planned(plan)
     }
@@ -320,7 +320,7 @@ impl Worker {
             let grace_ends = grace_ends(operation, now);
             match self.running.get(&key) {
                 None => self.start(desired, &observed, operation, grace_ends, now),
-                Some(running) if shortens(running.grace_ends, grace_ends) => {
+                Some(running) if key.end() == End::Shorten && shortens(running.grace_ends, grace_ends) => {
                     // The call under way goes on; the runtime takes the shorter of both.
                     self.start(desired, &observed, operation, grace_ends, now);
                 }
@@ -359,7 +359,7 @@ impl Worker {
         self.running.insert(operation.key(), Running { task, grace_ends });
     }
 
-    fn probe(&mut self, desired: &Desired) {
+    fn probe(&mut self, desired: &Desired, plan: &Plan) {
         let ending = self.state.termination().is_some();
         let over = self.state.has_ended();
         let containers = super::shape::containers(&desired.pod).filter(|_| !over);
@@ -367,7 +367,8 @@ impl Worker {
             &desired.pod,
             containers
                 .filter(|(kind, _)| *kind != super::shape::Kind::Init)
-                .map(|(_, container)| container),
+                .map(|(_, container)| container)
+                .filter(|container| !plan.starting.contains(&container.name)),
             ending,
         );
     }
@@ -420,7 +421,7 @@ fn same_content(a: &Arc<Pod>, b: &Arc<Pod>) -> bool {
 
 fn grace_ends(operation: &Operation, now: Timestamp) -> Option<Timestamp> {
     match operation {
-        Operation::StopContainer { grace_seconds, .. } => Some(
+        Operation::StopContainer { grace_seconds, .. } | Operation::PreStop { grace_seconds, .. } => Some(
             now.saturating_add(SignedDuration::from_secs(*grace_seconds))
                 .unwrap_or(Timestamp::MAX),
         ),

@@ -182,7 +182,7 @@ pub(super) fn dial_error(address: &str, error: &std::io::Error) -> String {
 }
 
 /// A port by number, or by its name in the container.
-fn port(wanted: &IntOrString, container: &Container) -> Result<u16, String> {
+pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, String> {
     let invalid = |port: &dyn std::fmt::Display| format!("invalid port number: {port}");
     match wanted {
         IntOrString::Int(number) => u16::try_from(*number)

@@ -1,4 +1,4 @@
-//! The HTTP probe: one GET on a connection of its own (kubelet contract §4.4).
+//! The HTTP probe: one GET on a connection of its own (kubelet contract §4.4). Lifecycle hooks ask the same way.
 
 use super::check::{Report, dial_error};
 use bytes::Bytes;
@@ -17,20 +17,24 @@ const BODY_BYTES_MAX: usize = 10 * 1024;
 const REDIRECTS_MAX: usize = 10;
 /// How probes introduce themselves.
 const AGENT: &str = "kube-probe/1.36";
+/// What a plaintext answer to a TLS greeting is called, in the words users know.
+const PLAINTEXT: &str = "http: server gave HTTP response to HTTPS client";
 
 /// What to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Question {
-    pub(super) https: bool,
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(crate) struct Question {
+    pub(crate) https: bool,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// Path and query.
-    pub(super) path: String,
-    pub(super) headers: Vec<(String, String)>,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    /// The `User-Agent` unless a header says otherwise.
+    pub(crate) agent: &'static str,
 }
 
 impl Question {
-    pub(super) fn new(https: bool, host: &str, port: u16, path: &str, headers: Option<&Vec<HTTPHeader>>) -> Self {
+    pub(crate) fn new(https: bool, host: &str, port: u16, path: &str, headers: Option<&Vec<HTTPHeader>>) -> Self {
         let path = if path.starts_with('/') {
             path.to_owned()
         } else {
@@ -47,15 +51,16 @@ impl Question {
             port,
             path,
             headers,
+            agent: AGENT,
         }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.https { "https" } else { "http" };
         format!("{scheme}://{}{}", self.authority(), self.path)
     }
 
-    fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -66,7 +71,7 @@ impl Question {
     fn request(&self) -> Result<Request<Empty<Bytes>>, String> {
         let mut builder = Request::builder().method(Method::GET).uri(&self.path);
         let headers = builder.headers_mut().ok_or("malformed path")?;
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(USER_AGENT, HeaderValue::from_static(self.agent));
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         let authority = HeaderValue::from_str(&self.authority()).map_err(|error| error.to_string())?;
         headers.insert(HOST, authority);
@@ -87,7 +92,7 @@ impl Question {
     }
 
     /// Where a redirect leads: on the same host a new question, elsewhere nothing.
-    fn redirected(&self, location: &str) -> Option<Self> {
+    pub(crate) fn redirected(&self, location: &str) -> Option<Self> {
         let uri: Uri = location.parse().ok()?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let Some(host) = uri.host() else {
@@ -102,6 +107,7 @@ impl Question {
             port,
             path,
             headers: self.headers.clone(),
+            agent: self.agent,
         })
     }
 }
@@ -114,7 +120,7 @@ pub(super) async fn ask(question: Question) -> Result<Report, String> {
         let answer = match once(&question).await {
             Ok(answer) => answer,
             Err(Trouble::Broken(text)) => return Err(text),
-            Err(Trouble::Failed(text)) => return Ok(Report::failed(format!("Get \"{url}\": {text}"))),
+            Err(trouble) => return Ok(Report::failed(format!("Get \"{url}\": {trouble}"))),
         };
         let redirects = answer.status.is_redirection() && answer.status != StatusCode::NOT_MODIFIED;
         let Some(location) = answer.location.filter(|_| redirects) else {
@@ -144,20 +150,29 @@ fn judge(status: StatusCode) -> Report {
     }
 }
 
-struct Answer {
-    status: StatusCode,
-    location: Option<String>,
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) location: Option<String>,
     body: String,
 }
 
-enum Trouble {
+/// Why nothing came back.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
     /// The question itself is wrong.
+    #[error("{0}")]
     Broken(String),
     /// There was no answer.
+    #[error("{0}")]
     Failed(String),
+    /// The other side does not speak TLS.
+    #[error("{PLAINTEXT}")]
+    Plaintext,
 }
 
-async fn once(question: &Question) -> Result<Answer, Trouble> {
+/// Asks once, on a connection of its own, following nothing.
+pub(crate) async fn once(question: &Question) -> Result<Answer, Trouble> {
     let request = question.request().map_err(Trouble::Broken)?;
     let address = question.authority();
     let stream = TcpStream::connect(&address)
@@ -171,8 +186,16 @@ async fn once(question: &Question) -> Result<Answer, Trouble> {
     let stream = TlsConnector::from(config)
         .connect(name, stream)
         .await
-        .map_err(|error| Trouble::Failed(error.to_string()))?;
+        .map_err(|error| tls_trouble(&error))?;
     exchange(stream, request).await
+}
+
+fn tls_trouble(error: &std::io::Error) -> Trouble {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => Trouble::Plaintext,
+        _ => Trouble::Failed(error.to_string()),
+    }
 }
 
 async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Trouble>

@@ -106,6 +106,10 @@ pub struct ObservedContainer {
     pub termination_file: Option<String>,
     /// Its termination message policy.
     pub termination_policy: String,
+    /// Its preStop handler from its annotation, JSON; empty without one.
+    pub pre_stop: String,
+    /// Its ports from its annotation, JSON; empty without any.
+    pub ports: String,
     /// The user it runs as (uid, gid, supplemental groups), where the runtime tells.
     pub user: Option<(i64, i64, Vec<i64>)>,
 }

@@ -2,13 +2,16 @@
 
 use super::{HostVolume, Inner, VolumeError};
 use crate::host::tree;
-use crate::id::PodUid;
+use crate::id::{ContainerId, PodUid};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// How the mark of a begun preStop hook begins; the instance's id follows.
+const PRE_STOP_MARK: &str = "prestop-";
 
 /// Host paths prepared for one container's start; made by [`super::Volumes::prepare_container`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -120,6 +123,37 @@ fn termination_file(inner: &Inner, pod_dir: &Path, request: &ContainerFilesReque
         }
     }
     Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+/// Leaves `containers/<name>/prestop-<id>`, and takes away marks of earlier instances. A directory that is not there is
+/// not made: the pod may be going.
+pub(super) fn mark_pre_stop(pod_dir: &Path, container: &str, instance: &ContainerId) -> Result<bool, VolumeError> {
+    let dir = pod_dir.join("containers").join(container);
+    let mark = format!("{PRE_STOP_MARK}{instance}");
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(dir.join(&mark));
+    match made {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) => {
+            return Err(VolumeError::ContainerFile {
+                what: "preStop mark".to_owned(),
+                container: container.to_owned(),
+                why: error.to_string(),
+            });
+        }
+    }
+    for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_older = name.to_str().is_some_and(|n| n.starts_with(PRE_STOP_MARK) && n != mark);
+        if is_older && let Err(error) = fs::remove_file(entry.path()) {
+            tracing::debug!(path = %entry.path().display(), %error, "an old preStop mark stays");
+        }
+    }
+    Ok(true)
 }
 
 /// Binds the sub path where nobody inside the volume can move it: resolved link-free to a descriptor, and that is bound.

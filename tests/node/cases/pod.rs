@@ -262,7 +262,8 @@ spec:
     delete(cluster, "probed")
 }
 
-/// The stop signal comes first, and what a container does within its grace period is done: here, a file on the host.
+/// preStop, then the stop signal, and what a container does within its grace period is done: here, a file on the host. The
+/// container counts as running only once its postStart hook has ended.
 pub(crate) fn graceful_end(cluster: &Cluster) -> anyhow::Result<()> {
     let directory = cluster.path("graceful");
     fs::create_dir_all(&directory)?;
@@ -282,14 +283,18 @@ spec:
     image: busybox
     imagePullPolicy: IfNotPresent
     command: [sh, -c, 'trap "echo term >> /host/order; exit 0" TERM; while :; do sleep 0.1; done']
+    lifecycle:
+      postStart: {{exec: {{command: [sh, -c, "sleep 1; echo started >> /host/order"]}}}}
+      preStop: {{exec: {{command: [sh, -c, "echo hook >> /host/order; sleep 1; echo hooked >> /host/order"]}}}}
     volumeMounts: [{{name: host, mountPath: /host}}]
 "#,
             directory.display()
         ),
     )?;
+    let order = || fs::read_to_string(directory.join("order"));
+    ensure!(order()? == "started\n", "ready before its hook: {:?}", order()?);
     delete(cluster, "graceful")?;
-    let order = fs::read_to_string(directory.join("order"))?;
-    ensure!(order == "term\n", "{order:?}");
+    ensure!(order()? == "started\nhook\nhooked\nterm\n", "{:?}", order()?);
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! Which containers to start, to keep, to stop, to wait for.
 
+use super::stopping::{self, Wanted};
 use super::{Draft, Inputs, sandbox};
 use crate::pod::backoff::{Crash, go_seconds, later};
-use crate::pod::memory::{ImageState, Waiting};
+use crate::pod::memory::{ImageState, PostStart, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::shape::{self, Kind};
 use crate::pod::spec::container_hash;
-use crate::pod::{grace, state};
+use crate::pod::{grace, hooks, state};
 use crate::probe::outcome::Kind as ProbeKind;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
 use jiff::{SignedDuration, Timestamp};
@@ -22,6 +23,8 @@ enum Fate {
     Keep,
     /// An operation on it is under way.
     Busy,
+    /// It runs, but its start is over only with its postStart hook.
+    Hook,
     /// It is to be started.
     Start,
     /// It is to be started at that time.
@@ -143,8 +146,12 @@ impl<'o> Walk<'_, '_, 'o> {
 
     /// Whether a sidecar has come far enough for the next container.
     fn is_started(&self, container: &Container) -> bool {
-        self.here(&container.name)
-            .is_some_and(|c| c.state == ContainerState::Running && self.draft.inputs.outcomes.started(container, &c.id))
+        let inputs = &self.draft.inputs;
+        self.here(&container.name).is_some_and(|c| {
+            c.state == ContainerState::Running
+                && inputs.memory.post_start(&c.name, &c.id).is_none()
+                && inputs.outcomes.started(container, &c.id)
+        })
     }
 
     fn step(&mut self, kind: Kind, container: &Container) {
@@ -157,24 +164,49 @@ impl<'o> Walk<'_, '_, 'o> {
             Fate::Busy => {
                 let key = Key::Start(container.name.clone());
                 self.blocked |= self.draft.is_running(&key);
+                if hooks::post_start(container).is_some() {
+                    self.draft.plan.starting.insert(container.name.clone());
+                }
             }
+            Fate::Hook => self.hook(container, newest),
             Fate::Wait(until, waiting) => {
                 self.draft.wake(until);
                 self.draft.plan.waiting.insert(container.name.clone(), waiting);
             }
             Fate::Stop(reason) => {
                 if let Some(observed) = newest {
-                    let grace_seconds = probe_grace(self.draft.inputs.pod, container, &reason);
-                    self.draft.attempt(Operation::StopContainer {
-                        id: observed.id.clone(),
-                        container: container.name.clone(),
-                        grace_seconds,
-                        reason,
-                    });
+                    self.stop(container, observed, reason);
                 }
             }
             Fate::Start => self.start(kind, container, newest),
         }
+    }
+
+    /// Runs the postStart hook; until it worked the container's start is not over, and others wait for their turn.
+    fn hook(&mut self, container: &Container, newest: Option<&ObservedContainer>) {
+        let Some(newest) = newest else { return };
+        self.tell_last_error(&container.name);
+        self.draft.plan.starting.insert(container.name.clone());
+        self.draft.attempt(Operation::PostStart {
+            id: newest.id.clone(),
+            container: container.name.clone(),
+        });
+        self.blocked = true;
+    }
+
+    fn stop(&mut self, container: &Container, observed: &ObservedContainer, reason: StopReason) {
+        if reason == StopReason::PostStart {
+            self.draft.plan.starting.insert(container.name.clone());
+            self.tell_last_error(&container.name);
+        }
+        let wanted = Wanted {
+            container: observed,
+            since: None,
+            grace_seconds: probe_grace(self.draft.inputs.pod, container, &reason),
+            reason,
+            waits: false,
+        };
+        stopping::stop(self.draft, &wanted);
     }
 
     /// Brings a container that should start one step nearer: its image first, then the start when its turn comes.
@@ -267,6 +299,15 @@ fn fate(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: Option<&
 }
 
 fn running(inputs: &Inputs<'_>, container: &Container, newest: &ObservedContainer) -> Fate {
+    // A container that was told to end by its hook ends, even if it would be let live now.
+    if let Some(stop) = inputs.memory.stops.get(&newest.id).filter(|stop| stop.hook) {
+        return Fate::Stop(stop.reason.clone());
+    }
+    match inputs.memory.post_start(&container.name, &newest.id) {
+        Some(PostStart::Due) => return Fate::Hook,
+        Some(PostStart::Failed) => return Fate::Stop(StopReason::PostStart),
+        None => {}
+    }
     let changed = newest
         .hash
         .as_ref()
@@ -319,7 +360,6 @@ fn probe_grace(pod: &Pod, container: &Container, reason: &StopReason) -> i64 {
     };
     let own = probe.and_then(|probe| probe.termination_grace_period_seconds);
     own.unwrap_or_else(|| grace::pod_seconds(pod, None))
-        .max(grace::STOP_SECONDS_MIN)
 }
 
 /// Whether the pod can be told to be ready for containers: it needs no new sandbox.

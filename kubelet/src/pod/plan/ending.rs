@@ -1,22 +1,25 @@
 //! The end of a pod, in the contracted order: containers stopped; sandbox stopped (its address is free); then volumes
 //! released; then the cgroup removed. Dead containers and the stopped sandbox stay until the object is gone.
 
-use super::{Advance, Draft, garbage, stop_grace};
+use super::stopping::{self, Wanted};
+use super::{Advance, Draft, garbage};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::shape::{self, Kind};
 use crate::pod::state::Termination;
 use crate::runtime::observed::{ObservedContainer, ObservedPod};
-use jiff::{SignedDuration, Timestamp};
 
-/// Stops containers, sidecars last and in reverse order, then sandboxes.
+/// Stops containers, sidecars last and in reverse order but all their hooks at once, then sandboxes.
 pub(super) fn terminating(draft: &mut Draft<'_>, observed: &ObservedPod, termination: &Termination) {
-    let now = draft.inputs.now;
     let alive: Vec<&ObservedContainer> = observed.alive().collect();
     for container in &alive {
-        if waits_for_others(draft, container, &alive) {
-            continue;
-        }
-        stop(draft, container, termination, now);
+        let wanted = Wanted {
+            container,
+            since: Some(termination.since),
+            grace_seconds: termination.grace_seconds,
+            reason: StopReason::PodEnds,
+            waits: waits_for_others(draft, container, &alive),
+        };
+        stopping::stop(draft, &wanted);
     }
     let busy = draft
         .inputs
@@ -57,26 +60,6 @@ fn waits_for_others(draft: &Draft<'_>, container: &ObservedContainer, alive: &[&
             None => true,
             Some(theirs) => theirs > own,
         })
-}
-
-/// Stops a container, or stops it again with less grace if its stop under way would take longer than is left.
-fn stop(draft: &mut Draft<'_>, container: &ObservedContainer, termination: &Termination, now: Timestamp) {
-    let grace_seconds = stop_grace(termination, now);
-    let key = Key::Stop(container.id.clone());
-    let wanted_end = now
-        .saturating_add(SignedDuration::from_secs(grace_seconds))
-        .unwrap_or(Timestamp::MAX);
-    let slack = SignedDuration::from_secs(1);
-    let running_end = draft.inputs.in_flight.get(&key).and_then(|running| running.grace_ends);
-    if running_end.is_some_and(|end| end <= wanted_end.saturating_add(slack).unwrap_or(Timestamp::MAX)) {
-        return;
-    }
-    draft.attempt(Operation::StopContainer {
-        id: container.id.clone(),
-        container: container.name.clone(),
-        grace_seconds,
-        reason: StopReason::PodEnds,
-    });
 }
 
 /// Releases volumes, then the cgroup.

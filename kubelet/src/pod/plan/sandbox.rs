@@ -1,6 +1,7 @@
 //! Whether the pod has the sandbox it needs (kubelet contract §4.3).
 
 use super::Draft;
+use super::stopping::{self, Wanted};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::{grace, shape};
 use crate::runtime::observed::{ObservedPod, ObservedSandbox};
@@ -40,16 +41,18 @@ pub(super) fn usable<'a>(
 
 /// Stops what is left in old sandboxes, then the sandboxes; tells whether the way is clear.
 fn clear_old(draft: &mut Draft<'_>, observed: &ObservedPod) -> bool {
-    let grace_seconds = grace::pod_seconds(draft.inputs.pod, None).max(grace::STOP_SECONDS_MIN);
+    let grace_seconds = grace::pod_seconds(draft.inputs.pod, None);
     let mut clear = true;
     for container in observed.alive() {
         clear = false;
-        draft.attempt(Operation::StopContainer {
-            id: container.id.clone(),
-            container: container.name.clone(),
+        let wanted = Wanted {
+            container,
+            since: None,
             grace_seconds,
             reason: StopReason::PodEnds,
-        });
+            waits: false,
+        };
+        stopping::stop(draft, &wanted);
     }
     if !clear {
         return false;

@@ -1,3 +1,5 @@
+mod hooks;
+
 use super::*;
 use crate::id::ContainerId;
 use crate::pod::backoff::Crash;
@@ -111,6 +113,8 @@ fn word(operation: &Operation) -> String {
             let count = restart_count.map_or("?".into(), |count| count.to_string());
             format!("start {container} {count}")
         }
+        Operation::PostStart { id, .. } => format!("post-start {id}"),
+        Operation::PreStop { id, grace_seconds, .. } => format!("pre-stop {id} {grace_seconds}"),
         Operation::StopContainer { id, grace_seconds, .. } => format!("stop {id} {grace_seconds}"),
         Operation::StopSandbox { id } => format!("stop-sandbox {id}"),
         Operation::RemoveContainer { id } => format!("remove {id}"),

@@ -153,6 +153,7 @@ fn observed(
     let id = container_id(inputs, newest);
     let state = match newest.state {
         Observed::Created => default_waiting(inputs),
+        Observed::Running if inputs.starting.contains(&container.name) => default_waiting(inputs),
         Observed::Running => ContainerState {
             running: Some(ContainerStateRunning {
                 started_at: newest.started_at.map(seconds),
@@ -264,7 +265,8 @@ fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut C
     let running = inputs
         .observed
         .newest(&container.name)
-        .filter(|newest| newest.state == Observed::Running && !inputs.state.has_ended());
+        .filter(|newest| newest.state == Observed::Running && !inputs.state.has_ended())
+        .filter(|_| !inputs.starting.contains(&container.name));
     let state = status.state.clone().unwrap_or_default();
     match running {
         Some(newest) => {

@@ -12,6 +12,7 @@ struct Case {
     observed: ObservedPod,
     outcomes: Outcomes,
     waiting: BTreeMap<String, Waiting>,
+    starting: BTreeSet<String>,
     now: i64,
 }
 
@@ -24,6 +25,7 @@ impl Case {
             observed,
             outcomes: Outcomes::default(),
             waiting: BTreeMap::new(),
+            starting: BTreeSet::new(),
             now: 100,
         }
     }
@@ -58,6 +60,7 @@ impl Case {
             observed: &self.observed,
             outcomes: &self.outcomes,
             waiting: &self.waiting,
+            starting: &self.starting,
             runtime_name: "containerd",
             host_ips: &["192.168.0.1".to_owned()],
             now: at(self.now),
@@ -424,4 +427,20 @@ fn addresses_are_told_to_the_end() {
     assert_eq!(case.status().pod_ip, None, "a pod that goes on gets another address");
     let case = case.ended(Cause::Deleted);
     assert_eq!(case.status().pod_ip.as_deref(), Some("10.0.0.5"));
+}
+
+#[test]
+fn a_container_whose_post_start_hook_runs_is_not_told_as_running() {
+    let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).running("c").build());
+    case.starting.insert("c".into());
+    let status = case.status();
+    let told = &status.container_statuses.as_ref().expect("statuses")[0];
+    let waiting = told.state.as_ref().and_then(|state| state.waiting.as_ref());
+    assert_eq!(waiting.and_then(|w| w.reason.as_deref()), Some("ContainerCreating"));
+    assert_eq!((told.ready, told.started), (false, Some(false)));
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    let case = case.waits("c", "PostStartHookError");
+    let statuses = case.status().container_statuses.expect("statuses");
+    let waiting = statuses[0].state.as_ref().and_then(|state| state.waiting.as_ref());
+    assert_eq!(waiting.and_then(|w| w.reason.as_deref()), Some("PostStartHookError"));
 }

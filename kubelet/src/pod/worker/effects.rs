@@ -1,9 +1,12 @@
 //! What a worker remembers of the operations it starts and of their replies.
 
 use super::Worker;
+use crate::events::Severity;
+use crate::id::ContainerId;
 use crate::pod::backoff::Crash;
 use crate::pod::execute::{Effect, Reply, StartError};
-use crate::pod::memory::{ImageState, Waiting};
+use crate::pod::hooks;
+use crate::pod::memory::{ImageState, PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
 use crate::pod::shape;
@@ -29,18 +32,49 @@ impl Worker {
                     self.memory.crashes.insert(container.clone(), next);
                 }
             }
-            Operation::StopContainer { container, reason, .. } => {
-                let restarts = match reason {
-                    StopReason::Changed | StopReason::Unknown => true,
-                    StopReason::Liveness | StopReason::Startup => shape::restart_policy(pod) != "Never",
-                    StopReason::PodEnds => false,
-                };
-                if restarts {
-                    self.memory.restart_wanted.insert(container.clone());
-                }
+            Operation::StopContainer {
+                id, container, reason, ..
+            } => {
+                self.note_stop(pod, observed, (id, container), reason, now);
+            }
+            Operation::PreStop {
+                id, container, reason, ..
+            } => {
+                self.note_stop(pod, observed, (id, container), reason, now).hook = true;
             }
             _ => {}
         }
+    }
+
+    /// Notes that a container is being stopped, and tells it when that begins.
+    fn note_stop(
+        &mut self,
+        pod: &Pod,
+        observed: &ObservedPod,
+        (id, container): (&ContainerId, &String),
+        reason: &StopReason,
+        now: Timestamp,
+    ) -> &mut Stop {
+        let restarts = match reason {
+            StopReason::Changed | StopReason::Unknown => true,
+            StopReason::Liveness | StopReason::Startup => shape::restart_policy(pod) != "Never",
+            StopReason::PodEnds | StopReason::PostStart => false,
+        };
+        if restarts {
+            self.memory.restart_wanted.insert(container.clone());
+        }
+        let still_there = |id: &ContainerId| observed.containers.iter().any(|c| c.id == *id);
+        self.memory.stops.retain(|id, _| still_there(id));
+        if !self.memory.stops.contains_key(id) {
+            let message = reason.message(container);
+            let recorder = &self.shared.tools.recorder;
+            recorder.container(pod, container, Severity::Normal, "Killing", message);
+        }
+        self.memory.stops.entry(id.clone()).or_insert_with(|| Stop {
+            since: now,
+            reason: reason.clone(),
+            hook: false,
+        })
     }
 
     /// Takes a finished operation.
@@ -104,6 +138,7 @@ impl Worker {
                 true
             }
             Effect::Started(container, result) => self.take_start(&key, container, result),
+            Effect::PostStart(container, result) => self.take_post_start(&key, container, result),
         };
         if worked {
             self.memory.succeeded(&key);
@@ -159,9 +194,15 @@ impl Worker {
         // The next start looks at the image again, as its pull policy may want.
         self.memory.images.remove(&container);
         match result {
-            Ok(_) => {
-                self.memory.waiting.remove(&container);
+            Ok(id) => {
                 self.memory.restart_wanted.remove(&container);
+                let desired = self.desired.borrow().clone();
+                let hooked = shape::find(&desired.pod, &container).and_then(|(_, spec)| hooks::post_start(spec));
+                if hooked.is_some() {
+                    self.memory.post_starts.insert(container, (id, PostStart::Due));
+                } else {
+                    self.memory.waiting.remove(&container);
+                }
                 true
             }
             Err(error) => {
@@ -177,5 +218,27 @@ impl Worker {
                 false
             }
         }
+    }
+
+    /// A hook that failed ends its container; it is the next instance's hook that is tried next.
+    fn take_post_start(&mut self, key: &Key, container: String, result: Result<(), String>) -> bool {
+        match result {
+            Ok(()) => {
+                self.memory.post_starts.remove(&container);
+                self.memory.waiting.remove(&container);
+            }
+            Err(message) => {
+                self.complain(key, &message);
+                if let Some((_, hook)) = self.memory.post_starts.get_mut(&container) {
+                    *hook = PostStart::Failed;
+                }
+                let waiting = Waiting {
+                    reason: "PostStartHookError".to_owned(),
+                    message,
+                };
+                self.memory.waiting.insert(container, waiting);
+            }
+        }
+        true
     }
 }

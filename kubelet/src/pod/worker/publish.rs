@@ -35,6 +35,7 @@ impl Worker {
                     observed,
                     outcomes,
                     waiting: &plan.waiting,
+                    starting: &plan.starting,
                     runtime_name: &self.shared.runtime_name,
                     host_ips: &context.host_ips,
                     now,

@@ -1,3 +1,5 @@
+mod hooks;
+
 use crate::kubelet::testing::Bench;
 use crate::pod::testing::{at, container, pod};
 use crate::runtime::RuntimeError;

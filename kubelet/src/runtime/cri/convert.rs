@@ -3,8 +3,8 @@
 use crate::id::PodUid;
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use crate::runtime::{
-    ANNOTATION_HASH, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_PATH, ANNOTATION_TERMINATION_POLICY,
-    CgroupDriver, ImageInfo, LABEL_CONTAINER_NAME, LABEL_POD_UID, RuntimeStatus,
+    ANNOTATION_HASH, ANNOTATION_PORTS, ANNOTATION_PRE_STOP, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_PATH,
+    ANNOTATION_TERMINATION_POLICY, CgroupDriver, ImageInfo, LABEL_CONTAINER_NAME, LABEL_POD_UID, RuntimeStatus,
 };
 use jiff::Timestamp;
 use proto::cri as pb;
@@ -123,6 +123,8 @@ pub(super) fn container(status: pb::ContainerStatus) -> ObservedContainer {
         log_path: status.log_path,
         termination_file,
         termination_policy: annotation(ANNOTATION_TERMINATION_POLICY).unwrap_or_default(),
+        pre_stop: annotation(ANNOTATION_PRE_STOP).unwrap_or_default(),
+        ports: annotation(ANNOTATION_PORTS).unwrap_or_default(),
         user,
         id: status.id.into(),
     }

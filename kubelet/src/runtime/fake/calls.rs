@@ -255,14 +255,12 @@ impl Runtime for FakeRuntime {
         _timeout: Duration,
     ) -> Result<ExecOutput, RuntimeError> {
         self.enter("ExecSync", &command.join(" ")).await?;
-        let state = self.state();
-        match state
-            .containers
-            .get(id)
-            .filter(|c| c.observed.state == ContainerState::Running)
-        {
-            Some(container) => Ok(ExecOutput {
-                exit_code: container.behaviour.exec_exit_code,
+        let behaviour = self.state().containers.get(id).map(|c| c.behaviour.clone());
+        let takes = behaviour.as_ref().map_or(Duration::ZERO, |b| b.exec_takes);
+        tokio::time::sleep(takes).await;
+        match behaviour.filter(|_| self.is_alive(id)) {
+            Some(behaviour) => Ok(ExecOutput {
+                exit_code: behaviour.exec_exit_code,
                 ..ExecOutput::default()
             }),
             None => Err(RuntimeError::new(

@@ -3,8 +3,8 @@
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedSandbox};
 use crate::runtime::{
-    ANNOTATION_HASH, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_POLICY, ImageInfo, LABEL_CONTAINER_NAME,
-    LABEL_POD_UID, RuntimeError,
+    ANNOTATION_HASH, ANNOTATION_PORTS, ANNOTATION_PRE_STOP, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_POLICY,
+    ImageInfo, LABEL_CONTAINER_NAME, LABEL_POD_UID, RuntimeError,
 };
 use jiff::Timestamp;
 use proto::cri as pb;
@@ -34,8 +34,10 @@ pub struct Behaviour {
     pub run: Run,
     /// How long they take to end once asked to; `None` ignores the request until killed.
     pub stops_after: Option<Duration>,
-    /// The exit code of commands run in them (probes).
+    /// The exit code of commands run in them (probes, hooks).
     pub exec_exit_code: i32,
+    /// How long commands run in them take.
+    pub exec_takes: Duration,
     /// An error `StartContainer` ends with instead.
     pub start_error: Option<String>,
 }
@@ -187,6 +189,8 @@ impl State {
             log_path: config.log_path.clone(),
             termination_file: None,
             termination_policy: annotation(ANNOTATION_TERMINATION_POLICY).unwrap_or_default(),
+            pre_stop: annotation(ANNOTATION_PRE_STOP).unwrap_or_default(),
+            ports: annotation(ANNOTATION_PORTS).unwrap_or_default(),
             user: None,
         };
         let behaviour = self.behaviours.get(&name).cloned().unwrap_or_else(Behaviour::obedient);

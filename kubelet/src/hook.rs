@@ -1,0 +1,173 @@
+//! Lifecycle hooks: one `exec`, `httpGet` or `sleep` handler, carried out now (kubelet contract §4.3).
+//!
+//! Owns what a handler does and the words of its failure. Never decides when a hook runs or whether it already did: a hook
+//! ends when its future is dropped, which is how grace periods bound it.
+
+#[cfg(test)]
+mod tests;
+
+use crate::id::ContainerId;
+use crate::probe::check::port;
+use crate::probe::http::{self, Question, Trouble};
+use crate::runtime::Runtime;
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
+use std::time::Duration;
+
+/// How hooks introduce themselves to HTTP servers.
+const AGENT: &str = "kube-lifecycle/1.36";
+/// Redirects that are followed.
+const REDIRECTS_MAX: usize = 10;
+
+/// What a hook is run against.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The container's spec: its name, and its ports for those given by name.
+    pub container: &'a Container,
+    /// The instance.
+    pub id: &'a ContainerId,
+    /// The pod in messages, `name_namespace(uid)`.
+    pub pod: &'a str,
+    /// The pod's address, if it has one.
+    pub pod_ip: Option<&'a str>,
+}
+
+/// How a hook went that worked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// As asked.
+    Plainly,
+    /// Over plain HTTP although HTTPS was asked for: the host and port that answered so.
+    WithoutTls(String),
+}
+
+/// Why a hook failed; `Display` is the message of a container that waits with `PostStartHookError`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HookError {
+    /// A command that could not be run, or did not end with 0.
+    #[error(
+        "Exec lifecycle hook ([{words}]) for Container {container:?} in Pod {pod:?} failed - error: {why}, message: {output:?}"
+    )]
+    Exec {
+        /// The command.
+        words: String,
+        /// The container's name.
+        container: String,
+        /// The pod.
+        pod: String,
+        /// What went wrong.
+        why: String,
+        /// What it wrote.
+        output: String,
+    },
+    /// A request without an answer.
+    #[error("HTTP lifecycle hook ({path}) for Container {container:?} in Pod {pod:?} failed - error: {why}")]
+    Http {
+        /// The path asked for.
+        path: String,
+        /// The container's name.
+        container: String,
+        /// The pod.
+        pod: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// A handler that is none this kubelet knows.
+    #[error("Cannot run handler: invalid handler: {0}")]
+    Invalid(String),
+}
+
+/// Runs a handler to its end. Nothing bounds it but its future's life.
+pub async fn run(runtime: &dyn Runtime, handler: &LifecycleHandler, target: &Target<'_>) -> Result<Done, HookError> {
+    if let Some(exec) = &handler.exec {
+        let command = exec.command.clone().unwrap_or_default();
+        return run_command(runtime, &command, target).await;
+    }
+    if let Some(get) = &handler.http_get {
+        return ask(get, target).await.map_err(|why| HookError::Http {
+            path: get.path.clone().unwrap_or_default(),
+            container: target.container.name.clone(),
+            pod: target.pod.to_owned(),
+            why,
+        });
+    }
+    if let Some(sleep) = &handler.sleep {
+        tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))).await;
+        return Ok(Done::Plainly);
+    }
+    Err(HookError::Invalid(serde_json::to_string(handler).unwrap_or_default()))
+}
+
+async fn run_command(runtime: &dyn Runtime, command: &[String], target: &Target<'_>) -> Result<Done, HookError> {
+    // Hooks have no timeout of their own, and their words are not expanded.
+    let (why, output) = match runtime.exec_sync(target.id, command, Duration::ZERO).await {
+        Ok(output) if output.exit_code == 0 => return Ok(Done::Plainly),
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            let why = format!(
+                "command '{}' exited with {}: {errors}",
+                command.join(" "),
+                output.exit_code
+            );
+            (why, String::from_utf8_lossy(&output.stdout).into_owned() + &errors)
+        }
+        Err(error) => (error.to_string(), String::new()),
+    };
+    Err(HookError::Exec {
+        words: command.join(" "),
+        container: target.container.name.clone(),
+        pod: target.pod.to_owned(),
+        why,
+        output,
+    })
+}
+
+/// Any answer is a success, whatever its status.
+async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, String> {
+    let host = get.host.as_deref().filter(|host| !host.is_empty()).or(target.pod_ip);
+    let host = host.ok_or("failed to find networking container: the pod has no address")?;
+    let https = get
+        .scheme
+        .as_deref()
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    let port = port(&get.port, target.container)?;
+    let path = get.path.as_deref().unwrap_or("/");
+    let mut question = Question::new(https, host, port, path, get.http_headers.as_ref());
+    question.agent = AGENT;
+    match follow(question.clone()).await {
+        Ok(()) => Ok(Done::Plainly),
+        Err(Trouble::Plaintext) => {
+            let authority = question.authority();
+            let mut plain = question.clone();
+            plain.https = false;
+            plain
+                .headers
+                .retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+            let again = follow(plain).await;
+            again
+                .map(|()| Done::WithoutTls(authority))
+                .map_err(|_| told(&question, &Trouble::Plaintext))
+        }
+        Err(trouble) => Err(told(&question, &trouble)),
+    }
+}
+
+fn told(question: &Question, trouble: &Trouble) -> String {
+    format!("Get \"{}\": {trouble}", question.url())
+}
+
+/// Asks, and follows redirects on the same host; one that leads elsewhere is an answer like any other.
+async fn follow(question: Question) -> Result<(), Trouble> {
+    let mut question = question;
+    for _ in 0..=REDIRECTS_MAX {
+        let answer = http::once(&question).await?;
+        let next = answer
+            .location
+            .filter(|_| answer.status.is_redirection())
+            .and_then(|location| question.redirected(&location));
+        match next {
+            Some(next) => question = next,
+            None => return Ok(()),
+        }
+    }
+    Err(Trouble::Failed(format!("stopped after {REDIRECTS_MAX} redirects")))
+}

@@ -1,0 +1,105 @@
+//! Lifecycle hooks of one container instance, and the mark that keeps a preStop hook from running twice.
+
+use super::{Subject, Tools};
+use crate::events::Severity;
+use crate::hook::{self, Done, Target};
+use crate::id::ContainerId;
+use crate::pod::{hooks, shape};
+use crate::runtime::observed::ObservedContainer;
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
+use std::time::Duration;
+
+impl Tools {
+    /// Runs a postStart hook to its end; the plan's end of it is its only bound, as upstream has none.
+    pub(super) async fn post_start(&self, subject: &Subject, id: &ContainerId, name: &str) -> Result<(), String> {
+        let container = shape::find(&subject.pod, name).map(|(_, container)| container);
+        let Some((container, handler)) = container.and_then(|c| hooks::post_start(c).map(|handler| (c, handler)))
+        else {
+            return Ok(());
+        };
+        let Err(message) = self.hook(subject, id, container, handler).await else {
+            return Ok(());
+        };
+        // The event leaves the details out: an answer may hold secrets, and events are widely read.
+        let recorder = &self.recorder;
+        recorder.container(
+            &subject.pod,
+            name,
+            Severity::Warning,
+            "FailedPostStartHook",
+            "PostStartHook failed",
+        );
+        Err(message)
+    }
+
+    /// Runs a preStop hook for at most its grace. It holds nothing up that it fails.
+    pub(super) async fn pre_stop(&self, subject: &Subject, id: &ContainerId, grace_seconds: i64) {
+        let Some(observed) = subject.observed.containers.iter().find(|c| c.id == *id) else {
+            return;
+        };
+        let container = hooks::spec_of(&subject.pod, observed);
+        let Some(handler) = hooks::pre_stop(&container) else {
+            return;
+        };
+        if !self.is_first(subject, observed).await {
+            tracing::info!(pod = %subject.uid, container = %id, "preStop hook was begun before, not run again");
+            return;
+        }
+        let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
+        match tokio::time::timeout(grace, self.hook(subject, id, &container, handler)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(message)) => {
+                tracing::warn!(pod = %subject.uid, container = %id, error = message, "preStop hook failed");
+                let recorder = &self.recorder;
+                recorder.container(
+                    &subject.pod,
+                    &container.name,
+                    Severity::Warning,
+                    "FailedPreStopHook",
+                    "PreStopHook failed",
+                );
+            }
+            Err(_) => tracing::warn!(pod = %subject.uid, container = %id, "preStop hook not completed in grace period"),
+        }
+    }
+
+    /// Marks the instance, and tells whether no kubelet did before. If no mark can be left, the hook runs: it may then run
+    /// again after a restart, which is better than not at all.
+    async fn is_first(&self, subject: &Subject, observed: &ObservedContainer) -> bool {
+        let marked = self.volumes.mark_pre_stop(&subject.uid, &observed.name, &observed.id);
+        marked.await.unwrap_or_else(|error| {
+            tracing::warn!(pod = %subject.uid, container = %observed.id, %error, "preStop hook cannot be marked as begun");
+            true
+        })
+    }
+
+    async fn hook(
+        &self,
+        subject: &Subject,
+        id: &ContainerId,
+        container: &Container,
+        handler: &LifecycleHandler,
+    ) -> Result<(), String> {
+        let described = shape::described(&subject.pod);
+        let pod_ip = match subject.observed.sandbox() {
+            Some(sandbox) if !sandbox.host_network => sandbox.ips.first(),
+            _ => self.context.host_ips.first(),
+        };
+        let target = Target {
+            container,
+            id,
+            pod: &described,
+            pod_ip: pod_ip.map(String::as_str),
+        };
+        match hook::run(&*self.runtime, handler, &target).await {
+            Ok(Done::Plainly) => Ok(()),
+            Ok(Done::WithoutTls(host)) => {
+                let message =
+                    format!("request to HTTPS lifecycle hook {host} got HTTP response, retrying with HTTP succeeded");
+                self.warn(subject, "LifecycleHTTPFallback", message);
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
