@@ -141,6 +141,11 @@ EOF
 start_containerd() {
     write_containerd_config
     restart_if_changed containerd
+    # Its shims are found by the search path.
+    if [[ -n ${SKIFF_CONTAINERD:-} ]]; then
+        [[ -x $SKIFF_CONTAINERD/containerd ]] || die "SKIFF_CONTAINERD=$SKIFF_CONTAINERD: there is no containerd in this directory"
+        PATH=$SKIFF_CONTAINERD:$PATH
+    fi
     start containerd containerd --config "$DATA/containerd/config.toml"
     wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
     restart_if_changed imagetool

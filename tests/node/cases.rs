@@ -18,6 +18,7 @@ pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 /// Every case, with its name.
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("hack_up_twice_does_no_harm", workload::up_twice),
+    ("runtime_is_the_one_asked_for", workload::runtime_version),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),
