@@ -2,11 +2,9 @@
 
 use anyhow::Context;
 use kubelet::config::{self, FlagsEnd};
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 /// Threads for everything that does not block.
 const WORKERS: usize = 2;
@@ -35,18 +33,11 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &config::Flags) -> anyhow::Result<()> {
+    for text in flags.deprecations() {
+        eprintln!("{text}");
+    }
     let config = config::load(flags)?;
-    let level = match config.verbosity {
-        ..=2 => "info",
-        3..=5 => "info,kubelet=debug,client=debug",
-        _ => "debug,kubelet=trace",
-    };
-    let filter = EnvFilter::try_new(level).context("log filter")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    kubelet::log::init(&config.logging);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
