@@ -125,6 +125,10 @@ pub(super) const FLAGS: &[Flag] = &[
         Bool,
         "end when somebody else opens the lock file",
     ),
+        "cni-plugins",
+        Text,
+        "the CNI plugins' binary to install into --cni-bin-dir (default: cni-plugins beside the kubelet, if there is one)",
+    ),
     own(
         "seccomp-default",
         Bool,
