@@ -38,23 +38,11 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
     for text in flags.deprecations() {
         eprintln!("{text}");
     }
-    let config = config::load(flags)?;
-    kubelet::log::init(&config.logging);
     let mut config = config::load(flags)?;
     if config.paths.cni_plugins.is_none() {
         config.paths.cni_plugins = beside_the_kubelet();
     }
-    let level = match config.verbosity {
-        ..=2 => "info",
-        3..=5 => "info,kubelet=debug,client=debug",
-        _ => "debug,kubelet=trace",
-    };
-    let filter = EnvFilter::try_new(level).context("log filter")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    kubelet::log::init(&config.logging);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

@@ -125,6 +125,7 @@ pub(super) const FLAGS: &[Flag] = &[
         Bool,
         "end when somebody else opens the lock file",
     ),
+    own(
         "cni-plugins",
         Text,
         "the CNI plugins' binary to install into --cni-bin-dir (default: cni-plugins beside the kubelet, if there is one)",
