@@ -2,8 +2,9 @@
 //! window, without a request. Never writes.
 
 use crate::resource::{Kind, registry};
-use crate::store::window::{ResourceWindow, Snapshot, Window};
+use crate::store::window::{ResourceWindow, Snapshot, Stored, Window};
 use crate::store::{Revision, StoreError};
+use imbl::OrdMap;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,6 +82,11 @@ impl Reader {
     pub fn count(&self, group: &str, resource: &str) -> usize {
         self.snapshot(group, resource)
             .map_or(0, |(_, snapshot)| snapshot.objects.len())
+    }
+
+    /// All objects of a resource by storage key, as one snapshot; differences between two snapshots are cheap to find.
+    pub(super) fn objects(&self, group: &str, resource: &str) -> Option<OrdMap<Arc<str>, Arc<Stored>>> {
+        self.snapshot(group, resource).map(|(_, snapshot)| snapshot.objects)
     }
 
     /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from
