@@ -159,8 +159,8 @@ async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError>
     }
 }
 
-/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked, and there a mismatch
-/// shows when the first sandbox is refused.
+/// The runtime's own cgroup driver wins over the configured one: with two drivers pods would be in cgroups of one and
+/// their limits in those of the other.
 async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
     let configured = config.cgroups.driver;
     let answer = match runtime.runtime_config().await {
