@@ -13,6 +13,7 @@ pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
+use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,6 +34,8 @@ pub struct Config {
     pub runtime: RuntimeConfig,
     /// Pods.
     pub pods: PodConfig,
+    /// Where static pods come from.
+    pub statics: StaticSources,
     /// cgroups and reservations.
     pub cgroups: CgroupConfig,
     /// What pods' resolver files are made from.
@@ -99,6 +102,8 @@ pub struct Paths {
     pub cni_conf_dir: PathBuf,
     /// `--cni-bin-dir`.
     pub cni_bin_dir: PathBuf,
+    /// `--cni-plugins`: the binary to install there; empty installs nothing, absent what lies beside the kubelet.
+    pub cni_plugins: Option<PathBuf>,
 }
 
 /// The runtime and what is asked of it.

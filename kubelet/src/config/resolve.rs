@@ -1,5 +1,7 @@
 //! From what was written to what it means: defaults, ranges, rules between fields (kubelet contract §1). Pure.
 
+mod statics;
+
 use super::duration;
 use super::{
     AuthorizationMode, CgroupConfig, Config, DnsConfig, Flags, KubeletConfiguration, NodeConfig, Paths, PodConfig,
@@ -113,6 +115,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         paths: paths(written, flags),
         runtime: runtime(&mut reader, written),
         pods: pods(&mut reader, written, flags),
+        statics: statics::read(&mut reader, written),
         cgroups: cgroups(&mut reader, written),
         dns: dns(&mut reader, written),
         server: server(&mut reader, written, from_file),
@@ -223,6 +226,7 @@ fn paths(written: &KubeletConfiguration, flags: &Flags) -> Paths {
         pod_logs_dir: path(written.pod_logs_dir.as_deref(), POD_LOGS_DIR),
         cni_conf_dir: path(flags.text("cni-conf-dir"), CNI_CONF_DIR),
         cni_bin_dir: path(flags.text("cni-bin-dir"), CNI_BIN_DIR),
+        cni_plugins: flags.text("cni-plugins").map(PathBuf::from),
         root_dir,
     }
 }
