@@ -13,6 +13,7 @@ pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
+use crate::image::verification::Policy as ImageVerification;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -110,6 +111,8 @@ pub struct RuntimeConfig {
     pub request_timeout: Duration,
     /// How many images are pulled at once: 1 with `serializeImagePulls`, `None` without bound.
     pub parallel_pulls: Option<usize>,
+    /// `imagePullCredentialsVerificationPolicy` and `preloadedImagesVerificationAllowlist`.
+    pub image_verification: ImageVerification,
     /// `registryPullQPS`; 0 means no bound.
     pub pull_qps: u32,
     /// `registryBurst`.

@@ -6,6 +6,8 @@ use super::{
     Reserved, RuntimeConfig, ServerConfig,
 };
 use crate::cgroup::CgroupDriver;
+use crate::image::reference;
+use crate::image::verification::Policy as ImageVerification;
 use proto::api::names;
 use proto::api::quantity::Quantity;
 use std::collections::BTreeMap;
@@ -266,8 +268,48 @@ fn runtime(reader: &mut Reader, written: &KubeletConfiguration) -> RuntimeConfig
             (false, 0) => None,
             (false, n) => Some(n),
         },
+        image_verification: image_verification(reader, written),
         pull_qps: reader.count("registryPullQPS", written.registry_pull_qps, 5),
         pull_burst: reader.count("registryBurst", written.registry_burst, 10),
+    }
+}
+
+fn image_verification(reader: &mut Reader, written: &KubeletConfiguration) -> ImageVerification {
+    let field = "imagePullCredentialsVerificationPolicy";
+    let listed = written
+        .preloaded_images_verification_allowlist
+        .clone()
+        .unwrap_or_default();
+    let policy = written.image_pull_credentials_verification_policy.as_deref();
+    if !listed.is_empty() && policy != Some("NeverVerifyAllowlistedImages") {
+        reader.wrong(
+            "preloadedImagesVerificationAllowlist",
+            format!("can only be set with {field} \"NeverVerifyAllowlistedImages\""),
+        );
+    }
+    for pattern in &listed {
+        let name = pattern.strip_suffix("/*").unwrap_or(pattern);
+        if name.is_empty() || name.contains('*') || reference::name(name) != name {
+            reader.wrong(
+                "preloadedImagesVerificationAllowlist",
+                format!("{pattern:?} is neither an image name without tag and digest nor a path that ends in \"/*\""),
+            );
+        }
+    }
+    match policy.unwrap_or_default() {
+        "" | "NeverVerifyPreloadedImages" => ImageVerification::NeverVerifyPreloaded,
+        "NeverVerify" => ImageVerification::NeverVerify,
+        "NeverVerifyAllowlistedImages" => ImageVerification::NeverVerifyAllowlisted(listed),
+        "AlwaysVerify" => ImageVerification::AlwaysVerify,
+        other => {
+            reader.wrong(
+                field,
+                format!(
+                    "{other:?} is none of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify"
+                ),
+            );
+            ImageVerification::default()
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 mod hooks;
+mod images;
 
 use crate::kubelet::testing::Bench;
 use crate::pod::testing::{at, container, pod};
