@@ -181,6 +181,7 @@ cgroupRoot: $CGROUP
 failCgroupV1: false
 failSwapOn: false
 podLogsDir: $DATA/kubelet/pod-logs
+staticPodPath: $DATA/kubelet/manifests
 clusterDomain: cluster.local
 port: $KUBELET_PORT
 readOnlyPort: 0

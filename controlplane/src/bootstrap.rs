@@ -67,6 +67,7 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
     rest.extend(objects::priority_classes());
     rest.extend(objects::kubernetes_service(facts));
     rest.push(objects::authentication(facts));
+    rest.push(objects::cluster_info(facts));
     for batch in [objects::namespaces(), rest] {
         let writes: Vec<Write> = batch
             .iter()

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub mod bootstrap_token;
 pub mod deployment;
 pub mod discovery;
 pub mod endpoint;
@@ -26,9 +27,11 @@ pub mod queue;
 pub mod replica_set;
 pub mod root_ca;
 pub mod service_account;
+pub mod signing_request;
 pub mod taint_eviction;
 pub mod write;
 
+use crate::pki::authority::Authority;
 use event::Recorder;
 use harness::{Controller, Surroundings};
 use informers::Informers;
@@ -46,6 +49,8 @@ pub struct ControllerContext {
     pub cluster_cidr: Option<String>,
     /// CA bundle for `kube-root-ca.crt`.
     pub root_ca_pem: String,
+    /// Signs approved certificate requests; `None` leaves them to somebody else.
+    pub authority: Option<Arc<Authority>>,
     /// Ends all controllers.
     pub shutdown: CancellationToken,
 }
@@ -77,6 +82,7 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
         pem,
     });
     starter.start_nodes(&informers);
+    starter.start_certificates(&informers);
     starter.start(endpoint::slice::EndpointSlices {
         informers: informers.clone(),
     });
@@ -129,6 +135,26 @@ impl Starter {
         self.start(taint_eviction::TaintEviction {
             informers: informers.clone(),
         });
+    }
+
+    fn start_certificates(&mut self, informers: &Informers) {
+        let around = self.surroundings(signing_request::NAME);
+        self.set.spawn(signing_request::approve::run(around));
+        self.start(signing_request::clean::Cleaning {
+            informers: informers.clone(),
+        });
+        self.start(bootstrap_token::clean::TokenCleaner {
+            informers: informers.clone(),
+        });
+        self.start(bootstrap_token::sign::BootstrapSigner {
+            informers: informers.clone(),
+        });
+        if let Some(authority) = self.context.authority.clone() {
+            self.start(signing_request::sign::Signing {
+                informers: informers.clone(),
+                authority,
+            });
+        }
     }
 
     fn start<C: Controller>(&mut self, controller: C) {

@@ -289,6 +289,7 @@ fn spawn_clients(
         seed: host.seed,
         cluster_cidr: Some(config.cluster_cidr.to_string()),
         root_ca_pem: pki.ca_pem.clone(),
+        authority: Some(Arc::clone(&pki.authority)),
         shutdown: shutdown.clone(),
     });
     tasks.spawn(async move { while controllers.join_next().await.is_some() {} });

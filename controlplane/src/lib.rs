@@ -15,3 +15,4 @@ pub mod resource;
 pub mod scheduler;
 pub mod schema;
 pub mod store;
+pub mod token;

@@ -4,7 +4,7 @@ use anyhow::Context;
 use client::SystemClock;
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
-use controlplane::issue;
+use controlplane::{issue, token};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -16,6 +16,11 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
     if words.next_if(|word| word == "kubeconfig").is_some() {
         return finish(issue::run(words));
+    }
+    if words.next_if(|word| word == "token").is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot start the runtime");
+        return finish(runtime.and_then(|runtime| runtime.block_on(token::run(words))));
     }
     let flags = flags::parse(words);
     if flags.is_set("help") {

@@ -5,8 +5,11 @@
 //! Never decides who may do what; see `apiserver::authn` and `apiserver::authz`.
 
 pub mod authority;
+mod der;
 pub mod files;
 pub mod kubeconfig;
+pub mod request;
+pub mod template;
 pub mod tls;
 
 use crate::config::Config;
@@ -16,6 +19,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why certificates or keys could not be made or read; each names the file.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +56,12 @@ pub enum PkiError {
         /// The cause.
         source: rcgen::Error,
     },
+    /// The CA is too old to sign.
+    #[error("cannot issue {what}: refusing to sign a certificate that expired in the past")]
+    Expired {
+        /// The certificate.
+        what: String,
+    },
     /// The TLS configuration is refused by the TLS library.
     #[error("cannot serve with the certificate {path}")]
     Tls {
@@ -72,10 +82,12 @@ pub struct Identity {
 }
 
 /// Everything the daemon needs to be known and to know others.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pki {
     /// Our CA's certificate.
     pub ca_pem: String,
+    /// Our CA, which signs what controllers approve.
+    pub authority: Arc<Authority>,
     /// The serving certificate of the API server.
     pub serving: Identity,
     /// Client certificate the API server shows to kubelets.
@@ -118,6 +130,7 @@ pub fn ensure(config: &Config, advertise: IpAddr, hostname: &str, now: Timestamp
     let admin_kubeconfig = kubeconfig::ensure_admin(&config.data_dir, &authority, &local_url(config), now)?;
     Ok(Pki {
         ca_pem: authority.cert_pem().to_owned(),
+        authority: Arc::new(authority),
         serving,
         kubelet_client,
         service_account_key_pem,
@@ -324,7 +337,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         ensure_at(dir.path(), 0);
         std::fs::remove_file(dir.path().join("pki/ca.key")).unwrap();
-        let error = ensure(&config(dir.path()), "192.0.2.7".parse().unwrap(), "", at(0)).unwrap_err();
+        let error = ensure(&config(dir.path()), "192.0.2.7".parse().unwrap(), "", at(0))
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("ca.key"), "{error}");
     }
 

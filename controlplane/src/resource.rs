@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::apiserver::status::FieldError;
 
 mod build;
-mod certificate;
+pub(crate) mod certificate;
 mod config_data;
 mod daemon_set;
 mod deployment;
@@ -186,6 +186,11 @@ pub trait Strategy: Sync + Send {
     /// Restores what this endpoint may not change: status on the main endpoint, all but status on `status`.
     fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
         isolate(new, old, subresource);
+    }
+
+    /// Fills in times of a change that its sender left open; runs after [`Strategy::prepare_update`].
+    fn stamp(&self, new: &mut Value, old: &Value, now: Timestamp) {
+        let _ = (new, old, now);
     }
 
     /// The kind's own rules for a new object; metadata is checked elsewhere ([`Kind::validate`]).

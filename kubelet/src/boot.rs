@@ -7,14 +7,14 @@
 mod host;
 
 use crate::certificate::{CertificateError, ServingCertificate};
-use crate::cgroup::{CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
-use crate::config::Config;
+use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
+use crate::config::{AuthorizationMode, Config};
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
-use crate::node::{Facts, Keeper, NodeParts, allocatable};
+use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::runtime::cri::CriRuntime;
@@ -57,9 +57,9 @@ pub enum BootError {
     /// Swap and `failSwapOn`.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
-    /// No `--kubeconfig`.
-    #[error("--kubeconfig is required: this kubelet does not run without an API server yet")]
-    NoKubeconfig,
+    /// A webhook is to be asked, and there is no `--kubeconfig` that says where it is.
+    #[error("no client provided, cannot use webhook {0}: give --kubeconfig, or configure another {0}")]
+    NoWebhook(&'static str),
     /// The kubeconfig is of no use.
     #[error("invalid kubeconfig")]
     Kubeconfig(#[source] client::connect::ConnectError),
@@ -160,17 +160,52 @@ async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError>
     }
 }
 
-/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked.
+/// The API server's client; without a kubeconfig there is none, and static pods are all that runs.
+async fn connect_api(config: &Config) -> Result<Option<kube::Client>, BootError> {
+    let Some(kubeconfig) = &config.paths.kubeconfig else {
+        if config.server.enabled && config.server.token_webhook.is_some() {
+            return Err(BootError::NoWebhook("authentication"));
+        }
+        if config.server.enabled && config.server.authorization != AuthorizationMode::AlwaysAllow {
+            return Err(BootError::NoWebhook("authorization"));
+        }
+        tracing::info!("no kubeconfig: standalone mode, no API client");
+        return Ok(None);
+    };
+    let options = client::connect::Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
+    let client = client::connect::from_kubeconfig(kubeconfig, &options).await;
+    client.map(Some).map_err(BootError::Kubeconfig)
+}
+
+/// Without an API server the configuration alone says which addresses pods get.
+async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
+    let cidrs: Vec<String> = config.node.pod_cidr.iter().cloned().collect();
+    if cidrs.is_empty() {
+        return;
+    }
+    if let Err(error) = node::apply_network(config, runtime, &cidrs).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(error, "network configuration not written");
+    }
+}
+
+/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked, and there a mismatch
+/// shows when the first sandbox is refused.
 async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
-    match runtime.runtime_config().await {
+    let configured = config.cgroups.driver;
+    let answer = match runtime.runtime_config().await {
         Ok(Some(runtime::CgroupDriver::Systemd)) => CgroupDriver::Systemd,
         Ok(Some(runtime::CgroupDriver::Cgroupfs)) => CgroupDriver::Cgroupfs,
-        Ok(None) => config.cgroups.driver,
+        Ok(None) => configured,
         Err(error) => {
             tracing::warn!(%error, "runtime does not tell its cgroup driver, using the configured one");
-            config.cgroups.driver
+            configured
         }
+    };
+    if answer != configured {
+        tracing::warn!(?configured, runtime = ?answer, "cgroupDriver differs from the runtime's, which is used");
     }
+    answer
 }
 
 fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgroups, CgroupNaming), BootError> {
@@ -192,7 +227,7 @@ fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgro
         pod_pids_limit: cgroups.pod_pids_limit,
         node_limits: cgroups.enforce_pods.then_some(limits),
     };
-    let cgroups = Cgroups::open(CGROUP_MOUNT, settings).map_err(BootError::Cgroups)?;
+    let cgroups = Cgroups::open(CGROUP_MOUNT, cgroup::systemd::SOCKET, settings).map_err(BootError::Cgroups)?;
     Ok((cgroups, naming))
 }
 
@@ -230,20 +265,21 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
         allocatable: host::admissible(config, facts),
+        statics: config.statics.clone(),
     }
 }
 
 /// Everything built, nothing running yet.
 struct Parts {
     kubelet: Kubelet,
-    keeper: Keeper,
+    keeper: Option<Keeper>,
     server: Arc<Server>,
 }
 
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
-    client: &kube::Client,
+    client: Option<&kube::Client>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
 ) -> Result<Parts, BootError> {
@@ -252,7 +288,7 @@ fn build(
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
     let context = Arc::new(context(config, facts, naming, cgroup_v2));
-    let objects = Arc::new(Objects::new(client.clone(), clock.clone(), seed));
+    let objects = Arc::new(Objects::new(client.cloned(), clock.clone(), seed));
     let volume_settings = VolumeSettings {
         root_dir: config.paths.root_dir.clone(),
         host_ips: context.host_ips.clone(),
@@ -260,7 +296,7 @@ fn build(
     };
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
     let kubelet = Kubelet::new(Dependencies {
-        client: client.clone(),
+        client: client.cloned(),
         runtime: runtime.clone(),
         clock: clock.clone(),
         seed,
@@ -270,19 +306,21 @@ fn build(
         context,
         settings: settings(config, facts),
     });
-    let keeper = Keeper::new(NodeParts {
-        client: client.clone(),
-        runtime: runtime.clone(),
-        status: kubelet.runtime_status(),
-        clock: clock.clone(),
-        config: config.clone(),
-        facts: facts.clone(),
-        seed,
+    let keeper = client.map(|client| {
+        Keeper::new(NodeParts {
+            client: client.clone(),
+            runtime: runtime.clone(),
+            status: kubelet.runtime_status(),
+            clock: clock.clone(),
+            config: config.clone(),
+            facts: facts.clone(),
+            seed,
+        })
     });
     let server = Server::new(ServerParts {
         pods: kubelet.pods(),
         runtime,
-        auth: Auth::new(&config.server, Some(client.clone()), &facts.name),
+        auth: Auth::new(&config.server, client.cloned(), &facts.name),
         clock,
         cgroups,
         metrics: Arc::new(Metrics::new(&facts.name)),
@@ -307,11 +345,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     }
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
-    let kubeconfig = config.paths.kubeconfig.clone().ok_or(BootError::NoKubeconfig)?;
-    let options = client::connect::Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
-    let client = client::connect::from_kubeconfig(&kubeconfig, &options)
-        .await
-        .map_err(BootError::Kubeconfig)?;
+    let client = connect_api(&config).await?;
     let facts = host::facts(&config, &roots);
     let certificate = match &config.server.tls_files {
         Some((cert, key)) => ServingCertificate::read(cert, key)?,
@@ -322,10 +356,13 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);
-    let parts = build(&config, &facts, &client, runtime, driver)?;
+    let parts = build(&config, &facts, client.as_ref(), runtime.clone(), driver)?;
 
     let mut tasks = JoinSet::new();
-    tasks.spawn(parts.keeper.run(stop.clone()));
+    match parts.keeper {
+        Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
+        None => standalone_network(&config, &*runtime).await,
+    }
     if let Some(listener) = sockets.server {
         tasks.spawn(serve_tls(listener, tls, parts.server, stop.clone()));
     }

@@ -6,12 +6,14 @@
 mod hierarchy;
 pub mod limits;
 mod name;
+pub mod systemd;
 mod v1;
 mod v2;
 
 pub use hierarchy::Hierarchy;
 pub use limits::{PodLimits, pod_limits};
 pub use name::{CgroupDriver, CgroupNaming};
+pub use systemd::{Systemd, SystemdError};
 
 use crate::id::PodUid;
 use k8s_openapi::api::core::v1::Pod;
@@ -63,11 +65,21 @@ pub enum CgroupError {
         /// Why.
         source: io::Error,
     },
-    /// The systemd driver needs systemd, which this kubelet does not talk to yet.
+    /// The driver is systemd, and systemd is not there.
     #[error(
-        "cgroup driver systemd is not supported by this kubelet yet: set cgroupDriver: cgroupfs here and in the runtime"
+        "cgroup driver systemd, but systemd does not run this machine (no {0}): set cgroupDriver: cgroupfs here and SystemdCgroup = false in the runtime"
     )]
-    Systemd,
+    NoSystemd(PathBuf),
+    /// systemd did not do with a slice what it should.
+    #[error("{doing} slice {slice}")]
+    Systemd {
+        /// What it should do.
+        doing: &'static str,
+        /// The slice.
+        slice: String,
+        /// Why.
+        source: SystemdError,
+    },
     /// The machine has no cgroup tree where it should be.
     #[error("no cgroup hierarchy at {0}")]
     NoHierarchy(PathBuf),
@@ -123,22 +135,69 @@ pub struct Cgroups {
 struct Inner {
     settings: CgroupSettings,
     hierarchy: Option<Hierarchy>,
+    /// Makes the tree's slices; with the driver cgroupfs there is none.
+    systemd: Option<Systemd>,
+}
+
+impl Inner {
+    /// Makes one cgroup with its limits, or brings an existing one's up to date.
+    fn ensure(&self, tree: &Hierarchy, path: &str, values: &Values) -> Result<(), CgroupError> {
+        self.tell_systemd(tree, path, values)?;
+        // Under systemd too: it hands down neither cpuset nor huge pages by itself, and rounds a quota.
+        tree.ensure(path)?;
+        tree.apply(path, values)
+    }
+
+    fn tell_systemd(&self, tree: &Hierarchy, path: &str, values: &Values) -> Result<(), CgroupError> {
+        let Some(systemd) = &self.systemd else { return Ok(()) };
+        let slice = systemd::unit(path);
+        systemd
+            .ensure(slice, values, tree.is_unified())
+            .map_err(|source| CgroupError::Systemd {
+                doing: "start",
+                slice: slice.to_owned(),
+                source,
+            })
+    }
+
+    /// Removes one cgroup that nothing runs in; one that is not there is fine.
+    fn remove(&self, tree: &Hierarchy, path: &str) -> Result<(), CgroupError> {
+        if let Some(systemd) = &self.systemd
+            && tree.exists(path)
+        {
+            tree.check_empty(path)?;
+            let slice = systemd::unit(path);
+            systemd.stop(slice).map_err(|source| CgroupError::Systemd {
+                doing: "stop",
+                slice: slice.to_owned(),
+                source,
+            })?;
+        }
+        tree.remove(path)
+    }
 }
 
 impl Cgroups {
-    /// The tree below `mount` (`/sys/fs/cgroup`), unified or not as found there. With `cgroupsPerQOS: false` nothing is ever
-    /// touched.
-    pub fn open(mount: impl Into<PathBuf>, settings: CgroupSettings) -> Result<Self, CgroupError> {
-        let mount = mount.into();
-        let hierarchy = if settings.naming.per_qos {
-            if settings.naming.driver == CgroupDriver::Systemd {
-                return Err(CgroupError::Systemd);
-            }
-            Some(Hierarchy::detect(&mount)?)
-        } else {
-            None
+    /// The tree below `mount` (`/sys/fs/cgroup`), unified or not as found there; `systemd` is who makes its slices if that is
+    /// the driver. With `cgroupsPerQOS: false` nothing is ever touched.
+    pub fn open(
+        mount: impl Into<PathBuf>,
+        systemd: impl Into<PathBuf>,
+        settings: CgroupSettings,
+    ) -> Result<Self, CgroupError> {
+        let mut inner = Inner {
+            settings,
+            hierarchy: None,
+            systemd: None,
         };
-        let inner = Inner { settings, hierarchy };
+        if inner.settings.naming.per_qos {
+            if inner.settings.naming.driver == CgroupDriver::Systemd {
+                let socket = systemd.into();
+                let found = Systemd::find(&socket).ok_or(CgroupError::NoSystemd(socket))?;
+                inner.systemd = Some(found);
+            }
+            inner.hierarchy = Some(Hierarchy::detect(&mount.into())?);
+        }
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -166,12 +225,9 @@ impl Cgroups {
                 let naming = &inner.settings.naming;
                 let top = naming.kubepods();
                 let limits = inner.settings.node_limits.map(|n| limits::node(&n)).unwrap_or_default();
-                tree.ensure(&top)?;
-                tree.apply(&top, &limits)?;
+                inner.ensure(tree, &top, &limits)?;
                 for class in [QosClass::Burstable, QosClass::BestEffort] {
-                    let path = naming.qos(class);
-                    tree.ensure(&path)?;
-                    tree.apply(&path, &limits::qos(0))?;
+                    inner.ensure(tree, &naming.qos(class), &limits::qos(0))?;
                 }
                 Ok(())
             },
@@ -187,8 +243,7 @@ impl Cgroups {
         self.blocking(
             move |inner, tree| {
                 let path = inner.settings.naming.pod(&pod);
-                tree.ensure(&path)?;
-                tree.apply(&path, &pod_limits(&pod, &inner.settings))
+                inner.ensure(tree, &path, &pod_limits(&pod, &inner.settings))
             },
             (),
         )
@@ -209,7 +264,7 @@ impl Cgroups {
                             .naming
                             .pod_candidates(uid.as_str())
                             .iter()
-                            .try_for_each(|path| tree.remove(path))
+                            .try_for_each(|path| inner.remove(tree, path))
                     },
                     (),
                 )
@@ -252,7 +307,11 @@ impl Cgroups {
             .map(limits::cpu_request_milli)
             .sum();
         self.blocking(
-            move |inner, tree| tree.apply(&inner.settings.naming.qos(QosClass::Burstable), &limits::qos(burstable)),
+            move |inner, tree| {
+                let (path, values) = (inner.settings.naming.qos(QosClass::Burstable), limits::qos(burstable));
+                inner.tell_systemd(tree, &path, &values)?;
+                tree.apply(&path, &values)
+            },
             (),
         )
         .await

@@ -14,6 +14,7 @@ pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
 use crate::image::verification::Policy as ImageVerification;
+use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,6 +35,8 @@ pub struct Config {
     pub runtime: RuntimeConfig,
     /// Pods.
     pub pods: PodConfig,
+    /// Where static pods come from.
+    pub statics: StaticSources,
     /// cgroups and reservations.
     pub cgroups: CgroupConfig,
     /// What pods' resolver files are made from.

@@ -3,7 +3,9 @@
 mod crash;
 mod mistake;
 mod pod;
+mod static_pod;
 mod stream;
+mod takeover;
 mod workload;
 
 use crate::cluster::Cluster;
@@ -30,9 +32,13 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("probes", pod::probes),
     ("graceful_end", pod::graceful_end),
     ("qos_cgroups", pod::qos_cgroups),
+    ("static_pod", static_pod::static_pod),
+    ("standalone_kubelet", static_pod::standalone),
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
+    ("node_taken_over", takeover::taken_over),
+    ("node_given_back", takeover::given_back),
     ("manifest_mistakes", mistake::manifests),
     ("image_that_does_not_exist", mistake::absent_image),
     ("image_without_a_command", mistake::image_without_command),

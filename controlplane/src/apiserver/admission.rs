@@ -1,9 +1,10 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
 //! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
-//! then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
+//! the three of certificate requests, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
 //! PodSecurity, NodeRestriction, webhooks, policies, quota.
 
+mod certificate;
 mod namespace;
 mod node;
 mod priority;
@@ -121,6 +122,8 @@ impl Admission {
             self.services.assign(attributes, object, old, reader, start)?;
         } else if create && attributes.is("", "nodes") {
             node::taint_new(object);
+        } else if create && certificate::applies(attributes) && attributes.info.subresource.is_empty() {
+            certificate::identify(attributes, object);
         }
         Ok(())
     }
@@ -141,6 +144,9 @@ impl Admission {
             Operation::Delete => namespace::check_delete(attributes)?,
             Operation::Connect => self.namespace_lifecycle(attributes, reader).await?,
             Operation::Create | Operation::Update => {}
+        }
+        if certificate::applies(attributes) {
+            certificate::check(attributes, object, old, &self.authz, reader)?;
         }
         if writes && attributes.is("scheduling.k8s.io", "priorityclasses") {
             priority::admit_class(

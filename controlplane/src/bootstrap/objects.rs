@@ -75,6 +75,22 @@ pub(super) fn authentication(facts: &Facts) -> Value {
     })
 }
 
+/// The ConfigMap a joining node reads before it trusts anybody: where the API server is, and its CA. A controller signs it.
+pub(super) fn cluster_info(facts: &Facts) -> Value {
+    use base64::Engine;
+    let server = format!("https://{}", std::net::SocketAddr::new(facts.advertise, facts.port));
+    let ca = base64::engine::general_purpose::STANDARD.encode(&facts.client_ca_pem);
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "", "preferences": {},
+        "clusters": [{"name": "", "cluster": {"certificate-authority-data": ca, "server": server}}],
+        "contexts": [], "users": [],
+    });
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": config.to_string()},
+    })
+}
+
 /// What to write over a stored object whose address or port is not today's; `None` if it still fits.
 pub(super) fn repair(stored: &Value, wanted: &Value) -> Option<Value> {
     let mut repaired = stored.clone();

@@ -11,7 +11,7 @@ use aggregated::AGGREGATED;
 use cluster::CLUSTER_ROLES;
 use controllers::CONTROLLERS;
 use rule::R::{Named, On};
-use rule::{R, READ};
+use rule::{EVENTS, R, READ};
 use serde_json::{Value, json};
 
 /// ClusterRoleBindings: name, role, subjects as `Group:x`, `User:x` or `kube-system/serviceaccount`.
@@ -63,6 +63,30 @@ const BINDINGS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// Bindings that let nodes join by bootstrap tokens and renew their certificates, named as kubeadm names them.
+const JOINING: &[(&str, &str, &[&str])] = &[
+    (
+        "kubeadm:kubelet-bootstrap",
+        "system:node-bootstrapper",
+        &["Group:system:bootstrappers:kubeadm:default-node-token"],
+    ),
+    (
+        "kubeadm:node-autoapprove-bootstrap",
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        &["Group:system:bootstrappers:kubeadm:default-node-token"],
+    ),
+    (
+        "kubeadm:node-autoapprove-certificate-rotation",
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        &["Group:system:nodes"],
+    ),
+    (
+        "kubeadm:get-nodes",
+        "kubeadm:get-nodes",
+        &["Group:system:bootstrappers:kubeadm:default-node-token"],
+    ),
+];
+
 /// Roles inside namespaces: namespace, name, rules, subject of the binding of the same name.
 const ROLES: &[(&str, &str, &[R], &str)] = &[
     (
@@ -88,6 +112,34 @@ const ROLES: &[(&str, &str, &[R], &str)] = &[
             Named("get,update", "", "configmaps", "kube-scheduler"),
         ],
         "User:system:kube-scheduler",
+    ),
+    (
+        "kube-system",
+        "system:controller:bootstrap-signer",
+        &[On(READ, "", "secrets")],
+        "kube-system/bootstrap-signer",
+    ),
+    (
+        "kube-system",
+        "system:controller:token-cleaner",
+        &[On("delete,get,list,watch", "", "secrets"), EVENTS],
+        "kube-system/token-cleaner",
+    ),
+    (
+        "kube-public",
+        "system:controller:bootstrap-signer",
+        &[
+            On(READ, "", "configmaps"),
+            Named("update", "", "configmaps", "cluster-info"),
+            EVENTS,
+        ],
+        "kube-system/bootstrap-signer",
+    ),
+    (
+        "kube-public",
+        "kubeadm:bootstrap-signer-clusterinfo",
+        &[Named("get", "", "configmaps", "cluster-info")],
+        "User:system:anonymous",
     ),
 ];
 
@@ -176,6 +228,7 @@ pub fn cluster_role_bindings() -> Vec<Value> {
     };
     let mut all: Vec<Value> = BINDINGS
         .iter()
+        .chain(JOINING)
         .map(|(name, role, subjects)| bind(name, role, subjects.iter().map(|text| subject(text)).collect()))
         .collect();
     for (name, _) in CONTROLLERS {

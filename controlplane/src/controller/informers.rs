@@ -1,13 +1,15 @@
 //! The informers all controllers share: one per resource and process.
 
+use super::bootstrap_token;
 use super::execute::Applied;
 use super::write::{self, Resource};
 use client::informer::{Object, Options};
 use client::{Informer, Key};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
@@ -97,6 +99,10 @@ pub struct Informers {
     pub service_accounts: Informer<ServiceAccount>,
     /// The config maps named `kube-root-ca.crt`, and no others.
     pub root_cas: Informer<ConfigMap>,
+    /// The config map `kube-public/cluster-info`, and no others.
+    pub cluster_info: Informer<ConfigMap>,
+    /// The Secrets that are bootstrap tokens, and no others.
+    pub bootstrap_tokens: Informer<Secret>,
     /// The leases of nodes.
     pub node_leases: Informer<Lease>,
     /// deployments
@@ -109,6 +115,8 @@ pub struct Informers {
     pub endpoints: Informer<Endpoints>,
     /// endpointslices
     pub endpoint_slices: Informer<EndpointSlice>,
+    /// certificatesigningrequests
+    pub signing_requests: Informer<CertificateSigningRequest>,
 }
 
 impl Informers {
@@ -124,18 +132,29 @@ impl Informers {
             }
         };
         let root_ca = format!("metadata.name={}", super::root_ca::NAME);
+        let cluster_info = format!("metadata.name={}", bootstrap_token::sign::NAME);
+        let tokens = format!("type={}", bootstrap_token::SECRET_TYPE);
         Self {
             pods: Informer::spawn(Api::all(client.clone()), options("")),
             nodes: Informer::spawn(Api::all(client.clone()), options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),
             root_cas: Informer::spawn(Api::all(client.clone()), options(&root_ca)),
+            cluster_info: Informer::spawn(
+                Api::namespaced(client.clone(), bootstrap_token::sign::NAMESPACE),
+                options(&cluster_info),
+            ),
+            bootstrap_tokens: Informer::spawn(
+                Api::namespaced(client.clone(), bootstrap_token::NAMESPACE),
+                options(&tokens),
+            ),
             node_leases: Informer::spawn(Api::namespaced(client.clone(), "kube-node-lease"), options("")),
             deployments: Informer::spawn(Api::all(client.clone()), options("")),
             replica_sets: Informer::spawn(Api::all(client.clone()), options("")),
             services: Informer::spawn(Api::all(client.clone()), options("")),
             endpoints: Informer::spawn(Api::all(client.clone()), options("")),
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
+            signing_requests: Informer::spawn(Api::all(client.clone()), options("")),
         }
     }
 
@@ -147,7 +166,7 @@ impl Informers {
 
     /// The shared copy of a whole resource, if there is one.
     pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
-        let known: [(&Resource, &dyn Copy); 9] = [
+        let known: [(&Resource, &dyn Copy); 10] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -157,16 +176,22 @@ impl Informers {
             (&write::SERVICES, &self.services),
             (&write::ENDPOINTS, &self.endpoints),
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
+            (&write::SIGNING_REQUESTS, &self.signing_requests),
         ];
         known.into_iter().find(|(r, _)| *r == resource).map(|(_, copy)| copy)
     }
 
     /// Waits until the copies reflect a write. Writes of resources without a copy need no waiting.
     pub async fn reflect(&self, resource: &Resource, applied: &Applied) {
+        let key = applied.key();
         if *resource == write::CONFIG_MAPS {
-            if applied.key().name == super::root_ca::NAME {
+            if key.name == super::root_ca::NAME {
                 self.root_cas.reflects(applied).await;
+            } else if key.namespace == bootstrap_token::sign::NAMESPACE && key.name == bootstrap_token::sign::NAME {
+                self.cluster_info.reflects(applied).await;
             }
+        } else if *resource == write::SECRETS && key.name.starts_with(bootstrap_token::NAME_PREFIX) {
+            self.bootstrap_tokens.reflects(applied).await;
         } else if let Some(copy) = self.copy_of(resource) {
             copy.reflects(applied).await;
         }

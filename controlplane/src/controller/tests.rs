@@ -79,6 +79,7 @@ impl World {
             seed: 1,
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: "PEM".into(),
+            authority: None,
             shutdown: shutdown.clone(),
         })
         .detach_all();

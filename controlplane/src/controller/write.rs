@@ -72,6 +72,8 @@ pub const NAMESPACES: Resource = Resource::known("", "namespaces", "Namespace", 
 pub const SERVICE_ACCOUNTS: Resource = Resource::known("", "serviceaccounts", "ServiceAccount", true);
 /// configmaps
 pub const CONFIG_MAPS: Resource = Resource::known("", "configmaps", "ConfigMap", true);
+/// secrets
+pub const SECRETS: Resource = Resource::known("", "secrets", "Secret", true);
 /// endpoints
 pub const ENDPOINTS: Resource = Resource::known("", "endpoints", "Endpoints", true);
 /// endpointslices.discovery.k8s.io
@@ -82,6 +84,14 @@ pub const SERVICES: Resource = Resource::known("", "services", "Service", true);
 pub const DEPLOYMENTS: Resource = Resource::known("apps", "deployments", "Deployment", true);
 /// replicasets.apps
 pub const REPLICA_SETS: Resource = Resource::known("apps", "replicasets", "ReplicaSet", true);
+
+/// certificatesigningrequests.certificates.k8s.io
+pub const SIGNING_REQUESTS: Resource = Resource::known(
+    "certificates.k8s.io",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    false,
+);
 
 /// How a patch body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +189,12 @@ impl Write {
     pub fn replace_status<K: kube::Resource + Serialize>(resource: Resource, object: &K) -> Self {
         let body = body(&resource, object);
         Self::new(resource, Key::of(object), Verb::ReplaceSub("status", body))
+    }
+
+    /// Replaces a part of the object that has an endpoint of its own; its resourceVersion is the precondition.
+    pub fn replace_part<K: kube::Resource + Serialize>(resource: Resource, part: &'static str, object: &K) -> Self {
+        let body = body(&resource, object);
+        Self::new(resource, Key::of(object), Verb::ReplaceSub(part, body))
     }
 
     /// Patches the object.

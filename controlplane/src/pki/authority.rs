@@ -1,22 +1,30 @@
-//! The certificate authority: issues certificates, and judges whether one of its own is still good.
+//! The certificate authority: issues certificates, signs requests, and judges whether one of its own is still good.
 
+use super::request::Request;
+use super::template::{Subject as Name, Template, Usages, alternative_names, name};
 use super::{PkiError, ensure_key, files};
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, PublicKeyData,
+    SerialNumber,
 };
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
 
 const DAY: u64 = 86_400;
 /// Life of the CA, in days.
 const CA_DAYS: u64 = 3650;
 /// Life of the certificates it issues, in days.
 const LEAF_DAYS: u64 = 365;
+/// Slack for clocks that differ.
+const SLACK_SECONDS: i64 = 3600;
+/// The same, of certificates clients ask for.
+const BACKDATE_SECONDS: i64 = 300;
+/// Certificates shorter than this are not shortened by the backdating.
+const SHORT: Duration = Duration::from_secs(8 * 3600);
 /// A certificate with fewer days left than this is reissued at start.
 const RENEW_DAYS: u64 = 90;
 
@@ -46,7 +54,13 @@ pub struct Subject {
 pub struct Authority {
     cert_pem: String,
     cert_der: Vec<u8>,
-    issuer: Issuer<'static, KeyPair>,
+    /// The CA's subject, DER: the issuer of what it signs.
+    name: Vec<u8>,
+    /// The CA's subject key identifier, if its certificate names one.
+    key_id: Option<Vec<u8>>,
+    /// Last second of the CA.
+    until: Timestamp,
+    key: KeyPair,
 }
 
 impl Authority {
@@ -60,7 +74,7 @@ impl Authority {
             return Self::load(dir);
         }
         let key = ensure_key(&key_path)?;
-        let mut params = params("kubernetes", &[], now, CA_DAYS);
+        let mut params = params("kubernetes", now, CA_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![
             KeyUsagePurpose::DigitalSignature,
@@ -100,11 +114,21 @@ impl Authority {
                 why: "is not the key of ca.crt".to_owned(),
             });
         }
-        let issuer = Issuer::from_ca_cert_pem(&cert_pem, key).map_err(|error| not_a_certificate(error.to_string()))?;
+        let until = parsed.validity().not_after.timestamp();
+        let key_id = parsed
+            .iter_extensions()
+            .find_map(|extension| match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+                _ => None,
+            });
+        let name = parsed.subject().as_raw().to_vec();
         Ok(Self {
             cert_pem,
+            name,
+            key_id,
+            until: Timestamp::from_second(until).map_err(|error| not_a_certificate(error.to_string()))?,
             cert_der,
-            issuer,
+            key,
         })
     }
 
@@ -122,39 +146,90 @@ impl Authority {
             what: format!("a certificate for {}", subject.common_name),
             source,
         };
-        let mut params = params(&subject.common_name, &subject.organizations, now, LEAF_DAYS);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![match subject.purpose {
-            Purpose::Client => ExtendedKeyUsagePurpose::ClientAuth,
-            Purpose::Serving => ExtendedKeyUsagePurpose::ServerAuth,
-        }];
-        params.use_authority_key_identifier_extension = true;
-        for name in &subject.names {
-            params.subject_alt_names.push(match name.parse::<IpAddr>() {
-                Ok(address) => SanType::IpAddress(address),
-                Err(_) => SanType::DnsName(name.as_str().try_into().map_err(failed)?),
-            });
+        let start = at(now.as_second().saturating_sub(SLACK_SECONDS));
+        let template = Template {
+            subject: name(&subject.organizations, &subject.common_name),
+            public_key: key.subject_public_key_info(),
+            alternative_names: alternative_names(&subject.names).map_err(failed)?,
+            usages: Usages {
+                key: Usages::DIGITAL_SIGNATURE,
+                extended: vec![match subject.purpose {
+                    Purpose::Client => Usages::CLIENT_AUTH,
+                    Purpose::Serving => Usages::SERVER_AUTH,
+                }],
+            },
+            not_before: start,
+            not_after: at(start.as_second().saturating_add(seconds(LEAF_DAYS))).min(self.until),
+        };
+        self.sign(&template).map_err(failed)
+    }
+
+    /// Signs a client's request as it is (subject, key and names are the request's), valid for `validity` from now and never
+    /// longer than the CA. The start is five minutes early for clocks that differ.
+    ///
+    /// # Errors
+    /// The CA has expired, or its key cannot sign.
+    pub fn sign_request(
+        &self,
+        request: &Request,
+        usages: Usages,
+        validity: Duration,
+        now: Timestamp,
+    ) -> Result<String, PkiError> {
+        let what = || format!("a certificate for {}", request.common_name);
+        if now >= self.until {
+            return Err(PkiError::Expired { what: what() });
         }
-        Ok(params.signed_by(key, &self.issuer).map_err(failed)?.pem())
+        let validity_seconds = i64::try_from(validity.as_secs()).unwrap_or(i64::MAX);
+        // Short certificates get their whole life from now on, as upstream's.
+        let back = if validity < SHORT { 0 } else { BACKDATE_SECONDS };
+        let end = now.as_second().saturating_add(validity_seconds).saturating_sub(back);
+        let template = Template {
+            subject: request.subject.clone(),
+            public_key: request.public_key.clone(),
+            alternative_names: request.alternative_names.clone(),
+            usages,
+            not_before: at(now.as_second().saturating_sub(BACKDATE_SECONDS)),
+            not_after: at(end).min(self.until),
+        };
+        let signed = self.sign(&template);
+        signed.map_err(|source| PkiError::Issue { what: what(), source })
+    }
+
+    fn sign(&self, template: &Template) -> Result<String, rcgen::Error> {
+        let issuer = Name {
+            name: &self.name,
+            key_id: self.key_id.as_deref(),
+        };
+        template.sign(&issuer, &self.key, &serial())
     }
 }
 
-fn params(common_name: &str, organizations: &[String], now: Timestamp, days: u64) -> CertificateParams {
+/// A moment, clamped to what can be expressed.
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
+}
+
+fn seconds(days: u64) -> i64 {
+    i64::try_from(days * DAY).unwrap_or(i64::MAX)
+}
+
+fn serial() -> [u8; 16] {
+    let mut serial: [u8; 16] = rand::random();
+    serial[0] = (serial[0] & 0x7f) | 0x40;
+    serial
+}
+
+fn params(common_name: &str, now: Timestamp, days: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
-    for organization in organizations {
-        name.push(DnType::OrganizationName, organization.as_str());
-    }
     name.push(DnType::CommonName, common_name);
     params.distinguished_name = name;
-    // An hour of slack for clocks that differ.
-    let start = u64::try_from(now.as_second()).unwrap_or(0).saturating_sub(3600);
+    let start = u64::try_from(now.as_second().saturating_sub(SLACK_SECONDS)).unwrap_or(0);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs(start);
     params.not_after = epoch + Duration::from_secs(start + days * DAY);
-    let mut serial: [u8; 16] = rand::random();
-    serial[0] = (serial[0] & 0x7f) | 0x40;
-    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.serial_number = Some(SerialNumber::from_slice(&serial()));
     params
 }
 

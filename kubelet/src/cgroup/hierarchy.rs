@@ -53,6 +53,21 @@ impl Hierarchy {
         }
     }
 
+    /// Whether this is the unified tree.
+    pub(super) fn is_unified(&self) -> bool {
+        matches!(self, Self::V2(_))
+    }
+
+    /// Whether the cgroup is there, in any tree.
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.roots(path).iter().any(|root| root.is_dir())
+    }
+
+    /// Fails, as removing would, while a process is in the cgroup or below it.
+    pub(super) fn check_empty(&self, path: &str) -> Result<(), CgroupError> {
+        self.roots(path).iter().try_for_each(|root| check_empty(root))
+    }
+
     /// Removes the cgroup and every empty one below it, in all trees; tries all before reporting the first failure.
     pub(super) fn remove(&self, path: &str) -> Result<(), CgroupError> {
         let mut first = Ok(());
@@ -147,6 +162,19 @@ fn child_dirs(path: &Path) -> Result<Vec<PathBuf>, CgroupError> {
         }
     }
     Ok(dirs)
+}
+
+fn check_empty(path: &Path) -> Result<(), CgroupError> {
+    for child in child_dirs(path)? {
+        check_empty(&child)?;
+    }
+    match fs::read_to_string(path.join("cgroup.procs")) {
+        Ok(processes) if !processes.trim().is_empty() => Err(CgroupError::Remove {
+            path: path.to_owned(),
+            source: io::ErrorKind::ResourceBusy.into(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn remove_tree(path: &Path) -> Result<(), CgroupError> {

@@ -1,11 +1,13 @@
 //! Both hierarchies on temporary trees. A plain directory keeps whatever file is written, so each tree is given the
 //! files a kernel would make.
 
+use super::systemd::testing::FakeSystemd;
 use super::*;
 use crate::pod::spec::testing::pod;
 use std::fs;
 use std::path::Path;
 
+const NOWHERE: &str = "/nonexistent";
 const BURSTABLE: &str =
     r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":"1","memory":"64Mi"}}}]}"#;
 
@@ -45,7 +47,7 @@ fn v1_mount() -> tempfile::TempDir {
 #[tokio::test]
 async fn v1_pod_has_its_limits_in_every_tree() {
     let mount = v1_mount();
-    let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
+    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
     cgroups.setup().await.expect("setup");
     let pod = pod(BURSTABLE);
     let parent = cgroups.ensure_pod(&pod).await.expect("ensure");
@@ -86,7 +88,7 @@ async fn v2_hands_controllers_down_and_writes_its_own_files() {
     let mount = tempfile::tempdir().expect("temp dir");
     fs::write(mount.path().join("cgroup.controllers"), "cpuset cpu io memory pids").expect("controllers");
     fs::write(mount.path().join("cgroup.subtree_control"), "").expect("control");
-    let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
+    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
     cgroups.setup().await.expect("setup");
     cgroups.ensure_pod(&pod(BURSTABLE)).await.expect("ensure");
     assert_eq!(
@@ -102,7 +104,7 @@ async fn v2_hands_controllers_down_and_writes_its_own_files() {
 #[tokio::test(start_paused = true)]
 async fn release_removes_empty_cgroups_and_reports_occupied_ones() {
     let mount = v1_mount();
-    let cgroups = Cgroups::open(mount.path(), settings()).expect("open");
+    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
     let mut bare = settings();
     bare.node_limits = None;
     let path = mount.path().join("memory/skiff/kubepods/burstable/podu-1");
@@ -122,16 +124,79 @@ async fn release_removes_empty_cgroups_and_reports_occupied_ones() {
 async fn without_cgroups_per_qos_nothing_is_touched() {
     let mut off = settings();
     off.naming.per_qos = false;
-    let cgroups = Cgroups::open("/nonexistent", off).expect("open");
+    let cgroups = Cgroups::open(NOWHERE, NOWHERE, off).expect("open");
     cgroups.setup().await.expect("setup");
     assert_eq!(cgroups.ensure_pod(&pod("{}")).await.expect("ensure").as_str(), "");
     cgroups.release_pod(&PodUid::from("u-1")).await.expect("release");
 }
 
-#[test]
-fn systemd_is_refused_by_name() {
+fn systemd_settings() -> CgroupSettings {
     let mut settings = settings();
     settings.naming.driver = CgroupDriver::Systemd;
-    let error = Cgroups::open("/sys/fs/cgroup", settings).expect_err("refused");
-    assert!(error.to_string().contains("systemd"), "{error}");
+    settings.naming.root = "/".into();
+    settings
+}
+
+fn v2_mount() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("temp dir");
+    fs::write(dir.path().join("cgroup.controllers"), "cpuset cpu io memory pids").expect("controllers");
+    fs::write(dir.path().join("cgroup.subtree_control"), "").expect("control");
+    dir
+}
+
+#[test]
+fn without_systemd_its_driver_is_refused_with_what_to_set() {
+    let error = Cgroups::open("/sys/fs/cgroup", NOWHERE, systemd_settings()).expect_err("refused");
+    let text = error.to_string();
+    assert!(
+        text.contains("/nonexistent") && text.contains("cgroupDriver: cgroupfs"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn systemd_makes_slices_before_files_are_written_and_stops_empty_ones_alone() {
+    let mount = v2_mount();
+    let systemd = FakeSystemd::start();
+    let cgroups = Cgroups::open(mount.path(), systemd.socket(), systemd_settings()).expect("open");
+    cgroups.setup().await.expect("setup");
+    let pod = pod(BURSTABLE);
+    let parent = cgroups.ensure_pod(&pod).await.expect("ensure");
+    assert_eq!(parent.as_str(), "kubepods-burstable-podu_1.slice");
+    let path = mount
+        .path()
+        .join("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice");
+    assert_eq!(read(path.join("memory.max")), (64 << 20).to_string());
+    assert_eq!(read(path.join("cpu.max")), "100000 100000");
+    cgroups.ensure_pod(&pod).await.expect("again");
+    assert_eq!(
+        systemd.take_calls(),
+        [
+            "StartTransientUnit kubepods.slice",
+            "StartTransientUnit kubepods-burstable.slice",
+            "StartTransientUnit kubepods-besteffort.slice",
+            "StartTransientUnit kubepods-burstable-podu_1.slice",
+            "StartTransientUnit kubepods-burstable-podu_1.slice",
+            "SetUnitProperties kubepods-burstable-podu_1.slice",
+        ]
+    );
+    assert_eq!(
+        cgroups.list().await.expect("list"),
+        BTreeSet::from([PodUid::from("u-1")])
+    );
+
+    // A kernel's directory goes with its files; a plain one must be emptied first.
+    for file in fs::read_dir(&path).expect("dir") {
+        fs::remove_file(file.expect("file").path()).expect("remove");
+    }
+    fs::write(path.join("cgroup.procs"), "17\n").expect("procs");
+    let error = cgroups.release_pod(&PodUid::from("u-1")).await.expect_err("occupied");
+    assert!(matches!(error, CgroupError::Remove { .. }), "{error}");
+    assert_eq!(systemd.take_calls(), [""; 0]);
+    fs::remove_file(path.join("cgroup.procs")).expect("remove");
+    cgroups.release_pod(&PodUid::from("u-1")).await.expect("release");
+    assert_eq!(systemd.take_calls(), ["StopUnit kubepods-burstable-podu_1.slice"]);
+    assert!(!path.exists());
+    cgroups.release_pod(&PodUid::from("u-1")).await.expect("again");
+    assert_eq!(systemd.take_calls(), [""; 0]);
 }

@@ -1,5 +1,7 @@
 //! From what was written to what it means: defaults, ranges, rules between fields (kubelet contract §1). Pure.
 
+mod statics;
+
 use super::duration;
 use super::{
     AuthorizationMode, CgroupConfig, Config, DnsConfig, Flags, KubeletConfiguration, NodeConfig, Paths, PodConfig,
@@ -115,6 +117,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         paths: paths(written, flags),
         runtime: runtime(&mut reader, written),
         pods: pods(&mut reader, written, flags),
+        statics: statics::read(&mut reader, written),
         cgroups: cgroups(&mut reader, written),
         dns: dns(&mut reader, written),
         server: server(&mut reader, written, from_file),

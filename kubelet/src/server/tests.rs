@@ -148,7 +148,7 @@ async fn bench() -> Bench {
         runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
         auth: Auth::new(&settings(), Some(api()), "node-a"),
         clock,
-        cgroups: Cgroups::open("/nonexistent", cgroup_settings).expect("no cgroups"),
+        cgroups: Cgroups::open("/nonexistent", "/nonexistent", cgroup_settings).expect("no cgroups"),
         metrics: Arc::new(Metrics::new("node-a")),
         node_name: "node-a".into(),
         stream_idle: Duration::from_secs(60),

@@ -14,7 +14,7 @@ fn deploy(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
 }
 
 /// Each running task and its process: what a restart of anything above must not change.
-fn tasks(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+pub(crate) fn tasks(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let text = cluster.ctr(&["tasks", "list"])?;
     let mut tasks: Vec<_> = text
         .lines()
@@ -32,7 +32,7 @@ fn restart_counts(cluster: &Cluster) -> anyhow::Result<String> {
     )
 }
 
-fn node_ready(cluster: &Cluster, wanted: &str) -> anyhow::Result<()> {
+pub(crate) fn node_ready(cluster: &Cluster, wanted: &str) -> anyhow::Result<()> {
     wait::until(60, "the node's Ready condition", || {
         let status = cluster.get(&["node", NODE], r#"{.status.conditions[?(@.type=="Ready")].status}"#)?;
         ensure!(status == wanted, "Ready is {status}, not {wanted}");

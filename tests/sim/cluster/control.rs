@@ -161,6 +161,7 @@ impl ControlPlane {
             seed,
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: self.pki.ca_pem.clone(),
+            authority: None,
             shutdown: self.shutdown.clone(),
         });
         self.tasks

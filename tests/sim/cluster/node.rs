@@ -109,6 +109,7 @@ impl Node {
         let volumes = Volumes::new(settings, self.mounter.clone(), objects.clone(), self.clock.clone());
         let cgroups = Cgroups::open(
             self.dir.path().join("cgroup"),
+            kubelet::cgroup::systemd::SOCKET,
             CgroupSettings {
                 naming: context.cgroups.clone(),
                 cpu_cfs_quota: true,
@@ -118,7 +119,7 @@ impl Node {
             },
         );
         Kubelet::new(Dependencies {
-            client,
+            client: Some(client),
             runtime: Arc::new(self.runtime.clone()),
             clock: self.clock.clone(),
             seed: self.seed,

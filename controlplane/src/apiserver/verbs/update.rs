@@ -107,6 +107,7 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
     call.mutate(Operation::Update, dry_run, new, Some(old)).await?;
     if part != "finalize" {
         strategy.prepare_update(new, old, part);
+        strategy.stamp(new, old, call.server.now());
     }
     object::keep_system_fields(new, old);
     if strategy.has_generation() && matches!(part, "" | "scale") && strategy.bumps_generation(new, old) {

@@ -66,6 +66,7 @@ pub(super) const CLUSTER_ROLES: &[(&str, &[R])] = &[
         "system:node-bootstrapper",
         &[On("create,get,list,watch", CERTIFICATES, "certificatesigningrequests")],
     ),
+    ("kubeadm:get-nodes", &[On("get", "", "nodes")]),
     (
         "system:node-problem-detector",
         &[On("get", "", "nodes"), On("patch", "", "nodes/status"), EVENTS],

@@ -1,10 +1,36 @@
 //! What the controllers that run here may do. Data only.
 
-use super::rule::R::On;
-use super::rule::{APPS, DISCOVERY, EVENTS, R, RBAC, READ};
+use super::rule::R::{Named, On};
+use super::rule::{APPS, CERTIFICATES, DISCOVERY, EVENTS, R, RBAC, READ};
 
 /// One role per controller that runs here, bound to its service account in kube-system.
 pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
+    (
+        "certificate-controller",
+        &[
+            On("delete,get,list,watch", CERTIFICATES, "certificatesigningrequests"),
+            On(
+                "update",
+                CERTIFICATES,
+                "certificatesigningrequests/approval,certificatesigningrequests/status",
+            ),
+            Named(
+                "approve",
+                CERTIFICATES,
+                "signers",
+                "kubernetes.io/kube-apiserver-client-kubelet",
+            ),
+            Named(
+                "sign",
+                CERTIFICATES,
+                "signers",
+                "kubernetes.io/kube-apiserver-client,kubernetes.io/kube-apiserver-client-kubelet,\
+                 kubernetes.io/kubelet-serving,kubernetes.io/legacy-unknown",
+            ),
+            On("create", "authorization.k8s.io", "subjectaccessreviews"),
+            EVENTS,
+        ],
+    ),
     (
         "clusterrole-aggregation-controller",
         &[On("escalate,get,list,patch,update,watch", RBAC, "clusterroles")],

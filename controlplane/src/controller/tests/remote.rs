@@ -71,6 +71,7 @@ async fn controllers_work_over_one_http2_connection() {
         seed: 1,
         cluster_cidr: None,
         root_ca_pem: "PEM".into(),
+        authority: None,
         shutdown: shutdown.clone(),
     });
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}});

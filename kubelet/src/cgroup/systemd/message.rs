@@ -1,0 +1,295 @@
+//! The part of D-Bus's wire format that starting and stopping units needs. Pure.
+//!
+//! Little-endian, as every machine this runs on is. Values are aligned to their size from the message's first byte; a body
+//! begins at a multiple of 8, so it can be written for itself.
+
+/// systemd's object with the calls of its manager.
+const PATH: &str = "/org/freedesktop/systemd1";
+const INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+const LITTLE_ENDIAN: u8 = b'l';
+const VERSION: u8 = 1;
+const CALL: u8 = 1;
+/// Byte order, kind, flags, version, body length, serial, length of the header fields.
+const FIXED_BYTES: usize = 16;
+/// No message of systemd's comes near it.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+const FIELD_PATH: u8 = 1;
+const FIELD_INTERFACE: u8 = 2;
+const FIELD_MEMBER: u8 = 3;
+const FIELD_ERROR_NAME: u8 = 4;
+const FIELD_REPLY_SERIAL: u8 = 5;
+const FIELD_SIGNATURE: u8 = 8;
+
+/// The value of a unit's property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    Bool(bool),
+    Number(u64),
+    Text(String),
+}
+
+/// Bytes being written.
+#[derive(Debug, Clone, Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn align(&mut self, to: usize) {
+        self.0.resize(self.0.len().next_multiple_of(to), 0);
+    }
+
+    fn number(&mut self, value: u32) {
+        self.align(4);
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(length(text.len()));
+        self.0.extend(text.as_bytes());
+        self.0.push(0);
+    }
+
+    fn signature(&mut self, signature: &str) {
+        self.0.push(u8::try_from(signature.len()).unwrap_or(u8::MAX));
+        self.0.extend(signature.as_bytes());
+        self.0.push(0);
+    }
+
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Bool(value) => {
+                self.signature("b");
+                self.number(u32::from(*value));
+            }
+            Value::Number(value) => {
+                self.signature("t");
+                self.align(8);
+                self.0.extend(value.to_le_bytes());
+            }
+            Value::Text(text) => {
+                self.signature("s");
+                self.text(text);
+            }
+        }
+    }
+
+    /// An array of structures. Its length counts neither itself nor the padding before the first element.
+    fn structs<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
+        self.number(0);
+        let length_at = self.0.len() - 4;
+        self.align(8);
+        let begin = self.0.len();
+        for item in items {
+            self.align(8);
+            write(self, item);
+        }
+        let bytes = length(self.0.len() - begin);
+        self.0[length_at..length_at + 4].copy_from_slice(&bytes.to_le_bytes());
+    }
+}
+
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// A call of systemd's manager; its arguments are written in the order of its signature.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    member: &'static str,
+    signature: &'static str,
+    body: Writer,
+}
+
+impl Call {
+    pub(super) fn new(member: &'static str, signature: &'static str) -> Self {
+        Self {
+            member,
+            signature,
+            body: Writer::default(),
+        }
+    }
+
+    pub(super) fn member(&self) -> &'static str {
+        self.member
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.body.text(text);
+        self
+    }
+
+    pub(super) fn bool(&mut self, value: bool) -> &mut Self {
+        self.body.number(u32::from(value));
+        self
+    }
+
+    /// `a(sv)`.
+    pub(super) fn properties(&mut self, properties: &[(&'static str, Value)]) -> &mut Self {
+        self.body.structs(properties, |writer, (name, value)| {
+            writer.text(name);
+            writer.value(value);
+        });
+        self
+    }
+
+    /// An array of structures with nothing in it.
+    pub(super) fn no_structs(&mut self) -> &mut Self {
+        self.body.structs(&[(); 0], |_, ()| {});
+        self
+    }
+
+    /// The whole message.
+    pub(super) fn encode(&self, serial: u32) -> Vec<u8> {
+        let mut out = Writer(vec![LITTLE_ENDIAN, CALL, 0, VERSION]);
+        out.number(length(self.body.0.len()));
+        out.number(serial);
+        let fields = [
+            (FIELD_PATH, "o", PATH),
+            (FIELD_INTERFACE, "s", INTERFACE),
+            (FIELD_MEMBER, "s", self.member),
+            (FIELD_SIGNATURE, "g", self.signature),
+        ];
+        out.structs(&fields, |writer, (field, kind, text)| {
+            writer.0.push(*field);
+            writer.signature(kind);
+            match *kind {
+                "g" => writer.signature(text),
+                _ => writer.text(text),
+            }
+        });
+        out.align(8);
+        out.0.extend(&self.body.0);
+        out.0
+    }
+}
+
+/// A message received: what of it concerns us.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Received {
+    /// The call it answers.
+    pub(super) reply_to: Option<u32>,
+    /// A signal's name.
+    pub(super) member: Option<String>,
+    /// Present on a refusal.
+    pub(super) error: Option<String>,
+    signature: String,
+    body: Vec<u8>,
+}
+
+impl Received {
+    /// The texts among the body's first values, in order; ends at the first value that is neither text nor number.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let mut reader = Reader::new(&self.body);
+        let mut out = Vec::new();
+        for kind in self.signature.bytes() {
+            let text = match kind {
+                b'u' => reader.number().map(|_| None),
+                b's' | b'o' => reader.text().map(Some),
+                _ => None,
+            };
+            match text {
+                Some(text) => out.extend(text),
+                None => break,
+            }
+        }
+        out
+    }
+}
+
+/// Bytes being read; every step is `None` past the end.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(count)?;
+        let taken = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(taken)
+    }
+
+    fn align(&mut self, to: usize) {
+        self.at = self.at.next_multiple_of(to);
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|taken| taken[0])
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.align(4);
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn text_of(&mut self, count: usize) -> Option<String> {
+        let text = String::from_utf8(self.take(count)?.to_vec()).ok()?;
+        (self.byte()? == 0).then_some(text)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let count = usize::try_from(self.number()?).ok()?;
+        self.text_of(count)
+    }
+
+    fn signature(&mut self) -> Option<String> {
+        let count = usize::from(self.byte()?);
+        self.text_of(count)
+    }
+}
+
+/// The length of the message that begins with these bytes: `Ok(None)` while they are too few to tell.
+pub(super) fn message_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    let Some(fixed) = bytes.get(..FIXED_BYTES) else {
+        return Ok(None);
+    };
+    if fixed[0] != LITTLE_ENDIAN || fixed[3] != VERSION {
+        return Err("not little-endian D-Bus of version 1");
+    }
+    let number = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]) as usize;
+    let total = number(12)
+        .saturating_add(FIXED_BYTES)
+        .next_multiple_of(8)
+        .saturating_add(number(4));
+    match total > MESSAGE_BYTES_MAX {
+        true => Err("a message of more than 1 MiB"),
+        false => Ok(Some(total)),
+    }
+}
+
+/// Reads one whole message.
+pub(super) fn decode(bytes: &[u8]) -> Option<Received> {
+    let mut reader = Reader::new(bytes);
+    reader.take(4)?;
+    let body_bytes = usize::try_from(reader.number()?).ok()?;
+    reader.number()?;
+    let fields_end = usize::try_from(reader.number()?).ok()?.checked_add(FIXED_BYTES)?;
+    let mut received = Received::default();
+    while reader.at < fields_end {
+        reader.align(8);
+        let field = reader.byte()?;
+        let kind = reader.signature()?;
+        match (kind.as_str(), field) {
+            ("u", FIELD_REPLY_SERIAL) => received.reply_to = Some(reader.number()?),
+            ("u", _) => drop(reader.number()?),
+            ("g", FIELD_SIGNATURE) => received.signature = reader.signature()?,
+            ("s", FIELD_MEMBER) => received.member = Some(reader.text()?),
+            ("s", FIELD_ERROR_NAME) => received.error = Some(reader.text()?),
+            ("s" | "o", _) => drop(reader.text()?),
+            _ => return None,
+        }
+    }
+    reader.align(8);
+    received.body = reader.take(body_bytes)?.to_vec();
+    Some(received)
+}
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;

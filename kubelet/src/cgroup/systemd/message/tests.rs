@@ -1,0 +1,83 @@
+//! Golden bytes, written by hand from the D-Bus specification's rules, and what is read back.
+
+use super::*;
+
+#[test]
+fn a_call_is_these_bytes() {
+    let mut call = Call::new("StopUnit", "ss");
+    call.text("a.slice").text("replace");
+    let mut expected: Vec<u8> = b"l\x01\x00\x01".to_vec();
+    expected.extend(24u32.to_le_bytes()); // body
+    expected.extend(5u32.to_le_bytes()); // serial
+    expected.extend(0x72u32.to_le_bytes()); // fields, without the padding after them
+    expected.extend(b"\x01\x01o\0\x19\0\0\0/org/freedesktop/systemd1\0\0\0\0\0\0\0");
+    expected.extend(b"\x02\x01s\0\x20\0\0\0org.freedesktop.systemd1.Manager\0\0\0\0\0\0\0\0");
+    expected.extend(b"\x03\x01s\0\x08\0\0\0StopUnit\0\0\0\0\0\0\0\0");
+    expected.extend(b"\x08\x01g\0\x02ss\0");
+    let fields = expected.len() - FIXED_BYTES;
+    expected[12..16].copy_from_slice(&u32::try_from(fields).expect("length").to_le_bytes());
+    expected.resize(expected.len().next_multiple_of(8), 0);
+    expected.extend(b"\x07\0\0\0a.slice\0\x07\0\0\0replace\0");
+    assert_eq!(call.encode(5), expected);
+    assert_eq!(message_length(&expected), Ok(Some(expected.len())));
+}
+
+#[test]
+fn properties_are_aligned_and_an_empty_array_is_padded() {
+    let mut call = Call::new("X", "a(sv)a(sa(sv))");
+    call.properties(&[
+        ("A", Value::Number(7)),
+        ("B", Value::Bool(true)),
+        ("C", Value::Text("x".into())),
+    ])
+    .no_structs();
+    let mut expected: Vec<u8> = Vec::new();
+    expected.extend(54u32.to_le_bytes());
+    expected.extend([0; 4]);
+    expected.extend(b"\x01\0\0\0A\0\x01t\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0");
+    expected.extend(b"\x01\0\0\0B\0\x01b\0\0\0\0\x01\0\0\0");
+    expected.extend(b"\x01\0\0\0C\0\x01s\0\0\0\0\x01\0\0\0x\0");
+    let array = expected.len() - 8;
+    expected[..4].copy_from_slice(&u32::try_from(array).expect("length").to_le_bytes());
+    expected.resize(expected.len().next_multiple_of(4), 0);
+    expected.extend(0u32.to_le_bytes());
+    expected.resize(expected.len().next_multiple_of(8), 0);
+    assert_eq!(call.body.0, expected);
+}
+
+#[test]
+fn replies_refusals_and_signals_are_read() {
+    let reply = testing::job_started(3, "/org/freedesktop/systemd1/job/9");
+    let read = decode(&reply).expect("whole");
+    assert_eq!((read.reply_to, read.error.clone()), (Some(3), None));
+    assert_eq!(read.texts(), ["/org/freedesktop/systemd1/job/9"]);
+    let read = decode(&testing::refused(3, "org.x.No", "no such thing")).expect("whole");
+    assert_eq!(read.error.as_deref(), Some("org.x.No"));
+    assert_eq!(read.texts(), ["no such thing"]);
+    let read = decode(&testing::job_removed("/j/1", "a.slice", "done")).expect("whole");
+    assert_eq!(read.member.as_deref(), Some("JobRemoved"));
+    assert_eq!(read.texts(), ["/j/1", "a.slice", "done"]);
+}
+
+#[test]
+fn what_is_cut_or_foreign_is_an_error_and_never_a_panic() {
+    let whole = testing::job_removed("/j/1", "a.slice", "done");
+    for end in 0..whole.len() {
+        assert_eq!(decode(&whole[..end]), None, "{end}");
+        let length = message_length(&whole[..end]).expect("no mistake yet");
+        assert!(length.is_none_or(|length| length == whole.len()), "{end}");
+    }
+    let mut big_endian = whole.clone();
+    big_endian[0] = b'B';
+    assert!(message_length(&big_endian).is_err());
+    let mut huge = whole.clone();
+    huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(message_length(&huge).is_err());
+    for at in 0..whole.len() {
+        let mut wrong = whole.clone();
+        wrong[at] = 0xff;
+        if let Some(read) = decode(&wrong) {
+            let _ = read.texts();
+        }
+    }
+}
