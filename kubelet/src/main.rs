@@ -3,12 +3,10 @@
 use anyhow::Context;
 use kubelet::config::{self, FlagsEnd};
 use kubelet::network::install;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 /// Threads for everything that does not block.
 const WORKERS: usize = 2;
@@ -37,21 +35,14 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &config::Flags) -> anyhow::Result<()> {
+    for text in flags.deprecations() {
+        eprintln!("{text}");
+    }
     let mut config = config::load(flags)?;
     if config.paths.cni_plugins.is_none() {
         config.paths.cni_plugins = beside_the_kubelet();
     }
-    let level = match config.verbosity {
-        ..=2 => "info",
-        3..=5 => "info,kubelet=debug,client=debug",
-        _ => "debug,kubelet=trace",
-    };
-    let filter = EnvFilter::try_new(level).context("log filter")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    kubelet::log::init(&config.logging);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

@@ -155,16 +155,21 @@ impl Keeper {
             name: self.parts.facts.name.clone(),
         };
         let work = async {
-            if self.parts.config.node.register {
-                let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
-                let first = self.first_status().await;
-                register::register(&self.api(), &labels, first).await;
-            }
+            self.register().await;
             tokio::join!(self.keep_status(), lease.keep(), network.keep());
         };
         tokio::select! {
             () = work => {}
             () = stop.cancelled() => {}
+        }
+    }
+
+    /// Makes the node object, or adopts it, unless somebody else is to.
+    async fn register(&mut self) {
+        if self.parts.config.node.register {
+            let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
+            let first = self.first_status().await;
+            register::register(&self.api(), &labels, first).await;
         }
     }
 
@@ -182,14 +187,23 @@ impl Keeper {
         )
     }
 
-    /// Writes the status when the runtime's changed, when the node appears, and when it is due.
+    /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
+    /// is registered again: this kubelet still runs.
     async fn keep_status(&mut self) {
         let mut written = Written::default();
         let mut images: Images = Images::default();
         let mut version = RuntimeVersion::default();
         let mut status = self.parts.status.clone();
         let mut node = self.node.subscribe();
+        let mut was_there = false;
         loop {
+            let there = self.node.get("", &self.parts.facts.name).is_some();
+            if was_there && !there {
+                tracing::warn!(node = self.parts.facts.name, "node object is gone, registering again");
+                written = Written::default();
+                self.register().await;
+            }
+            was_there = there;
             let seen = status.borrow_and_update().clone();
             let health = Health::of(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {

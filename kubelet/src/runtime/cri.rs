@@ -3,11 +3,15 @@
 //! Owns the connection and the deadline of every call (kubelet contract §6). Never retries: whoever calls decides.
 
 mod convert;
+mod stats;
 mod subscribe;
 mod termination;
 
 use super::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
-use super::{CgroupDriver, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus, RuntimeVersion};
+use super::{
+    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
+    RuntimeVersion,
+};
 use crate::id::{ContainerId, PodUid, SandboxId};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -354,6 +358,14 @@ impl Runtime for CriRuntime {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
+        let request = pb::ListContainerStatsRequest { filter: None };
+        let mut client = self.runtime.clone();
+        let call = client.list_container_stats(request);
+        let reply = bounded("ListContainerStats", self.timeout, call).await?;
+        Ok(reply.stats.into_iter().map(stats::usage).collect())
     }
 
     async fn list_images(&self) -> Result<Vec<ImageInfo>, RuntimeError> {
