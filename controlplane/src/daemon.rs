@@ -238,7 +238,10 @@ pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: 
         anonymous: identity.anonymous,
         clock: Arc::clone(&host.clock),
     }));
-    let authz = Arc::new(Authz::default());
+    let authz = Arc::new(match identity.node_authorizer {
+        true => Authz::with_nodes(&bootstrap::policy::node_role()),
+        false => Authz::default(),
+    });
     let services = config.service_cidr.to_string().parse();
     let services = services.map_err(|error: AllocateError| DaemonError::Range(error.to_string()))?;
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");

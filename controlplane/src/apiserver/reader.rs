@@ -2,8 +2,9 @@
 //! window, without a request. Never writes.
 
 use crate::resource::{Kind, registry};
-use crate::store::window::{ResourceWindow, Snapshot, Window};
+use crate::store::window::{ResourceWindow, Snapshot, Stored, Window};
 use crate::store::{Revision, StoreError};
+use imbl::OrdMap;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,6 +79,11 @@ impl Reader {
             .take_while(|(key, _)| key.starts_with(&prefix))
             .map(|(_, stored)| Arc::clone(stored.value()))
             .collect()
+    }
+
+    /// All objects of a resource by storage key, as one snapshot; differences between two snapshots are cheap to find.
+    pub(super) fn objects(&self, group: &str, resource: &str) -> Option<OrdMap<Arc<str>, Arc<Stored>>> {
+        self.snapshot(group, resource).map(|(_, snapshot)| snapshot.objects)
     }
 
     /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from

@@ -36,7 +36,7 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     (
         "authorization-mode",
         Takes::Value,
-        "RBAC; Node is accepted beside it and adds nothing yet (RBAC)",
+        "Node and RBAC, or RBAC alone (Node,RBAC)",
     ),
     ("bind-address", Takes::Value, "address to listen on (0.0.0.0)"),
     (

@@ -26,6 +26,13 @@ pub struct Stored {
     fields: OnceLock<BTreeMap<&'static str, String>>,
 }
 
+/// A key at a revision is one object, whatever its bytes: this makes differences between snapshots cheap.
+impl PartialEq for Stored {
+    fn eq(&self, other: &Self) -> bool {
+        self.revision == other.revision && self.key == other.key
+    }
+}
+
 impl From<Record> for Stored {
     fn from(record: Record) -> Self {
         Self::new(record.key, record.modified, record.created, record.value)
