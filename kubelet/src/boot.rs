@@ -12,6 +12,7 @@ use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSetting
 use crate::config::{AuthorizationMode, Config};
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
+use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
 use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
@@ -266,7 +267,11 @@ fn context(config: &Config, facts: &Facts, cgroups: CgroupNaming, cgroup_v2: boo
 fn settings(config: &Config, facts: &Facts) -> Settings {
     Settings {
         crash_backoff_max: config.pods.crash_backoff_max,
-        parallel_pulls: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
+        images: image::Rules {
+            parallel_max: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
+            verification: config.runtime.image_verification.clone(),
+            logins: host::registry_logins(&config.paths.root_dir),
+        },
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
         allocatable: host::admissible(config, facts),
