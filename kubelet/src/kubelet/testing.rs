@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -36,6 +36,7 @@ type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
 pub(crate) struct Api {
     state: Arc<Mutex<State>>,
     changes: broadcast::Sender<Value>,
+    away: Arc<watch::Sender<bool>>,
 }
 
 #[derive(Default)]
@@ -53,7 +54,13 @@ impl Api {
         Self {
             state: Arc::default(),
             changes: broadcast::Sender::new(4096),
+            away: Arc::default(),
         }
+    }
+
+    /// Goes away, ending every watch, or comes back.
+    pub(crate) fn set_away(&self, away: bool) {
+        self.away.send_replace(away);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -146,6 +153,9 @@ impl Api {
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let name = path.split('/').nth(6).unwrap_or_default().to_owned();
+        if *self.away.borrow() {
+            return refused(503, "ServiceUnavailable");
+        }
         match (parts.method, path.ends_with("/pods")) {
             (Method::GET, true) if query.contains("watch=") => self.watch(),
             (Method::GET, true) => {
@@ -231,6 +241,9 @@ impl Api {
             line.push(b'\n');
             Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)))
         });
+        let mut away = self.away.subscribe();
+        let until_away = async move { drop(away.wait_for(|away| *away).await) };
+        let lines = futures::StreamExt::take_until(lines, Box::pin(until_away));
         Response::new(UnsyncBoxBody::new(StreamBody::new(lines)))
     }
 }
