@@ -42,6 +42,8 @@ pub(crate) struct Api {
 #[derive(Default)]
 struct State {
     revision: u64,
+    /// Watches from before this revision have missed something: they are told to list again.
+    watched_from: u64,
     pods: BTreeMap<String, Value>,
     secrets: Vec<Value>,
     events: Vec<(String, String)>,
@@ -60,6 +62,9 @@ impl Api {
 
     /// Goes away, ending every watch, or comes back.
     pub(crate) fn set_away(&self, away: bool) {
+        let mut state = self.state();
+        state.watched_from = state.revision;
+        drop(state);
         self.away.send_replace(away);
     }
 
@@ -157,7 +162,14 @@ impl Api {
             return refused(503, "ServiceUnavailable");
         }
         match (parts.method, path.ends_with("/pods")) {
-            (Method::GET, true) if query.contains("watch=") => self.watch(),
+            (Method::GET, true) if query.contains("watch=") => {
+                let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+                let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or_default();
+                if from < self.state().watched_from {
+                    return refused(410, "Expired");
+                }
+                self.watch()
+            }
             (Method::GET, true) => {
                 let state = self.state();
                 reply(

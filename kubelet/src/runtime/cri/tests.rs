@@ -88,7 +88,7 @@ async fn a_reply_beyond_the_bound_is_told_and_the_connection_goes_on() {
     let error = runtime.list_images().await.expect_err("too large");
     assert_eq!(
         error.to_string(),
-        "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (16777225 vs. 16777216)"
+        "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (16777226 vs. 16777216)"
     );
     assert_eq!(runtime.image_status("x").await, Ok(None), "the next call is answered");
     assert_eq!(runtime.remove_image("x").await, Ok(()));
