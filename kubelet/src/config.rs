@@ -103,6 +103,8 @@ pub struct Paths {
     pub cni_conf_dir: PathBuf,
     /// `--cni-bin-dir`.
     pub cni_bin_dir: PathBuf,
+    /// `--cni-plugins`: the binary to install there; empty installs nothing, absent what lies beside the kubelet.
+    pub cni_plugins: Option<PathBuf>,
 }
 
 /// The runtime and what is asked of it.

@@ -2,7 +2,9 @@
 
 use anyhow::Context;
 use kubelet::config::{self, FlagsEnd};
+use kubelet::network::install;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +37,10 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &config::Flags) -> anyhow::Result<()> {
-    let config = config::load(flags)?;
+    let mut config = config::load(flags)?;
+    if config.paths.cni_plugins.is_none() {
+        config.paths.cni_plugins = beside_the_kubelet();
+    }
     let level = match config.verbosity {
         ..=2 => "info",
         3..=5 => "info,kubelet=debug,client=debug",
@@ -70,4 +75,10 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         });
         kubelet::boot::run(config, stop).await.map_err(anyhow::Error::from)
     })
+}
+
+/// The plugins' binary as packages put it: in the kubelet's own directory.
+fn beside_the_kubelet() -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name(install::BINARY);
+    path.is_file().then_some(path)
 }

@@ -202,6 +202,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn pod_sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, RuntimeError>;
     /// `ListPodSandbox`, of one pod or of all.
     async fn list_pod_sandboxes(&self, pod: Option<&PodUid>) -> Result<Vec<SandboxSummary>, RuntimeError>;
+    /// `ListPodSandbox`: every sandbox there is, also those no kubelet made, in whatever state.
+    async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError>;
     /// `CreateContainer` in a sandbox.
     async fn create_container(
         &self,

@@ -2,6 +2,7 @@
 
 mod crash;
 mod mistake;
+mod network;
 mod pod;
 mod registry;
 mod static_pod;
@@ -18,6 +19,7 @@ pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 /// Every case, with its name.
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("hack_up_twice_does_no_harm", workload::up_twice),
+    ("runtime_is_the_one_asked_for", workload::runtime_version),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),
@@ -39,6 +41,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
+    ("vanished_sandboxes_hold_nothing", network::vanished_sandboxes),
     ("node_taken_over", takeover::taken_over),
     ("node_given_back", takeover::given_back),
     ("manifest_mistakes", mistake::manifests),

@@ -228,6 +228,7 @@ fn paths(written: &KubeletConfiguration, flags: &Flags) -> Paths {
         pod_logs_dir: path(written.pod_logs_dir.as_deref(), POD_LOGS_DIR),
         cni_conf_dir: path(flags.text("cni-conf-dir"), CNI_CONF_DIR),
         cni_bin_dir: path(flags.text("cni-bin-dir"), CNI_BIN_DIR),
+        cni_plugins: flags.text("cni-plugins").map(PathBuf::from),
         root_dir,
     }
 }

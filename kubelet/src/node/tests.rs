@@ -1,7 +1,9 @@
 //! The keeper against a pretended API server, and the parts of its writes.
 
+use super::pod_network::pod_cidrs;
 use super::status::tests::{config, facts};
 use super::*;
+use crate::network;
 use crate::runtime::fake::FakeRuntime;
 use bytes::Bytes;
 use client::TokioClock;

@@ -208,6 +208,13 @@ impl Runtime for CriRuntime {
         Ok(reply.items.into_iter().filter_map(convert::sandbox_summary).collect())
     }
 
+    async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError> {
+        let request = pb::ListPodSandboxRequest::default();
+        let mut client = self.runtime.clone();
+        let reply = bounded("ListPodSandbox", self.timeout, client.list_pod_sandbox(request)).await?;
+        Ok(reply.items.into_iter().map(|sandbox| sandbox.id.into()).collect())
+    }
+
     async fn create_container(
         &self,
         sandbox: &SandboxId,

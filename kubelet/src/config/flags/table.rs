@@ -86,6 +86,11 @@ pub(super) const FLAGS: &[Flag] = &[
         "where the network configuration is written from the node's podCIDR, unless there is one",
     ),
     own("cni-bin-dir", Text, "where the CNI plugins are"),
+    own(
+        "cni-plugins",
+        Text,
+        "the CNI plugins' binary to install into --cni-bin-dir (default: cni-plugins beside the kubelet, if there is one)",
+    ),
     own("v", Int, "log verbosity"),
     own(
         "seccomp-default",

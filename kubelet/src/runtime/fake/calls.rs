@@ -213,6 +213,11 @@ impl Runtime for FakeRuntime {
             .collect())
     }
 
+    async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError> {
+        self.enter("ListPodSandbox", "").await?;
+        Ok(self.state().sandboxes.values().map(|s| s.observed.id.clone()).collect())
+    }
+
     async fn create_container(
         &self,
         sandbox: &SandboxId,
