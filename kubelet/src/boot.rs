@@ -200,8 +200,8 @@ async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
     }
 }
 
-/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked, and there a mismatch
-/// shows when the first sandbox is refused.
+/// The runtime's own cgroup driver wins over the configured one: with two drivers pods would be in cgroups of one and
+/// their limits in those of the other.
 async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
     let configured = config.cgroups.driver;
     let answer = match runtime.runtime_config().await {
