@@ -111,6 +111,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
     let config = Config {
         node: node(&mut reader, written, flags, from_file),
         paths: paths(written, flags),
+        rotate_certificates: written.rotate_certificates.unwrap_or(false),
         runtime: runtime(&mut reader, written),
         pods: pods(&mut reader, written, flags),
         cgroups: cgroups(&mut reader, written),
@@ -219,6 +220,10 @@ fn paths(written: &KubeletConfiguration, flags: &Flags) -> Paths {
     let root_dir = path(flags.text("root-dir"), ROOT_DIR);
     Paths {
         kubeconfig: flags.text("kubeconfig").filter(|p| !p.is_empty()).map(PathBuf::from),
+        bootstrap_kubeconfig: flags
+            .text("bootstrap-kubeconfig")
+            .filter(|p| !p.is_empty())
+            .map(PathBuf::from),
         cert_dir: path(flags.text("cert-dir"), CERT_DIR),
         pod_logs_dir: path(written.pod_logs_dir.as_deref(), POD_LOGS_DIR),
         cni_conf_dir: path(flags.text("cni-conf-dir"), CNI_CONF_DIR),
@@ -468,6 +473,7 @@ fn server(reader: &mut Reader, written: &KubeletConfiguration, from_file: bool) 
         port: reader.port("port", written.port, 10250, 1),
         healthz: (healthz_port != 0).then_some((healthz_address, healthz_port)),
         tls_files,
+        tls_bootstrap: written.server_tls_bootstrap.unwrap_or(false),
         client_ca: given(authentication.x509.client_ca_file.as_ref()),
         anonymous: authentication.anonymous.enabled.unwrap_or(!from_file),
         token_webhook: authentication
