@@ -85,6 +85,19 @@ pub enum StoreError {
     /// The store cannot be opened or used; the text names the path and the reason.
     #[error("{0}")]
     Unusable(String),
+    /// The disk is nearly full: what would add to it is refused, reads and deletions go on.
+    #[error(
+        "no space left for {}: {free_mib} MiB are free, and writes are refused below {reserve_mib} MiB",
+        directory.display()
+    )]
+    Full {
+        /// The data directory.
+        directory: std::path::PathBuf,
+        /// Free space in MiB.
+        free_mib: u64,
+        /// Free space below which nothing is added, in MiB.
+        reserve_mib: u64,
+    },
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,

@@ -3,18 +3,22 @@
 //! Workers publish; this sends. Per pod only the latest state counts, what the API server already has is not sent, pods that
 //! became ready or ended go first, so many writes run at a time, failures are tried again after a growing wait. The final
 //! deletion of a pod's object follows here, after its terminal phase was acknowledged. Never blocks a worker.
+//!
+//! The status of a static pod goes to its mirror pod, which has another UID: that translation happens here alone.
 
 mod body;
 
-use crate::id::PodUid;
+use crate::id::{FullName, PodUid};
 use crate::pod::shape;
 use crate::pod::status::is_terminal;
+use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -46,24 +50,43 @@ pub struct StatusWriter {
 
 #[derive(Default)]
 struct Shared {
-    entries: Mutex<BTreeMap<PodUid, Entry>>,
+    state: Mutex<State>,
     changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<PodUid, Entry>,
+    /// The mirror pods the API server has.
+    mirrors: Arc<BTreeMap<FullName, Arc<Pod>>>,
 }
 
 struct Entry {
     update: Update,
-    /// The body last acknowledged, and the revision it made.
-    acknowledged: Option<(serde_json::Value, u64)>,
+    /// The object that is told: the pod itself, or a static pod's mirror once there is one.
+    target: Option<Arc<Pod>>,
+    acknowledged: Option<Acknowledged>,
     deleted: bool,
     writing: bool,
     failures: u32,
     not_before: Option<Instant>,
 }
 
+/// What an object was last told.
+struct Acknowledged {
+    /// The object.
+    uid: PodUid,
+    body: serde_json::Value,
+    /// The revision it made.
+    revision: u64,
+}
+
 /// What one write is to do.
 struct Job {
+    /// The pod's UID, which is not its target's for a static pod.
     uid: PodUid,
-    update: Update,
+    target: Arc<Pod>,
+    delete: bool,
     body: Option<serde_json::Value>,
 }
 
@@ -71,6 +94,7 @@ struct Job {
 enum Written {
     /// The status is there, at that revision; deleted too, if that was to be.
     Yes {
+        object: PodUid,
         body: Option<serde_json::Value>,
         revision: u64,
         deleted: bool,
@@ -84,35 +108,54 @@ enum Written {
 impl StatusWriter {
     /// Replaces what is to be sent for a pod.
     pub fn publish(&self, uid: &PodUid, update: Update) {
-        let mut entries = self.entries();
-        match entries.get_mut(uid) {
-            Some(entry) => entry.update = update,
+        let mut state = self.state();
+        let target = target(&update.pod, &state.mirrors);
+        match state.entries.get_mut(uid) {
+            Some(entry) => {
+                entry.update = update;
+                entry.target = target;
+            }
             None => {
                 let entry = Entry {
                     update,
+                    target,
                     acknowledged: None,
                     deleted: false,
                     writing: false,
                     failures: 0,
                     not_before: None,
                 };
-                entries.insert(uid.clone(), entry);
+                state.entries.insert(uid.clone(), entry);
             }
         }
-        drop(entries);
+        drop(state);
         self.shared.changed.notify_one();
     }
 
     /// Forgets a pod whose object is gone.
     pub fn forget(&self, uid: &PodUid) {
-        self.entries().remove(uid);
+        self.state().entries.remove(uid);
     }
 
-    /// Sends until shut down.
-    pub async fn run(self, client: kube::Client, shutdown: CancellationToken) {
+    /// Takes the mirror pods there are now.
+    fn take_mirrors(&self, mirrors: Arc<BTreeMap<FullName, Arc<Pod>>>) {
+        let mut state = self.state();
+        if Arc::ptr_eq(&state.mirrors, &mirrors) {
+            return;
+        }
+        let statics = state.entries.values_mut().filter(|e| shape::is_static(&e.update.pod));
+        for entry in statics {
+            entry.target = target(&entry.update.pod, &mirrors);
+        }
+        state.mirrors = mirrors;
+    }
+
+    /// Sends until shut down; `pods` tells of mirror pods.
+    pub async fn run(self, client: kube::Client, mut pods: watch::Receiver<Pods>, shutdown: CancellationToken) {
         let mut writes: JoinSet<Written> = JoinSet::new();
         let mut writing: BTreeMap<Id, PodUid> = BTreeMap::new();
         loop {
+            self.take_mirrors(pods.borrow_and_update().mirrors.clone());
             let now = Instant::now();
             while writes.len() < WRITES_MAX
                 && let Some(job) = self.next_job(now)
@@ -132,6 +175,7 @@ impl StatusWriter {
                     }
                 }
                 () = self.shared.changed.notified() => {}
+                Ok(()) = pods.changed() => {}
                 () = sleep_until(wake) => {}
             }
         }
@@ -139,26 +183,32 @@ impl StatusWriter {
 
     /// Takes the most urgent thing to write, if there is one.
     fn next_job(&self, now: Instant) -> Option<Job> {
-        let mut entries = self.entries();
-        let ready = entries
+        let mut state = self.state();
+        let ready = state
+            .entries
             .iter()
             .filter(|(_, entry)| entry.is_due(now))
             .map(|(uid, entry)| (entry.urgency(), uid));
         let (_, uid) = ready.min()?;
         let uid = uid.clone();
-        let entry = entries.get_mut(&uid)?;
+        let entry = state.entries.get_mut(&uid)?;
+        let target = entry.target.clone()?;
         entry.writing = true;
-        let body = entry.pending_body();
+        let body = entry.pending_body(&target);
         Some(Job {
             uid,
-            update: entry.update.clone(),
+            target,
+            delete: entry.update.delete,
             body,
         })
     }
 
     fn next_retry(&self, now: Instant) -> Option<Instant> {
-        let entries = self.entries();
-        let waiting = entries.values().filter(|entry| !entry.writing && entry.has_work());
+        let state = self.state();
+        let waiting = state
+            .entries
+            .values()
+            .filter(|entry| !entry.writing && entry.has_work());
         waiting
             .filter_map(|entry| entry.not_before)
             .filter(|at| *at > now)
@@ -166,24 +216,33 @@ impl StatusWriter {
     }
 
     fn finish(&self, uid: &PodUid, written: Written) {
-        let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(uid) else { return };
+        let mut state = self.state();
+        let Some(entry) = state.entries.get_mut(uid) else {
+            return;
+        };
         entry.writing = false;
         match written {
             Written::Yes {
+                object,
                 body,
                 revision,
                 deleted,
             } => {
                 if let Some(body) = body {
-                    entry.acknowledged = Some((body, revision));
+                    entry.acknowledged = Some(Acknowledged {
+                        uid: object,
+                        body,
+                        revision,
+                    });
                 }
                 entry.deleted |= deleted;
                 entry.failures = 0;
                 entry.not_before = None;
             }
+            // A mirror that is gone comes back as another object; the pod it showed goes on.
+            Written::Gone if shape::is_static(&entry.update.pod) => entry.target = None,
             Written::Gone => {
-                entries.remove(uid);
+                state.entries.remove(uid);
             }
             Written::No => {
                 entry.failures += 1;
@@ -193,8 +252,8 @@ impl StatusWriter {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<PodUid, Entry>> {
-        self.shared.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -204,23 +263,38 @@ impl Entry {
     }
 
     fn has_work(&self) -> bool {
-        !self.deleted && (self.update.delete || self.pending_body().is_some())
+        let pending = |target| self.update.delete || self.pending_body(target).is_some();
+        !self.deleted && self.target.as_deref().is_some_and(pending)
     }
 
     /// What is still to be sent: nothing if the API server has it.
-    fn pending_body(&self) -> Option<serde_json::Value> {
-        let body = body::patch(&self.update.pod, &self.update.status);
-        let delivered = body::revision(&self.update.pod);
-        if let Some((acknowledged, revision)) = &self.acknowledged
-            && delivered <= *revision
+    fn pending_body(&self, target: &Pod) -> Option<serde_json::Value> {
+        let body = body::patch(target, &self.told(target));
+        let delivered = body::revision(target);
+        if let Some(acknowledged) = &self.acknowledged
+            && acknowledged.uid == shape::uid(target)
+            && delivered <= acknowledged.revision
         {
             // Nothing newer than what was acknowledged has been delivered: that is what the server has, whatever form
             // it gave it. Comparing with the delivered form instead would send an unchanged status for ever.
-            return (body::without_uid(acknowledged) != body::without_uid(&body)).then_some(body);
+            return (body::without_uid(&acknowledged.body) != body::without_uid(&body)).then_some(body);
         }
-        let current = self.update.pod.status.clone().unwrap_or_default();
-        let same = body::patch(&self.update.pod, &current) == body;
+        let current = target.status.clone().unwrap_or_default();
+        let same = body::patch(target, &current) == body;
         (!same).then_some(body)
+    }
+
+    /// The status as the target is to have it. A static pod's own record of when it was accepted ends with its kubelet; its
+    /// mirror remembers.
+    fn told<'a>(&'a self, target: &Pod) -> Cow<'a, PodStatus> {
+        let remembered = target.status.as_ref().and_then(|status| status.start_time.clone());
+        match remembered {
+            Some(start) if shape::is_static(&self.update.pod) => Cow::Owned(PodStatus {
+                start_time: Some(start),
+                ..(*self.update.status).clone()
+            }),
+            _ => Cow::Borrowed(&self.update.status),
+        }
     }
 
     /// Smaller is more urgent: ends first, then ready ones, then the rest.
@@ -236,8 +310,18 @@ impl Entry {
     }
 }
 
+/// The object that is told of a pod: itself, or for a static pod the mirror that shows this very pod.
+fn target(pod: &Arc<Pod>, mirrors: &BTreeMap<FullName, Arc<Pod>>) -> Option<Arc<Pod>> {
+    if !shape::is_static(pod) {
+        return Some(pod.clone());
+    }
+    let mirror = mirrors.get(&shape::full_name(pod))?;
+    let shown = shape::mirror_hash(mirror) == pod.metadata.uid.as_deref();
+    (shown && mirror.metadata.deletion_timestamp.is_none()).then(|| mirror.clone())
+}
+
 async fn write(client: kube::Client, job: Job) -> Written {
-    let pod = &job.update.pod;
+    let pod = &job.target;
     let api: Api<Pod> = Api::namespaced(client, shape::namespace(pod));
     let name = shape::name(pod);
     let mut revision = 0;
@@ -249,7 +333,7 @@ async fn write(client: kube::Client, job: Job) -> Written {
             Err(_) => return Written::No,
         }
     }
-    if job.update.delete {
+    if job.delete {
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(Preconditions {
@@ -265,9 +349,10 @@ async fn write(client: kube::Client, job: Job) -> Written {
         }
     }
     Written::Yes {
+        object: shape::uid(pod),
         body: job.body,
         revision,
-        deleted: job.update.delete,
+        deleted: job.delete,
     }
 }
 

@@ -4,16 +4,19 @@
 //! Owns no rule of its own beyond "what must be true before we start"; pods are [`crate::kubelet`]'s, the node is
 //! [`crate::node`]'s.
 
+mod credentials;
 mod host;
 
-use crate::certificate::{CertificateError, ServingCertificate};
+use crate::certificate::CertificateError;
+use crate::certificate::credentials::CredentialError;
+use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::Config;
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
-use crate::node::{Facts, Keeper, NodeParts, allocatable};
+use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::runtime::cri::CriRuntime;
@@ -56,12 +59,15 @@ pub enum BootError {
     /// Swap and `failSwapOn`.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
-    /// No `--kubeconfig`.
-    #[error("--kubeconfig is required: this kubelet does not run without an API server yet")]
-    NoKubeconfig,
-    /// The kubeconfig is of no use.
-    #[error("invalid kubeconfig")]
-    Kubeconfig(#[source] client::connect::ConnectError),
+    /// A webhook is to be asked, and there is no `--kubeconfig` that says where it is.
+    #[error("no client provided, cannot use webhook {0}: give --kubeconfig, or configure another {0}")]
+    NoWebhook(&'static str),
+    /// Kubeconfig or client certificate are of no use.
+    #[error("client credentials")]
+    Credentials(#[source] CredentialError),
+    /// The client certificate expired and could not be renewed.
+    #[error(transparent)]
+    Expired(Expired),
     /// A port is taken.
     #[error(transparent)]
     Port(#[from] BindError),
@@ -159,6 +165,18 @@ async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError>
     }
 }
 
+/// Without an API server the configuration alone says which addresses pods get.
+async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
+    let cidrs: Vec<String> = config.node.pod_cidr.iter().cloned().collect();
+    if cidrs.is_empty() {
+        return;
+    }
+    if let Err(error) = node::apply_network(config, runtime, &cidrs).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(error, "network configuration not written");
+    }
+}
+
 /// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked, and there a mismatch
 /// shows when the first sandbox is refused.
 async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
@@ -231,20 +249,21 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
         allocatable: host::admissible(config, facts),
+        statics: config.statics.clone(),
     }
 }
 
 /// Everything built, nothing running yet.
 struct Parts {
     kubelet: Kubelet,
-    keeper: Keeper,
+    keeper: Option<Keeper>,
     server: Arc<Server>,
 }
 
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
-    client: &kube::Client,
+    client: Option<&kube::Client>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
 ) -> Result<Parts, BootError> {
@@ -253,7 +272,7 @@ fn build(
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
     let context = Arc::new(context(config, facts, naming, cgroup_v2));
-    let objects = Arc::new(Objects::new(client.clone(), clock.clone(), seed));
+    let objects = Arc::new(Objects::new(client.cloned(), clock.clone(), seed));
     let volume_settings = VolumeSettings {
         root_dir: config.paths.root_dir.clone(),
         host_ips: context.host_ips.clone(),
@@ -261,7 +280,7 @@ fn build(
     };
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
     let kubelet = Kubelet::new(Dependencies {
-        client: client.clone(),
+        client: client.cloned(),
         runtime: runtime.clone(),
         clock: clock.clone(),
         seed,
@@ -271,19 +290,21 @@ fn build(
         context,
         settings: settings(config, facts),
     });
-    let keeper = Keeper::new(NodeParts {
-        client: client.clone(),
-        runtime: runtime.clone(),
-        status: kubelet.runtime_status(),
-        clock: clock.clone(),
-        config: config.clone(),
-        facts: facts.clone(),
-        seed,
+    let keeper = client.map(|client| {
+        Keeper::new(NodeParts {
+            client: client.clone(),
+            runtime: runtime.clone(),
+            status: kubelet.runtime_status(),
+            clock: clock.clone(),
+            config: config.clone(),
+            facts: facts.clone(),
+            seed,
+        })
     });
     let server = Server::new(ServerParts {
         pods: kubelet.pods(),
         runtime,
-        auth: Auth::new(&config.server, Some(client.clone()), &facts.name),
+        auth: Auth::new(&config.server, client.cloned(), &facts.name),
         clock,
         cgroups,
         metrics: Arc::new(Metrics::new(&facts.name)),
@@ -297,38 +318,46 @@ fn build(
     })
 }
 
-/// Runs a kubelet on this machine until `stop`; pods keep running when it ends.
-pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
-    let roots = Roots::default();
+/// What must be true of the machine.
+fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     if config.fail_cgroup_v1 && !host::is_cgroup_v2(CGROUP_MOUNT) {
         return Err(BootError::CgroupV1);
     }
-    if config.fail_swap_on && Machine::swap_is_on(&roots) {
+    if config.fail_swap_on && Machine::swap_is_on(roots) {
         return Err(BootError::SwapOn);
     }
+    Ok(())
+}
+
+async fn drain(mut tasks: JoinSet<()>) {
+    let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!("some parts did not end in time");
+    }
+}
+
+/// Runs a kubelet on this machine until `stop`; pods keep running when it ends.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
+    let roots = Roots::default();
+    check_host(&config, &roots)?;
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
-    let kubeconfig = config.paths.kubeconfig.clone().ok_or(BootError::NoKubeconfig)?;
-    let options = client::connect::Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
-    let client = client::connect::from_kubeconfig(&kubeconfig, &options)
-        .await
-        .map_err(BootError::Kubeconfig)?;
     let facts = host::facts(&config, &roots);
-    let certificate = match &config.server.tls_files {
-        Some((cert, key)) => ServingCertificate::read(cert, key)?,
-        None => ServingCertificate::self_signed(&config.paths.cert_dir, &facts.name, &facts.ips)?,
-    };
-    let tls = certificate.server_config(config.server.client_ca.as_deref())?;
+    let known = credentials::find(&config, &facts, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);
-    let parts = build(&config, &facts, &client, runtime, driver)?;
+    let parts = build(&config, &facts, known.client.as_ref(), runtime.clone(), driver)?;
 
     let mut tasks = JoinSet::new();
-    tasks.spawn(parts.keeper.run(stop.clone()));
+    let kept = known.keep(&mut tasks, &stop).await?;
+    match parts.keeper {
+        Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
+        None => standalone_network(&config, &*runtime).await,
+    }
     if let Some(listener) = sockets.server {
-        tasks.spawn(serve_tls(listener, tls, parts.server, stop.clone()));
+        tasks.spawn(serve_tls(listener, kept.tls.clone(), parts.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
         tasks.spawn(serve_health(listener, stop.clone()));
@@ -339,9 +368,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     tracing::info!(node = facts.name, "kubelet started");
     let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);
     stop.cancel();
-    let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
-    if drained.is_err() {
-        tracing::warn!("some parts did not end in time");
+    drain(tasks).await;
+    match kept.given_up() {
+        Some(expired) => Err(BootError::Expired(expired)),
+        None => ended,
     }
-    ended
 }

@@ -13,6 +13,7 @@ pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
+use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,6 +36,8 @@ pub struct Config {
     pub runtime: RuntimeConfig,
     /// Pods.
     pub pods: PodConfig,
+    /// Where static pods come from.
+    pub statics: StaticSources,
     /// cgroups and reservations.
     pub cgroups: CgroupConfig,
     /// What pods' resolver files are made from.

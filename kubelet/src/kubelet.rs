@@ -4,6 +4,8 @@
 
 mod network;
 #[cfg(test)]
+mod static_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 
 use crate::admission::Ledger;
@@ -15,6 +17,7 @@ use crate::image::Images;
 use crate::objects::Objects;
 use crate::pod::backoff::Bounds;
 use crate::pod::execute::Tools;
+use crate::pod::mirror;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
 use crate::pod::worker::{Network, Shared};
@@ -22,7 +25,7 @@ use crate::pod::workers::Workers;
 use crate::probe::prober;
 use crate::runtime::pleg::Pleg;
 use crate::runtime::{Runtime, RuntimeStatus};
-use crate::source::{self, Pods};
+use crate::source::{Pods, Sources, StaticSources};
 use crate::volume::{VolumeError, Volumes};
 use client::Clock;
 use proto::api::resources::ResourceList;
@@ -39,8 +42,8 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a kubelet is made of.
 pub struct Dependencies {
-    /// The API server.
-    pub client: kube::Client,
+    /// The API server; without one the kubelet runs static pods alone.
+    pub client: Option<kube::Client>,
     /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
     /// Wall time.
@@ -72,6 +75,8 @@ pub struct Settings {
     pub sweep_every: Duration,
     /// What pods can be admitted to; a resource that is not listed is not judged.
     pub allocatable: ResourceList,
+    /// Where static pods come from.
+    pub statics: StaticSources,
 }
 
 impl Default for Settings {
@@ -82,6 +87,7 @@ impl Default for Settings {
             parallel_sandboxes: 16,
             sweep_every: Duration::from_secs(45),
             allocatable: ResourceList::new(),
+            statics: StaticSources::default(),
         }
     }
 }
@@ -111,7 +117,7 @@ impl Kubelet {
     /// Puts a kubelet together; nothing happens before [`Kubelet::run`].
     pub fn new(parts: Dependencies) -> Self {
         let (clock, client) = (parts.clock.clone(), parts.client.clone());
-        let (recorder, sink) = Recorder::new(clock, &parts.context.node_name, Some(client), parts.seed);
+        let (recorder, sink) = Recorder::new(clock, &parts.context.node_name, client, parts.seed);
         let pleg = Pleg::new(parts.runtime.clone(), parts.settings.sweep_every);
         let status = watch::Sender::new(RuntimeStatus::default());
         Self {
@@ -154,9 +160,8 @@ impl Kubelet {
             name: self.parts.context.node_name.clone(),
             allocatable: self.parts.settings.allocatable.clone(),
         };
-        let workers = Workers::new(shared, Ledger::new(node), desired);
+        let workers = Workers::new(shared, Ledger::new(node), desired.clone());
 
-        let (client, seed) = (self.parts.client.clone(), self.parts.seed);
         let mut tasks = JoinSet::new();
         tasks.spawn(self.pleg.clone().run(shutdown.clone()));
         tasks.spawn(network::run(
@@ -165,9 +170,17 @@ impl Kubelet {
             self.status.clone(),
             shutdown.clone(),
         ));
-        tasks.spawn(statuses.run(client.clone(), shutdown.clone()));
-        let node_name = self.parts.context.node_name.clone();
-        tasks.spawn(source::apiserver::run(client, node_name, seed, pods, shutdown.clone()));
+        if let Some(client) = self.parts.client.clone() {
+            tasks.spawn(statuses.run(client.clone(), desired.clone(), shutdown.clone()));
+            let mirrors = mirror::Keeper {
+                client,
+                node: self.parts.context.node_name.clone(),
+                pods: desired,
+                view: self.view.clone(),
+            };
+            tasks.spawn(mirrors.run(shutdown.clone()));
+        }
+        tasks.spawn(self.sources().run(pods, shutdown.clone()));
         tasks.spawn(workers.run());
         let sink = tokio::spawn(self.sink.run());
 
@@ -178,6 +191,17 @@ impl Kubelet {
         }
         sink.abort();
         Ok(())
+    }
+
+    fn sources(&self) -> Sources {
+        Sources {
+            client: self.parts.client.clone(),
+            node: self.parts.context.node_name.clone(),
+            statics: self.parts.settings.statics.clone(),
+            seed: self.parts.seed,
+            clock: self.parts.clock.clone(),
+            recorder: self.recorder.clone(),
+        }
     }
 
     /// Waits until the runtime answers and everything in it was seen once; nothing if shut down before.

@@ -301,7 +301,7 @@ impl NetworkKeeper {
                 drop(changes.next().await);
                 continue;
             }
-            match self.apply(&cidrs).await {
+            match apply_network(&self.config, &*self.runtime, &cidrs).await {
                 Ok(()) => applied = cidrs,
                 Err(error) => {
                     tracing::error!(
@@ -313,22 +313,27 @@ impl NetworkKeeper {
             }
         }
     }
+}
 
-    async fn apply(&self, cidrs: &[String]) -> Result<(), network::NetworkError> {
-        let paths = &self.config.paths;
-        match network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await? {
-            network::Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
-            network::Outcome::Foreign(path) => {
-                tracing::info!(file = %path.display(), "network is configured by another file")
-            }
+/// Writes the CNI configuration of these ranges and tells the runtime of them.
+pub(crate) async fn apply_network(
+    config: &Config,
+    runtime: &dyn Runtime,
+    cidrs: &[String],
+) -> Result<(), network::NetworkError> {
+    let paths = &config.paths;
+    match network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await? {
+        network::Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
+        network::Outcome::Foreign(path) => {
+            tracing::info!(file = %path.display(), "network is configured by another file")
         }
-        if let Err(error) = self.runtime.update_runtime_config(&cidrs.join(",")).await
-            && !error.is_unimplemented()
-        {
-            tracing::warn!(%error, "runtime did not take the pod CIDR");
-        }
-        Ok(())
     }
+    if let Err(error) = runtime.update_runtime_config(&cidrs.join(",")).await
+        && !error.is_unimplemented()
+    {
+        tracing::warn!(%error, "runtime did not take the pod CIDR");
+    }
+    Ok(())
 }
 
 fn pod_cidrs(node: &Node) -> Vec<String> {

@@ -29,6 +29,15 @@ pub enum ObjectKind {
     Secret,
 }
 
+impl ObjectKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+}
+
 /// Names one object a pod refers to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
@@ -74,6 +83,9 @@ pub struct ResolvedObjects {
 /// An object that could not be had. "Not found" is no error here: absent objects are absent from the answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
+    /// This kubelet has no API server.
+    #[error("{0} is not available without an API server")]
+    NoServer(&'static str),
     /// The API server has not answered yet.
     #[error("failed to sync {0} cache: timed out waiting for the condition")]
     Unanswered(&'static str),
@@ -94,11 +106,16 @@ struct Watched {
 
 /// The objects this node's pods refer to, each watched while some pod needs it.
 pub struct Objects {
-    client: kube::Client,
+    /// What asks the API server; nothing in standalone mode.
+    server: Option<Server>,
     watched: Mutex<BTreeMap<ObjectRef, Watched>>,
+    seed: u64,
+}
+
+struct Server {
+    client: kube::Client,
     services: Informer<Service>,
     tokens: token::Tokens,
-    seed: u64,
 }
 
 impl std::fmt::Debug for Objects {
@@ -108,31 +125,38 @@ impl std::fmt::Debug for Objects {
 }
 
 impl Objects {
-    /// Starts watching services; everything else is watched when first asked for. Must be called inside a tokio runtime.
-    pub fn new(client: kube::Client, clock: Arc<dyn Clock>, seed: u64) -> Self {
-        let options = scope("spec.clusterIP!=None", seed);
-        Self {
-            services: Informer::spawn(Api::all(client.clone()), options),
+    /// Starts watching services; everything else is watched when first asked for. Without a client nothing can be had. Must be
+    /// called inside a tokio runtime.
+    pub fn new(client: impl Into<Option<kube::Client>>, clock: Arc<dyn Clock>, seed: u64) -> Self {
+        let server = client.into().map(|client| Server {
+            services: Informer::spawn(Api::all(client.clone()), scope("spec.clusterIP!=None", seed)),
             tokens: token::Tokens::new(client.clone(), clock),
+            client,
+        });
+        Self {
+            server,
             watched: Mutex::default(),
             seed,
-            client,
         }
     }
 
-    fn entry(&self, pod: &PodUid, reference: &ObjectRef) -> Arc<Entry> {
+    fn entry(&self, pod: &PodUid, reference: &ObjectRef) -> Result<Arc<Entry>, ObjectError> {
+        let server = self
+            .server
+            .as_ref()
+            .ok_or(ObjectError::NoServer(reference.kind.as_str()))?;
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let found = watched.entry(reference.clone()).or_insert_with(|| Watched {
-            entry: Arc::new(self.start(reference)),
+            entry: Arc::new(self.start(server, reference)),
             pods: BTreeSet::new(),
         });
         found.pods.insert(pod.clone());
-        found.entry.clone()
+        Ok(found.entry.clone())
     }
 
-    fn start(&self, reference: &ObjectRef) -> Entry {
+    fn start(&self, server: &Server, reference: &ObjectRef) -> Entry {
         let options = scope(&format!("metadata.name={}", reference.name), self.seed);
-        let (client, namespace) = (self.client.clone(), &reference.namespace);
+        let (client, namespace) = (server.client.clone(), &reference.namespace);
         match reference.kind {
             ObjectKind::ConfigMap => Entry::ConfigMap(Informer::spawn(Api::namespaced(client, namespace), options)),
             ObjectKind::Secret => Entry::Secret(Informer::spawn(Api::namespaced(client, namespace), options)),
@@ -146,7 +170,7 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<ConfigMap>>, ObjectError> {
-        match &*self.entry(pod, &ObjectRef::config_map(namespace, name)) {
+        match &*self.entry(pod, &ObjectRef::config_map(namespace, name))? {
             Entry::ConfigMap(informer) => {
                 answered(informer, "configmap").await?;
                 Ok(informer.get(namespace, name))
@@ -157,7 +181,7 @@ impl Objects {
 
     /// The Secret, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
     pub async fn secret(&self, pod: &PodUid, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>, ObjectError> {
-        match &*self.entry(pod, &ObjectRef::secret(namespace, name)) {
+        match &*self.entry(pod, &ObjectRef::secret(namespace, name))? {
             Entry::Secret(informer) => {
                 answered(informer, "secret").await?;
                 Ok(informer.get(namespace, name))
@@ -170,11 +194,13 @@ impl Objects {
     pub async fn resolve(&self, pod: &PodUid, references: &[ObjectRef]) -> Result<ResolvedObjects, ObjectError> {
         // All watches start before the first is waited for.
         for reference in references {
-            self.entry(pod, reference);
+            self.entry(pod, reference)?;
         }
-        answered(&self.services, "service").await?;
+        if let Some(server) = &self.server {
+            answered(&server.services, "service").await?;
+        }
         let mut out = ResolvedObjects {
-            services: self.services.list(),
+            services: self.services(),
             ..ResolvedObjects::default()
         };
         for reference in references {
@@ -193,9 +219,18 @@ impl Objects {
         Ok(out)
     }
 
+    /// The services that are known now. A static pod waits for no API server, which it may itself be part of.
+    pub fn services(&self) -> Vec<Arc<Service>> {
+        let server = self.server.as_ref();
+        server.map(|server| server.services.list()).unwrap_or_default()
+    }
+
     /// A token for a pod's service account, issued again once 80 % of its life or 24 hours are over.
     pub async fn token(&self, key: &TokenRequestKey) -> Result<Token, ObjectError> {
-        self.tokens.get(key).await
+        match &self.server {
+            Some(server) => server.tokens.get(key).await,
+            None => Err(ObjectError::NoServer("service account token")),
+        }
     }
 
     /// Forgets a pod: objects nobody else needs are no longer watched, its tokens are dropped.
@@ -206,16 +241,20 @@ impl Objects {
             !entry.pods.is_empty()
         });
         drop(watched);
-        self.tokens.release(pod);
+        if let Some(server) = &self.server {
+            server.tokens.release(pod);
+        }
     }
 
     /// The changes of these objects from now on; the first [`Changes::next`] returns at once for objects that exist.
     pub fn changes(&self, pod: &PodUid, references: &[ObjectRef]) -> Changes {
         let mut changes = Changes::default();
         for reference in references {
-            match &*self.entry(pod, reference) {
-                Entry::ConfigMap(informer) => changes.config_maps.push(informer.subscribe()),
-                Entry::Secret(informer) => changes.secrets.push(informer.subscribe()),
+            match self.entry(pod, reference).as_deref() {
+                Ok(Entry::ConfigMap(informer)) => changes.config_maps.push(informer.subscribe()),
+                Ok(Entry::Secret(informer)) => changes.secrets.push(informer.subscribe()),
+                // Without an API server nothing changes.
+                Err(_) => {}
             }
         }
         changes

@@ -8,6 +8,7 @@ pub mod execute;
 pub mod grace;
 pub mod hooks;
 pub mod memory;
+pub mod mirror;
 pub mod operation;
 pub mod plan;
 pub mod shape;

@@ -1,11 +1,169 @@
-//! Where desired pods come from. A source delivers all its pods at once, every time, and nothing before it knows them all.
+//! Where desired pods come from: the API server, a directory or file of manifests, a URL.
+//!
+//! Every source delivers all its pods at once, every time; [`merge`] makes one set of them. Owns what makes a pod static
+//! (annotations, UID). Never decides what happens to a pod: workers do, from the merged set alone.
 
 pub mod apiserver;
+mod defaults;
+mod file;
+mod http;
+pub mod manifest;
+pub mod merge;
+mod validate;
 
-use crate::id::PodUid;
+use crate::events::{Recorder, Severity};
+use crate::id::{FullName, PodUid};
+use client::Clock;
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-/// Every pod that should be on this node; `None` until the source has delivered once.
-pub type Pods = Option<Arc<BTreeMap<PodUid, Arc<Pod>>>>;
+/// The most a manifest may have, bytes (kubelet contract §3).
+const MANIFEST_BYTES_MAX: usize = 10 << 20;
+
+/// What a source has delivered: all its pods, or `None` before its first delivery.
+pub type Delivered = Option<Vec<Arc<Pod>>>;
+
+/// Every pod that should be on this node.
+#[derive(Clone, Debug, Default)]
+pub struct Pods {
+    /// Pods of the API server and static pods. Never a mirror pod.
+    pub desired: Arc<BTreeMap<PodUid, Arc<Pod>>>,
+    /// The API server's mirror pods of this node, by name.
+    pub mirrors: Arc<BTreeMap<FullName, Arc<Pod>>>,
+    /// Whether every source has delivered. Before that nothing may be ended for being unknown.
+    pub complete: bool,
+}
+
+/// Where static pods come from, and how often that is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticSources {
+    /// `staticPodPath`: a directory or a file.
+    pub path: Option<PathBuf>,
+    /// `fileCheckFrequency`.
+    pub file_check: Duration,
+    /// `staticPodURL`.
+    pub url: Option<String>,
+    /// `staticPodURLHeader`.
+    pub headers: Vec<(String, String)>,
+    /// `httpCheckFrequency`.
+    pub http_check: Duration,
+}
+
+impl Default for StaticSources {
+    fn default() -> Self {
+        Self {
+            path: None,
+            file_check: Duration::from_secs(20),
+            url: None,
+            headers: Vec::new(),
+            http_check: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What the sources are made from.
+pub struct Sources {
+    /// The API server; none in standalone mode.
+    pub client: Option<kube::Client>,
+    /// This node's name.
+    pub node: String,
+    /// Static pods.
+    pub statics: StaticSources,
+    /// Seed of jitter.
+    pub seed: u64,
+    /// Wall time, for `kubernetes.io/config.seen`.
+    pub clock: Arc<dyn Clock>,
+    /// Tells users of pods that are ignored.
+    pub recorder: Recorder,
+}
+
+/// One source as the merging task sees it.
+struct Feed {
+    origin: merge::Origin,
+    delivered: watch::Receiver<Delivered>,
+}
+
+impl Sources {
+    /// Runs every source and delivers what they have together until shut down.
+    pub async fn run(self, pods: watch::Sender<Pods>, shutdown: CancellationToken) {
+        let recorder = self.recorder.clone();
+        let mut tasks = JoinSet::new();
+        let mut feeds = self.spawn(&mut tasks, &shutdown);
+        let mut told = BTreeSet::new();
+        loop {
+            let seen: Vec<_> = feeds
+                .iter_mut()
+                .map(|feed| (feed.origin, feed.delivered.borrow_and_update().clone()))
+                .collect();
+            let merged = merge::merge(&seen);
+            for (origin, pod) in &merged.ignored {
+                tell_ignored(&recorder, &mut told, *origin, pod);
+            }
+            pods.send_replace(merged.pods);
+            let changes = feeds.iter_mut().map(|feed| Box::pin(feed.delivered.changed()));
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = any(changes.collect()) => {}
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    fn spawn(self, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Vec<Feed> {
+        let mut feeds = Vec::new();
+        let mut feed = |origin| {
+            let (sender, delivered) = watch::channel(Delivered::None);
+            feeds.push(Feed { origin, delivered });
+            sender
+        };
+        let Self {
+            node, statics, clock, ..
+        } = self;
+        if let Some(path) = statics.path {
+            let source = file::FileSource::new(path, statics.file_check, node.clone(), clock.clone());
+            tasks.spawn(source.run(feed(merge::Origin::File), shutdown.clone()));
+        }
+        if let Some(url) = statics.url {
+            let source = http::HttpSource {
+                url,
+                headers: statics.headers,
+                every: statics.http_check,
+                node: node.clone(),
+                clock,
+            };
+            tasks.spawn(source.run(feed(merge::Origin::Http), shutdown.clone()));
+        }
+        if let Some(client) = self.client {
+            let sender = feed(merge::Origin::Api);
+            tasks.spawn(apiserver::run(client, node, self.seed, sender, shutdown.clone()));
+        }
+        feeds
+    }
+}
+
+fn tell_ignored(recorder: &Recorder, told: &mut BTreeSet<PodUid>, origin: merge::Origin, pod: &Pod) {
+    let uid = crate::pod::shape::uid(pod);
+    if !told.insert(uid) {
+        return;
+    }
+    let name = crate::pod::shape::name(pod);
+    let source = origin.as_str();
+    tracing::warn!(pod = name, source, "a second pod of one name in one source is ignored");
+    let message = format!("Error validating pod {name} from {source} due to duplicate pod name \"{name}\", ignoring");
+    recorder.pod(pod, Severity::Warning, "FailedValidation", message);
+}
+
+/// Waits for the first of them to be done; forever if there are none.
+async fn any<F: Future + Unpin>(futures: Vec<F>) {
+    if futures.is_empty() {
+        return std::future::pending().await;
+    }
+    drop(futures::future::select_all(futures).await);
+}

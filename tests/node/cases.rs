@@ -3,6 +3,7 @@
 mod crash;
 mod mistake;
 mod pod;
+mod static_pod;
 mod stream;
 mod takeover;
 mod workload;
@@ -31,6 +32,8 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("probes", pod::probes),
     ("graceful_end", pod::graceful_end),
     ("qos_cgroups", pod::qos_cgroups),
+    ("static_pod", static_pod::static_pod),
+    ("standalone_kubelet", static_pod::standalone),
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),

@@ -49,7 +49,10 @@ impl World {
             ahead_seconds: AtomicI64::new(0),
         });
         let dir = tempfile::tempdir().unwrap();
-        let words = ["--data-dir".to_owned(), dir.path().join("controlplane").display().to_string()];
+        let words = [
+            "--data-dir".to_owned(),
+            dir.path().join("controlplane").display().to_string(),
+        ];
         let host = Host {
             clock: calendar.clone(),
             seed: 7,
@@ -59,7 +62,9 @@ impl World {
         };
         let store = Arc::new(Memory::new());
         assert_eq!(store.current_revision().await.unwrap(), 0);
-        let daemon = Daemon::embed(&Config::resolve(&flags::parse(words)).unwrap(), host, store).await.unwrap();
+        let daemon = Daemon::embed(&Config::resolve(&flags::parse(words)).unwrap(), host, store)
+            .await
+            .unwrap();
         Self {
             daemon,
             calendar,
@@ -81,7 +86,11 @@ impl World {
                 node: "n1".to_owned(),
                 serving: serving.then(|| (vec!["192.0.2.9".parse().unwrap()], vec!["n1".to_owned()])),
             },
-            store: if serving { Store::server(&pki) } else { Store::client(&pki) },
+            store: if serving {
+                Store::server(&pki)
+            } else {
+                Store::client(&pki)
+            },
             clients: Clients {
                 own: self.client("system:node:n1", &["system:nodes"]),
                 bootstrap: (!serving).then(|| self.client("system:bootstrap:abcdef", &["system:bootstrappers", group])),
@@ -154,7 +163,9 @@ async fn a_serving_certificate_waits_for_a_human_and_is_asked_for_again_when_den
             let condition = json!([{"type": kind, "status": "True", "reason": "Human", "message": "by hand"}]);
             csr.status.get_or_insert_default().conditions = serde_json::from_value(condition).unwrap();
             let name = csr.metadata.name.clone().unwrap();
-            api.replace_subresource("approval", &name, &PostParams::default(), &csr).await.unwrap();
+            api.replace_subresource("approval", &name, &PostParams::default(), &csr)
+                .await
+                .unwrap();
             return;
         }
     };
@@ -163,6 +174,11 @@ async fn a_serving_certificate_waits_for_a_human_and_is_asked_for_again_when_den
     assert!(!current.has_changed().unwrap());
     settle("Approved").await;
     next(&mut current, 60).await;
-    assert!(Store::server(&world.dir.path().join("pki")).current().unwrap().is_some());
+    assert!(
+        Store::server(&world.dir.path().join("pki"))
+            .current()
+            .unwrap()
+            .is_some()
+    );
     world.end().await;
 }

@@ -1,50 +1,116 @@
 //! Events are forgotten an hour after their last write (control-plane contract §10).
 //!
 //! Owns the deletion of expired events and nothing else. Objects do not carry the time of their last write, so the age is
-//! taken from revisions: whatever is older than the revision of an hour ago goes. After a restart the hour begins again.
+//! taken from revisions: whatever is older than the revision of an hour ago goes. Which revision was when is itself kept in the
+//! store, beside the objects, so that a restart gives nobody a new hour. It is written only after events were.
+
+mod marks;
 
 use super::reader::Reader;
 use crate::resource::Kind;
-use crate::store::{Revision, Store, StoreError};
-use std::collections::VecDeque;
+use crate::store::window::ResourceWindow;
+use crate::store::{Expect, Revision, Store, StoreError};
+use bytes::Bytes;
+use client::Clock;
+use marks::Marks;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
-/// How long an event lives after its last write.
-const LIFETIME: Duration = Duration::from_secs(3600);
-/// How often expired events are looked for.
+/// How often expired events are looked for, and the precision of ages.
 const EVERY: Duration = Duration::from_secs(60);
+/// Where the ages are kept: under no resource's prefix.
+const KEY: &str = "/skiff/event-ages";
 
 /// Deletes expired events until the store is closed.
-pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, events: &'static Kind) {
+pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, events: &'static Kind, clock: Arc<dyn Clock>) {
     let Some(window) = reader.window(events).map(Arc::clone) else {
         return;
     };
-    let mut marks: VecDeque<(Instant, Revision)> = VecDeque::new();
+    let mut ages = match Ages::load(&*store).await {
+        Ok(ages) => ages,
+        Err(error) => {
+            tracing::error!(%error, "the ages of events cannot be read; they do not expire");
+            return;
+        }
+    };
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let now = Instant::now();
+        let now = clock.now().as_second();
         let snapshot = window.cached();
-        marks.push_back((now, snapshot.revision));
-        let mut expired = None;
-        while let Some(&(at, revision)) = marks.front() {
-            if now.duration_since(at) < LIFETIME {
-                break;
-            }
-            expired = Some(revision);
-            marks.pop_front();
+        let last_event = snapshot.objects.values().map(|stored| stored.revision).max();
+        ages.marks.note(now, snapshot.revision, last_event);
+        drop(snapshot);
+        if let Some(expired) = ages.marks.expired(now)
+            && delete(&*store, &window, expired).await.is_err()
+        {
+            return;
         }
-        let Some(expired) = expired else { continue };
-        for stored in snapshot.objects.values().filter(|stored| stored.revision <= expired) {
-            match store.delete(&stored.key, stored.revision).await {
-                // Written again or deleted meanwhile: then it is not ours.
-                Ok(_) | Err(StoreError::Conflict { .. }) => {}
-                Err(StoreError::Closed) => return,
-                Err(error) => tracing::warn!(key = %stored.key, %error, "an expired event cannot be deleted"),
-            }
+        match ages.save(&*store).await {
+            Ok(()) => {}
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "the ages of events cannot be written"),
         }
     }
 }
+
+/// Deletes what was last written at `expired` or before; fails only when the store is closed.
+async fn delete(store: &dyn Store, window: &ResourceWindow, expired: Revision) -> Result<(), StoreError> {
+    let snapshot = window.cached();
+    for stored in snapshot.objects.values().filter(|stored| stored.revision <= expired) {
+        match store.delete(&stored.key, stored.revision).await {
+            // Written again or deleted meanwhile: then it is not ours.
+            Ok(_) | Err(StoreError::Conflict { .. }) => {}
+            Err(StoreError::Closed) => return Err(StoreError::Closed),
+            Err(error) => tracing::warn!(key = %stored.key, %error, "an expired event cannot be deleted"),
+        }
+    }
+    Ok(())
+}
+
+/// The marks with what is known of their copy in the store.
+struct Ages {
+    marks: Marks,
+    saved: String,
+    expect: Expect,
+}
+
+impl Ages {
+    async fn load(store: &dyn Store) -> Result<Self, StoreError> {
+        let (_, records) = store.range(KEY).await?;
+        let record = records.into_iter().find(|record| *record.key == *KEY);
+        let saved = record
+            .as_ref()
+            .map(|record| String::from_utf8_lossy(&record.value).into_owned());
+        Ok(Self {
+            marks: Marks::parse(saved.as_deref().unwrap_or_default()),
+            saved: saved.unwrap_or_default(),
+            expect: record.map_or(Expect::Absent, |record| Expect::At(record.modified)),
+        })
+    }
+
+    async fn save(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let text = self.marks.to_string();
+        if text == self.saved {
+            return Ok(());
+        }
+        match store.put(KEY, Bytes::from(text.clone()), self.expect).await {
+            Ok(revision) => {
+                self.expect = Expect::At(revision);
+                self.saved = text;
+                Ok(())
+            }
+            // Somebody else keeps ages here too; the next time is over theirs.
+            Err(StoreError::Conflict { current, .. }) => {
+                self.expect = current.map_or(Expect::Absent, |record| Expect::At(record.modified));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

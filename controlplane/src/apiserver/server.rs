@@ -82,7 +82,10 @@ impl ApiServer {
         let window = Window::open(parts.store).await?;
         let reader = Reader::new(&window);
         let expiry = match registry().by_resource("", "v1", "events") {
-            Some(events) => tokio::spawn(expiry::run(Arc::clone(window.store()), reader.clone(), events)),
+            Some(events) => {
+                let (store, clock) = (Arc::clone(window.store()), Arc::clone(&parts.clock));
+                tokio::spawn(expiry::run(store, reader.clone(), events, clock))
+            }
             None => tokio::spawn(std::future::ready(())),
         };
         Ok(Self {

@@ -72,9 +72,14 @@ fn update(phase: &str, delete: bool) -> Update {
 }
 
 fn started(server: &Server) -> (StatusWriter, CancellationToken) {
+    let (_, pods) = watch::channel(Pods::default());
+    started_with(server, pods)
+}
+
+fn started_with(server: &Server, pods: watch::Receiver<Pods>) -> (StatusWriter, CancellationToken) {
     let writer = StatusWriter::default();
     let shutdown = CancellationToken::new();
-    tokio::spawn(writer.clone().run(server.client(), shutdown.clone()));
+    tokio::spawn(writer.clone().run(server.client(), pods, shutdown.clone()));
     (writer, shutdown)
 }
 
@@ -153,7 +158,7 @@ async fn an_object_that_is_gone_is_forgotten() {
     server.until(1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(server.asked().len(), 1);
-    assert!(writer.entries().is_empty());
+    assert!(writer.state().entries.is_empty());
 }
 
 #[test]
@@ -190,5 +195,47 @@ async fn a_conflict_that_is_not_about_the_uid_is_tried_again() {
     let (writer, _shutdown) = started(&server);
     writer.publish(&"p".into(), update("Running", false));
     server.until(2).await;
-    assert!(!writer.entries().is_empty());
+    assert!(!writer.state().entries.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_static_pod_goes_to_its_mirror() {
+    let annotated = |uid: &str, key: &str, value: &str| {
+        let mut pod = pod("p").build();
+        pod.metadata.uid = Some(uid.into());
+        pod.metadata.annotations = Some([(key.to_owned(), value.to_owned())].into());
+        Arc::new(pod)
+    };
+    let mirrors = |uid: &str, hash: &str| {
+        let mirror = annotated(uid, shape::annotation::MIRROR, hash);
+        Pods {
+            mirrors: Arc::new([(shape::full_name(&mirror), mirror)].into()),
+            ..Pods::default()
+        }
+    };
+    let server = Server::default();
+    let (known, pods) = watch::channel(mirrors("other", "of another pod"));
+    let (writer, _shutdown) = started_with(&server, pods);
+    let told = Update {
+        pod: annotated("s", shape::annotation::SOURCE, "file"),
+        ..update("Running", false)
+    };
+    writer.publish(&"s".into(), told.clone());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.asked().len(), 0, "nothing shows the pod yet");
+
+    known.send_replace(mirrors("m1", "s"));
+    server.until(1).await;
+    // The mirror is gone, and what comes in its place is told again.
+    *server.codes.lock().expect("codes") = vec![404];
+    known.send_replace(mirrors("m2", "s"));
+    server.until(2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    known.send_replace(mirrors("m3", "s"));
+    server.until(3).await;
+    writer.publish(&"s".into(), told);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let asked = server.asked.lock().expect("asked").clone();
+    let uids: Vec<_> = asked.iter().map(|(_, body)| body["metadata"]["uid"].clone()).collect();
+    assert_eq!(uids, ["m1", "m2", "m3"]);
 }

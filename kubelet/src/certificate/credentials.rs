@@ -12,7 +12,9 @@ use base64::Engine;
 use client::connect::{self, ConnectError, Options};
 use client::{Clock, Identity, IdentityError};
 use jiff::Timestamp;
-use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
 use rcgen::KeyPair;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,12 +74,20 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// The newest pair.
+    pub fn current(&self) -> watch::Receiver<Option<Arc<Pair>>> {
+        self.rotation.current.subscribe()
+    }
+
     /// Runs until told to stop; ends early when there is no valid certificate and no hope of one.
     ///
     /// # Errors
     /// See [`Expired`].
     pub async fn run(self, stop: CancellationToken) -> Result<(), Expired> {
-        let (current, server) = (self.rotation.current.subscribe(), self.rotation.server_is_there.subscribe());
+        let (current, server) = (
+            self.rotation.current.subscribe(),
+            self.rotation.server_is_there.subscribe(),
+        );
         let installing = install(self.identity, current.clone());
         tokio::select! {
             () = self.rotation.run(stop) => Ok(()),
@@ -124,7 +134,16 @@ pub async fn connect(
     });
     if !config.rotate_certificates {
         if let Some(bootstrap) = needed {
-            one_shot(bootstrap, kubeconfig, node, &store, &*clock, &options, &config.paths.cert_dir).await?;
+            one_shot(
+                bootstrap,
+                kubeconfig,
+                node,
+                &store,
+                &*clock,
+                &options,
+                &config.paths.cert_dir,
+            )
+            .await?;
         }
         warn_of_clock(kubeconfig, now);
         return Ok((connect::from_kubeconfig(kubeconfig, &options).await?, None));
@@ -145,7 +164,16 @@ pub async fn connect(
     };
     let own = connect::from_kubeconfig(kubeconfig, &options).await?;
     let bootstrap = match bootstrap.filter(|path| path.exists()) {
-        Some(path) => Some(connect::from_kubeconfig(path, &Options { identity: None, ..options }).await?),
+        Some(path) => Some(
+            connect::from_kubeconfig(
+                path,
+                &Options {
+                    identity: None,
+                    ..options
+                },
+            )
+            .await?,
+        ),
         None => None,
     };
     let wanted = Wanted {
@@ -177,9 +205,17 @@ fn current(path: &Path) -> Result<(AuthInfo, Cluster), String> {
     let config = Kubeconfig::read_from(path).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
     let name = config.current_context.unwrap_or_default();
     let context = config.contexts.into_iter().find(|context| context.name == name);
-    let context = context.and_then(|context| context.context).ok_or("has no current context")?;
-    let user = config.auth_infos.into_iter().find(|user| Some(&user.name) == context.user.as_ref());
-    let cluster = config.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
+    let context = context
+        .and_then(|context| context.context)
+        .ok_or("has no current context")?;
+    let user = config
+        .auth_infos
+        .into_iter()
+        .find(|user| Some(&user.name) == context.user.as_ref());
+    let cluster = config
+        .clusters
+        .into_iter()
+        .find(|cluster| cluster.name == context.cluster);
     let user = user.and_then(|user| user.auth_info).unwrap_or_default();
     let cluster = cluster.and_then(|cluster| cluster.cluster).ok_or("names no cluster")?;
     Ok((user, cluster))
@@ -193,10 +229,14 @@ fn pair_of(user: &AuthInfo) -> Result<Option<Pair>, String> {
         if let Some(data) = user[format!("{name}-data")].as_str() {
             let bytes = base64::engine::general_purpose::STANDARD.decode(data);
             let bytes = bytes.map_err(|error| format!("{name}-data: {error}"))?;
-            return String::from_utf8(bytes).map(Some).map_err(|error| format!("{name}-data: {error}"));
+            return String::from_utf8(bytes)
+                .map(Some)
+                .map_err(|error| format!("{name}-data: {error}"));
         }
         match user[name].as_str() {
-            Some(file) => fs::read_to_string(file).map(Some).map_err(|error| format!("{file}: {error}")),
+            Some(file) => fs::read_to_string(file)
+                .map(Some)
+                .map_err(|error| format!("{file}: {error}")),
             None => Ok(None),
         }
     };
@@ -218,7 +258,9 @@ fn usable(kubeconfig: &Path, now: Timestamp) -> Result<(), String> {
 
 /// A clock that is not set makes every certificate look like one of the future; say so rather than fail obscurely.
 fn warn_of_clock(kubeconfig: &Path, now: Timestamp) {
-    let pair = current(kubeconfig).ok().and_then(|(user, _)| pair_of(&user).ok().flatten());
+    let pair = current(kubeconfig)
+        .ok()
+        .and_then(|(user, _)| pair_of(&user).ok().flatten());
     if let Some(pair) = pair {
         warn_if_early(&pair, now);
     }
@@ -236,7 +278,10 @@ fn warn_if_early(pair: &Pair, now: Timestamp) {
 /// The pair to begin with: the store's, or the kubeconfig's own; none if they are over.
 fn first_pair(kubeconfig: &Path, store: &Store, now: Timestamp) -> Result<Option<Pair>, CredentialError> {
     let stored = store.current().unwrap_or_else(|error| {
-        tracing::warn!(error = format!("{:#}", anyhow::Error::new(error)), "stored client certificate not used");
+        tracing::warn!(
+            error = format!("{:#}", anyhow::Error::new(error)),
+            "stored client certificate not used"
+        );
         None
     });
     let (user, _) = current(kubeconfig).map_err(|why| CredentialError::Kubeconfig {
@@ -322,7 +367,9 @@ async fn one_shot(
         serving: None,
     };
     let name = wanted.name(&key);
-    let chain = obtain(&client, &wanted, &key, Some(name), ONE_SHOT_PATIENCE).await.map_err(failed)?;
+    let chain = obtain(&client, &wanted, &key, Some(name), ONE_SHOT_PATIENCE)
+        .await
+        .map_err(failed)?;
     store.update(&chain, &key.serialize_pem(), clock.now())?;
     write_kubeconfig(bootstrap, kubeconfig, store)?;
     if let Err(error) = fs::remove_file(&key_path) {
@@ -332,7 +379,9 @@ async fn one_shot(
 }
 
 fn cached_key(path: &Path) -> Result<KeyPair, CredentialError> {
-    let known = fs::read_to_string(path).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
+    let known = fs::read_to_string(path)
+        .ok()
+        .and_then(|pem| KeyPair::from_pem(&pem).ok());
     if let Some(key) = known {
         return Ok(key);
     }

@@ -157,7 +157,11 @@ pub async fn obtain(
             });
         }
     };
-    tracing::info!(request = name, signer = wanted.signer(), "certificate asked for, waiting for approval");
+    tracing::info!(
+        request = name,
+        signer = wanted.signer(),
+        "certificate asked for, waiting for approval"
+    );
     match timeout(patience, settled(&api, &name)).await {
         Ok(settled) => settled,
         Err(_) => Err(RequestError::Unsettled { name, waited: patience }),
@@ -248,7 +252,10 @@ mod tests {
         };
         let approved = json!({"conditions": [{"type": "Approved", "status": "True"}]});
         assert_eq!(outcome(Some(&csr(approved))), None);
-        assert_eq!(outcome(Some(&csr(json!({"certificate": "eA=="})))), Some(Ok("x".to_owned())));
+        assert_eq!(
+            outcome(Some(&csr(json!({"certificate": "eA=="})))),
+            Some(Ok("x".to_owned()))
+        );
         let denied = json!({"conditions": [{"type": "Denied", "status": "True", "reason": "R", "message": "M"}]});
         let denied = outcome(Some(&csr(denied))).unwrap().unwrap_err();
         assert_eq!(denied, "is denied, reason: R, message: M");

@@ -118,7 +118,11 @@ impl Rotation {
                 Err(error) => {
                     let delay = backoff.fail();
                     let error = anyhow::Error::new(error);
-                    tracing::warn!(error = format!("{error:#}"), ?delay, "certificate not renewed, retrying");
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        ?delay,
+                        "certificate not renewed, retrying"
+                    );
                     tokio::time::sleep(delay).await;
                 }
             }

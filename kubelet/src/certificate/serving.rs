@@ -163,7 +163,10 @@ impl Serving {
                 }
                 Err(error) => {
                     let error = format!("{:#}", anyhow::Error::new(error));
-                    tracing::error!(error, "serving certificate or client CA not read again, the old one stays in use");
+                    tracing::error!(
+                        error,
+                        "serving certificate or client CA not read again, the old one stays in use"
+                    );
                 }
             }
         }

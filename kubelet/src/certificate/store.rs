@@ -55,7 +55,9 @@ impl Pair {
             IpAddr::V4(ip) => ip.octets().to_vec(),
             IpAddr::V6(ip) => ip.octets().to_vec(),
         };
-        ips.iter().map(bytes).all(|ip| known.contains(&GeneralName::IPAddress(&ip)))
+        ips.iter()
+            .map(bytes)
+            .all(|ip| known.contains(&GeneralName::IPAddress(&ip)))
             && names.iter().all(|name| known.contains(&GeneralName::DNSName(name)))
     }
 }
@@ -63,7 +65,8 @@ impl Pair {
 /// When the first certificate of a PEM text begins and ends to be valid.
 pub(super) fn validity(pem: &[u8]) -> Result<(Timestamp, Timestamp), String> {
     let der = CertificateDer::from_pem_slice(pem).map_err(|error| format!("holds no PEM certificate: {error}"))?;
-    let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| format!("holds no usable certificate: {error}"))?;
+    let (_, parsed) =
+        X509Certificate::from_der(&der).map_err(|error| format!("holds no usable certificate: {error}"))?;
     let at = |time: x509_parser::time::ASN1Time| {
         Timestamp::from_second(time.timestamp()).map_err(|error| format!("has no usable time: {error}"))
     };
@@ -152,7 +155,10 @@ mod tests {
 
     fn pair() -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
-        let cert = rcgen::CertificateParams::new(vec![]).unwrap().self_signed(&key).unwrap();
+        let cert = rcgen::CertificateParams::new(vec![])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         (cert.pem(), key.serialize_pem())
     }
 
@@ -173,7 +179,9 @@ mod tests {
             assert_eq!(mode & 0o777, 0o600);
         }
         let (cert, _) = pair();
-        let error = store.update(&cert, "", "2027-01-15T10:00:00Z".parse().unwrap()).unwrap_err();
+        let error = store
+            .update(&cert, "", "2027-01-15T10:00:00Z".parse().unwrap())
+            .unwrap_err();
         assert!(error.to_string().contains("private key"), "{error}");
         assert_eq!(fs::read_dir(dir.path().join("pki")).unwrap().count(), 3);
     }

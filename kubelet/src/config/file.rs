@@ -34,9 +34,7 @@ const INERT: &[&str] = &[
     "evictionSoft",
     "evictionSoftGracePeriod",
     "featureGates",
-    "fileCheckFrequency",
     "hairpinMode",
-    "httpCheckFrequency",
     "imageGCHighThresholdPercent",
     "imageGCLowThresholdPercent",
     "imageMaximumGCAge",
@@ -69,9 +67,6 @@ const INERT: &[&str] = &[
     "shutdownGracePeriod",
     "shutdownGracePeriodByPodPriority",
     "shutdownGracePeriodCriticalPods",
-    "staticPodPath",
-    "staticPodURL",
-    "staticPodURLHeader",
     "systemCgroups",
     "systemReservedCgroup",
     "tlsCipherSuites",
@@ -92,6 +87,13 @@ const INERT: &[&str] = &[
 #[allow(missing_docs)]
 pub struct KubeletConfiguration {
     pub enable_server: Option<bool>,
+    pub static_pod_path: Option<String>,
+    #[serde(rename = "staticPodURL")]
+    pub static_pod_url: Option<String>,
+    #[serde(rename = "staticPodURLHeader")]
+    pub static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
+    pub file_check_frequency: Option<String>,
+    pub http_check_frequency: Option<String>,
     pub address: Option<String>,
     pub port: Option<i64>,
     pub read_only_port: Option<i64>,

@@ -6,7 +6,7 @@ mod table;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value};
-use table::Kind::{self, Bool, Int, List, Pairs, Taints, Text};
+use table::Kind::{self, Bool, Headers, Int, List, Pairs, Taints, Text};
 use table::{FLAGS, Target};
 
 /// What was typed.
@@ -110,6 +110,21 @@ fn taint(text: &str) -> Option<Value> {
     Some(Value::Object(taint))
 }
 
+/// Headers by name, each with all its values.
+fn headers(text: &str) -> Result<Value, String> {
+    let mut out = Map::new();
+    for word in words(text) {
+        let Some((name, value)) = word.split_once(':') else {
+            return Err(format!("{word:?} is not of the form name:value"));
+        };
+        let values = out.entry(name.trim()).or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(values) = values {
+            values.push(value.trim().into());
+        }
+    }
+    Ok(Value::Object(out))
+}
+
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
@@ -134,6 +149,7 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
             })
             .collect::<Result<Map<_, _>, _>>()
             .map(Value::Object),
+        Headers => headers(text),
         Taints => words(text)
             .map(|word| taint(word).ok_or_else(|| format!("{word:?} is not of the form key=value:effect")))
             .collect(),
@@ -156,7 +172,7 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagsEnd> 
         let texts: Vec<&str> = texts.map(String::as_str).collect();
         // Lists given twice add up; of anything else the last one counts.
         let text = match flag.kind {
-            List | Pairs | Taints => texts.join(","),
+            List | Pairs | Taints | Headers => texts.join(","),
             _ => texts.last().copied().unwrap_or_default().to_owned(),
         };
         match (value(flag.kind, &text), flag.target) {

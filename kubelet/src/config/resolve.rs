@@ -1,5 +1,7 @@
 //! From what was written to what it means: defaults, ranges, rules between fields (kubelet contract §1). Pure.
 
+mod statics;
+
 use super::duration;
 use super::{
     AuthorizationMode, CgroupConfig, Config, DnsConfig, Flags, KubeletConfiguration, NodeConfig, Paths, PodConfig,
@@ -114,6 +116,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         rotate_certificates: written.rotate_certificates.unwrap_or(false),
         runtime: runtime(&mut reader, written),
         pods: pods(&mut reader, written, flags),
+        statics: statics::read(&mut reader, written),
         cgroups: cgroups(&mut reader, written),
         dns: dns(&mut reader, written),
         server: server(&mut reader, written, from_file),

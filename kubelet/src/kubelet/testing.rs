@@ -9,6 +9,7 @@ use crate::pod::spec::NodeContext;
 use crate::pod::spec::testing::context;
 use crate::pod::view::PodView;
 use crate::runtime::fake::FakeRuntime;
+use crate::source::StaticSources;
 use crate::volume::{VolumeSettings, Volumes};
 use bytes::Bytes;
 use client::{Clock, TokioClock};
@@ -22,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::broadcast;
@@ -98,6 +100,11 @@ impl Api {
         self.store(pod, "DELETED");
     }
 
+    pub(crate) fn pod(&self, name: &str) -> Option<Pod> {
+        let pod = self.state().pods.get(name).cloned()?;
+        serde_json::from_value(pod).ok()
+    }
+
     pub(crate) fn status(&self, name: &str) -> Option<PodStatus> {
         let pod = self.state().pods.get(name).cloned()?;
         serde_json::from_value(pod["status"].clone()).ok()
@@ -146,15 +153,34 @@ impl Api {
             (Method::GET, false) if query.contains("watch=") => {
                 Response::new(UnsyncBoxBody::new(StreamBody::new(futures::stream::pending())))
             }
-            (Method::GET, false) => reply(
-                200,
-                &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}),
-            ),
             (Method::POST, _) if path.ends_with("/events") => {
                 let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
                 self.state().events.push((text("reason"), text("message")));
                 reply(201, &body)
             }
+            (Method::POST, _) if path.ends_with("/pods") => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                if self.has(&name) {
+                    return refused(409, "AlreadyExists");
+                }
+                let mut pod = body;
+                let uid = format!("api-{}", self.state().revision);
+                pod["metadata"]["uid"] = json!(uid);
+                reply(201, &self.store(pod, "ADDED"))
+            }
+            (Method::GET, _) if path.contains("/nodes/") => {
+                let node =
+                    json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a", "uid": "node-uid"}});
+                reply(200, &node)
+            }
+            (Method::GET, false) if path.contains("/pods/") => match self.state().pods.get(&name) {
+                Some(pod) => reply(200, pod),
+                None => not_found(),
+            },
+            (Method::GET, false) => reply(
+                200,
+                &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}),
+            ),
             (Method::PATCH, _) if path.contains("/pods/") => self.patch(&name, &body),
             (Method::DELETE, _) if path.contains("/pods/") => {
                 let pod = self.state().pods.get(&name).cloned();
@@ -204,10 +230,14 @@ fn whole(value: &Value) -> Reply {
 }
 
 fn not_found() -> Response<Reply> {
+    refused(404, "NotFound")
+}
+
+fn refused(code: u16, reason: &str) -> Response<Reply> {
     reply(
-        404,
-        &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound",
-        "message": "not found"}),
+        code,
+        &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": reason}),
     )
 }
 
@@ -216,6 +246,8 @@ pub(crate) struct Bench {
     pub(crate) api: Api,
     pub(crate) runtime: FakeRuntime,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Its kubelets know no API server.
+    pub(crate) standalone: bool,
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
 }
@@ -241,9 +273,23 @@ impl Bench {
             api: Api::new(),
             runtime,
             clock,
+            standalone: false,
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
         }
+    }
+
+    /// The directory of static pods.
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.root.path().join("manifests")
+    }
+
+    /// Writes a static pod whose container has that image, in place of what the file had.
+    pub(crate) fn write_manifest(&self, file: &str, pod: &str, image: &str) {
+        std::fs::create_dir_all(self.manifests()).expect("a directory");
+        let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "ns"},
+            "spec": {"containers": [{"name": "c", "image": image, "imagePullPolicy": "IfNotPresent"}]}});
+        std::fs::write(self.manifests().join(file), manifest.to_string()).expect("a manifest");
     }
 
     /// Starts a kubelet on this node.
@@ -278,7 +324,7 @@ impl Bench {
         )
         .expect("cgroups");
         let kubelet = Kubelet::new(Dependencies {
-            client,
+            client: (!self.standalone).then_some(client),
             runtime: Arc::new(self.runtime.clone()),
             clock: self.clock.clone(),
             seed: 1,
@@ -286,7 +332,13 @@ impl Bench {
             volumes,
             cgroups,
             context: Arc::new(node),
-            settings: Settings::default(),
+            settings: Settings {
+                statics: StaticSources {
+                    path: Some(self.manifests()),
+                    ..StaticSources::default()
+                },
+                ..Settings::default()
+            },
         });
         let (pods, shutdown) = (kubelet.pods(), CancellationToken::new());
         let stop = shutdown.clone();

@@ -14,6 +14,18 @@ pub enum Kind {
     Regular,
 }
 
+/// Annotations by which a pod tells where it comes from (kubelet contract §3).
+pub mod annotation {
+    /// `file`, `http` or `api`.
+    pub const SOURCE: &str = "kubernetes.io/config.source";
+    /// When this kubelet first saw it, RFC 3339.
+    pub const SEEN: &str = "kubernetes.io/config.seen";
+    /// The UID of a static pod.
+    pub const HASH: &str = "kubernetes.io/config.hash";
+    /// On a mirror pod: the hash of the static pod it shows.
+    pub const MIRROR: &str = "kubernetes.io/config.mirror";
+}
+
 /// What a pod without a spec is read as.
 static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
 
@@ -43,6 +55,20 @@ pub fn full_name(pod: &Pod) -> crate::id::FullName {
         namespace: namespace(pod).to_owned(),
         name: name(pod).to_owned(),
     }
+}
+
+fn annotated<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the pod comes from a file or URL of this node and not from the API server.
+pub fn is_static(pod: &Pod) -> bool {
+    annotated(pod, annotation::SOURCE).is_some_and(|source| source != "api")
+}
+
+/// The UID of the static pod that this pod of the API server shows, if it is a mirror pod.
+pub fn mirror_hash(pod: &Pod) -> Option<&str> {
+    annotated(pod, annotation::MIRROR)
 }
 
 /// Upstream's way of naming a pod in messages, `name_namespace(uid)`.

@@ -1,7 +1,8 @@
 //! The workers: one for each pod that is desired, or that the runtime still has.
 //!
 //! Owns the index of workers and the node's ledger. Decides only who gets a worker; everything about a pod is its worker's.
-//! Nothing is ended for being unknown before the source has delivered once.
+//! Nothing is ended for being unknown before every source has delivered once. Static pods of one name start strictly one after
+//! another: a new one waits until no worker of that name is left.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
-use crate::id::PodUid;
+use crate::id::{FullName, PodUid};
 use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -48,6 +49,7 @@ pub struct Workers {
 }
 
 struct Live {
+    name: FullName,
     desired: watch::Sender<Desired>,
     task: Id,
 }
@@ -89,9 +91,11 @@ impl Workers {
 
     /// Gives every desired pod a worker and every worker its pod.
     async fn reconcile(&mut self) {
-        let Some(pods) = self.pods.borrow_and_update().clone() else {
-            return;
-        };
+        let Pods {
+            desired: pods,
+            complete,
+            ..
+        } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
@@ -101,20 +105,18 @@ impl Workers {
                     .send_if_modified(|desired| std::mem::replace(&mut desired.present, false));
             }
         }
+        self.end_orphans(&pods, &known, complete).await;
         for pod in in_order(&pods) {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
                 None if self.cooling.contains_key(&uid) => {}
+                // Two static pods of one name come after each other; the end of the first is the next turn.
+                None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod)) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
-        for uid in known.iter() {
-            if !pods.contains_key(uid) && !self.live.contains_key(uid) && !self.cooling.contains_key(uid) {
-                self.end_orphan(uid).await;
-            }
-        }
-        if !self.leftovers_released {
+        if complete && !self.leftovers_released {
             // What vanished from the runtime meanwhile has nobody else to release it.
             let known = self.known.borrow().clone();
             self.leftovers_released = self.release_leftovers(&pods, &known).await;
@@ -126,6 +128,38 @@ impl Workers {
         if std::mem::take(&mut self.shares_outdated) {
             self.refresh_shares(&pods).await;
         }
+    }
+
+    fn is_taken(&self, name: &FullName) -> bool {
+        self.live.values().any(|live| live.name == *name)
+    }
+
+    /// Ends what runs though no source has it, once every source has delivered; before that only what had the name of a static
+    /// pod that is to run now.
+    async fn end_orphans(&mut self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>, complete: bool) {
+        let unknown = |uid: &&PodUid| !pods.contains_key(*uid);
+        let statics: BTreeSet<FullName> = pods
+            .values()
+            .filter(|pod| shape::is_static(pod))
+            .map(|pod| shape::full_name(pod))
+            .collect();
+        for uid in known.iter().filter(unknown) {
+            let left_alone = self.live.contains_key(uid) || self.cooling.contains_key(uid);
+            if !left_alone && (complete || self.has_name_of(uid, &statics)) {
+                self.end_orphan(uid).await;
+            }
+        }
+    }
+
+    fn has_name_of(&self, uid: &PodUid, names: &BTreeSet<FullName>) -> bool {
+        let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
+        let sandbox = observed.as_ref().and_then(|observed| observed.sandbox());
+        sandbox.is_some_and(|sandbox| {
+            names.contains(&FullName {
+                namespace: sandbox.namespace.clone(),
+                name: sandbox.name.clone(),
+            })
+        })
     }
 
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
@@ -237,10 +271,16 @@ impl Workers {
 
     fn spawn(&mut self, uid: PodUid, desired: Desired) {
         self.shares_outdated = true;
+        let name = shape::full_name(&desired.pod);
         let (sender, receiver) = watch::channel(desired);
         let worker = Worker::new(self.shared.clone(), uid.clone(), receiver);
         let task = self.tasks.spawn(worker.run()).id();
-        self.live.insert(uid, Live { desired: sender, task });
+        let live = Live {
+            name,
+            desired: sender,
+            task,
+        };
+        self.live.insert(uid, live);
     }
 
     /// Takes a worker that ended; a pod that is desired again gets a new one with the next turn.

@@ -1,20 +1,18 @@
 //! Pods bound to this node at the API server.
 
-use super::Pods;
-use crate::pod::shape;
+use super::Delivered;
 use client::informer::{Informer, Options};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Delivers the node's pods, from the first complete list on, until shut down.
+/// Delivers the node's pods, mirror pods among them, from the first complete list on, until shut down.
 pub async fn run(
     client: kube::Client,
     node: String,
     seed: u64,
-    pods: watch::Sender<Pods>,
+    pods: watch::Sender<Delivered>,
     shutdown: CancellationToken,
 ) {
     let options = Options {
@@ -30,8 +28,7 @@ pub async fn run(
         () = informer.synced() => {}
     }
     loop {
-        let listed = informer.list().into_iter().map(|pod| (shape::uid(&pod), pod)).collect();
-        pods.send_replace(Some(Arc::new(listed)));
+        pods.send_replace(Some(informer.list()));
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,

@@ -111,7 +111,10 @@ fn authority_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
     let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == *name)?;
     let cluster = cluster.cluster.as_ref()?;
     // Data in the kubeconfig itself goes before the file.
-    let file = cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none())?;
+    let file = cluster
+        .certificate_authority
+        .as_ref()
+        .filter(|_| cluster.certificate_authority_data.is_none())?;
     Some(PathBuf::from(file))
 }
 

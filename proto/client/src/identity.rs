@@ -156,7 +156,10 @@ mod tests {
 
     fn pem() -> String {
         let key = rcgen::KeyPair::generate().unwrap();
-        let cert = rcgen::CertificateParams::new(vec![]).unwrap().self_signed(&key).unwrap();
+        let cert = rcgen::CertificateParams::new(vec![])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         cert.pem() + &key.serialize_pem()
     }
 

@@ -119,7 +119,7 @@ impl Node {
             },
         );
         Kubelet::new(Dependencies {
-            client,
+            client: Some(client),
             runtime: Arc::new(self.runtime.clone()),
             clock: self.clock.clone(),
             seed: self.seed,

@@ -1,3 +1,4 @@
+use super::table::FORMAT;
 use super::*;
 
 #[tokio::test]
@@ -64,80 +65,5 @@ async fn concurrent_writes_to_one_key_have_one_winner_each_round() {
         let won: Vec<Revision> = outcomes.into_iter().filter_map(Result::ok).collect();
         assert_eq!(won.len(), 1);
         seen = won[0];
-    }
-}
-
-/// Names the directory to write in, and makes [`what_was_acknowledged_survives_kill_9`] the process that is killed.
-const CRASH_DIRECTORY: &str = "SKIFF_CRASH_DIRECTORY";
-
-/// Writes without end and prints each acknowledged revision.
-async fn write_until_killed(directory: std::ffi::OsString) {
-    let disk = Arc::new(Disk::open(directory).unwrap());
-    let start = disk.current_revision().await.unwrap();
-    let writers = (0..8).map(|writer| {
-        let disk = Arc::clone(&disk);
-        async move {
-            for number in 0.. {
-                let key = format!("/registry/{start}-{writer}-{number:06}");
-                let revision = disk
-                    .put(&key, Bytes::from(vec![b'x'; 700]), Expect::Absent)
-                    .await
-                    .unwrap();
-                println!("acknowledged {key} {revision}");
-            }
-        }
-    });
-    futures::future::join_all(writers).await;
-}
-
-#[tokio::test]
-async fn what_was_acknowledged_survives_kill_9() {
-    // The test is its own victim: it runs itself again in a child, which this variable tells apart.
-    if let Some(directory) = std::env::var_os(CRASH_DIRECTORY) {
-        write_until_killed(directory).await;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let mut acknowledged: Vec<(String, Revision)> = Vec::new();
-    for round in 0..4 {
-        let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "store::disk::tests::what_was_acknowledged_survives_kill_9",
-                "--nocapture",
-            ])
-            .env(CRASH_DIRECTORY, directory.path())
-            .stdout(std::process::Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(child.stdout.take().unwrap()));
-        let enough = acknowledged.len() + 150 + round * 37;
-        while acknowledged.len() < enough {
-            let line = lines
-                .next_line()
-                .await
-                .unwrap()
-                .expect("the child writes until it is killed");
-            // The test harness may have put its own words before the first line.
-            let Some((_, told)) = line.split_once("acknowledged ") else {
-                continue;
-            };
-            let (key, revision) = told.split_once(' ').unwrap();
-            acknowledged.push((key.to_owned(), revision.parse().unwrap()));
-        }
-        child.kill().await.unwrap();
-        let disk = Disk::open(directory.path()).unwrap();
-        let (newest, records) = disk.range("/registry/").await.unwrap();
-        for (key, revision) in &acknowledged {
-            let found = records.iter().find(|record| *record.key == **key);
-            assert_eq!(found.map(|record| record.modified), Some(*revision), "{key}");
-            assert!(newest >= *revision);
-        }
-        assert_eq!(
-            newest,
-            1 + records.len() as u64,
-            "one revision per write, none lost, none invented"
-        );
-        disk.close().await;
     }
 }

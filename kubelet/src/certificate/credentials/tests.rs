@@ -35,19 +35,34 @@ fn a_kubeconfig_serves_while_its_certificate_does() {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = pair();
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    let inline = format!("{{client-certificate-data: {}, client-key-data: {}}}", encode(&cert), encode(&key));
+    let inline = format!(
+        "{{client-certificate-data: {}, client-key-data: {}}}",
+        encode(&cert),
+        encode(&key)
+    );
     fs::write(dir.path().join("both.pem"), format!("{cert}{key}")).unwrap();
     let table = [
         (inline.clone(), IN_2027, ""),
         (inline, IN_2029, "expired"),
-        ("{client-certificate: both.pem, client-key: both.pem}".to_owned(), IN_2027, ""),
-        ("{client-certificate: none.pem, client-key: none.pem}".to_owned(), IN_2027, "none.pem"),
+        (
+            "{client-certificate: both.pem, client-key: both.pem}".to_owned(),
+            IN_2027,
+            "",
+        ),
+        (
+            "{client-certificate: none.pem, client-key: none.pem}".to_owned(),
+            IN_2027,
+            "none.pem",
+        ),
         ("{token: x}".to_owned(), IN_2027, "no client certificate"),
     ];
     for (user, now, part) in table {
         let path = kubeconfig(dir.path(), &user);
         let found = usable(&path, at(now)).err().unwrap_or_default();
-        assert!(found.contains(part) && found.is_empty() == part.is_empty(), "{user}: {found}");
+        assert!(
+            found.contains(part) && found.is_empty() == part.is_empty(),
+            "{user}: {found}"
+        );
     }
     assert!(usable(&dir.path().join("nothing"), at(IN_2027)).is_err());
     fs::write(dir.path().join("kubeconfig"), "{").unwrap();

@@ -16,7 +16,10 @@ fn made_once_and_kept() {
     let first = fs::read(pki.join("kubelet.crt")).expect("there");
     self_signed(&pki);
     assert_eq!(fs::read(pki.join("kubelet.crt")).expect("there"), first);
-    let mode = fs::metadata(pki.join("kubelet.key")).expect("there").permissions().mode();
+    let mode = fs::metadata(pki.join("kubelet.key"))
+        .expect("there")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -53,7 +56,10 @@ async fn changed_files_are_read_again_and_broken_ones_are_not_used() {
     for name in ["kubelet.key", "kubelet.crt"] {
         fs::rename(other.path().join(name), dir.path().join(name)).expect("moved");
     }
-    tokio::time::timeout(turn, reader.changed()).await.expect("in time").expect("read again");
+    tokio::time::timeout(turn, reader.changed())
+        .await
+        .expect("in time")
+        .expect("read again");
     fs::write(dir.path().join("kubelet.crt"), "torn").expect("written");
     tokio::time::sleep(turn).await;
     reader.mark_unchanged();
@@ -65,7 +71,10 @@ async fn changed_files_are_read_again_and_broken_ones_are_not_used() {
 #[tokio::test(start_paused = true)]
 async fn an_issued_certificate_is_used_when_it_comes() {
     let key = KeyPair::generate().expect("key");
-    let cert = CertificateParams::new(vec![]).expect("params").self_signed(&key).expect("signed");
+    let cert = CertificateParams::new(vec![])
+        .expect("params")
+        .self_signed(&key)
+        .expect("signed");
     let pair = Pair::parse(cert.pem() + &key.serialize_pem()).expect("a pair");
     let (issue, current) = watch::channel(None);
     let serving = Serving::issued(current, None);
@@ -73,6 +82,9 @@ async fn an_issued_certificate_is_used_when_it_comes() {
     let stop = CancellationToken::new();
     tokio::spawn(serving.follow(tls, stop.clone()));
     issue.send_replace(Some(Arc::new(pair)));
-    tokio::time::timeout(LOOK_EVERY, reader.changed()).await.expect("in time").expect("used");
+    tokio::time::timeout(LOOK_EVERY, reader.changed())
+        .await
+        .expect("in time")
+        .expect("used");
     stop.cancel();
 }

@@ -12,6 +12,8 @@ pub(super) enum Kind {
     Pairs,
     /// `key=value:effect,...`
     Taints,
+    /// `name:value,...`, a name perhaps several times.
+    Headers,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +61,7 @@ const fn inert(name: &'static str, kind: Kind) -> Flag {
     }
 }
 
-use Kind::{Bool, Int, List, Pairs, Taints, Text};
+use Kind::{Bool, Headers, Int, List, Pairs, Taints, Text};
 
 /// Every flag.
 pub(super) const FLAGS: &[Flag] = &[
@@ -97,6 +99,11 @@ pub(super) const FLAGS: &[Flag] = &[
         Bool,
         "RuntimeDefault seccomp profile where none is asked for",
     ),
+    field("pod-manifest-path", Text, "staticPodPath"),
+    field("manifest-url", Text, "staticPodURL"),
+    field("manifest-url-header", Headers, "staticPodURLHeader"),
+    field("file-check-frequency", Text, "fileCheckFrequency"),
+    field("http-check-frequency", Text, "httpCheckFrequency"),
     field("address", Text, "address"),
     field("port", Int, "port"),
     field("read-only-port", Int, "readOnlyPort"),
@@ -182,10 +189,8 @@ pub(super) const FLAGS: &[Flag] = &[
     inert("experimental-allocatable-ignore-eviction", Bool),
     inert("experimental-mounter-path", Text),
     inert("feature-gates", Pairs),
-    inert("file-check-frequency", Text),
     inert("hairpin-mode", Text),
     inert("housekeeping-interval", Text),
-    inert("http-check-frequency", Text),
     inert("image-credential-provider-bin-dir", Text),
     inert("image-credential-provider-config", Text),
     inert("image-gc-high-threshold", Int),
@@ -201,15 +206,12 @@ pub(super) const FLAGS: &[Flag] = &[
     inert("log-flush-frequency", Text),
     inert("logging-format", Text),
     inert("make-iptables-util-chains", Bool),
-    inert("manifest-url", Text),
-    inert("manifest-url-header", Text),
     inert("max-open-files", Int),
     inert("maximum-dead-containers", Int),
     inert("maximum-dead-containers-per-container", Int),
     inert("memory-manager-policy", Text),
     inert("minimum-container-ttl-duration", Text),
     inert("minimum-image-ttl-duration", Text),
-    inert("pod-manifest-path", Text),
     inert("protect-kernel-defaults", Bool),
     inert("qos-reserved", Pairs),
     inert("reserved-cpus", Text),

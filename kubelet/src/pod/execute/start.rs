@@ -3,6 +3,7 @@
 use super::{Subject, Tools};
 use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
+use crate::objects::ResolvedObjects;
 use crate::pod::shape;
 use crate::pod::spec::{self, ContainerInput};
 use crate::runtime::RuntimeError;
@@ -92,11 +93,15 @@ impl Tools {
             _ => context.host_ips.clone(),
         };
         let references = spec::env_references(pod, container);
-        let objects = self
-            .objects
-            .resolve(&subject.uid, &references)
-            .await
-            .map_err(StartError::config)?;
+        let objects = if shape::is_static(pod) {
+            ResolvedObjects {
+                services: self.objects.services(),
+                ..ResolvedObjects::default()
+            }
+        } else {
+            let resolved = self.objects.resolve(&subject.uid, &references).await;
+            resolved.map_err(StartError::config)?
+        };
         let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::config)?;
         let logs = spec::pod_log_directory(pod, context);
         let restart_count = match restart_count {

@@ -1,0 +1,61 @@
+//! Expiry over a real window, across restarts.
+
+use super::*;
+use crate::resource::registry;
+use crate::store::memory::Memory;
+use crate::store::window::Window;
+use client::TokioClock;
+use k8s_openapi::jiff::Timestamp;
+
+const EVENTS: &str = "/registry/events/";
+
+/// Runs the expiry for `minutes` as one process would.
+async fn live(store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, minutes: u64) {
+    let window = Window::open(Arc::clone(store)).await.unwrap();
+    let events = registry().by_resource("", "v1", "events").unwrap();
+    let running = tokio::spawn(run(Arc::clone(store), Reader::new(&window), events, Arc::clone(clock)));
+    tokio::time::sleep(Duration::from_secs(minutes * 60 + 1)).await;
+    running.abort();
+}
+
+async fn names(store: &Arc<dyn Store>) -> Vec<String> {
+    let (_, records) = store.range(EVENTS).await.unwrap();
+    records
+        .iter()
+        .map(|record| record.key[EVENTS.len()..].to_owned())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_gives_events_no_new_hour() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let start = Timestamp::from_second(1_800_000_000).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(start));
+    let event = Bytes::from_static(b"{\"metadata\":{\"name\":\"e\"}}");
+    store
+        .put("/registry/events/a/old", event.clone(), Expect::Absent)
+        .await
+        .unwrap();
+    live(&store, &clock, 30).await;
+    store
+        .put("/registry/events/a/new", event, Expect::Absent)
+        .await
+        .unwrap();
+    live(&store, &clock, 20).await;
+    assert_eq!(names(&store).await, ["a/new", "a/old"]);
+    live(&store, &clock, 11).await;
+    assert_eq!(
+        names(&store).await,
+        ["a/new"],
+        "an hour after its write, in three processes"
+    );
+    live(&store, &clock, 31).await;
+    assert!(names(&store).await.is_empty());
+    let quiet = store.current_revision().await.unwrap();
+    live(&store, &clock, 90).await;
+    assert_eq!(
+        store.current_revision().await.unwrap(),
+        quiet,
+        "without events nothing is written"
+    );
+}

@@ -1,0 +1,132 @@
+//! A disk that fails: what was acknowledged stays, what was not is not, and somebody is told.
+
+use super::*;
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+use std::fs::File;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the disk refuses at the moment.
+#[derive(Debug, Default)]
+struct Faults {
+    sync: AtomicBool,
+    write: AtomicBool,
+}
+
+impl Faults {
+    fn check(failing: &AtomicBool, number: i32) -> io::Result<()> {
+        match failing.load(Ordering::SeqCst) {
+            true => Err(io::Error::from_raw_os_error(number)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A file on a disk with faults.
+#[derive(Debug)]
+struct Faulty {
+    file: FileBackend,
+    faults: Arc<Faults>,
+}
+
+impl StorageBackend for Faulty {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        Faults::check(&self.faults.write, nix::libc::ENOSPC)?;
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Faults::check(&self.faults.sync, nix::libc::EIO)?;
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        Faults::check(&self.faults.write, nix::libc::ENOSPC)?;
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+}
+
+/// Lets `fault` happen among writes; everything acknowledged is there at the next opening. Returns what the fatal hook was told.
+async fn survives(fault: fn(&Faults) -> &AtomicBool) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(directory.path().join(FILE))
+        .unwrap();
+    let backend = Faulty {
+        file: FileBackend::new(file).unwrap(),
+        faults: Arc::clone(&faults),
+    };
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hook = {
+        let told = Arc::clone(&told);
+        Box::new(move |error: &StoreError| told.lock().unwrap().push(error.to_string()))
+    };
+    let database = builder().create_with_backend(backend).unwrap();
+    let disk = Disk::start(
+        Directory::hold(directory.path()).unwrap(),
+        database,
+        directory.path(),
+        hook,
+    )
+    .unwrap();
+    let value = Bytes::from(vec![b'x'; 3000]);
+    for number in 0..100 {
+        let key = format!("/registry/{number:03}");
+        disk.put(&key, value.clone(), Expect::Absent).await.unwrap();
+    }
+    fault(&faults).store(true, Ordering::SeqCst);
+    let seen = disk.current_revision().await.unwrap();
+    let refused = disk.put("/registry/lost", value.clone(), Expect::Absent).await;
+    assert!(matches!(refused, Err(StoreError::Unusable(_))), "{refused:?}");
+    assert_eq!(disk.current_revision().await.unwrap(), seen, "nobody is shown it");
+    let after = disk.put("/registry/later", value, Expect::Absent).await;
+    assert!(matches!(after, Err(StoreError::Closed)), "{after:?}");
+    disk.close().await;
+
+    let disk = Disk::open(directory.path()).unwrap();
+    let (_, records) = disk.range("/registry/").await.unwrap();
+    let keys: Vec<&str> = records.iter().map(|record| &*record.key).collect();
+    assert!(
+        keys.iter()
+            .take(100)
+            .enumerate()
+            .all(|(number, key)| *key == format!("/registry/{number:03}"))
+    );
+    assert!(!keys.contains(&"/registry/later"));
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    told[0].clone()
+}
+
+#[tokio::test]
+async fn a_failed_fsync_is_fatal_and_loses_nothing_acknowledged() {
+    let text = survives(|faults| &faults.sync).await;
+    assert!(
+        text.contains("cannot be written") && text.contains("Input/output error"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_write_without_space_is_fatal_and_loses_nothing_acknowledged() {
+    let text = survives(|faults| &faults.write).await;
+    assert!(text.contains("No space left on device"), "{text}");
+}

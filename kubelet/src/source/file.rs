@@ -1,0 +1,224 @@
+//! Static pods of a directory (not below it) or of one file.
+//!
+//! Everything is read again when the kernel tells of a change, and every `fileCheckFrequency`. What is read is only ever a
+//! regular file of bounded size: a FIFO, a device or a directory is told of and passed over. A file that is broken keeps the
+//! pod it last gave, until it is right again or gone; the others are not touched by it.
+
+mod read;
+
+use super::Delivered;
+use super::manifest::{self, Place};
+use super::merge::Origin;
+use client::Clock;
+use futures::StreamExt;
+use inotify::{EventMask, EventStream, Inotify, WatchMask, Watches};
+use k8s_openapi::api::core::v1::Pod;
+use read::{Content, Reading};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Changes that come closer together than this are read once.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Reads static pods.
+pub(super) struct FileSource {
+    path: PathBuf,
+    every: Duration,
+    node: String,
+    clock: Arc<dyn Clock>,
+    files: BTreeMap<PathBuf, File>,
+    missing_told: bool,
+}
+
+/// What is known of one file.
+#[derive(Default)]
+struct File {
+    content: Option<Content>,
+    /// What it last gave.
+    pod: Option<Arc<Pod>>,
+}
+
+impl FileSource {
+    pub(super) fn new(path: PathBuf, every: Duration, node: String, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            path,
+            every,
+            node,
+            clock,
+            files: BTreeMap::new(),
+            missing_told: false,
+        }
+    }
+
+    /// Delivers until shut down.
+    pub(super) async fn run(mut self, pods: watch::Sender<Delivered>, shutdown: CancellationToken) {
+        let mut watcher = Watcher::new(&self.path);
+        loop {
+            // The watch comes before the reading, so that no change falls between.
+            watcher.renew();
+            let path = self.path.clone();
+            let reading = tokio::task::spawn_blocking(move || read::read(&path)).await;
+            match reading {
+                Ok(Ok(reading)) => self.deliver(reading, &pods),
+                Ok(Err(error)) => {
+                    tracing::error!(path = %self.path.display(), %error, "static pod path not read, its pods stay as they are");
+                }
+                Err(error) => tracing::error!(%error, "reading static pods ended early"),
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                () = watcher.changed() => tokio::time::sleep(SETTLE).await,
+                () = tokio::time::sleep(self.every) => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, reading: Reading, pods: &watch::Sender<Delivered>) {
+        if reading.missing && !self.missing_told {
+            tracing::warn!(path = %self.path.display(), "static pod path does not exist, ignoring");
+        }
+        self.missing_told = reading.missing;
+        self.files.retain(|path, _| reading.files.contains_key(path));
+        for (path, content) in reading.files {
+            self.take(path, content);
+        }
+        let listed: Vec<Arc<Pod>> = self.files.values().filter_map(|file| file.pod.clone()).collect();
+        pods.send_if_modified(|delivered| {
+            let same = delivered.as_ref().is_some_and(|old| {
+                old.len() == listed.len() && old.iter().zip(&listed).all(|(a, b)| Arc::ptr_eq(a, b))
+            });
+            if !same {
+                *delivered = Some(listed);
+            }
+            !same
+        });
+    }
+
+    /// Takes what a file has now; the same content is the same pod.
+    fn take(&mut self, path: PathBuf, content: Content) {
+        let file = self.files.entry(path.clone()).or_default();
+        if file.content.as_ref() == Some(&content) {
+            return;
+        }
+        match &content {
+            Content::Text(bytes) => {
+                let place = Place {
+                    origin: Origin::File,
+                    source: &path.to_string_lossy(),
+                    node: &self.node,
+                    now: self.clock.now(),
+                };
+                match manifest::pods(bytes, place) {
+                    Ok(mut pods) => {
+                        let pod = pods.pop().map(Arc::new);
+                        // Another layout of the same pod is no other pod.
+                        let uid = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
+                        if uid(&pod) != uid(&file.pod) || !same_but_seen(pod.as_deref(), file.pod.as_deref()) {
+                            file.pod = pod;
+                        }
+                    }
+                    Err(error) => {
+                        let kept = file.pod.is_some();
+                        tracing::error!(path = %path.display(), %error, kept, "can't process manifest file");
+                    }
+                }
+            }
+            Content::Unreadable(error) => {
+                tracing::error!(path = %path.display(), error, "can't read manifest file");
+            }
+            Content::NotRegular(what) => {
+                tracing::error!(path = %path.display(), what, "manifest path is no regular file, ignoring");
+                file.pod = None;
+            }
+        }
+        file.content = Some(content);
+    }
+}
+
+/// Whether two readings give the same pod but for the time they were first seen.
+fn same_but_seen(new: Option<&Pod>, old: Option<&Pod>) -> bool {
+    let without = |pod: Option<&Pod>| {
+        let mut pod = pod.cloned();
+        let annotations = pod.as_mut().and_then(|pod| pod.metadata.annotations.as_mut());
+        if let Some(annotations) = annotations {
+            annotations.remove(crate::pod::shape::annotation::SEEN);
+        }
+        pod
+    };
+    without(new) == without(old)
+}
+
+/// Tells of changes below a directory, or of one file in it.
+struct Watcher {
+    directory: PathBuf,
+    /// The one file that matters, if the path is no directory.
+    file: Option<OsString>,
+    path: PathBuf,
+    stream: Option<(Watches, EventStream<[u8; 4096]>)>,
+}
+
+impl Watcher {
+    fn new(path: &Path) -> Self {
+        Self {
+            directory: path.to_owned(),
+            file: None,
+            path: path.to_owned(),
+            stream: None,
+        }
+    }
+
+    /// Sets the watch where the path leads now; the same place is not watched twice.
+    fn renew(&mut self) {
+        if self.path.is_file() {
+            self.file = self.path.file_name().map(ToOwned::to_owned);
+            self.directory = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        } else {
+            self.file = None;
+            self.directory.clone_from(&self.path);
+        }
+        let mask = WatchMask::CREATE
+            | WatchMask::CLOSE_WRITE
+            | WatchMask::ATTRIB
+            | WatchMask::MOVED_FROM
+            | WatchMask::MOVED_TO
+            | WatchMask::DELETE;
+        if self.stream.is_none() {
+            self.stream = Inotify::init()
+                .and_then(|inotify| Ok((inotify.watches(), inotify.into_event_stream([0; 4096])?)))
+                .inspect_err(|error| tracing::warn!(%error, "no notice of changed manifests, they are only listed"))
+                .ok();
+        }
+        if let Some((watches, _)) = &mut self.stream
+            && let Err(error) = watches.add(&self.directory, mask)
+        {
+            tracing::debug!(path = %self.directory.display(), %error, "static pod path not watched");
+        }
+    }
+
+    /// Waits for a change; forever if there is no watch.
+    async fn changed(&mut self) {
+        let Some((_, stream)) = &mut self.stream else {
+            return std::future::pending().await;
+        };
+        loop {
+            match stream.next().await {
+                Some(Ok(event)) if event.mask.contains(EventMask::IGNORED) => {}
+                Some(Ok(event)) if self.file.is_none() || event.name == self.file => return,
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => {
+                    self.stream = None;
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

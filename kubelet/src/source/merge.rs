@@ -1,0 +1,149 @@
+//! One set of pods out of what every source delivers. Pure.
+
+use super::{Delivered, Pods};
+use crate::id::{FullName, PodUid};
+use crate::pod::shape::{self, annotation};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A kind of source, by upstream's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// A directory or file.
+    File,
+    /// A URL.
+    Http,
+    /// The API server.
+    Api,
+}
+
+impl Origin {
+    /// The value of `kubernetes.io/config.source`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// The outcome.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// The pods.
+    pub pods: Pods,
+    /// Pods that are left out: an earlier one of their source has their name.
+    pub ignored: Vec<(Origin, Arc<Pod>)>,
+}
+
+/// Merges deliveries. Of two pods of one name in one source, and of two pods of one UID, the first counts; mirror pods are
+/// set apart.
+pub fn merge(sources: &[(Origin, Delivered)]) -> Merged {
+    let mut desired: BTreeMap<PodUid, Arc<Pod>> = BTreeMap::new();
+    let mut mirrors: BTreeMap<FullName, Arc<Pod>> = BTreeMap::new();
+    let mut ignored = Vec::new();
+    for (origin, delivered) in sources {
+        let mut names = BTreeSet::new();
+        for pod in delivered.iter().flatten() {
+            let name = shape::full_name(pod);
+            if *origin == Origin::Api && shape::mirror_hash(pod).is_some() {
+                mirrors.insert(name, pod.clone());
+                continue;
+            }
+            let uid = shape::uid(pod);
+            if desired.contains_key(&uid) || !names.insert(name) {
+                ignored.push((*origin, pod.clone()));
+                continue;
+            }
+            let pod = match origin {
+                Origin::Api => of_api(pod),
+                Origin::File | Origin::Http => pod.clone(),
+            };
+            desired.insert(uid, pod);
+        }
+    }
+    let pods = Pods {
+        desired: Arc::new(desired),
+        mirrors: Arc::new(mirrors),
+        complete: sources.iter().all(|(_, delivered)| delivered.is_some()),
+    };
+    Merged { pods, ignored }
+}
+
+/// Only this kubelet says where a pod comes from: a pod of the API server that claims to be static does not become so.
+fn of_api(pod: &Arc<Pod>) -> Arc<Pod> {
+    if !shape::is_static(pod) {
+        return pod.clone();
+    }
+    let mut own = (**pod).clone();
+    let annotations = own.metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::SOURCE.to_owned(), Origin::Api.as_str().to_owned());
+    Arc::new(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::pod;
+
+    fn annotated(name: &str, uid: &str, annotations: &[(&str, &str)]) -> Arc<Pod> {
+        let mut pod = pod(name).build();
+        pod.metadata.uid = Some(uid.into());
+        let pairs = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        pod.metadata.annotations = Some(pairs.collect());
+        Arc::new(pod)
+    }
+
+    fn file(name: &str, uid: &str) -> Arc<Pod> {
+        annotated(name, uid, &[(annotation::SOURCE, "file")])
+    }
+
+    #[test]
+    fn nothing_is_complete_before_every_source_has_delivered() {
+        let some = Some(vec![file("a", "1")]);
+        for (sources, complete, count) in [
+            (vec![], true, 0),
+            (vec![(Origin::Api, None)], false, 0),
+            (vec![(Origin::File, some.clone()), (Origin::Api, None)], false, 1),
+            (vec![(Origin::File, some), (Origin::Api, Some(vec![]))], true, 1),
+        ] {
+            let merged = merge(&sources);
+            assert_eq!(
+                (merged.pods.complete, merged.pods.desired.len()),
+                (complete, count),
+                "{sources:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn mirrors_are_never_desired_and_the_first_of_a_name_counts() {
+        let mirror = annotated("a", "m", &[(annotation::SOURCE, "file"), (annotation::MIRROR, "1")]);
+        let api = annotated("b", "5", &[]);
+        let merged = merge(&[
+            (Origin::File, Some(vec![file("a", "1"), file("a", "2"), file("c", "1")])),
+            (Origin::Http, Some(vec![file("a", "3")])),
+            (Origin::Api, Some(vec![mirror.clone(), api])),
+        ]);
+        let uids: Vec<_> = merged.pods.desired.keys().map(PodUid::to_string).collect();
+        assert_eq!(uids, ["1", "3", "5"]);
+        let ignored: Vec<_> = merged
+            .ignored
+            .iter()
+            .map(|(o, p)| (*o, shape::uid(p).to_string()))
+            .collect();
+        assert_eq!(
+            ignored,
+            [(Origin::File, "2".to_owned()), (Origin::File, "1".to_owned())]
+        );
+        assert_eq!(merged.pods.mirrors.get(&shape::full_name(&mirror)), Some(&mirror));
+    }
+
+    #[test]
+    fn a_pod_of_the_api_server_cannot_claim_to_be_static() {
+        let merged = merge(&[(Origin::Api, Some(vec![file("a", "1")]))]);
+        assert!(!shape::is_static(&merged.pods.desired[&PodUid::from("1")]));
+    }
+}
