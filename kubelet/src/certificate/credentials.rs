@@ -12,10 +12,9 @@ use base64::Engine;
 use client::connect::{self, ConnectError, Options};
 use client::{Clock, Identity, IdentityError};
 use jiff::Timestamp;
-use kube::config::{
-    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rcgen::KeyPair;
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -302,39 +301,16 @@ fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, store: &Store) -> Resul
         why,
     })?;
     let pem = store.current_path().display().to_string();
-    let (cluster_name, user, context) = ("default-cluster", "default-auth", "default-context");
-    let config = Kubeconfig {
-        kind: Some("Config".to_owned()),
-        api_version: Some("v1".to_owned()),
-        clusters: vec![NamedCluster {
-            name: cluster_name.to_owned(),
-            cluster: Some(cluster),
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: user.to_owned(),
-            auth_info: Some(AuthInfo {
-                client_certificate: Some(pem.clone()),
-                client_key: Some(pem),
-                ..AuthInfo::default()
-            }),
-        }],
-        contexts: vec![NamedContext {
-            name: context.to_owned(),
-            context: Some(Context {
-                cluster: cluster_name.to_owned(),
-                user: Some(user.to_owned()),
-                namespace: Some("default".to_owned()),
-                ..Context::default()
-            }),
-        }],
-        current_context: Some(context.to_owned()),
-        ..Kubeconfig::default()
-    };
     // JSON is YAML, and nothing in it can be misquoted.
-    let text = serde_json::to_string_pretty(&config).map_err(|error| CredentialError::Kubeconfig {
-        path: kubeconfig.to_owned(),
-        why: error.to_string(),
-    })?;
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config",
+        "clusters": [{"name": "default-cluster", "cluster": cluster}],
+        "users": [{"name": "default-auth", "user": {"client-certificate": pem, "client-key": pem}}],
+        "contexts": [{"name": "default-context",
+            "context": {"cluster": "default-cluster", "namespace": "default", "user": "default-auth"}}],
+        "current-context": "default-context",
+    });
+    let text = format!("{text:#}\n");
     if let Some(dir) = kubeconfig.parent() {
         fs::create_dir_all(dir).map_err(|source| CertificateError::Write {
             path: dir.to_owned(),

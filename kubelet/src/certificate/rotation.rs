@@ -78,7 +78,7 @@ pub fn deadline(pair: &Pair, seed: u64) -> Timestamp {
     let life = pair.not_after.as_second() - pair.not_before.as_second();
     let end = u64::try_from(pair.not_after.as_second()).unwrap_or(0);
     let share = i64::try_from(700 + Seeded::new(seed ^ end).below(201)).unwrap_or(800);
-    let second = pair.not_before.as_second() + (life / 1000).saturating_mul(share);
+    let second = pair.not_before.as_second() + life.saturating_mul(share) / 1000;
     Timestamp::from_second(second).unwrap_or(pair.not_after)
 }
 

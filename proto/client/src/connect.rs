@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tower::{BoxError, ServiceBuilder};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -178,7 +178,9 @@ fn transport(
     let https = https.enable_all_versions().wrap_connector(tcp);
     let connector = tower::timeout::Timeout::new(https, options.connect_timeout);
     let identity = options.identity.clone().unwrap_or_default();
-    let connector = connector.map_response(move |stream| identity.connection(stream));
+    let connector = ServiceBuilder::new()
+        .map_response(move |stream: Stream| identity.connection(stream))
+        .service(connector);
     let client = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
