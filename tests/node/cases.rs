@@ -1,6 +1,7 @@
 //! The cases, in the order they run.
 
 mod crash;
+mod identity;
 mod mistake;
 mod pod;
 mod static_pod;
@@ -17,6 +18,8 @@ pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 /// Every case, with its name.
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("hack_up_twice_does_no_harm", workload::up_twice),
+    ("joined_by_token", identity::joined_by_token),
+    ("confined_to_its_node", identity::confined_to_its_node),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),
