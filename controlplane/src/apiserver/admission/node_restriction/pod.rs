@@ -53,7 +53,7 @@ fn create(case: &Case<'_>) -> Result<(), ApiError> {
         ));
     }
     owner(case, pod)?;
-    for (referent, _) in of_pod(pod) {
+    if let Some((referent, _)) = of_pod(pod).first() {
         let what = match referent {
             Referent::ServiceAccount => "a service account",
             Referent::Secret => "secrets",
