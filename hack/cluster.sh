@@ -30,10 +30,8 @@ install_binaries() {
     local name
     for name in kubelet controlplane imagetool podtool; do put_binary "$RELEASE/$name" "$name" "$name"; done
     mkdir -p "$DATA"/cni/{bin,net.d}
-    if ! cmp -s "$STATIC/cni-plugins" "$DATA/cni/bin/cni-plugins"; then
-        install -m 755 "$STATIC/cni-plugins" "$DATA/cni/bin/cni-plugins"
-    fi
-    for name in bridge host-local loopback portmap; do ln -sfn cni-plugins "$DATA/cni/bin/$name"; done
+    # The kubelet finds the plugins beside itself and installs them, with their links, where the runtime looks.
+    put_binary "$STATIC/cni-plugins" cni-plugins kubelet
 }
 
 # restart_if_changed NAME: stops NAME when it was started from something older.
@@ -143,6 +141,11 @@ EOF
 start_containerd() {
     write_containerd_config
     restart_if_changed containerd
+    # Its shims are found by the search path.
+    if [[ -n ${SKIFF_CONTAINERD:-} ]]; then
+        [[ -x $SKIFF_CONTAINERD/containerd ]] || die "SKIFF_CONTAINERD=$SKIFF_CONTAINERD: there is no containerd in this directory"
+        PATH=$SKIFF_CONTAINERD:$PATH
+    fi
     start containerd containerd --config "$DATA/containerd/config.toml"
     wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
     restart_if_changed imagetool

@@ -12,7 +12,9 @@ case $DATA in /*) ;; *) DATA=$PWD/$DATA ;; esac
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 HOST_TRIPLE=$(uname -m)-unknown-linux-gnu
 STATIC=$TARGET/$HOST_TRIPLE/static
-RELEASE=$TARGET/release
+# SKIFF_PROFILE=dev takes unoptimised binaries, for a short way from a change to a running node.
+PROFILE=${SKIFF_PROFILE:-release}
+RELEASE=$TARGET/${PROFILE/#dev/debug}
 
 # Settings of a cluster: the environment's when it is started first, then those it was started with (kept in DATA).
 SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP)
@@ -72,6 +74,34 @@ apt_lists() {
     apt-get update -qq </dev/null >"$DATA/log/apt.log" 2>&1 || die "apt-get update failed; see $DATA/log/apt.log"
 }
 
+# unpack_from_suite SUITE PACKAGE DIRECTORY: unpacks a package of another Debian suite, from the mirror this machine is
+# set to, without installing anything: the machine's own packages and lists stay as they are.
+unpack_from_suite() {
+    local suite=$1 package=$2 directory=$3 lists mirror
+    [[ -f $directory/.unpacked ]] && return 0
+    say "fetching $package of Debian $suite"
+    # shellcheck disable=SC2016
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
+        awk '$1 == "Debian" && $2 !~ /-/ { print $3; exit }')
+    [[ -n $mirror ]] || die "no Debian mirror in the apt configuration of this machine"
+    mkdir -p "$DATA/log"
+    lists=$(mktemp -d)
+    mkdir -p "$lists"/{state/lists/partial,cache/archives/partial} "$directory"
+    echo "deb $mirror $suite main" >"$lists/sources.list"
+    (
+        cd "$lists"
+        options=(-o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State=$lists/state"
+            -o Dir::State::status=/dev/null -o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=root)
+        apt-get "${options[@]}" update -qq && apt-get "${options[@]}" download -qq "$package"
+    ) </dev/null >>"$DATA/log/apt.log" 2>&1 || {
+        rm -rf "$lists"
+        die "fetching $package of Debian $suite failed; see $DATA/log/apt.log"
+    }
+    dpkg-deb -x "$lists"/*.deb "$directory"
+    rm -rf "$lists"
+    touch "$directory/.unpacked"
+}
+
 # need_cargo: the Rust toolchain is the one thing that is not a Debian package here.
 need_cargo() {
     if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo ]]; then
@@ -80,11 +110,11 @@ need_cargo() {
     command -v cargo >/dev/null || die "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml") or newer (https://rustup.rs)"
 }
 
-# build PACKAGE...: release binaries, named like their packages.
+# build PACKAGE...: binaries, named like their packages.
 build() {
     local arguments=() package
     for package; do arguments+=(-p "$package"); done
-    (cd "$ROOT" && cargo build --locked --release "${arguments[@]}" </dev/null) || die "building $* failed"
+    (cd "$ROOT" && cargo build --locked --profile "$PROFILE" "${arguments[@]}" </dev/null) || die "building $* failed"
 }
 
 # build_static PACKAGE...: the small static binaries, for containers that have no C library and for plugins that start

@@ -6,7 +6,7 @@ pub mod connection;
 pub mod expression;
 pub mod wire;
 
-pub use batch::{BaseChain, Batch, Chain};
+pub use batch::{BaseChain, Batch, Chain, Place, Words};
 pub use connection::{Connection, Error, Rule};
 pub use expression::Expression;
 pub use wire::Family;

@@ -7,22 +7,30 @@ use crate::protocol::dispatch::{Outcome, Plugin, serve};
 
 pub mod bandwidth;
 pub mod bridge;
+pub mod container_end;
+pub mod firewall;
 pub mod host_local;
 pub mod iptables;
 pub mod loopback;
 pub mod masquerade;
+pub mod pair;
 pub mod portmap;
+pub mod ptp;
 pub mod rule_note;
 pub mod static_ipam;
+pub mod tuning;
 
 /// Every plugin in this program.
-static ALL: [&Plugin; 6] = [
+static ALL: [&Plugin; 9] = [
     &bandwidth::PLUGIN,
     &bridge::PLUGIN,
+    &firewall::PLUGIN,
     &host_local::PLUGIN,
     &loopback::PLUGIN,
     &portmap::PLUGIN,
+    &ptp::PLUGIN,
     &static_ipam::PLUGIN,
+    &tuning::PLUGIN,
 ];
 
 /// Those that can serve as `ipam.type`.
@@ -115,6 +123,9 @@ mod tests {
             "interfaces",
             "interface",
             "runtimeConfig",
+            "sysctl",
+            "promisc",
+            "ingressPolicy",
             "portMappings",
             "hostPort",
             "containerPort",
@@ -136,7 +147,7 @@ mod tests {
         #[test]
         fn no_configuration_breaks_a_plugin(
             body in any_json(),
-            plugin in prop::sample::select(vec!["bandwidth", "bridge", "loopback", "portmap", "static"]),
+            plugin in prop::sample::select(vec!["bandwidth", "bridge", "firewall", "loopback", "portmap", "ptp", "static", "tuning"]),
             command in prop::sample::select(vec!["ADD", "CHECK"]),
         ) {
             let mut config = match body {
@@ -151,7 +162,8 @@ mod tests {
             ];
             let variables = variables.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
             // A mapping with a container address would change the host's rules.
-            prop_assume!(plugin != "portmap" || config.get("prevResult").is_none());
+            let with_rules = ["firewall", "portmap"].contains(&plugin);
+            prop_assume!(!with_rules || config.get("prevResult").is_none());
             let outcome = run(plugin, &variables, &mut Value::Object(config).to_string().as_bytes());
             if outcome.exit_code != 0 {
                 let error: Value = serde_json::from_str(&outcome.stdout).unwrap();

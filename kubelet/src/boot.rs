@@ -6,6 +6,7 @@
 
 mod credentials;
 mod host;
+mod watchdog;
 
 use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
@@ -21,7 +22,7 @@ use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
-use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_tls};
+use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_read_only, serve_tls};
 use crate::volume::{VolumeSettings, Volumes};
 use client::{Clock, SystemClock};
 use nix::errno::Errno;
@@ -125,6 +126,7 @@ fn lock_root(path: &Path) -> Result<Flock<File>, BootError> {
 struct Sockets {
     server: Option<TcpListener>,
     health: Option<TcpListener>,
+    read_only: Option<TcpListener>,
 }
 
 async fn sockets(config: &Config) -> Result<Sockets, BootError> {
@@ -143,7 +145,15 @@ async fn sockets(config: &Config) -> Result<Sockets, BootError> {
         Some((address, port)) => Some(bind(address, port, "healthzBindAddress and healthzPort").await?),
         None => None,
     };
-    Ok(Sockets { server, health })
+    let read_only = match config.server.read_only_port {
+        Some(port) => Some(bind(config.server.address, port, "readOnlyPort").await?),
+        None => None,
+    };
+    Ok(Sockets {
+        server,
+        health,
+        read_only,
+    })
 }
 
 async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError> {
@@ -310,6 +320,9 @@ fn build(
         metrics: Arc::new(Metrics::new(&facts.name)),
         node_name: facts.name.clone(),
         stream_idle: config.server.stream_idle,
+        configuration: config.effective.clone(),
+        roots: Roots::default(),
+        root_dir: config.paths.root_dir.clone(),
     });
     Ok(Parts {
         kubelet,
@@ -356,14 +369,18 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
         Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,
     }
+    if let Some(listener) = sockets.read_only {
+        tasks.spawn(serve_read_only(listener, parts.server.clone(), stop.clone()));
+    }
     if let Some(listener) = sockets.server {
         tasks.spawn(serve_tls(listener, kept.tls.clone(), parts.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
         tasks.spawn(serve_health(listener, stop.clone()));
     }
-    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        tracing::debug!(%error, "systemd not notified");
+    watchdog::ready();
+    if let Some(period) = watchdog::period() {
+        tasks.spawn(watchdog::keep(period, stop.clone()));
     }
     tracing::info!(node = facts.name, "kubelet started");
     let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);

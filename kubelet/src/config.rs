@@ -3,9 +3,12 @@
 //! Two stages: what the user typed ([`Flags`], [`KubeletConfiguration`]) and what that means ([`Config`]), with every default named
 //! and every mistake reported at once. Only [`load`] touches the file system.
 
+mod dropin;
 pub mod duration;
+mod effective;
 mod file;
 mod flags;
+mod gates;
 mod resolve;
 
 pub use file::KubeletConfiguration;
@@ -13,6 +16,7 @@ pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
+use crate::log::Logging;
 use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
@@ -44,8 +48,8 @@ pub struct Config {
     pub dns: DnsConfig,
     /// The servers.
     pub server: ServerConfig,
-    /// Log verbosity (`-v`).
-    pub verbosity: i64,
+    /// What is logged, and how.
+    pub logging: Logging,
     /// `oomScoreAdj` of the kubelet itself.
     pub oom_score_adj: i64,
     /// Refuse to start with swap on.
@@ -54,6 +58,8 @@ pub struct Config {
     pub fail_cgroup_v1: bool,
     /// What to tell the user: flags and fields without effect.
     pub warnings: Vec<String>,
+    /// The whole KubeletConfiguration, defaults included, as `/configz` shows it.
+    pub effective: serde_json::Value,
 }
 
 /// The node object and how it is kept.
@@ -106,6 +112,8 @@ pub struct Paths {
     pub cni_conf_dir: PathBuf,
     /// `--cni-bin-dir`.
     pub cni_bin_dir: PathBuf,
+    /// `--cni-plugins`: the binary to install there; empty installs nothing, absent what lies beside the kubelet.
+    pub cni_plugins: Option<PathBuf>,
 }
 
 /// The runtime and what is asked of it.
@@ -194,6 +202,8 @@ pub struct ServerConfig {
     pub address: IpAddr,
     /// `port`.
     pub port: u16,
+    /// `readOnlyPort`, on `address`; `None` when it is 0.
+    pub read_only_port: Option<u16>,
     /// `healthzBindAddress` and `healthzPort`; `None` when the port is 0.
     pub healthz: Option<(IpAddr, u16)>,
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
@@ -247,12 +257,14 @@ pub enum ConfigError {
     },
 }
 
-/// Reads the configuration file the flags name, sets the flags over it and resolves both.
+/// Reads the configuration file the flags name, merges the drop-ins, sets the flags over both and resolves all of it.
 pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
-    let path = flags.text("config").filter(|p| !p.is_empty()).map(PathBuf::from);
-    let origin = match &path {
-        Some(path) => format!("failed to load kubelet config file, path: {}", path.display()),
-        None => "invalid configuration".to_owned(),
+    let named = |flag| flags.text(flag).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (path, drop_ins) = (named("config"), named("config-dir"));
+    let origin = match (&path, &drop_ins) {
+        (Some(path), _) => format!("failed to load kubelet config file, path: {}", path.display()),
+        (None, Some(directory)) => format!("failed to merge kubelet configs of {}", directory.display()),
+        (None, None) => "invalid configuration".to_owned(),
     };
     let mistakes = |mistakes| ConfigError::Mistakes {
         origin: origin.clone(),
@@ -268,21 +280,55 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
             file::parse(&text).map_err(mistakes)?
         }
     };
-    for (field, value) in &flags.fields {
-        file::set(&mut tree, field, value.clone());
+    if let Some(directory) = &drop_ins {
+        dropin::merge(&mut tree, directory).map_err(|errors| ConfigError::Mistakes {
+            origin: format!("failed to merge kubelet configs of {}", directory.display()),
+            mistakes: errors.iter().map(chain).collect(),
+        })?;
     }
-    let (written, inert_fields) = file::decode(&tree).map_err(mistakes)?;
-    let mut config = resolve(&written, flags, path.is_some()).map_err(|list| ConfigError::Mistakes {
-        origin: "failed to validate kubelet configuration".to_owned(),
-        mistakes: list,
-    })?;
-    let flags = flags
-        .inert
-        .iter()
-        .map(|name| format!("flag --{name} has no effect in this kubelet yet"));
-    let fields = inert_fields
-        .iter()
-        .map(|name| format!("configuration field {name} has no effect in this kubelet yet"));
-    config.warnings.extend(flags.chain(fields));
+    set_flags(&mut tree, flags);
+    let from_file = path.is_some() || drop_ins.is_some();
+    let decoded = file::decode(&tree);
+    let resolved = resolve(&decoded.config, flags, from_file);
+    let mut config = match (resolved, decoded.mistakes) {
+        (Ok(config), found) if found.is_empty() => config,
+        (Ok(_), found) => return Err(mistakes(found)),
+        (Err(more), found) => {
+            return Err(ConfigError::Mistakes {
+                origin: "failed to validate kubelet configuration".to_owned(),
+                mistakes: found.into_iter().chain(more).collect(),
+            });
+        }
+    };
+    config.warnings.extend(without_effect(&decoded.inert, &flags.inert));
+    config.effective = effective::effective(&tree, from_file);
     Ok(config)
 }
+
+/// Flags win over files; of feature gates each one for itself.
+fn set_flags(tree: &mut serde_json::Map<String, serde_json::Value>, flags: &Flags) {
+    for (field, value) in &flags.fields {
+        match (*field, tree.get_mut(*field), value) {
+            ("featureGates", Some(serde_json::Value::Object(gates)), serde_json::Value::Object(given)) => {
+                gates.extend(given.clone());
+            }
+            (field, _, value) => file::set(tree, field, value.clone()),
+        }
+    }
+}
+
+/// One warning that names everything this kubelet takes and does nothing with.
+fn without_effect(fields: &[String], flags: &[&'static str]) -> Option<String> {
+    let flags = flags.iter().map(|name| format!("--{name}"));
+    let all: Vec<String> = fields.iter().cloned().chain(flags).collect();
+    (!all.is_empty()).then(|| format!("no effect in this kubelet yet: {}", all.join(", ")))
+}
+
+/// An error with all its causes.
+fn chain(error: &dropin::DropInError) -> String {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ pub mod host;
 pub mod id;
 pub mod image;
 pub mod kubelet;
+pub mod log;
 pub mod metrics;
 pub mod network;
 pub mod node;

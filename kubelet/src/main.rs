@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use kubelet::config::{self, FlagsEnd};
-use std::io::IsTerminal;
+use kubelet::network::install;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 /// Threads for everything that does not block.
 const WORKERS: usize = 2;
@@ -35,18 +35,14 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &config::Flags) -> anyhow::Result<()> {
-    let config = config::load(flags)?;
-    let level = match config.verbosity {
-        ..=2 => "info",
-        3..=5 => "info,kubelet=debug,client=debug",
-        _ => "debug,kubelet=trace",
-    };
-    let filter = EnvFilter::try_new(level).context("log filter")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    for text in flags.deprecations() {
+        eprintln!("{text}");
+    }
+    let mut config = config::load(flags)?;
+    if config.paths.cni_plugins.is_none() {
+        config.paths.cni_plugins = beside_the_kubelet();
+    }
+    kubelet::log::init(&config.logging);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -70,4 +66,10 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         });
         kubelet::boot::run(config, stop).await.map_err(anyhow::Error::from)
     })
+}
+
+/// The plugins' binary as packages put it: in the kubelet's own directory.
+fn beside_the_kubelet() -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name(install::BINARY);
+    path.is_file().then_some(path)
 }

@@ -1,6 +1,10 @@
 //! The CNI configuration this node writes from its podCIDR.
 //!
-//! Owns one file, [`FILE_NAME`]. Never touches a directory in which somebody else configures the network.
+//! Owns one file, [`FILE_NAME`]. Never touches a directory in which somebody else configures the network. [`install`] puts
+//! the plugins in place, [`collect`] frees what vanished sandboxes left.
+
+pub mod collect;
+pub mod install;
 
 use serde_json::{Value, json};
 use std::fs;
@@ -31,6 +35,14 @@ pub enum NetworkError {
     #[error("write CNI configuration {path}")]
     Write {
         /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The plugins could not be installed.
+    #[error("install CNI plugins: {path}")]
+    Install {
+        /// The file or directory in the way.
         path: PathBuf,
         /// Why.
         source: io::Error,

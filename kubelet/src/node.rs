@@ -4,14 +4,15 @@
 
 mod health;
 mod lease;
+mod pod_network;
 mod register;
 mod status;
 
 pub use health::Health;
+pub(crate) use pod_network::apply as apply_network;
 pub use status::{Facts, RuntimeFacts, allocatable, node_status};
 
 use crate::config::Config;
-use crate::network;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
 use client::Clock;
 use client::informer::{self, Informer};
@@ -147,23 +148,28 @@ impl Keeper {
             seconds: self.parts.config.node.lease_seconds,
             informer: self.node.clone(),
         };
-        let network = NetworkKeeper {
+        let network = pod_network::Keeper {
             config: self.parts.config.clone(),
             runtime: self.parts.runtime.clone(),
             node: self.node.clone(),
             name: self.parts.facts.name.clone(),
         };
         let work = async {
-            if self.parts.config.node.register {
-                let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
-                let first = self.first_status().await;
-                register::register(&self.api(), &labels, first).await;
-            }
+            self.register().await;
             tokio::join!(self.keep_status(), lease.keep(), network.keep());
         };
         tokio::select! {
             () = work => {}
             () = stop.cancelled() => {}
+        }
+    }
+
+    /// Makes the node object, or adopts it, unless somebody else is to.
+    async fn register(&mut self) {
+        if self.parts.config.node.register {
+            let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
+            let first = self.first_status().await;
+            register::register(&self.api(), &labels, first).await;
         }
     }
 
@@ -181,14 +187,23 @@ impl Keeper {
         )
     }
 
-    /// Writes the status when the runtime's changed, when the node appears, and when it is due.
+    /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
+    /// is registered again: this kubelet still runs.
     async fn keep_status(&mut self) {
         let mut written = Written::default();
         let mut images: Images = Images::default();
         let mut version = RuntimeVersion::default();
         let mut status = self.parts.status.clone();
         let mut node = self.node.subscribe();
+        let mut was_there = false;
         loop {
+            let there = self.node.get("", &self.parts.facts.name).is_some();
+            if was_there && !there {
+                tracing::warn!(node = self.parts.facts.name, "node object is gone, registering again");
+                written = Written::default();
+                self.register().await;
+            }
+            was_there = there;
             let seen = status.borrow_and_update().clone();
             let health = Health::of(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
@@ -277,71 +292,6 @@ fn status_patch(have: Option<&NodeStatus>, new: &NodeStatus) -> Value {
         addresses.push(json!({ "$patch": "replace" }));
     }
     json!({ "status": changed })
-}
-
-/// Turns the node's podCIDR into a network: writes the CNI configuration, tells the runtime.
-struct NetworkKeeper {
-    config: Arc<Config>,
-    runtime: Arc<dyn Runtime>,
-    node: Informer<Node>,
-    name: String,
-}
-
-impl NetworkKeeper {
-    async fn keep(self) {
-        let mut changes = self.node.subscribe();
-        let mut applied: Vec<String> = Vec::new();
-        loop {
-            let cidrs = self
-                .node
-                .get("", &self.name)
-                .map(|node| pod_cidrs(&node))
-                .unwrap_or_default();
-            if cidrs.is_empty() || cidrs == applied {
-                drop(changes.next().await);
-                continue;
-            }
-            match apply_network(&self.config, &*self.runtime, &cidrs).await {
-                Ok(()) => applied = cidrs,
-                Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "network configuration not written, retrying"
-                    );
-                    tokio::time::sleep(Duration::from_secs(5)).await;
-                }
-            }
-        }
-    }
-}
-
-/// Writes the CNI configuration of these ranges and tells the runtime of them.
-pub(crate) async fn apply_network(
-    config: &Config,
-    runtime: &dyn Runtime,
-    cidrs: &[String],
-) -> Result<(), network::NetworkError> {
-    let paths = &config.paths;
-    match network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await? {
-        network::Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
-        network::Outcome::Foreign(path) => {
-            tracing::info!(file = %path.display(), "network is configured by another file")
-        }
-    }
-    if let Err(error) = runtime.update_runtime_config(&cidrs.join(",")).await
-        && !error.is_unimplemented()
-    {
-        tracing::warn!(%error, "runtime did not take the pod CIDR");
-    }
-    Ok(())
-}
-
-fn pod_cidrs(node: &Node) -> Vec<String> {
-    let Some(spec) = &node.spec else { return Vec::new() };
-    match &spec.pod_cidrs {
-        Some(cidrs) if !cidrs.is_empty() => cidrs.clone(),
-        _ => spec.pod_cidr.iter().filter(|c| !c.is_empty()).cloned().collect(),
-    }
 }
 
 /// `Timestamp` cut to whole seconds, as the API stores times.

@@ -164,6 +164,27 @@ pub struct ExecOutput {
     pub exit_code: i32,
 }
 
+/// What a container uses, as the runtime measured it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerUsage {
+    /// Its pod.
+    pub pod: Option<PodUid>,
+    /// Its name in the pod.
+    pub name: String,
+    /// When that was, nanoseconds since 1970.
+    pub at_nanos: i64,
+    /// CPU time since its start, nanoseconds.
+    pub cpu_nanos: Option<u64>,
+    /// Memory in use that cannot go at once, bytes.
+    pub working_set: Option<u64>,
+    /// Memory in use, bytes.
+    pub memory: Option<u64>,
+    /// Anonymous memory, bytes.
+    pub rss: Option<u64>,
+    /// Its writable layer, bytes and inodes.
+    pub layer: Option<(u64, u64)>,
+}
+
 /// The cgroup driver the runtime uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
@@ -202,6 +223,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn pod_sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, RuntimeError>;
     /// `ListPodSandbox`, of one pod or of all.
     async fn list_pod_sandboxes(&self, pod: Option<&PodUid>) -> Result<Vec<SandboxSummary>, RuntimeError>;
+    /// `ListPodSandbox`: every sandbox there is, also those no kubelet made, in whatever state.
+    async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError>;
     /// `CreateContainer` in a sandbox.
     async fn create_container(
         &self,
@@ -217,6 +240,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// `ListContainers`, of one pod or of all, in every state.
     async fn list_containers(&self, pod: Option<&PodUid>) -> Result<Vec<ContainerSummary>, RuntimeError>;
+    /// `ListContainerStats`: what running containers use.
+    async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError>;
     /// `ContainerStatus`.
     async fn container_status(&self, id: &ContainerId) -> Result<ObservedContainer, RuntimeError>;
     /// `ExecSync`: runs a command to its end; `timeout` zero means no bound. A command killed by the timeout is an error

@@ -11,12 +11,14 @@ mod pods;
 mod request;
 mod router;
 mod stream;
+mod summary;
 
 pub use answer::{Answer, Body};
 pub use auth::{Auth, User};
-pub use listen::{BindError, bind, serve_health, serve_tls};
+pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
 
 use crate::cgroup::Cgroups;
+use crate::host::machine::Roots;
 use crate::metrics::Metrics;
 use crate::pod::view::PodView;
 use crate::runtime::Runtime;
@@ -25,6 +27,7 @@ use hyper::body::Incoming;
 use request::Query;
 use router::Route;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +49,12 @@ pub struct ServerParts {
     pub node_name: String,
     /// `streamingConnectionIdleTimeout`.
     pub stream_idle: Duration,
+    /// The KubeletConfiguration in force.
+    pub configuration: serde_json::Value,
+    /// Where the machine tells of itself.
+    pub roots: Roots,
+    /// `--root-dir`, whose file system is the node's.
+    pub root_dir: PathBuf,
 }
 
 /// Answers requests of one connection's peer.
@@ -115,6 +124,14 @@ impl Server {
         }
     }
 
+    /// Answers one request of the read-only port, where nobody is asked who they are.
+    pub async fn answer_read_only(self: Arc<Self>, request: Request<Incoming>) -> Answer {
+        match router::route(request.method(), request.uri().path()) {
+            Ok(route) if router::is_read_only(&route) => self.route(request).await,
+            _ => answer::text(405, "Debug endpoints are disabled.\n"),
+        }
+    }
+
     async fn route(&self, request: Request<Incoming>) -> Answer {
         let parts = &self.parts;
         let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -125,11 +142,15 @@ impl Server {
         match route {
             Route::Healthz => answer::text(200, "ok"),
             Route::Pods => pods::pods(&parts.pods),
+            Route::Configz => answer::json(serde_json::json!({"kubeletconfig": parts.configuration}).to_string()),
+            Route::Summary => answer::json(
+                summary::summary(parts, query.on("only_cpu_and_memory"))
+                    .await
+                    .to_string(),
+            ),
             Route::RunningPods => pods::running_pods(&parts.pods),
             Route::Metrics => answer::metrics(&parts.metrics.text(&parts.pods)),
-            Route::MetricsResource => {
-                answer::metrics(&metrics::resource(&parts.pods, &parts.cgroups, parts.clock.now()).await)
-            }
+            Route::MetricsResource => answer::metrics(&metrics::resource(parts).await),
             Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
             Route::Run(target) => stream::run(parts, &target, &query).await,
             Route::Exec(target) => stream::exec(parts, &target, &query, request).await,

@@ -3,6 +3,7 @@
 mod crash;
 mod identity;
 mod mistake;
+mod network;
 mod pod;
 mod static_pod;
 mod stream;
@@ -18,6 +19,7 @@ pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 /// Every case, with its name.
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("hack_up_twice_does_no_harm", workload::up_twice),
+    ("runtime_is_the_one_asked_for", workload::runtime_version),
     ("joined_by_token", identity::joined_by_token),
     ("confined_to_its_node", identity::confined_to_its_node),
     ("deployment_answers_on_every_address", workload::deployment_answers),
@@ -40,6 +42,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
+    ("vanished_sandboxes_hold_nothing", network::vanished_sandboxes),
     ("node_taken_over", takeover::taken_over),
     ("node_given_back", takeover::given_back),
     ("manifest_mistakes", mistake::manifests),

@@ -222,6 +222,13 @@ impl Cluster {
 
     /// Every daemon running, and nothing in the default namespace.
     pub(crate) fn reset(&self) -> anyhow::Result<()> {
+        for manifest in fs::read_dir(self.path("kubelet/manifests"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            fs::remove_file(manifest.path())?;
+        }
         self.up()?;
         let kinds = "deployments,replicasets,pods";
         self.kubectl(&["delete", kinds, "--all", "--timeout=60s", "--ignore-not-found"])?;

@@ -195,6 +195,9 @@ pub fn check(request: &Request) -> Result<(), Error> {
 pub fn gc(request: &Request) -> Result<(), Error> {
     let data_dir = Config::read_data_dir(&request.fields()).map_err(|error| Error::internal(error.to_string()))?;
     let valid = request.valid_attachments()?;
+    if !Path::new(&data_dir).join(&request.network).exists() {
+        return Ok(()); // nobody has an address, and nothing should be made for nobody
+    }
     let store = open(&data_dir, &request.network)?;
     let mut locked = store.lock().map_err(store_error)?;
     let collected = locked.retain(&valid).map_err(store_error);

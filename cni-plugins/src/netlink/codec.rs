@@ -78,6 +78,11 @@ impl Attributes {
         Self::default()
     }
 
+    /// What was collected.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Starts with fixed bytes, such as a nested `struct ifinfomsg`.
     pub fn with_fixed(fixed: &[u8]) -> Self {
         let mut body = fixed.to_vec();

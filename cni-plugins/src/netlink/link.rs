@@ -64,6 +64,8 @@ pub struct Link {
     pub vlan_filtering: bool,
     /// As a bridge port: reflect frames to their sender.
     pub hairpin: bool,
+    /// A note of whoever made it, or empty.
+    pub alias: String,
 }
 
 impl Link {
@@ -78,6 +80,7 @@ impl Link {
             match kind {
                 IFLA_IFNAME => link.name = read_text(value),
                 IFLA_ADDRESS => link.mac = value.try_into().ok(),
+                IFLA_IFALIAS => link.alias = read_text(value),
                 IFLA_MTU => link.mtu = read_u32(value, 0)?,
                 IFLA_TXQLEN => link.tx_queue = read_u32(value, 0)?,
                 IFLA_OPERSTATE => link.operstate = *value.first()?,

@@ -22,6 +22,23 @@ pub struct Route {
     pub table: u32,
     /// Scope; absent leaves the choice to [`add`].
     pub scope: Option<u8>,
+    /// The source address of what is sent by it.
+    pub source: Option<IpAddr>,
+}
+
+impl Route {
+    /// A route in the main table.
+    pub fn new(dst: Cidr, gateway: Option<IpAddr>, index: u32) -> Self {
+        Self {
+            dst,
+            gateway,
+            index,
+            priority: 0,
+            table: 0,
+            scope: None,
+            source: None,
+        }
+    }
 }
 
 impl Route {
@@ -41,10 +58,12 @@ impl Route {
             priority: 0,
             table: u32::from(table),
             scope: Some(scope),
+            source: None,
         };
         for (kind, value) in attributes(body.get(12..)?) {
             match kind {
                 RTA_DST => route.dst.addr = cidr::from_octets(value)?,
+                RTA_PREFSRC => route.source = cidr::from_octets(value),
                 RTA_GATEWAY => route.gateway = cidr::from_octets(value),
                 RTA_OIF => route.index = read_u32(value, 0)?,
                 RTA_PRIORITY => route.priority = read_u32(value, 0)?,
@@ -90,6 +109,9 @@ pub fn add(route: &Route) -> Message {
         message = message.attr(RTA_GATEWAY, &cidr::octets(&gateway));
     }
     message = message.attr_u32(RTA_OIF, route.index);
+    if let Some(source) = route.source {
+        message = message.attr(RTA_PREFSRC, &cidr::octets(&source));
+    }
     if route.priority != 0 {
         message = message.attr_u32(RTA_PRIORITY, route.priority);
     }
@@ -97,6 +119,28 @@ pub fn add(route: &Route) -> Message {
         message = message.attr_u32(RTA_TABLE, route.table);
     }
     message
+}
+
+/// Deletes the route to a network by an interface, whatever else it says.
+pub fn delete(dst: Cidr, index: u32) -> Message {
+    let family = if dst.is_v4() { AF_INET } else { AF_INET6 };
+    let fixed = [
+        family,
+        dst.prefix,
+        0,
+        0,
+        RT_TABLE_MAIN,
+        0,
+        RT_SCOPE_NOWHERE,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    Message::new(RTM_DELROUTE, 0, &fixed)
+        .attr(RTA_DST, &dst.network().octets())
+        .attr_u32(RTA_OIF, index)
 }
 
 impl Socket {
@@ -146,6 +190,7 @@ mod tests {
                 priority: 9,
                 table,
                 scope: None,
+                source: None,
             };
             let bytes = add(&route).encode(1, 0);
             let read = Route::read(&bytes[16..]).unwrap();

@@ -27,6 +27,24 @@ pub struct BaseChain<'a> {
     pub priority: i32,
 }
 
+/// Where in its chain a new rule goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Before all others.
+    First,
+    /// Behind all others.
+    Last,
+}
+
+/// What a rule carries beside its expressions; both may be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words<'a> {
+    /// Shown by nft.
+    pub comment: &'a str,
+    /// Invisible; says whose the rule is.
+    pub label: &'a str,
+}
+
 /// Changes under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -93,12 +111,19 @@ impl Batch {
 
     /// Appends a rule; the kernel tells its handle.
     pub fn add_rule(&mut self, chain: Chain<'_>, expressions: &[Expression], comment: Option<&str>) {
-        self.push_rule(NLM_F_CREATE | NLM_F_APPEND, chain, expressions, comment);
+        self.push_rule(NLM_F_APPEND, chain, expressions, comment, "");
     }
 
     /// Puts a rule before the others of its chain.
     pub fn insert_rule(&mut self, chain: Chain<'_>, expressions: &[Expression], comment: Option<&str>) {
-        self.push_rule(NLM_F_CREATE, chain, expressions, comment);
+        self.push_rule(0, chain, expressions, comment, "");
+    }
+
+    /// Adds a rule with an invisible label, by which [`super::Rule::label`] knows it again, and a comment unless it is empty.
+    pub fn add_labelled_rule(&mut self, chain: Chain<'_>, place: Place, expressions: &[Expression], words: Words<'_>) {
+        let flags = if place == Place::Last { NLM_F_APPEND } else { 0 };
+        let comment = Some(words.comment).filter(|comment| !comment.is_empty());
+        self.push_rule(flags, chain, expressions, comment, words.label);
     }
 
     /// Appends a rule with an invisible mark, by which [`super::Rule::mark`] knows it again.
@@ -108,13 +133,21 @@ impl Batch {
             .push(message.attr(NFTA_RULE_USERDATA, &[UDATA_MARK, 1, mark]));
     }
 
-    fn push_rule(&mut self, flags: u16, chain: Chain<'_>, expressions: &[Expression], comment: Option<&str>) {
-        let list = expressions.iter().fold(Attributes::new(), |list, expression| {
-            list.nested(NFTA_LIST_ELEM, expression.encode())
-        });
-        let mut message = named_rule(NFT_MSG_NEWRULE, flags | NLM_F_ECHO, chain).nested(NFTA_RULE_EXPRESSIONS, list);
-        if let Some(comment) = comment {
-            message = message.attr(NFTA_RULE_USERDATA, &comment_data(comment));
+    fn push_rule(
+        &mut self,
+        flags: u16,
+        chain: Chain<'_>,
+        expressions: &[Expression],
+        comment: Option<&str>,
+        label: &str,
+    ) {
+        let mut message = rule_message(NLM_F_CREATE | NLM_F_ECHO | flags, chain, expressions);
+        let mut data = comment.map(comment_data).unwrap_or_default();
+        if !label.is_empty() {
+            data.extend(text_data(UDATA_LABEL, label));
+        }
+        if !data.is_empty() {
+            message = message.attr(NFTA_RULE_USERDATA, &data);
         }
         self.messages.push(message);
     }
@@ -163,12 +196,16 @@ pub(super) fn frame(kind: u16, generation: Option<u32>) -> Message {
 
 /// A comment as nft stores it: type, length, text and NUL; cut at the longest length nft accepts.
 fn comment_data(comment: &str) -> Vec<u8> {
-    let mut end = comment.len().min(MAX_COMMENT_BYTES);
-    while !comment.is_char_boundary(end) {
+    text_data(UDATA_COMMENT, comment)
+}
+
+fn text_data(kind: u8, text: &str) -> Vec<u8> {
+    let mut end = text.len().min(MAX_COMMENT_BYTES);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let mut data = vec![UDATA_COMMENT, end as u8 + 1];
-    data.extend_from_slice(&comment.as_bytes()[..end]);
+    let mut data = vec![kind, end as u8 + 1];
+    data.extend_from_slice(&text.as_bytes()[..end]);
     data.push(0);
     data
 }
@@ -176,6 +213,11 @@ fn comment_data(comment: &str) -> Vec<u8> {
 /// The comment in a listed rule's user data.
 pub(super) fn read_comment(data: &[u8]) -> Option<String> {
     find_user_data(data, UDATA_COMMENT).map(crate::netlink::codec::read_text)
+}
+
+/// The label in a listed rule's user data.
+pub(super) fn read_label(data: &[u8]) -> Option<String> {
+    find_user_data(data, UDATA_LABEL).map(crate::netlink::codec::read_text)
 }
 
 /// The mark in a listed rule's user data.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 
 use super::batch::{self, Batch, Chain};
-use super::expression::jump_targets;
+use super::expression::{Compared, compared, jump_targets};
 use super::wire::*;
 use crate::netlink::codec::{self, Message, attribute, read_be64, read_text};
 use crate::netlink::socket::{Reply, acknowledged};
@@ -43,6 +43,10 @@ pub struct Rule {
     pub comment: String,
     /// Its invisible mark.
     pub mark: Option<u8>,
+    /// Its invisible label, or empty.
+    pub label: String,
+    /// What it compares of a packet, see [`super::expression::compared`].
+    pub compared: Vec<Compared>,
     /// Chains it jumps or goes to.
     pub targets: Vec<String>,
 }
@@ -50,16 +54,16 @@ pub struct Rule {
 impl Rule {
     fn read(body: &[u8]) -> Option<Self> {
         let attributes = body.get(4..)?;
+        let data = attribute(attributes, NFTA_RULE_USERDATA).unwrap_or_default();
+        let expressions = attribute(attributes, NFTA_RULE_EXPRESSIONS).unwrap_or_default();
         Some(Self {
             chain: read_text(attribute(attributes, NFTA_RULE_CHAIN)?),
             handle: read_be64(attribute(attributes, NFTA_RULE_HANDLE)?)?,
-            comment: attribute(attributes, NFTA_RULE_USERDATA)
-                .and_then(batch::read_comment)
-                .unwrap_or_default(),
-            mark: attribute(attributes, NFTA_RULE_USERDATA).and_then(batch::read_mark),
-            targets: attribute(attributes, NFTA_RULE_EXPRESSIONS)
-                .map(jump_targets)
-                .unwrap_or_default(),
+            comment: batch::read_comment(data).unwrap_or_default(),
+            mark: batch::read_mark(data),
+            label: batch::read_label(data).unwrap_or_default(),
+            compared: compared(expressions),
+            targets: jump_targets(expressions),
         })
     }
 }
@@ -182,24 +186,15 @@ impl Connection {
         }
     }
 
-    /// Deletes rules by handle, together; none of them is an error when it is gone already.
-    /// Returns false, having deleted nothing, when one of them was gone.
-    pub fn delete_handles(&mut self, chain: Chain<'_>, handles: &[u64]) -> Result<bool, Error> {
-        let mut batch = Batch::new();
-        handles.iter().for_each(|handle| batch.delete_rule(chain, *handle));
-        match self.commit(&batch) {
-            Ok(_) => Ok(true),
-            Err(Error::Commit(error)) if error.is_missing() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Lists a chain's rules and applies what `plan` makes of them, again from the start if anybody changed the rule
-    /// set in between.
-    pub fn revise(&mut self, chain: Chain<'_>, plan: impl Fn(&[Rule]) -> Batch) -> Result<(), Error> {
+    /// Lists the rules of some chains and applies what `plan` makes of them, again from the start if anybody changed the
+    /// rule set in between.
+    pub fn revise_all(&mut self, chains: &[Chain<'_>], plan: impl Fn(&[Vec<Rule>]) -> Batch) -> Result<(), Error> {
         for _ in 0..MAX_ATTEMPTS {
             let generation = self.generation().map_err(Error::List)?;
-            let rules = self.rules_once(chain).map_err(Error::List)?;
+            let mut rules = Vec::with_capacity(chains.len());
+            for chain in chains {
+                rules.push(self.rules_once(*chain).map_err(Error::List)?);
+            }
             match self.commit_once(&plan(&rules), Some(generation)) {
                 Ok(_) => return Ok(()),
                 Err(error) if matches!(error.errno(), Some(Errno::ERESTART | Errno::ENOENT)) => {}
@@ -209,15 +204,27 @@ impl Connection {
         Err(Error::Contended)
     }
 
-    /// Deletes the rules of a chain that match.
+    /// [`Self::revise_all`] of one chain.
+    pub fn revise(&mut self, chain: Chain<'_>, plan: impl Fn(&[Rule]) -> Batch) -> Result<(), Error> {
+        self.revise_all(&[chain], |lists| {
+            lists.first().map(|rules| plan(rules)).unwrap_or_default()
+        })
+    }
+
+    /// Deletes the rules of a chain that match. A handle names one rule for ever, so it does not matter what else changes
+    /// meanwhile; if one of the rules is gone, the list is read again.
     pub fn delete_rules(&mut self, chain: Chain<'_>, matches: impl Fn(&Rule) -> bool) -> Result<(), Error> {
-        self.revise(chain, |rules| {
+        for _ in 0..MAX_ATTEMPTS {
             let mut batch = Batch::new();
-            rules
+            self.rules(chain)?
                 .iter()
                 .filter(|rule| matches(rule))
                 .for_each(|rule| batch.delete_rule(chain, rule.handle));
-            batch
-        })
+            match self.commit(&batch) {
+                Err(Error::Commit(error)) if error.is_missing() => {}
+                outcome => return outcome.map(drop),
+            }
+        }
+        Err(Error::Contended)
     }
 }

@@ -42,6 +42,8 @@ pub enum MetaKey {
     Mark = 3,
     /// The name of the interface it came by.
     InputName = 6,
+    /// The name of the interface it leaves by.
+    OutputName = 7,
     /// The network protocol's family.
     NetworkProtocol = 15,
     /// The transport protocol.
@@ -81,6 +83,19 @@ pub enum Expression {
     DestinationType,
     /// Load the status bits of the packet's connection into register one.
     ConnectionStatus,
+    /// Load the state bit of the packet's connection into register one.
+    ConnectionState,
+    /// Ask an extension of iptables, as iptables does through nf_tables.
+    Match {
+        /// The extension's name.
+        name: &'static str,
+        /// The revision of its data.
+        revision: u32,
+        /// Its data, in the kernel's layout.
+        info: Vec<u8>,
+    },
+    /// Count packets and bytes.
+    Counter,
     /// Keep only the masked bits of register one, and flip those of `xor`.
     Mask {
         /// Bits to keep.
@@ -137,14 +152,19 @@ impl Expression {
                     .attr_be32(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR);
                 ("fib", data)
             }
-            Self::ConnectionStatus => {
-                let key = NFT_CT_STATUS;
-                (
-                    "ct",
-                    Attributes::new()
-                        .attr_be32(NFTA_CT_DREG, one)
-                        .attr_be32(NFTA_CT_KEY, key),
-                )
+            Self::ConnectionStatus => ("ct", encode_connection(NFT_CT_STATUS)),
+            Self::ConnectionState => ("ct", encode_connection(NFT_CT_STATE)),
+            Self::Match { name, revision, info } => {
+                let data = Attributes::new()
+                    .attr_str(NFTA_MATCH_NAME, name)
+                    .attr_be32(NFTA_MATCH_REV, *revision)
+                    .attr(NFTA_MATCH_INFO, info);
+                ("match", data)
+            }
+            Self::Counter => {
+                let zero = [0; 8];
+                let data = Attributes::new().attr(NFTA_COUNTER_BYTES, &zero);
+                ("counter", data.attr(NFTA_COUNTER_PACKETS, &zero))
             }
             Self::Mask { mask, xor } => ("bitwise", encode_mask(mask, xor)),
             Self::Compare(comparison, value) => {
@@ -170,6 +190,12 @@ impl Expression {
             .attr_str(NFTA_EXPR_NAME, name)
             .nested(NFTA_EXPR_DATA, data)
     }
+}
+
+fn encode_connection(key: u32) -> Attributes {
+    Attributes::new()
+        .attr_be32(NFTA_CT_DREG, Register::One as u32)
+        .attr_be32(NFTA_CT_KEY, key)
 }
 
 fn encode_value(value: &[u8]) -> Attributes {
@@ -272,4 +298,36 @@ pub fn jump_targets(expressions: &[u8]) -> Vec<String> {
         .filter(|(kind, element)| *kind == NFTA_LIST_ELEM && is_immediate(element))
         .filter_map(|(_, element)| target(element))
         .collect()
+}
+
+/// One comparison of a listed rule: what was loaded before it (a packet's byte offset or a [`MetaKey`]), and the value.
+pub type Compared = (u32, Vec<u8>);
+
+/// The comparisons of packet bytes and properties in a listed rule, in order.
+pub fn compared(expressions: &[u8]) -> Vec<Compared> {
+    let number = |data: &[u8], kind| attribute(data, kind)?.try_into().ok().map(u32::from_be_bytes);
+    let mut loaded = None;
+    let mut found = Vec::new();
+    for (_, element) in attributes(expressions).filter(|(kind, _)| *kind == NFTA_LIST_ELEM) {
+        let data = attribute(element, NFTA_EXPR_DATA).unwrap_or_default();
+        match attribute(element, NFTA_EXPR_NAME).map(read_text).as_deref() {
+            Some("payload") => loaded = number(data, NFTA_PAYLOAD_OFFSET),
+            Some("meta") => loaded = number(data, NFTA_META_KEY),
+            Some("cmp") => {
+                let value = attribute(data, NFTA_CMP_DATA).and_then(|data| attribute(data, NFTA_DATA_VALUE));
+                found.extend(loaded.zip(value.map(<[u8]>::to_vec)));
+            }
+            Some("bitwise") => {}
+            _ => loaded = None,
+        }
+    }
+    found
+}
+
+/// What [`compared`] would find in a rule made of these.
+pub fn comparisons(expressions: &[Expression]) -> Vec<Compared> {
+    let list = expressions.iter().fold(Attributes::new(), |list, expression| {
+        list.nested(NFTA_LIST_ELEM, expression.encode())
+    });
+    compared(list.bytes())
 }

@@ -60,12 +60,18 @@ pub const NFTA_BITWISE_XOR: u16 = 5;
 pub const NFTA_META_DREG: u16 = 1;
 pub const NFTA_META_KEY: u16 = 2;
 pub const NFTA_META_SREG: u16 = 3;
+pub const NFTA_MATCH_NAME: u16 = 1;
+pub const NFTA_MATCH_REV: u16 = 2;
+pub const NFTA_MATCH_INFO: u16 = 3;
+pub const NFTA_COUNTER_BYTES: u16 = 1;
+pub const NFTA_COUNTER_PACKETS: u16 = 2;
 pub const NFTA_NAT_TYPE: u16 = 1;
 pub const NFTA_NAT_FAMILY: u16 = 2;
 pub const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
 pub const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
 pub const NFTA_CT_DREG: u16 = 1;
 pub const NFTA_CT_KEY: u16 = 2;
+pub const NFT_CT_STATE: u32 = 0;
 pub const NFT_CT_STATUS: u32 = 2;
 pub const NFTA_FIB_DREG: u16 = 1;
 pub const NFTA_FIB_RESULT: u16 = 2;
@@ -85,6 +91,8 @@ pub const NFTA_FIB_F_DADDR: u32 = 2;
 pub const UDATA_COMMENT: u8 = 0;
 /// A version mark in the user data of a rule; nft skips what it does not know.
 pub const UDATA_MARK: u8 = 0x70;
+/// Whose the rule is, in the user data of a rule; neither nft nor iptables shows it.
+pub const UDATA_LABEL: u8 = 0x71;
 /// The longest comment, in bytes.
 pub const MAX_COMMENT_BYTES: usize = 128;
 

@@ -3,9 +3,9 @@
 //! What the container receives leaves the host's end of its pair: a token bucket there. What it sends arrives on that end,
 //! where no bucket can be: it is redirected to a device of its own (IFB) with a bucket.
 
-use crate::netlink::link::{Link, Target, create_ifb, delete, set_flags};
+use crate::netlink::link::{Link, Target, create_ifb, delete, set, set_flags};
 use crate::netlink::traffic::{TokenBucket, add_ingress, add_token_bucket, redirect_all};
-use crate::netlink::wire::IFF_UP;
+use crate::netlink::wire::{IFF_UP, IFLA_IFALIAS};
 use crate::netlink::{Protocol, Socket};
 use crate::netns::Netns;
 use crate::plugin::rule_note::{RuleNote, hash};
@@ -31,6 +31,13 @@ const _: () = assert!(matches!(ALL[2], Version::V0_3_0));
 
 /// The longest name of an interface.
 const MAX_NAME_BYTES: usize = 15;
+
+/// The longest alias of an interface.
+const MAX_ALIAS_BYTES: usize = 255;
+
+fn cut(text: &str, bytes: usize) -> &str {
+    text.get(..bytes).unwrap_or(text)
+}
 
 /// The limits of one container; absent is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +151,8 @@ fn add(request: &Request) -> Result<CniResult, Error> {
     if let Some(bucket) = limits.egress {
         let name = ifb_name(&request.network, &request.env.container_id);
         note(&request.network, &request.env.container_id).write(&format!("{} {name}", request.env.container_id), &[]);
-        let device = limit_sending(&mut outside, &port, &name, bucket).inspect_err(|_| {
+        let alias = format!("{} {}", request.network, request.env.container_id);
+        let device = limit_sending(&mut outside, &port, [&name, &alias], bucket).inspect_err(|_| {
             // The first error is the one to report; DEL, which follows a failed ADD, deletes the device again.
             let _ = outside.request(delete(Target::Name(&name)));
         })?;
@@ -157,11 +165,20 @@ fn add(request: &Request) -> Result<CniResult, Error> {
     Ok(result)
 }
 
-fn limit_sending(outside: &mut Socket, port: &Link, name: &str, bucket: TokenBucket) -> Result<Link, Error> {
+/// Makes the container's own device, whose alias says whose it is, and sends through it what arrives at `port`.
+fn limit_sending(
+    outside: &mut Socket,
+    port: &Link,
+    [name, alias]: [&str; 2],
+    bucket: TokenBucket,
+) -> Result<Link, Error> {
     let fail =
         |what: &'static str| move |error: crate::netlink::Error| Error::internal(format!("{what}: {}", chain(&error)));
     outside
-        .batch_all(&[create_ifb(name, port.mtu)])
+        .batch_all(&[
+            create_ifb(name, port.mtu),
+            set(Target::Name(name)).attr(IFLA_IFALIAS, cut(alias, MAX_ALIAS_BYTES).as_bytes()),
+        ])
         .map_err(fail("create ifb"))?;
     let device = outside.link(Target::Name(name)).map_err(|error| internal(&error))?;
     let device = device.ok_or_else(|| Error::internal(format!("failed to find interface {name:?}: Link not found")))?;
@@ -227,20 +244,34 @@ fn check(request: &Request) -> Result<(), Error> {
     Ok(())
 }
 
-/// GC: devices of this network's containers that have no valid attachment. A device does not say whose it is, so only those
-/// with a note are looked at.
+/// GC: devices of this network's containers that have no valid attachment. Their aliases say whose they are; a note does,
+/// where the plugin was killed before there was an alias.
 fn gc(request: &Request) -> Result<(), Error> {
     let valid = request.valid_attachments()?;
+    let network = &request.network;
+    let keep: Vec<String> = valid.iter().map(|(id, _)| ifb_name(network, id)).collect();
     let mut outside = open()?;
-    for (note, label) in RuleNote::all("bandwidth", &format!("{}-", hash(&request.network))) {
-        let Some((id, name)) = label.split_once(' ') else {
-            continue;
-        };
-        if !valid.iter().any(|(valid_id, _)| valid_id == id) {
-            delete_device(&mut outside, name)?;
-            note.forget();
-        }
+    let ours = format!("{network} ");
+    let links = outside.links().map_err(|error| internal(&error))?;
+    let devices = links
+        .into_iter()
+        .filter(|link| link.kind == "ifb" && link.alias.starts_with(&ours));
+    let mut stale: Vec<String> = devices.map(|link| link.name).collect();
+    let notes = RuleNote::all("bandwidth", &format!("{}-", hash(network)));
+    let noted = notes.iter().filter_map(|(_, label)| label.split_once(' '));
+    stale.extend(noted.map(|(_, name)| name.to_owned()));
+    for name in stale.iter().filter(|name| !keep.contains(name)) {
+        delete_device(&mut outside, name)?;
     }
+    let is_stale = |label: &str| {
+        label
+            .split_once(' ')
+            .is_none_or(|(_, name)| !keep.iter().any(|kept| kept == name))
+    };
+    notes
+        .iter()
+        .filter(|(_, label)| is_stale(label))
+        .for_each(|(note, _)| note.forget());
     Ok(())
 }
 

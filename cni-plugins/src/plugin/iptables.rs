@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha512};
 
 use crate::cidr::Cidr;
@@ -16,6 +17,7 @@ use crate::nft::{self, Batch, Chain, Connection, Family};
 /// The longest chain name iptables accepts.
 const MAX_CHAIN_BYTES: usize = 28;
 const TABLE: &str = "nat";
+const TURN_FOLDER: &str = "/run/cni";
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +157,65 @@ fn legacy_removal(saved: &str, chain: &str) -> String {
     text
 }
 
-fn restore(v4: bool, rules: &str) -> Result<(), Error> {
+/// The turn of one call among those that read a table and then change it: two at once would make a rule twice. Held until
+/// it is dropped. Without a place for the lock, there are no turns.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: Option<Flock<fs::File>>,
+}
+
+impl Turn {
+    /// Waits for the turn. Whoever has it runs two short programs, which have deadlines of their own.
+    pub fn take() -> Self {
+        let open = || {
+            fs::create_dir_all(TURN_FOLDER)?;
+            fs::File::create(format!("{TURN_FOLDER}/iptables.lock"))
+        };
+        let lock = open()
+            .ok()
+            .and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
+        Self { _lock: lock }
+    }
+}
+
+/// What a table of one family holds, as the save program prints it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved(pub String);
+
+impl Saved {
+    /// Asks the save program.
+    pub fn read(v4: bool, table: &str) -> Result<Self, Error> {
+        let program = if v4 { "iptables-save" } else { "ip6tables-save" };
+        run(program, &["-t", table], "").map(Self)
+    }
+
+    /// Whether there is a chain of that name.
+    pub fn has_chain(&self, name: &str) -> bool {
+        let mut names = self.0.lines().filter_map(|line| line.strip_prefix(':'));
+        names.any(|line| line.split(' ').next() == Some(name))
+    }
+
+    /// Whether a chain has a rule with exactly these arguments.
+    pub fn has_rule(&self, chain: &str, arguments: &str) -> bool {
+        let line = format!("-A {chain} {arguments}");
+        self.0.lines().any(|saved| saved == line)
+    }
+
+    /// The rules of a chain, as `CHAIN ARGUMENTS`.
+    pub fn rules<'a>(&'a self, chain: &'a str) -> impl Iterator<Item = &'a str> {
+        let rules = self.0.lines().filter_map(|line| line.strip_prefix("-A "));
+        rules.filter(move |rule| rule.split(' ').next() == Some(chain))
+    }
+
+    /// The rules of `parent` that jump to `chain`.
+    pub fn jumps<'a>(&'a self, parent: &'a str, chain: &str) -> impl Iterator<Item = &'a str> {
+        let jump = format!(" -j {chain}");
+        self.rules(parent).filter(move |rule| rule.ends_with(&jump))
+    }
+}
+
+/// Applies a text of the save program's form, all of it or nothing; what it does not name stays.
+pub fn restore(v4: bool, rules: &str) -> Result<(), Error> {
     let program = if v4 { "iptables-restore" } else { "ip6tables-restore" };
     run(program, &["--noflush", "--wait", "30"], rules).map(drop)
 }

@@ -6,7 +6,11 @@ use crate::cidr::Cidr;
 use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
 use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
 use crate::plugin::iptables;
-use crate::plugin::rule_note::{RuleNote, hash};
+use crate::plugin::rule_note::{self, RuleNote, hash};
+use crate::protocol;
+use crate::protocol::dispatch::Request;
+use crate::protocol::error::chain;
+use crate::protocol::json::{DecodeError, Fields};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
@@ -31,6 +35,27 @@ const POSTROUTING_BASE: BaseChain<'_> = BaseChain {
 const BASE_RULES: usize = 3;
 const BASE_MARK: u8 = 1;
 
+/// What masquerades.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables, also when nothing is said.
+    #[default]
+    Nftables,
+    /// iptables, only by its name.
+    Iptables,
+}
+
+impl Backend {
+    /// Reads `ipMasqBackend`.
+    pub fn read(fields: &Fields<'_>) -> Result<Self, DecodeError> {
+        Ok(match fields.string("ipMasqBackend")? {
+            "" | "auto" | "nftables" => Self::Nftables,
+            "iptables" => Self::Iptables,
+            other => return Err(DecodeError::Content(format!("unknown ipmasq backend {other:?}"))),
+        })
+    }
+}
+
 /// The attachment rules belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment<'a> {
@@ -43,8 +68,17 @@ pub struct Attachment<'a> {
 }
 
 impl Attachment<'_> {
+    /// The attachment a request is about.
+    pub fn of(request: &Request) -> Attachment<'_> {
+        Attachment {
+            network: &request.network,
+            container_id: &request.env.container_id,
+            ifname: &request.env.ifname,
+        }
+    }
+
     /// What identifies its rules: `<hash of network>-<hash of interface and container>`.
-    fn key(&self) -> String {
+    pub fn key(&self) -> String {
         format!(
             "{}-{}",
             hash(self.network),
@@ -65,6 +99,30 @@ impl Attachment<'_> {
     fn note(&self) -> RuleNote {
         RuleNote::new("masquerade", &self.key())
     }
+}
+
+/// Masquerades what `addresses` send beyond their own networks, by either backend.
+pub fn set_up(attachment: &Attachment<'_>, backend: Backend, addresses: &[Cidr]) -> Result<(), protocol::Error> {
+    let done = match backend {
+        Backend::Nftables => add(attachment, addresses).map_err(|error| chain(&error)),
+        Backend::Iptables => {
+            iptables::masquerade(attachment.network, attachment.container_id, addresses).map_err(|error| chain(&error))
+        }
+    };
+    done.map_err(|text| protocol::Error::internal(format!("failed to set up masquerading: {text}")))
+}
+
+/// Removes the rules of an attachment by whichever backend they were made; goes on past errors and returns the first.
+pub fn tear_down(attachment: &Attachment<'_>, backend: Backend) -> Result<(), String> {
+    let native = remove(attachment).map_err(|error| chain(error.as_ref()));
+    let legacy = match backend {
+        Backend::Nftables => Ok(()),
+        Backend::Iptables => {
+            let name = iptables::chain_name("", attachment.network, attachment.container_id);
+            iptables::remove_legacy_chain(&name).map_err(|error| chain(&error))
+        }
+    };
+    native.and(legacy)
 }
 
 /// Masquerades what `addresses` send beyond their own networks.
@@ -167,6 +225,7 @@ pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let is_stale = |text: &str| text.starts_with(&ours) && !keep.iter().any(|key| text.starts_with(key));
     let mut connection = Connection::open()?;
     connection.delete_rules(CHECKS, |rule| is_stale(&rule.comment))?;
+    rule_note::sweep();
     for (note, label) in RuleNote::all("masquerade", &ours) {
         if is_stale(&label) {
             note.forget();

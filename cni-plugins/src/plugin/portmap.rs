@@ -1,12 +1,13 @@
 //! The `portmap` plugin (contract §4.2): ports of the host lead to ports of a container. Chained after another plugin.
 //!
-//! [`config`] reads and checks, [`condition`] translates conditions, [`rules`] holds the nftables rules; this file puts them
-//! in order. nftables is spoken natively; connection tracking entries of mapped UDP ports are deleted on ADD and on DEL, so
+//! [`config`] reads and checks, [`condition`] translates conditions, [`rules`] holds the nftables rules, [`program`] the
+//! iptables ones; this file puts them in order. nftables is spoken natively; connection tracking entries of mapped UDP ports are deleted on ADD and on DEL, so
 //! that a flow to an old container does not go on to nowhere.
 
 use crate::netlink::conntrack::{OriginalTarget, UDP};
 use crate::netlink::link::Target;
 use crate::netlink::{Protocol, Socket};
+use crate::plugin::{iptables, rule_note};
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::CniResult;
@@ -15,9 +16,11 @@ use crate::sysctl;
 
 pub mod condition;
 pub mod config;
+pub mod program;
 pub mod rules;
 
-use config::{Config, Mapping};
+use config::{Backend, Config, Mapping};
+use program::Owner;
 
 /// The plugin.
 pub static PLUGIN: Plugin = Plugin {
@@ -54,9 +57,20 @@ fn add(request: &Request) -> Result<CniResult, Error> {
     {
         enable_localhost(&targets)?;
     }
-    rules::add(request, &config, &targets).map_err(rules_error)?;
+    match config.backend {
+        Backend::Nftables => rules::add(request, &config, &targets).map_err(rules_error)?,
+        Backend::Iptables => program::add(owner(request), &config, &targets)
+            .map_err(|error| Error::internal(format!("unable to set up port mappings: {}", chain(&error))))?,
+    }
     flush_udp(&config.mappings, &targets)?;
     Ok(previous)
+}
+
+fn owner(request: &Request) -> Owner<'_> {
+    Owner {
+        network: &request.network,
+        container_id: &request.env.container_id,
+    }
 }
 
 /// Lets packets from 127.0.0.1 leave by the interface that leads to the container.
@@ -106,11 +120,19 @@ fn del(request: &Request) -> Result<(), Error> {
     let removed = rules::remove(request)
         .map_err(|error| Error::internal(format!("unable to remove port mappings: {}", chain(error.as_ref()))));
     // A configuration that ADD would refuse has left nothing to flush.
-    let flushed = match Config::read(request) {
-        Ok(config) => flush_udp(&config.mappings, &config::Targets::any()),
-        Err(_) => Ok(()),
+    let Ok(config) = Config::read(request) else {
+        return removed;
     };
-    removed.and(flushed)
+    let legacy = match config.backend {
+        Backend::Nftables => Ok(()),
+        Backend::Iptables => {
+            let name = iptables::chain_name("DN-", &request.network, &request.env.container_id);
+            iptables::remove_legacy_chain(&name).map_err(|error| internal(&error))
+        }
+    };
+    removed
+        .and(legacy)
+        .and(flush_udp(&config.mappings, &config::Targets::any()))
 }
 
 fn check(request: &Request) -> Result<(), Error> {
@@ -119,13 +141,23 @@ fn check(request: &Request) -> Result<(), Error> {
     if config.mappings.is_empty() {
         return Ok(());
     }
-    rules::check(
-        request,
-        &config,
-        &config::container_addresses(&previous, &request.env.ifname),
-    )
+    let targets = config::container_addresses(&previous, &request.env.ifname);
+    match config.backend {
+        Backend::Nftables => rules::check(request, &config, &targets),
+        Backend::Iptables => match program::missing(owner(request), &config, &targets) {
+            Ok(None) => Ok(()),
+            Ok(Some(rule)) => Err(Error::internal(format!("port mapping rule not found: {rule}"))),
+            Err(error) => Err(internal(&error)),
+        },
+    }
 }
 
 fn gc(request: &Request) -> Result<(), Error> {
-    rules::collect(request, &request.valid_attachments()?).map_err(|error| internal(&error))
+    let valid = request.valid_attachments()?;
+    rule_note::sweep();
+    rules::collect(request, &valid).map_err(|error| internal(&error))?;
+    match Config::read(request).map(|config| config.backend) {
+        Ok(Backend::Iptables) => program::collect(&request.network, &valid).map_err(|error| internal(&error)),
+        _ => Ok(()),
+    }
 }

@@ -1,11 +1,13 @@
 //! Notes of rule handles, so that removing the rules of one attachment does not list those of all others.
 //!
 //! A note is never the truth: before a rule is deleted by its handle, its comment is read and compared; without a note, or
-//! with a wrong one, the chains are listed. Notes live in `/run`, as the rules end with the boot too.
+//! with a wrong one, the chains are listed. Notes live in `/run`, as the rules end with the boot too, in a folder per network
+//! namespace. Folders of namespaces that are gone are swept by garbage collection, and whenever a new one is made.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha512};
 
@@ -28,24 +30,24 @@ pub struct RuleNote {
     path: PathBuf,
 }
 
-/// What the file name of a kind of notes begins with in this network namespace.
-fn prefix(kind: &str) -> String {
+/// The folder of the calling thread's network namespace.
+fn own_folder() -> PathBuf {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
-    format!("{namespace}-{kind}-")
+    Path::new(FOLDER).join(namespace.to_string())
 }
 
 impl RuleNote {
     /// The note of a kind of rules, such as `masquerade`, and a key that is usable as a file name.
     pub fn new(kind: &str, key: &str) -> Self {
         Self {
-            path: PathBuf::from(FOLDER).join(format!("{}{key}", prefix(kind))),
+            path: own_folder().join(format!("{kind}-{key}")),
         }
     }
 
     /// All notes of a kind whose key begins so, each with its label.
     pub fn all(kind: &str, key_prefix: &str) -> Vec<(Self, String)> {
-        let wanted = format!("{}{key_prefix}", prefix(kind));
-        let Ok(entries) = fs::read_dir(FOLDER) else {
+        let wanted = format!("{kind}-{key_prefix}");
+        let Ok(entries) = fs::read_dir(own_folder()) else {
             return Vec::new();
         };
         let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
@@ -75,7 +77,13 @@ impl RuleNote {
             .iter()
             .map(|(chain, handle)| format!("\n{chain} {handle}"))
             .collect();
-        let _ = fs::create_dir_all(FOLDER).and_then(|()| fs::write(&self.path, format!("{label}{lines}")));
+        let text = format!("{label}{lines}");
+        if fs::write(&self.path, &text).is_ok() {
+            return;
+        }
+        // The first note of this namespace.
+        sweep();
+        let _ = fs::create_dir_all(own_folder()).and_then(|()| fs::write(&self.path, text));
     }
 
     /// Removes the note alone.
@@ -99,6 +107,41 @@ impl RuleNote {
         let _ = fs::remove_file(&self.path);
         Ok(())
     }
+}
+
+/// Removes the notes of network namespaces that are gone. Should one be gone only from here, its notes are missed by nobody
+/// but the clock: its rules are found by listing.
+pub fn sweep() {
+    let Ok(entries) = fs::read_dir(FOLDER) else {
+        return;
+    };
+    let living = living_namespaces();
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let number: String = name.chars().take_while(char::is_ascii_digit).collect();
+        if number.parse().is_ok_and(|namespace: u64| living.contains(&namespace)) {
+            continue;
+        }
+        let path = entry.path();
+        let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+    }
+}
+
+/// The network namespaces some process is in or some mount holds.
+fn living_namespaces() -> BTreeSet<u64> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut living: BTreeSet<u64> = mounts.lines().filter_map(mounted_namespace).collect();
+    living.extend(fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()));
+    for process in fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok) {
+        living.extend(fs::metadata(process.path().join("ns/net")).map(|metadata| metadata.ino()));
+    }
+    living
+}
+
+/// The network namespace a line of `mountinfo` mounts: its fourth field is `net:[NUMBER]`.
+fn mounted_namespace(line: &str) -> Option<u64> {
+    let root = line.split(' ').nth(3)?;
+    root.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
 fn read_handle(line: &str) -> Option<(usize, u64)> {
@@ -143,6 +186,21 @@ mod tests {
     #[test]
     fn hashes_are_upstreams() {
         assert_eq!(hash("unit-test"), "6fd94d501e58f0aa");
+    }
+
+    #[test]
+    fn namespaces_held_by_mounts_are_seen() {
+        let line = "40 30 0:4 net:[4026532321] /run/netns/x rw shared:5 - nsfs nsfs rw";
+        assert_eq!(mounted_namespace(line), Some(4_026_532_321));
+        for other in [
+            "",
+            "29 1 8:1 / / rw - ext4 /dev/sda rw",
+            "1 2 0:4 mnt:[5] /x rw - nsfs nsfs rw",
+        ] {
+            assert_eq!(mounted_namespace(other), None);
+        }
+        let own = fs::metadata("/proc/self/ns/net").unwrap().ino();
+        assert!(living_namespaces().contains(&own));
     }
 
     #[test]

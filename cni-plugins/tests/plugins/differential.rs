@@ -2,261 +2,21 @@
 //! two equal worlds, and everything a user can see compared: exit status, result or error, links, addresses, routes, files.
 //!
 //! The package is of version 1.1.1, which knows neither 1.1.0 of the specification nor nftables: masquerading and port
-//! mappings are compared by what they do, in the modules of those plugins. Where the contract departs from 1.1.1, the
+//! mappings are compared by what they do, in the modules of those plugins. A newer suite, which `hack/reference-plugins`
+//! fetches and the variable `SKIFF_REFERENCE_PLUGINS` names, is compared too. Where the contract departs from 1.1.1, the
 //! normalisation below says so.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::fixture::{Container, Host, call_in, files, merge};
+use crate::fixture::{call_in, merge};
 
-const REFERENCE: &str = "/usr/lib/cni";
+mod chained;
+mod harness;
 
-/// What a call left, without what is random.
-struct Seen {
-    printed: String,
-    kernel: String,
-    stored: String,
-}
-
-/// One of the two worlds.
-struct World {
-    host: Host,
-    bin_dir: PathBuf,
-    container: Container,
-}
-
-impl World {
-    fn new(bin_dir: Option<&str>) -> Self {
-        let host = Host::new();
-        let bin_dir = bin_dir.map_or_else(|| host.bin_dir.clone(), PathBuf::from);
-        Self {
-            host,
-            bin_dir,
-            container: Container::new(),
-        }
-    }
-
-    fn variables(&self, command: &str, more: &BTreeMap<&'static str, String>) -> BTreeMap<&'static str, String> {
-        let mut variables = self.host.variables(command, &self.container);
-        variables.insert("CNI_CONTAINERID", "container-1".into());
-        variables.insert("CNI_PATH", self.bin_dir.display().to_string());
-        variables.extend(more.clone());
-        variables
-    }
-
-    /// Makes a call; returns what it printed, and everything that can be seen afterwards, without what is random.
-    fn step(&self, command: &str, config: &Value, more: &BTreeMap<&'static str, String>) -> (Value, Seen) {
-        let text = config.to_string().replace("DATA", &self.host.data_dir());
-        let config: Value = serde_json::from_str(&text).unwrap();
-        let output = call_in(
-            &self.host.namespace,
-            &self.bin_dir,
-            &self.variables(command, more),
-            &config,
-        );
-        let printed = String::from_utf8(output.stdout).unwrap();
-        let parsed: Value = serde_json::from_str(&printed).unwrap_or(Value::String(printed));
-        let printed = format!("{command}: {}\n{parsed:#}\n", output.status.success());
-        let mut seen = String::new();
-        for (place, namespace) in [("host", &self.host.namespace), ("container", &self.container.namespace)] {
-            for arguments in [&["link"][..], &["addr"], &["route"], &["-6", "route"]] {
-                let shown = namespace.ip(&[&["-o"], arguments].concat());
-                let mut lines: Vec<&str> = shown.lines().collect();
-                lines.sort_unstable();
-                seen.push_str(&format!("{place} {arguments:?}\n{}\n", lines.join("\n")));
-            }
-        }
-        let data_dir = self.host.data_dir();
-        let mut stored = String::new();
-        for (path, content) in files(Path::new(&data_dir)) {
-            let name = path.strip_prefix(&data_dir).unwrap();
-            if !name.starts_with(".index") {
-                stored.push_str(&format!("{} {content:?}\n", name.display()));
-            }
-        }
-        let [printed, kernel, stored] = [printed, seen, stored].map(|text| self.normalise(&text));
-        (
-            parsed,
-            Seen {
-                printed,
-                kernel,
-                stored,
-            },
-        )
-    }
-
-    fn normalise(&self, text: &str) -> String {
-        let text = text
-            .replace(&self.host.data_dir(), "DATA")
-            .replace(&self.bin_dir.display().to_string(), "BIN")
-            .replace(&self.container.namespace.name, "CONTAINER")
-            .replace(&self.host.namespace.name, "HOST");
-        let lines = text.lines().filter(|line| {
-            // 1.1.1 prints an empty dns in 1.0.0, 1.9 does not. Link-local addresses and their routes follow the random
-            // hardware address and appear when they like.
-            !line.contains("\"dns\": {}") && !line.contains("fe80:") && !line.contains("ff00::/8")
-        });
-        lines.map(normalise_line).collect::<Vec<_>>().join("\n")
-    }
-}
-
-/// Replaces random names and hardware addresses, and drops what is a matter of timing.
-fn normalise_line(line: &str) -> String {
-    let words = line.split_inclusive([' ', '"', '@', ':', '\\']);
-    let mut out = String::new();
-    let mut skip = 0;
-    for word in words {
-        let bare = word.trim_end_matches([' ', '"', '@', ':', '\\']);
-        let is_veth =
-            bare.len() == 12 && bare.starts_with("veth") && bare[4..].bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_byte = bare.len() == 2 && bare.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if skip > 0 {
-            skip -= 1;
-        } else if is_veth {
-            out.push_str(&word.replace(bare, "vethX"));
-        } else if is_byte && word.ends_with(':') {
-            // Six bytes of a hardware address; the last is closed by another delimiter.
-            out.push_str("MAC ");
-            skip = 5;
-        } else {
-            out.push_str(word);
-        }
-    }
-    // The trailing comma of JSON before a dropped line, tentative flags, and the queue length, which 1.1.1 sets to none and
-    // 1.9 leaves to the kernel.
-    let out = out.trim_end_matches([',', ' ']).to_owned();
-    let out = out.replace('\\', " ");
-    let mut words = out.split_whitespace();
-    let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        match word {
-            "qlen" => drop(words.next()),
-            // Whether a link without traffic has been noticed to be up or down yet.
-            "tentative" | "linkdown" => {}
-            "state" => drop(words.next()),
-            word => kept.push(word.replace("NO-CARRIER,", "").replace(",LOWER_UP", "")),
-        }
-    }
-    kept.join(" ")
-}
-
-/// A configuration, the versions it is tried with, further variables, and the calls.
-struct Case {
-    name: &'static str,
-    config: Value,
-    variables: BTreeMap<&'static str, String>,
-    steps: &'static [&'static str],
-}
-
-const CYCLE: &[&str] = &["ADD", "CHECK", "DEL", "DEL"];
-const TWICE: &[&str] = &["ADD", "ADD", "DEL", "DEL"];
-
-fn bridge(name: &'static str, more: Value) -> Case {
-    let mut config = json!({
-        "cniVersion": "1.0.0", "name": "diffnet", "type": "bridge", "bridge": "cnid0", "isGateway": true,
-        "ipam": {"type": "host-local", "dataDir": "DATA", "subnet": "10.50.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
-    });
-    merge(&mut config, more);
-    Case {
-        name,
-        config,
-        variables: BTreeMap::new(),
-        steps: CYCLE,
-    }
-}
-
-fn host_local(name: &'static str, ipam: Value) -> Case {
-    let mut config = json!({"type": "host-local", "dataDir": "DATA"});
-    merge(&mut config, ipam);
-    let config = json!({"cniVersion": "1.0.0", "name": "diffnet", "type": "host-local", "ipam": config});
-    Case {
-        name,
-        config,
-        variables: BTreeMap::new(),
-        steps: CYCLE,
-    }
-}
-
-impl Case {
-    fn with(mut self, key: &'static str, value: &str) -> Self {
-        self.variables.insert(key, value.into());
-        self
-    }
-
-    fn steps(self, steps: &'static [&'static str]) -> Self {
-        Self { steps, ..self }
-    }
-
-    fn top(mut self, more: Value) -> Self {
-        merge(&mut self.config, more);
-        self
-    }
-}
-
-fn run(case: &Case) {
-    let worlds = [World::new(Some(REFERENCE)), World::new(None)];
-    let mut previous = [Value::Null, Value::Null];
-    let mut failed = false;
-    for (number, command) in case.steps.iter().enumerate() {
-        let version = case.config["cniVersion"].as_str().unwrap_or_default().to_owned();
-        let mut seen = Vec::new();
-        for (world, previous) in worlds.iter().zip(&mut previous) {
-            let mut config = case.config.clone();
-            if *command != "ADD" && previous.is_object() && version.as_str() >= "0.4.0" {
-                config["prevResult"] = previous.clone();
-            }
-            let (printed, state) = world.step(command, &config, &case.variables);
-            if *command == "ADD" && printed.get("code").is_none() {
-                *previous = printed;
-            }
-            seen.push(state);
-        }
-        failed |= number == 0 && seen[0].printed.starts_with("ADD: false");
-        let mut pairs = vec![(&seen[0].printed, &seen[1].printed), (&seen[0].stored, &seen[1].stored)];
-        // After an ADD that fails, the reference leaves a bridge and a half-made pair behind; we leave nothing.
-        if !failed {
-            pairs.push((&seen[0].kernel, &seen[1].kernel));
-        }
-        for (reference, ours) in pairs {
-            if let Some((reference, ours)) = first_difference(reference, ours) {
-                panic!(
-                    "{} step {number} ({command})\n reference: {reference}\n ours:      {ours}",
-                    case.name
-                );
-            }
-        }
-    }
-}
-
-/// The first pair of lines that differ.
-fn first_difference<'a>(left: &'a str, right: &'a str) -> Option<(&'a str, &'a str)> {
-    let (mut left, mut right) = (left.lines(), right.lines());
-    loop {
-        match (left.next(), right.next()) {
-            (None, None) => return None,
-            (one, two) if one == two => {}
-            (one, two) => return Some((one.unwrap_or("(nothing)"), two.unwrap_or("(nothing)"))),
-        }
-    }
-}
-
-/// Runs cases, four at a time, if the reference is installed.
-fn run_all(test: &str, cases: Vec<Case>) {
-    if !Path::new(REFERENCE).join("bridge").exists() {
-        eprintln!("SKIPPED {test}: Debian's package containernetworking-plugins is not installed");
-        return;
-    }
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            run(case);
-        }
-    };
-    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
-}
+use harness::{Case, REFERENCE, TWICE, World, bridge, host_local, run_all};
 
 #[test]
 fn bridge_like_the_reference() {
@@ -308,6 +68,32 @@ fn bridge_like_the_reference() {
             bridge("odd case", json!({"ISGATEWAY": false, "Bridge": "cnid1"})),
         ],
     );
+}
+
+#[test]
+fn vlans_like_the_reference() {
+    if !crate::vlan::is_known("vlans_like_the_reference") {
+        return;
+    }
+    let mut cases = Vec::new();
+    for (name, keys) in [
+        ("vlan", json!({"vlan": 100})),
+        (
+            "trunk",
+            json!({"vlanTrunk": [{"id": 101}, {"minID": 200, "maxID": 202}]}),
+        ),
+        ("both", json!({"vlan": 100, "vlanTrunk": [{"id": 101}]})),
+        ("default kept", json!({"vlan": 100, "preserveDefaultVlan": true})),
+    ] {
+        let mut keys = keys;
+        merge(&mut keys, json!({"isGateway": false}));
+        cases.push(Case {
+            newer_only: true,
+            ..bridge(name, keys)
+        });
+    }
+    cases.push(bridge("vlan with a gateway", json!({"vlan": 100})));
+    run_all("vlans_like_the_reference", cases);
 }
 
 #[test]

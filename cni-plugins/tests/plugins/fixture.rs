@@ -12,7 +12,17 @@ use cni_plugins::netns::Netns;
 use serde_json::{Value, json};
 
 /// Plugins the binary is linked as.
-const NAMES: [&str; 6] = ["bandwidth", "bridge", "host-local", "loopback", "portmap", "static"];
+const NAMES: [&str; 9] = [
+    "bandwidth",
+    "bridge",
+    "firewall",
+    "host-local",
+    "loopback",
+    "portmap",
+    "ptp",
+    "static",
+    "tuning",
+];
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -90,6 +100,19 @@ impl Namespace {
         run("ip", &["netns", "exec", &self.name, "nft", "list", "ruleset"])
     }
 
+    /// What iptables shows of a table in both families, without its notes and counters.
+    pub(crate) fn iptables(&self, table: &str) -> String {
+        let save = |program| run("ip", &["netns", "exec", &self.name, program, "-t", table]);
+        let saved = save("iptables-save") + &save("ip6tables-save");
+        let lines = saved.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.to_owned() + "\n").collect()
+    }
+
+    /// A kernel switch of the network, by its path below `/proc/sys/net`.
+    pub(crate) fn switch(&self, name: &str) -> String {
+        self.inside(|| cni_plugins::sysctl::get(name)).unwrap_or_default()
+    }
+
     /// Runs `work` on a thread inside.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         Netns::open(&self.path()).unwrap().run(work).unwrap()
@@ -133,7 +156,10 @@ impl Host {
         let bin_dir = folder.path().join("bin");
         std::fs::create_dir(&bin_dir).unwrap();
         for name in NAMES {
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cni-plugins"), bin_dir.join(name)).unwrap();
+            // On another machine than the one that built the tests, the binary lies elsewhere.
+            let binary = std::env::var("SKIFF_CNI_PLUGINS");
+            let binary = binary.unwrap_or_else(|_| env!("CARGO_BIN_EXE_cni-plugins").to_owned());
+            std::os::unix::fs::symlink(binary, bin_dir.join(name)).unwrap();
         }
         Self {
             namespace: Namespace::new("h"),
@@ -198,6 +224,15 @@ impl Host {
 
     /// Everything a call may change: links, addresses, routes, rules and files.
     pub(crate) fn state(&self, containers: &[&Container]) -> String {
+        format!(
+            "{}{:?}",
+            self.kernel_state(containers),
+            files(Path::new(&self.data_dir()))
+        )
+    }
+
+    /// Links, addresses, routes and rules.
+    pub(crate) fn kernel_state(&self, containers: &[&Container]) -> String {
         let mut state = String::new();
         let all = containers
             .iter()
@@ -209,7 +244,6 @@ impl Host {
             }
         }
         state.push_str(&self.namespace.rules());
-        state.push_str(&format!("{:?}", files(Path::new(&self.data_dir()))));
         state
     }
 }

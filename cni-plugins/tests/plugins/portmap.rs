@@ -1,11 +1,13 @@
 //! portmap behind bridge: connections really made, from outside, from the host, from the container itself.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Container, Host, Namespace, address, bridge_config, connect_to, merge, run};
+use crate::fixture::{Container, Host, Namespace, address, bridge_config, connect_to, files, merge, run};
 
 /// A host with one container on a bridge, and another machine that reaches only the host.
 struct Network {
@@ -240,10 +242,10 @@ fn del_needs_no_mappings_no_result_and_no_namespace() {
         let mut variables = network.host.variables("DEL", &container);
         if lost_note {
             // As if another implementation had made the rules.
-            for entry in std::fs::read_dir("/run/cni/rules").unwrap().map(Result::unwrap) {
-                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let own = format!("/run/cni/rules/{}", network.host.namespace.inside(own_namespace));
+            for (path, text) in files(Path::new(&own)) {
                 if text.starts_with(&container.id) {
-                    std::fs::remove_file(entry.path()).unwrap();
+                    std::fs::remove_file(path).unwrap();
                 }
             }
         }
@@ -255,6 +257,75 @@ fn del_needs_no_mappings_no_result_and_no_namespace() {
     }
     assert!(network.mapped_rules(&other) > 0, "another container's rules stay");
     network.del(&other, &kept);
+}
+
+/// The number of the calling thread's network namespace.
+fn own_namespace() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino()
+}
+
+/// Garbage collection finds the rules of vanished containers without any note, and sweeps notes of vanished hosts.
+#[test]
+fn garbage_collection_needs_no_notes() {
+    let gone = {
+        let network = Network::new();
+        let container = Container::new();
+        let mapping = json!([{"hostPort": 8002, "containerPort": 80, "protocol": "tcp"}]);
+        network.add(&container, &network.portmap(mapping, json!({})));
+        format!("/run/cni/rules/{}", network.host.namespace.inside(own_namespace))
+    };
+    for backend in ["nftables", "iptables"] {
+        let network = Network::new();
+        let [kept, lost] = [Container::new(), Container::new()];
+        for (container, port) in [(&kept, 8001), (&lost, 8002)] {
+            let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
+            network.add(container, &network.portmap(mapping, json!({"backend": backend})));
+        }
+        let notes = format!("/run/cni/rules/{}", network.host.namespace.inside(own_namespace));
+        std::fs::remove_dir_all(&notes).unwrap();
+        let rules = |container: &Container| {
+            let host = &network.host.namespace;
+            network.mapped_rules(container) + host.iptables("nat").matches(&container.id).count()
+        };
+        let all = rules(&kept);
+        assert!(all > 0 && rules(&lost) == all);
+        let mut collected = network.portmap(json!([]), json!({"backend": backend}));
+        collected["cni.dev/valid-attachments"] = json!([{"containerID": kept.id, "ifname": "eth0"}]);
+        network.host.succeed("GC", &kept, &collected);
+        assert_eq!((rules(&kept), rules(&lost)), (all, 0), "{backend}");
+        assert!(!Path::new(&gone).exists(), "notes of a vanished namespace are swept");
+    }
+}
+
+/// The same connections as with nftables, by the backend a configuration names.
+#[test]
+fn iptables_maps_ports_where_it_is_named() {
+    let (network, container) = (Network::new(), Container::new());
+    let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = network.portmap(mapping, json!({"backend": "iptables"}));
+    let (_, portmap) = network.add(&container, &portmap);
+    let listener = container.namespace.inside(|| TcpListener::bind("0.0.0.0:80").unwrap());
+    let reach = |from: &Namespace, target: &str| connect_to(from, &listener, target.parse().unwrap()).unwrap();
+    assert_eq!(reach(&network.beyond, "192.0.2.1:8080").to_string(), "192.0.2.2");
+    reach(&network.host.namespace, "127.0.0.1:8080");
+    reach(&container.namespace, "192.0.2.1:8080");
+    let state = network.host.namespace.iptables("nat");
+    network.host.add(&container, &portmap);
+    assert_eq!(
+        network.host.namespace.iptables("nat"),
+        state,
+        "ADD again changes nothing"
+    );
+    network.del(&container, &portmap);
+    let left = network.host.namespace.iptables("nat");
+    assert!(!left.contains("CNI-DN-") && !left.contains(&container.id), "{left}");
+    assert!(
+        network
+            .host
+            .fail("CHECK", &container, &portmap)
+            .1
+            .contains("port mapping rule not found")
+    );
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! KubeletConfiguration (kubelet.config.k8s.io/v1beta1) as written: every field optional, nothing resolved. Pure.
 
+mod inert;
+
+use super::gates;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,79 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
-
-/// Fields upstream has that have no effect here yet: accepted, with a warning.
-const INERT: &[&str] = &[
-    "allowedUnsafeSysctls",
-    "configMapAndSecretChangeDetectionStrategy",
-    "containerLogMaxFiles",
-    "containerLogMaxSize",
-    "containerLogMaxWorkers",
-    "containerLogMonitorInterval",
-    "contentType",
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "cpuManagerReconcilePeriod",
-    "enableContentionProfiling",
-    "enableControllerAttachDetach",
-    "enableDebugFlagsHandler",
-    "enableDebuggingHandlers",
-    "enableProfilingHandler",
-    "enableSystemLogHandler",
-    "enableSystemLogQuery",
-    "evictionHard",
-    "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim",
-    "evictionPressureTransitionPeriod",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
-    "featureGates",
-    "hairpinMode",
-    "imageGCHighThresholdPercent",
-    "imageGCLowThresholdPercent",
-    "imageMaximumGCAge",
-    "imageMinimumGCAge",
-    "imagePullCredentialsVerificationPolicy",
-    "imageServiceEndpoint",
-    "iptablesDropBit",
-    "iptablesMasqueradeBit",
-    "kernelMemcgNotification",
-    "kubeAPIBurst",
-    "kubeAPIQPS",
-    "kubeReservedCgroup",
-    "kubeletCgroups",
-    "localStorageCapacityIsolation",
-    "logging",
-    "makeIPTablesUtilChains",
-    "maxOpenFiles",
-    "memoryManagerPolicy",
-    "memoryReservationPolicy",
-    "memorySwap",
-    "memoryThrottlingFactor",
-    "mergeDefaultEvictionSettings",
-    "preloadedImagesVerificationAllowlist",
-    "protectKernelDefaults",
-    "qosReserved",
-    "reservedMemory",
-    "reservedSystemCPUs",
-    "runOnce",
-    "showHiddenMetricsForVersion",
-    "shutdownGracePeriod",
-    "shutdownGracePeriodByPodPriority",
-    "shutdownGracePeriodCriticalPods",
-    "systemCgroups",
-    "systemReservedCgroup",
-    "tlsCipherSuites",
-    "tlsCurvePreferences",
-    "tlsMinVersion",
-    "topologyManagerPolicy",
-    "topologyManagerPolicyOptions",
-    "topologyManagerScope",
-    "tracing",
-    "userNamespaces",
-    "volumePluginDir",
-    "volumeStatsAggPeriod",
-];
 
 /// The fields that have an effect; `None` is "not written". Names and meanings are upstream's (kubelet contract §1).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -155,6 +85,29 @@ pub struct KubeletConfiguration {
     pub register_with_taints: Option<Vec<Taint>>,
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
+    pub logging: LoggingConfiguration,
+}
+
+/// `logging`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct LoggingConfiguration {
+    pub format: Option<String>,
+    /// Nanoseconds or a duration. Lines are written at once here.
+    pub flush_frequency: Value,
+    pub verbosity: Option<i64>,
+    pub vmodule: Option<Vec<VModule>>,
+    pub options: Value,
+}
+
+/// An item of `logging.vmodule`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct VModule {
+    pub file_pattern: Option<String>,
+    pub verbosity: Option<i64>,
 }
 
 /// `authentication`.
@@ -259,9 +212,19 @@ pub(super) fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-/// Decodes the tree. Every unknown field and every field of a wrong type is a mistake of its own; known fields without effect come
-/// back as names to warn about.
-pub(super) fn decode(tree: &Map<String, Value>) -> Result<(KubeletConfiguration, Vec<String>), Vec<String>> {
+/// What a tree says.
+pub(super) struct Decoded {
+    /// The fields that could be read.
+    pub(super) config: KubeletConfiguration,
+    /// Fields that ask for what this kubelet does not do.
+    pub(super) inert: Vec<String>,
+    /// What is wrong with the others.
+    pub(super) mistakes: Vec<String>,
+}
+
+/// Decodes the tree. Every unknown field, every field of a wrong type and every value that cannot be is a mistake of its own;
+/// fields that ask for what this kubelet does not do come back as names to warn about.
+pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     let mut mistakes = Vec::new();
     let mut inert = Vec::new();
     let mut sound = Map::new();
@@ -269,8 +232,11 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Result<(KubeletConfiguration,
         if field == "apiVersion" || field == "kind" {
             continue;
         }
-        if INERT.contains(&field.as_str()) {
-            inert.push(field.clone());
+        if inert::is_inert(field) {
+            mistakes.extend(inert::mistake(field, value));
+            if inert::asks_for_more(field, value) {
+                inert.push(field.clone());
+            }
             continue;
         }
         // One field at a time, so that one wrong type does not hide the next.
@@ -288,11 +254,19 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Result<(KubeletConfiguration,
             Ok(_) => {}
         }
     }
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    mistakes.extend(inert::mistakes_between(tree));
+    if let Some(Value::Object(gates)) = tree.get("featureGates") {
+        mistakes.extend(gates::mistakes(gates));
     }
-    let decoded = KubeletConfiguration::deserialize(Value::Object(sound));
-    decoded.map(|config| (config, inert)).map_err(|e| vec![e.to_string()])
+    let config = KubeletConfiguration::deserialize(Value::Object(sound)).unwrap_or_else(|error| {
+        mistakes.push(error.to_string());
+        KubeletConfiguration::default()
+    });
+    Decoded {
+        config,
+        inert,
+        mistakes,
+    }
 }
 
 #[cfg(test)]
@@ -302,7 +276,11 @@ mod tests {
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
     fn read(text: &str) -> Result<(KubeletConfiguration, Vec<String>), Vec<String>> {
-        decode(&parse(&format!("{HEAD}{text}"))?)
+        let decoded = decode(&parse(&format!("{HEAD}{text}"))?);
+        match decoded.mistakes.is_empty() {
+            true => Ok((decoded.config, decoded.inert)),
+            false => Err(decoded.mistakes),
+        }
     }
 
     #[test]
@@ -351,7 +329,7 @@ mod tests {
         let mut tree = parse(HEAD).expect("sound");
         set(&mut tree, "authentication.x509.clientCAFile", "/x".into());
         set(&mut tree, "port", 5.into());
-        let (config, _) = decode(&tree).expect("sound");
+        let config = decode(&tree).config;
         assert_eq!(
             (config.port, config.authentication.x509.client_ca_file.as_deref()),
             (Some(5), Some("/x"))

@@ -2,12 +2,14 @@
 //! it has no effect here yet. Pure.
 
 mod table;
+mod value;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value};
-use table::Kind::{self, Bool, Headers, Int, List, Pairs, Taints, Text};
+use table::Kind::{Bool, Gates, Headers, List, Modules, Pairs, Taints, Thresholds};
 use table::{FLAGS, Target};
+use value::value;
 
 /// What was typed.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,9 +20,21 @@ pub struct Flags {
     pub fields: Vec<(&'static str, Value)>,
     /// Names of flags given that have no effect.
     pub inert: Vec<&'static str>,
+    /// Names of flags given that a configuration file should say.
+    pub deprecated: Vec<&'static str>,
 }
 
 impl Flags {
+    /// What upstream says of the flags given that a configuration file should say.
+    pub fn deprecations(&self) -> impl Iterator<Item = String> {
+        self.deprecated.iter().map(|name| {
+            format!(
+                "Flag --{name} has been deprecated, This parameter should be set via the config file specified by the Kubelet's \
+                 --config flag. See https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ for more information."
+            )
+        })
+    }
+
     /// The text of a flag that has no configuration field.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.own.get(name).and_then(Value::as_str)
@@ -67,7 +81,10 @@ fn command() -> Command {
         let mut arg = Arg::new(flag.name)
             .long(flag.name)
             .action(ArgAction::Append)
-            .help(flag.help);
+            .help(match flag.target {
+                Target::Field(path) => path,
+                Target::Own | Target::Inert => flag.help,
+            });
         if flag.kind == Bool {
             arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true");
         } else {
@@ -76,10 +93,7 @@ fn command() -> Command {
         if flag.name == "v" {
             arg = arg.short('v');
         }
-        if !matches!(flag.target, Target::Own) {
-            arg = arg.hide(true);
-        }
-        command = command.arg(arg);
+        command = command.arg(arg.help_heading(flag.heading()));
     }
     command
 }
@@ -89,70 +103,13 @@ fn normalise(word: String) -> String {
     let Some(body) = word.strip_prefix("--") else {
         return word;
     };
+    // The one truth that is asked for and not set.
+    if body == "version=true" {
+        return "--version".to_owned();
+    }
     match body.split_once('=') {
         Some((name, value)) => format!("--{}={value}", name.replace('_', "-")),
         None => format!("--{}", body.replace('_', "-")),
-    }
-}
-
-fn taint(text: &str) -> Option<Value> {
-    let (key_value, effect) = text.rsplit_once(':')?;
-    let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
-    if key.is_empty() || !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        return None;
-    }
-    let mut taint = Map::new();
-    taint.insert("key".into(), key.into());
-    if !value.is_empty() {
-        taint.insert("value".into(), value.into());
-    }
-    taint.insert("effect".into(), effect.into());
-    Some(Value::Object(taint))
-}
-
-/// Headers by name, each with all its values.
-fn headers(text: &str) -> Result<Value, String> {
-    let mut out = Map::new();
-    for word in words(text) {
-        let Some((name, value)) = word.split_once(':') else {
-            return Err(format!("{word:?} is not of the form name:value"));
-        };
-        let values = out.entry(name.trim()).or_insert_with(|| Value::Array(Vec::new()));
-        if let Value::Array(values) = values {
-            values.push(value.trim().into());
-        }
-    }
-    Ok(Value::Object(out))
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|word| !word.is_empty())
-}
-
-fn value(kind: Kind, text: &str) -> Result<Value, String> {
-    match kind {
-        Bool => match text {
-            "true" | "1" | "t" | "T" | "TRUE" | "True" => Ok(Value::Bool(true)),
-            "false" | "0" | "f" | "F" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            _ => Err("not a truth value".into()),
-        },
-        Int => text
-            .parse::<i64>()
-            .map(Value::from)
-            .map_err(|_| "not a whole number".into()),
-        Text => Ok(Value::from(text)),
-        List => Ok(words(text).map(Value::from).collect()),
-        Pairs => words(text)
-            .map(|word| match word.split_once('=') {
-                Some((key, value)) => Ok((key.to_owned(), Value::from(value))),
-                None => Err(format!("{word:?} is not of the form key=value")),
-            })
-            .collect::<Result<Map<_, _>, _>>()
-            .map(Value::Object),
-        Headers => headers(text),
-        Taints => words(text)
-            .map(|word| taint(word).ok_or_else(|| format!("{word:?} is not of the form key=value:effect")))
-            .collect(),
     }
 }
 
@@ -169,10 +126,13 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagsEnd> 
         let Some(texts) = matches.get_many::<String>(flag.name) else {
             continue;
         };
+        if flag.is_deprecated() {
+            flags.deprecated.push(flag.name);
+        }
         let texts: Vec<&str> = texts.map(String::as_str).collect();
         // Lists given twice add up; of anything else the last one counts.
         let text = match flag.kind {
-            List | Pairs | Taints | Headers => texts.join(","),
+            List | Pairs | Taints | Headers | Gates | Thresholds | Modules => texts.join(","),
             _ => texts.last().copied().unwrap_or_default().to_owned(),
         };
         match (value(flag.kind, &text), flag.target) {
@@ -237,15 +197,25 @@ mod tests {
             "--register-with-taints=k=v:NoSchedule,e:NoExecute",
             "--pod-max-pids=-1",
             "--cluster-dns=10.0.0.1,10.0.0.2",
-            "--config-dir=/x",
+            "--housekeeping-interval=10s",
+            "--feature-gates=A=true,B=false",
+            "--eviction-hard=memory.available<1Gi,nodefs.available<5%",
+            "--reserved-memory=0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi",
+            "--vmodule=pleg=6,p*=4",
         ])
         .expect("flags");
         assert_eq!(
             (flags.text("config"), flags.text("root-dir"), flags.int("v")),
-            (Some("/a"), Some("/b"), Some(4))
+            (Some("/a"), Some("/b"), None)
         );
         assert_eq!(flags.pairs("node-labels").map(Map::len), Some(2));
-        assert_eq!(flags.inert, vec!["config-dir"]);
+        assert_eq!(flags.inert, vec!["housekeeping-interval"]);
+        assert!(flags.deprecated.contains(&"cluster-dns") && !flags.deprecated.contains(&"v"));
+        assert!(
+            flags
+                .deprecations()
+                .all(|text| text.contains("has been deprecated, This parameter"))
+        );
         let get = |path| {
             flags
                 .fields
@@ -254,6 +224,22 @@ mod tests {
                 .map(|(_, v)| v.to_string())
         };
         assert_eq!(get("failCgroupV1").as_deref(), Some("false"));
+        assert_eq!(get("logging.verbosity").as_deref(), Some("4"));
+        assert_eq!(get("featureGates").as_deref(), Some(r#"{"A":true,"B":false}"#));
+        assert_eq!(
+            get("evictionHard").as_deref(),
+            Some(r#"{"memory.available":"1Gi","nodefs.available":"5%"}"#)
+        );
+        assert_eq!(
+            get("reservedMemory").as_deref(),
+            Some(
+                r#"[{"limits":{"hugepages-1Gi":"2Gi","memory":"1Gi"},"numaNode":0},{"limits":{"memory":"2Gi"},"numaNode":1}]"#
+            )
+        );
+        assert_eq!(
+            get("logging.vmodule").as_deref(),
+            Some(r#"[{"filePattern":"pleg","verbosity":6},{"filePattern":"p*","verbosity":4}]"#)
+        );
         assert_eq!(get("registerNode").as_deref(), Some("true"));
         assert_eq!(get("podPidsLimit").as_deref(), Some("-1"));
         assert_eq!(get("clusterDNS").as_deref(), Some(r#"["10.0.0.1","10.0.0.2"]"#));

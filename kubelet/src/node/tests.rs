@@ -1,7 +1,9 @@
 //! The keeper against a pretended API server, and the parts of its writes.
 
+use super::pod_network::pod_cidrs;
 use super::status::tests::{config, facts};
 use super::*;
+use crate::network;
 use crate::runtime::fake::FakeRuntime;
 use bytes::Bytes;
 use client::TokioClock;
@@ -223,6 +225,50 @@ async fn a_node_registers_follows_its_runtime_and_writes_only_what_changed() {
     let before = server.lock().expect("lock").patches.len();
     tokio::time::sleep(Duration::from_secs(460)).await;
     assert!(server.lock().expect("lock").patches.len() > before);
+    stop.cancel();
+    task.await.expect("ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_deleted_is_registered_again() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let dir = tempfile::tempdir().expect("temp dir");
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
+    let mut config = config();
+    config.paths.cni_conf_dir = dir.path().join("net.d");
+    config.paths.cni_bin_dir = dir.path().join("bin");
+    let status = watch::Sender::new(RuntimeStatus::default());
+    let keeper = Keeper::new(NodeParts {
+        client: api(&server),
+        runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+        status: status.subscribe(),
+        clock,
+        config: Arc::new(config),
+        facts: facts(),
+        seed: 1,
+    });
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(keeper.run(stop.clone()));
+    until(&server, "registered", |s| !s.patches.is_empty()).await;
+    {
+        let mut server = server.lock().expect("lock");
+        server.show("DELETED");
+        server.node = None;
+        server.patches.clear();
+    }
+    until(&server, "registered again, its status written", |s| {
+        s.node.is_some() && !s.patches.is_empty()
+    })
+    .await;
+    let creations = |s: &Server| {
+        s.calls
+            .iter()
+            .filter(|call| call.starts_with("POST /api/v1/nodes "))
+            .count()
+    };
+    assert_eq!(creations(&server.lock().expect("lock")), 2);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(creations(&server.lock().expect("lock")), 2);
     stop.cancel();
     task.await.expect("ended");
 }

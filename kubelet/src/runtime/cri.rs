@@ -3,11 +3,15 @@
 //! Owns the connection and the deadline of every call (kubelet contract §6). Never retries: whoever calls decides.
 
 mod convert;
+mod stats;
 mod subscribe;
 mod termination;
 
 use super::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
-use super::{CgroupDriver, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus, RuntimeVersion};
+use super::{
+    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
+    RuntimeVersion,
+};
 use crate::id::{ContainerId, PodUid, SandboxId};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -194,6 +198,13 @@ impl Runtime for CriRuntime {
         Ok(reply.items.into_iter().filter_map(convert::sandbox_summary).collect())
     }
 
+    async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError> {
+        let request = pb::ListPodSandboxRequest::default();
+        let mut client = self.runtime.clone();
+        let reply = bounded("ListPodSandbox", self.timeout, client.list_pod_sandbox(request)).await?;
+        Ok(reply.items.into_iter().map(|sandbox| sandbox.id.into()).collect())
+    }
+
     async fn create_container(
         &self,
         sandbox: &SandboxId,
@@ -347,6 +358,14 @@ impl Runtime for CriRuntime {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
+        let request = pb::ListContainerStatsRequest { filter: None };
+        let mut client = self.runtime.clone();
+        let call = client.list_container_stats(request);
+        let reply = bounded("ListContainerStats", self.timeout, call).await?;
+        Ok(reply.stats.into_iter().map(stats::usage).collect())
     }
 
     async fn list_images(&self) -> Result<Vec<ImageInfo>, RuntimeError> {

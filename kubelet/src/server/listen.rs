@@ -1,6 +1,8 @@
 //! Sockets: binding, TLS handshakes, connections, the plain health port.
 
-use super::{Peer, Server, User, answer};
+use super::{Answer, Peer, Server, User, answer};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -18,6 +20,8 @@ const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 /// Connections at a time; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 1024;
+/// Of those, on a port without TLS.
+const PLAIN_CONNECTIONS_MAX: usize = 64;
 /// A pause after the kernel refused a connection, usually for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -119,7 +123,27 @@ async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAdd
 
 /// Serves `/healthz` in plain text on its own port until told to stop.
 pub async fn serve_health(listener: TcpListener, stop: CancellationToken) {
-    let permits = Arc::new(Semaphore::new(64));
+    let answer = |request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/healthz" => answer::text(200, "ok"),
+            _ => answer::text(404, "404 page not found\n"),
+        }
+    };
+    serve_plain(listener, answer, stop).await;
+}
+
+/// Serves what may be read by everyone, without TLS, until told to stop.
+pub async fn serve_read_only(listener: TcpListener, server: Arc<Server>, stop: CancellationToken) {
+    let answer = move |request| server.clone().answer_read_only(request);
+    serve_plain(listener, answer, stop).await;
+}
+
+async fn serve_plain<F, R>(listener: TcpListener, answer: F, stop: CancellationToken)
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    let permits = Arc::new(Semaphore::new(PLAIN_CONNECTIONS_MAX));
     let work = async {
         loop {
             let Ok(permit) = permits.clone().acquire_owned().await else {
@@ -129,14 +153,17 @@ pub async fn serve_health(listener: TcpListener, stop: CancellationToken) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            let (answer, stop) = (answer.clone(), stop.clone());
             tokio::spawn(async move {
-                let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
-                    Ok::<_, Infallible>(match request.uri().path() {
-                        "/healthz" => answer::text(200, "ok"),
-                        _ => answer::text(404, "404 page not found\n"),
-                    })
+                let service = service_fn(move |request| {
+                    let answer = answer.clone();
+                    async move { Ok::<_, Infallible>(answer(request).await) }
                 });
-                let _ = builder().serve_connection(TokioIo::new(socket), service).await;
+                let builder = builder();
+                tokio::select! {
+                    served = builder.serve_connection(TokioIo::new(socket), service) => drop(served),
+                    () = stop.cancelled() => {}
+                }
                 drop(permit);
             });
         }

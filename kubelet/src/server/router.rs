@@ -18,6 +18,8 @@ pub(super) struct Target {
 pub(super) enum Route {
     Healthz,
     Pods,
+    Configz,
+    Summary,
     RunningPods,
     Metrics,
     MetricsResource,
@@ -66,6 +68,14 @@ pub(super) fn subresources(path: &str) -> &'static [&'static str] {
     }
 }
 
+/// Whether the read-only port has it: nothing there can change anything or tell a secret.
+pub(super) fn is_read_only(route: &Route) -> bool {
+    matches!(
+        route,
+        Route::Healthz | Route::Pods | Route::Summary | Route::Metrics | Route::MetricsResource
+    )
+}
+
 /// `/{ns}/{pod}[/{uid}]/{container}`.
 fn in_pod(parts: &[String]) -> Option<Target> {
     let (namespace, pod, uid, container) = match parts {
@@ -105,6 +115,8 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Route, StatusCode> {
     let (allowed, route) = match (first.as_str(), rest) {
         ("healthz", _) => (get, Some(Route::Healthz)),
         ("pods", []) => (get, Some(Route::Pods)),
+        ("configz", []) => (get, Some(Route::Configz)),
+        ("stats", [kind]) if kind == "summary" => (get || post, Some(Route::Summary)),
         ("runningpods", []) => (get, Some(Route::RunningPods)),
         ("metrics", []) => (get, Some(Route::Metrics)),
         ("metrics", [kind]) if kind == "resource" => (get, Some(Route::MetricsResource)),
@@ -137,6 +149,9 @@ mod tests {
         for (method, path, expected) in [
             (Method::GET, "/healthz", Ok(Route::Healthz)),
             (Method::GET, "/pods", Ok(Route::Pods)),
+            (Method::GET, "/configz", Ok(Route::Configz)),
+            (Method::POST, "/stats/summary", Ok(Route::Summary)),
+            (Method::GET, "/stats/summary/x", Err(StatusCode::NOT_FOUND)),
             (Method::GET, "/runningpods/", Ok(Route::RunningPods)),
             (Method::GET, "/metrics", Ok(Route::Metrics)),
             (Method::GET, "/metrics/resource", Ok(Route::MetricsResource)),

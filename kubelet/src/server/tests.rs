@@ -53,6 +53,7 @@ fn settings() -> Settings {
         tls_files: None,
         tls_bootstrap: false,
         client_ca: None,
+        read_only_port: None,
         anonymous: false,
         token_webhook: Some(Duration::from_secs(60)),
         authorization: AuthorizationMode::Webhook {
@@ -92,6 +93,7 @@ fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> Obs
 
 struct Bench {
     address: SocketAddr,
+    read_only: SocketAddr,
     roots: rustls::RootCertStore,
     stop: CancellationToken,
     dir: tempfile::TempDir,
@@ -153,7 +155,12 @@ async fn bench() -> Bench {
         metrics: Arc::new(Metrics::new("node-a")),
         node_name: "node-a".into(),
         stream_idle: Duration::from_secs(60),
+        configuration: json!({"kind": "KubeletConfiguration", "port": 10250}),
+        roots: Roots::default(),
+        root_dir: dir.path().to_owned(),
     });
+    let plain = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
+    let read_only = plain.local_addr().expect("address");
     // An authority of its own that has signed one client certificate.
     let authority = rcgen::KeyPair::generate().expect("key");
     let mut params = rcgen::CertificateParams::new(vec![]).expect("params");
@@ -175,12 +182,14 @@ async fn bench() -> Bench {
     let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let address = listener.local_addr().expect("address");
     let stop = CancellationToken::new();
+    tokio::spawn(serve_read_only(plain, server.clone(), stop.clone()));
     tokio::spawn(serve_tls(listener, tls, server, stop.clone()));
     let mut roots = rustls::RootCertStore::empty();
     let own = CertificateDer::from_pem_file(dir.path().join("pki/kubelet.crt")).expect("pem");
     roots.add(own).expect("root");
     Bench {
         address,
+        read_only,
         roots,
         stop,
         dir,
@@ -345,4 +354,59 @@ async fn metrics_and_a_taken_port() {
         .await
         .expect_err("taken");
     assert_eq!(error.to_string(), format!("listen on {} for port", bench.address));
+}
+
+#[tokio::test]
+async fn the_configuration_and_the_usage_are_told() {
+    let bench = bench().await;
+    let (code, shown) = bench.get(Some("good"), "/configz").await;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!((code, &shown["kubeletconfig"]["port"]), (200, &json!(10250)));
+    let (code, shown) = bench.get(Some("good"), "/stats/summary").await;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!((code, &shown["node"]["nodeName"]), (200, &json!("node-a")));
+    assert!(shown["node"]["memory"]["availableBytes"].as_u64() > Some(0), "{shown}");
+    assert!(shown["node"]["fs"]["capacityBytes"].as_u64() > Some(0), "{shown}");
+    assert_eq!(shown["pods"].as_array().map(Vec::len), Some(1));
+    let (_, shown) = bench.get(Some("good"), "/stats/summary?only_cpu_and_memory=true").await;
+    assert!(!shown.contains("capacityBytes"), "{shown}");
+    let (_, shown) = bench.get(Some("good"), "/metrics/resource").await;
+    assert!(shown.contains("\nnode_cpu_usage_seconds_total "), "{shown}");
+}
+
+#[tokio::test]
+async fn the_read_only_port_asks_nobody_and_changes_nothing() {
+    let bench = bench().await;
+    let get = async |method: &str, path: &str| {
+        let socket = TcpStream::connect(bench.read_only).await.expect("connect");
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
+            .await
+            .expect("http");
+        tokio::spawn(connection);
+        let request = hyper::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "node-a");
+        let request = request.body(Empty::<bytes::Bytes>::new()).expect("request");
+        let answer = sender.send_request(request).await.expect("an answer");
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.expect("body").to_bytes();
+        (code, String::from_utf8_lossy(&body).into_owned())
+    };
+    assert_eq!(get("GET", "/healthz").await, (200, "ok".into()));
+    assert_eq!(get("GET", "/pods").await.0, 200);
+    assert_eq!(get("GET", "/metrics").await.0, 200);
+    assert_eq!(get("GET", "/stats/summary").await.0, 200);
+    for (method, path) in [
+        ("POST", "/run/ns/p/main"),
+        ("GET", "/containerLogs/ns/p/main"),
+        ("GET", "/configz"),
+        ("GET", "/exec/ns/p/main"),
+    ] {
+        assert_eq!(
+            get(method, path).await,
+            (405, "Debug endpoints are disabled.\n".into()),
+            "{path}"
+        );
+    }
 }

@@ -11,7 +11,7 @@ use super::manifest::{self, Place};
 use super::merge::Origin;
 use client::Clock;
 use futures::StreamExt;
-use inotify::{EventMask, EventStream, Inotify, WatchMask, Watches};
+use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use k8s_openapi::api::core::v1::Pod;
 use read::{Content, Reading};
 use std::collections::BTreeMap;
@@ -161,6 +161,7 @@ struct Watcher {
     file: Option<OsString>,
     path: PathBuf,
     stream: Option<(Watches, EventStream<[u8; 4096]>)>,
+    watched: Option<WatchDescriptor>,
 }
 
 impl Watcher {
@@ -170,17 +171,18 @@ impl Watcher {
             file: None,
             path: path.to_owned(),
             stream: None,
+            watched: None,
         }
     }
 
-    /// Sets the watch where the path leads now; the same place is not watched twice.
+    /// Sets the watch where the path leads now: the directory, or the one its file is in or will be in.
     fn renew(&mut self) {
-        if self.path.is_file() {
-            self.file = self.path.file_name().map(ToOwned::to_owned);
-            self.directory = self.path.parent().unwrap_or(Path::new("/")).to_owned();
-        } else {
+        if self.path.is_dir() {
             self.file = None;
             self.directory.clone_from(&self.path);
+        } else {
+            self.file = self.path.file_name().map(ToOwned::to_owned);
+            self.directory = self.path.parent().unwrap_or(Path::new("/")).to_owned();
         }
         let mask = WatchMask::CREATE
             | WatchMask::CLOSE_WRITE
@@ -194,10 +196,18 @@ impl Watcher {
                 .inspect_err(|error| tracing::warn!(%error, "no notice of changed manifests, they are only listed"))
                 .ok();
         }
-        if let Some((watches, _)) = &mut self.stream
-            && let Err(error) = watches.add(&self.directory, mask)
-        {
-            tracing::debug!(path = %self.directory.display(), %error, "static pod path not watched");
+        let Some((watches, _)) = &mut self.stream else { return };
+        match watches.add(&self.directory, mask) {
+            Ok(watch) => {
+                let before = self.watched.replace(watch.clone());
+                // The same place has the same watch.
+                if let Some(old) = before.filter(|old| *old != watch) {
+                    drop(watches.remove(old));
+                }
+            }
+            Err(error) => {
+                tracing::debug!(path = %self.directory.display(), %error, "static pod path not watched");
+            }
         }
     }
 
@@ -212,7 +222,7 @@ impl Watcher {
                 Some(Ok(event)) if self.file.is_none() || event.name == self.file => return,
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => {
-                    self.stream = None;
+                    (self.stream, self.watched) = (None, None);
                     return std::future::pending().await;
                 }
             }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Background, Cluster};
+use crate::cluster::{Background, Cluster, NODE, succeed};
 use crate::wait;
 
 const DEPLOYMENT: &str = r#"
@@ -32,6 +32,26 @@ pub(crate) fn up_twice(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(before.iter().all(Option::is_some), "{before:?}");
     cluster.up()?;
     ensure!(before == pids(), "restarted: {before:?}, then {:?}", pids());
+    Ok(())
+}
+
+/// The runtime is the one asked for: `SKIFF_CONTAINERD`'s or the machine's own.
+pub(crate) fn runtime_version(cluster: &Cluster) -> anyhow::Result<()> {
+    let program = std::env::var_os("SKIFF_CONTAINERD").map_or_else(
+        || "containerd".into(),
+        |directory| std::path::Path::new(&directory).join("containerd"),
+    );
+    let mut command = std::process::Command::new(program);
+    command.arg("--version");
+    // "containerd PACKAGE VERSION REVISION"
+    let words = succeed(command, None)?;
+    let version = words.split_whitespace().nth(2).context("a version")?.to_owned();
+    let reported = cluster.get(&["node", NODE], "{.status.nodeInfo.containerRuntimeVersion}")?;
+    ensure!(
+        reported == format!("containerd://{version}"),
+        "the node says {reported}"
+    );
+    println!("runtime: {reported}");
     Ok(())
 }
 

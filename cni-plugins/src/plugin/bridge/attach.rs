@@ -1,15 +1,17 @@
 //! ADD: the steps in order, and how a failed one is taken back, so that the host, the container and the disk are as before.
 
-use super::config::{Backend, Config};
-use super::{attachment, container, host, open_netns, open_socket, open_socket_in, plan, spoof};
+use super::config::Config;
+use super::{host, plan, spoof};
 use crate::ipam::delegate;
 use crate::netlink::Socket;
 use crate::netlink::link::{Link, Target, delete};
 use crate::netns::Netns;
-use crate::plugin::{iptables, masquerade};
+use crate::plugin::container_end::{self, Duplicates};
+use crate::plugin::masquerade::{self, Attachment};
+use crate::plugin::pair::{describe, open_netns, open_socket, open_socket_in, refuse_existing};
 use crate::protocol::dispatch::Request;
-use crate::protocol::error::{Error, chain, internal};
-use crate::protocol::result::{CniResult, Interface};
+use crate::protocol::error::{Error, chain};
+use crate::protocol::result::CniResult;
 
 /// An ADD under way.
 struct Work<'a> {
@@ -53,15 +55,6 @@ pub fn add(request: &Request) -> Result<CniResult, Error> {
     result.inspect_err(|_| work.undo_links())
 }
 
-fn refuse_existing(inside: &mut Socket, ifname: &str) -> Result<(), Error> {
-    match inside.link(Target::Name(ifname)).map_err(|error| internal(&error))? {
-        Some(_) => Err(Error::internal(format!(
-            "container veth name provided ({ifname}) already exists"
-        ))),
-        None => Ok(()),
-    }
-}
-
 impl Work<'_> {
     /// Everything after the address is known.
     fn attach(&mut self, mut result: CniResult) -> Result<CniResult, Error> {
@@ -80,15 +73,20 @@ impl Work<'_> {
         )?);
         host::settle_port(&mut self.outside, port, config, config.hairpin)?;
         let bridge = host::reread(&mut self.outside, &self.bridge.0)?;
-        let container = container::find(&mut self.inside, ifname)?;
+        let container = container_end::find(&mut self.inside, ifname)?;
         if config.mac_spoof_check {
-            spoof::add(&attachment(self.request), &port.name, container.mac)
+            spoof::add(&Attachment::of(self.request), &port.name, container.mac)
                 .map_err(|error| Error::internal(format!("failed to set up spoof check: {}", chain(&error))))?;
         }
         if !config.ipam.is_empty() {
-            container::configure(&self.netns, &mut self.inside, &container, config, &result)?;
+            let duplicates = if config.enable_dad {
+                Duplicates::Detect
+            } else {
+                Duplicates::Trust
+            };
+            container_end::configure(&self.netns, &mut self.inside, &container, duplicates, &result)?;
         } else if !config.disable_container_interface {
-            container::bring_up(&mut self.inside, container.index, ifname)?;
+            container_end::bring_up(&mut self.inside, container.index, ifname)?;
         }
         let mut extra = None;
         if config.is_gateway && !gateways.is_empty() {
@@ -96,13 +94,7 @@ impl Work<'_> {
         }
         if config.masquerades() {
             let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-            let attachment = attachment(self.request);
-            let done = match config.ip_masq_backend {
-                Backend::Nftables => masquerade::add(&attachment, &addresses).map_err(|error| chain(&error)),
-                Backend::Iptables => iptables::masquerade(attachment.network, attachment.container_id, &addresses)
-                    .map_err(|error| chain(&error)),
-            };
-            done.map_err(|text| Error::internal(format!("failed to set up masquerading: {text}")))?;
+            masquerade::set_up(&Attachment::of(self.request), config.ip_masq_backend, &addresses)?;
         }
         if !config.disable_container_interface {
             host::wait_until_up(&mut self.outside, &bridge, port)?;
@@ -144,14 +136,5 @@ impl Work<'_> {
         if *is_new && self.outside.links().is_ok_and(unused) {
             let _ = self.outside.request(delete(Target::Index(bridge.index)));
         }
-    }
-}
-
-fn describe(link: &Link, sandbox: &str) -> Interface {
-    Interface {
-        name: link.name.clone(),
-        mac: link.mac_text(),
-        sandbox: sandbox.to_owned(),
-        ..Interface::default()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::netlink::link::Mac;
+use crate::plugin::masquerade::Backend;
 use crate::protocol::args;
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::Error;
@@ -11,16 +12,6 @@ use crate::protocol::result::Dns;
 
 const DEFAULT_BRIDGE: &str = "cni0";
 const MAX_VLAN: i64 = 4094;
-
-/// What masquerades.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// nftables, also when nothing is said.
-    #[default]
-    Nftables,
-    /// iptables, only by its name.
-    Iptables,
-}
 
 /// A read configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,11 +87,7 @@ impl Config {
             is_default_gateway,
             force_address: fields.bool("forceAddress")?,
             ip_masq: fields.bool("ipMasq")?,
-            ip_masq_backend: match fields.string("ipMasqBackend")? {
-                "" | "auto" | "nftables" => Backend::Nftables,
-                "iptables" => Backend::Iptables,
-                other => return Err(DecodeError::Content(format!("unknown ipmasq backend {other:?}"))),
-            },
+            ip_masq_backend: Backend::read(fields)?,
             mtu: u32::try_from(mtu).unwrap_or(0),
             hairpin: fields.bool("hairpinMode")?,
             promisc: fields.bool("promiscMode")?,

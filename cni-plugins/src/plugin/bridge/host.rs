@@ -11,12 +11,11 @@ use crate::netlink::link::{self, Link, Mac, Target, VethEnd, VlanEntry};
 use crate::netlink::wire::{IF_OPER_UP, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_MTU};
 use crate::netlink::{Error as NetlinkError, Socket};
 use crate::netns::Netns;
+use crate::plugin::pair;
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::Interface;
 use crate::sysctl;
 
-/// How many random names are tried for the host's end.
-const MAX_NAME_ATTEMPTS: usize = 10;
 /// How long a port may take to come up.
 const UP_DEADLINE: Duration = Duration::from_millis(2550);
 /// Between two looks at a port that is not up yet.
@@ -104,7 +103,7 @@ pub fn make_port(
         netns: Some(netns.descriptor()),
         master: None,
     };
-    match create_pair(outside, far, &bridge.0, config.mtu) {
+    match pair::create(outside, far, Some(bridge.0.index), config.mtu) {
         Err(error)
             if outside
                 .link(Target::Index(bridge.0.index))
@@ -114,44 +113,10 @@ pub fn make_port(
         }
         Err(_) => {
             *bridge = ensure_bridge(outside, config)?;
-            create_pair(outside, far, &bridge.0, config.mtu)
+            pair::create(outside, far, Some(bridge.0.index), config.mtu)
         }
         made => made,
     }
-}
-
-fn create_pair(outside: &mut Socket, far: VethEnd<'_>, bridge: &Link, mtu: u32) -> Result<Link, Error> {
-    for _ in 0..MAX_NAME_ATTEMPTS {
-        let name = format!("veth{:08x}", rand::random::<u32>());
-        let near = VethEnd {
-            name: &name,
-            mac: None,
-            netns: None,
-            master: Some(bridge.index),
-        };
-        let requests = [link::create_veth(near, far, mtu), link::get(Target::Name(&name))];
-        let mut outcomes = outside.batch(&requests).map_err(|error| internal(&error))?.into_iter();
-        let (created, read) = (outcomes.next(), outcomes.next());
-        match created {
-            Some(Err(error)) if error.is_exists() => {
-                // Either name may be the taken one; if it is the container's, no other name will help.
-                if outside
-                    .link(Target::Name(&name))
-                    .map_err(|error| internal(&error))?
-                    .is_none()
-                {
-                    let text = format!("container veth name provided ({}) already exists", far.name);
-                    return Err(Error::internal(text));
-                }
-            }
-            Some(Err(error)) => return Err(wrap("failed to make veth pair")(error)),
-            _ => {
-                let port = read.and_then(Result::ok).and_then(|replies| link::first_link(&replies));
-                return port.ok_or_else(|| Error::internal(format!("failed to lookup {name:?}: Link not found")));
-            }
-        }
-    }
-    Err(Error::internal("failed to find a unique veth name"))
 }
 
 /// Sets the VLANs and flags of a port, and brings it up.
@@ -311,7 +276,7 @@ fn ensure_vlan_interface(outside: &mut Socket, config: &Config, bridge: &Link) -
         netns: None,
         master: None,
     };
-    let port = match create_pair(outside, far, bridge, bridge.mtu) {
+    let port = match pair::create(outside, far, Some(bridge.index), bridge.mtu) {
         Ok(port) => port,
         // A parallel ADD was faster.
         Err(error) => return lookup(outside)?.ok_or(error),

@@ -69,18 +69,6 @@ pub fn bridge_address(present: &[Cidr], wanted: Cidr) -> AddressAction {
     }
 }
 
-/// The gateway a route without one goes by: the first of its family.
-pub fn route_gateway(result: &CniResult, route: &Route) -> Option<IpAddr> {
-    let v4 = route.dst.is_v4();
-    route.gw.or_else(|| {
-        result
-            .ips
-            .iter()
-            .filter_map(|ip| ip.gateway)
-            .find(|gateway| gateway.is_ipv4() == v4)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,11 +2,12 @@
 //! bridge family, two chains per attachment, with upstream's names and comments.
 
 use crate::nft::expression::{Comparison, Expression, Header, MetaKey, Verdict};
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family};
+use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Place, Words};
 use crate::plugin::masquerade::Attachment;
-use crate::plugin::rule_note::{RuleNote, hash};
+use crate::plugin::rule_note::hash;
 
 const TABLE: &str = "nat";
+const CHAIN_PREFIX: &str = "cni-br-iface-";
 const PREROUTING: Chain<'static> = Chain {
     family: Family::Bridge,
     table: TABLE,
@@ -25,19 +26,18 @@ struct Names {
     mac: String,
 }
 
-fn note(attachment: &Attachment<'_>) -> RuleNote {
-    let names = format!("{}-{}", attachment.container_id, attachment.ifname);
-    RuleNote::new("spoof", &format!("{}-{}", hash(attachment.network), hash(&names)))
-}
-
 impl Names {
     fn of(attachment: &Attachment<'_>) -> Self {
-        Self::new(attachment.container_id, attachment.ifname)
+        Self::new(&format!("{}-{}", attachment.container_id, attachment.ifname))
     }
 
-    fn new(container_id: &str, ifname: &str) -> Self {
-        let id = format!("{container_id}-{ifname}");
-        let interface = format!("cni-br-iface-{id}");
+    /// From the name of the chain with the interface's packets.
+    fn of_chain(interface: &str) -> Self {
+        Self::new(interface.strip_prefix(CHAIN_PREFIX).unwrap_or(interface))
+    }
+
+    fn new(id: &str) -> Self {
+        let interface = format!("{CHAIN_PREFIX}{id}");
         Self {
             comment: format!("macspoofchk-{id}"),
             mac: format!("{interface}-mac"),
@@ -67,8 +67,6 @@ pub fn add(attachment: &Attachment<'_>, port: &str, mac: Option<[u8; 6]>) -> Res
     let names = Names::of(attachment);
     let mut connection = Connection::open()?;
     remove_with(&mut connection, &names)?;
-    // Before the rules, so that garbage collection knows of whatever a kill leaves.
-    note(attachment).write(&format!("{} {}", attachment.container_id, attachment.ifname), &[]);
     let mut batch = Batch::new();
     batch.add_table(Family::Bridge, TABLE, None);
     batch.add_chain(PREROUTING, Some(PREROUTING_BASE), None);
@@ -83,7 +81,12 @@ pub fn add(attachment: &Attachment<'_>, port: &str, mac: Option<[u8; 6]>) -> Res
         Expression::Compare(Comparison::Equal, name),
         jump(&names.interface),
     ];
-    batch.add_rule(PREROUTING, &arrives, comment);
+    let label = attachment.key();
+    let words = Words {
+        comment: &names.comment,
+        label: &label,
+    };
+    batch.add_labelled_rule(PREROUTING, Place::Last, &arrives, words);
     batch.add_rule(names.interface(), &[jump(&names.mac)], comment);
     if let Some(mac) = mac {
         let own = [
@@ -108,30 +111,31 @@ pub fn remove(attachment: &Attachment<'_>) -> Result<(), Error> {
     let mut connection = Connection::open()?;
     let removed = remove_with(&mut connection, &Names::of(attachment));
     connection.close_later();
-    if removed.is_ok() {
-        note(attachment).forget();
-    }
     removed
 }
 
-/// Removes what attachments of `network` left that are not valid (container ID, interface name). Chains do not say their
-/// network, so only attachments with a note are looked at.
+/// Removes what attachments of `network` left that are not valid (container ID, interface name), by the labels of the rules
+/// that lead to their chains.
 pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
-    let notes = RuleNote::all("spoof", &format!("{}-", hash(network)));
-    if notes.is_empty() {
-        return Ok(());
-    }
+    let keep: Vec<String> = valid
+        .iter()
+        .map(|(container_id, ifname)| {
+            let attachment = Attachment {
+                network,
+                container_id,
+                ifname,
+            };
+            attachment.key()
+        })
+        .collect();
+    let ours = format!("{}-", hash(network));
     let mut connection = Connection::open()?;
-    for (note, label) in notes {
-        let Some((id, ifname)) = label.split_once(' ') else {
+    for rule in connection.rules(PREROUTING)? {
+        if !rule.label.starts_with(&ours) || keep.contains(&rule.label) {
             continue;
-        };
-        if !valid
-            .iter()
-            .any(|(valid_id, valid_ifname)| valid_id == id && valid_ifname == ifname)
-        {
-            remove_with(&mut connection, &Names::new(id, ifname))?;
-            note.forget();
+        }
+        if let Some(interface) = rule.targets.first() {
+            remove_with(&mut connection, &Names::of_chain(interface))?;
         }
     }
     connection.close_later();

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::condition::{self, Condition};
 use crate::cidr::Cidr;
+use crate::plugin::firewall::config::is_chain_name;
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::Error;
 use crate::protocol::json::{DecodeError, Fields, parse_ip};
@@ -26,6 +27,15 @@ impl Transport {
             "sctp" => Self::Sctp,
             _ => return None,
         })
+    }
+
+    /// The protocol's name, as iptables has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
     }
 
     /// The protocol's number in the network header.
@@ -81,9 +91,35 @@ impl Mapping {
     }
 }
 
+/// What makes the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables, also when nothing is said.
+    Nftables,
+    /// The iptables programs, only by their name.
+    Iptables,
+}
+
+/// What only the iptables backend looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IptablesOptions {
+    /// The mark that asks for masquerading.
+    pub mark: u32,
+    /// A chain of somebody else's that sets a mark, and masquerades what carries it; empty is our own.
+    pub set_mark_chain: String,
+    /// Words of iptables, IPv4.
+    pub conditions_v4: Vec<String>,
+    /// Words of iptables, IPv6.
+    pub conditions_v6: Vec<String>,
+}
+
 /// A read configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// What makes the rules.
+    pub backend: Backend,
+    /// What only the iptables backend looks at.
+    pub iptables: IptablesOptions,
     /// Masquerade what comes from the container itself or from localhost.
     pub snat: bool,
     /// Masquerade every mapped connection.
@@ -107,62 +143,88 @@ impl Config {
     }
 
     fn read_fields(fields: &Fields<'_>) -> Result<Self, Error> {
-        refuse_mark_contradictions(fields)?;
-        let conditions_v4 = fields.strings("conditionsV4").map_err(parse_error)?;
-        let conditions_v6 = fields.strings("conditionsV6").map_err(parse_error)?;
-        check_backend(fields, &conditions_v4, &conditions_v6)?;
+        let (mark, set_mark_chain) = read_mark(fields)?;
+        let words_v4 = fields.strings("conditionsV4").map_err(parse_error)?;
+        let words_v6 = fields.strings("conditionsV6").map_err(parse_error)?;
+        let backend = read_backend(fields, &words_v4, &words_v6)?;
+        let conditions = |words: &[String], v4: bool| match backend {
+            Backend::Nftables => condition::parse(words, v4).map_err(|error| Error::internal(error.to_string())),
+            Backend::Iptables => refuse_line_breaks(words).map(|()| Vec::new()),
+        };
         let runtime = fields.object("runtimeConfig", "RuntimeConfig").map_err(parse_error)?;
         let mappings = runtime
             .objects("portMappings", "PortMapEntry.runtimeConfig.portMappings")
             .map_err(parse_error)?;
         Ok(Self {
+            backend,
             snat: fields.maybe_bool("snat").map_err(parse_error)?.unwrap_or(true),
             masq_all: fields.bool("masqAll").map_err(parse_error)?,
-            conditions_v4: condition::parse(&conditions_v4, true)
-                .map_err(|error| Error::internal(error.to_string()))?,
-            conditions_v6: condition::parse(&conditions_v6, false)
-                .map_err(|error| Error::internal(error.to_string()))?,
+            conditions_v4: conditions(&words_v4, true)?,
+            conditions_v6: conditions(&words_v6, false)?,
+            iptables: IptablesOptions {
+                mark,
+                set_mark_chain,
+                conditions_v4: words_v4,
+                conditions_v6: words_v6,
+            },
             mappings: mappings.iter().map(Mapping::read).collect::<Result<_, _>>()?,
         })
     }
 }
 
-fn refuse_mark_contradictions(fields: &Fields<'_>) -> Result<(), Error> {
+/// A line break would begin another command of a restore text.
+fn refuse_line_breaks(words: &[String]) -> Result<(), Error> {
+    match words.iter().find(|word| word.contains(char::is_control)) {
+        None => Ok(()),
+        Some(word) => Err(Error::internal(format!("invalid port mapping condition {word:?}"))),
+    }
+}
+
+/// The mark `markMasqBit` means, and `externalSetMarkChain`.
+fn read_mark(fields: &Fields<'_>) -> Result<(u32, String), Error> {
+    const DEFAULT_BIT: i64 = 13;
     let bit = fields.maybe_int("markMasqBit").map_err(parse_error)?;
     let chain = fields.string("externalSetMarkChain").map_err(parse_error)?;
     if bit.is_some() && !chain.is_empty() {
         return Err(Error::internal("Cannot specify externalSetMarkChain and markMasqBit"));
     }
-    if bit.is_some_and(|bit| !(0..=31).contains(&bit)) {
-        return Err(Error::internal("MasqMarkBit must be between 0 and 31"));
+    if !chain.is_empty() && !is_chain_name(chain) {
+        return Err(Error::internal(format!("invalid externalSetMarkChain {chain:?}")));
     }
-    Ok(())
+    let bit = bit.unwrap_or(DEFAULT_BIT);
+    let bit = u32::try_from(bit).ok().filter(|bit| *bit < u32::BITS);
+    let bit = bit.ok_or_else(|| Error::internal("MasqMarkBit must be between 0 and 31"))?;
+    Ok((1 << bit, chain.to_owned()))
 }
 
 /// `backend` names iptables, nftables or nothing, which means nftables. Options about marks serve iptables alone; without a
 /// named backend they are not needed and are passed over.
-fn check_backend(fields: &Fields<'_>, v4: &[String], v6: &[String]) -> Result<(), Error> {
-    match fields.string("backend").map_err(parse_error)? {
-        "" => Ok(()),
+fn read_backend(fields: &Fields<'_>, v4: &[String], v6: &[String]) -> Result<Backend, Error> {
+    let conditions = [("conditionsV4", v4), ("conditionsV6", v6)];
+    let written_for = |iptables: bool| {
+        let given = conditions.iter().filter(|(_, words)| !words.is_empty());
+        given
+            .filter(move |(_, words)| condition::is_iptables_syntax(words) == iptables)
+            .map(|(key, _)| *key)
+    };
+    let (backend, name, other, foreign) = match fields.string("backend").map_err(parse_error)? {
+        "" => return Ok(Backend::Nftables),
         "nftables" => {
-            let mut foreign = Vec::new();
-            foreign.extend(fields.value("markMasqBit").map(|_| "markMasqBit"));
-            foreign.extend(fields.value("externalSetMarkChain").map(|_| "externalSetMarkChain"));
-            foreign.extend(condition::is_iptables_syntax(v4).then_some("conditionsV4"));
-            foreign.extend(condition::is_iptables_syntax(v6).then_some("conditionsV6"));
-            if foreign.is_empty() {
-                return Ok(());
-            }
-            let options = foreign.join(" ");
-            Err(Error::internal(format!(
-                "nftables backend was requested but configuration contains iptables-specific options [{options}]"
-            )))
+            let keys = ["markMasqBit", "externalSetMarkChain"];
+            let marks = keys.into_iter().filter(|key| fields.value(key).is_some());
+            let foreign: Vec<&str> = marks.chain(written_for(true)).collect();
+            (Backend::Nftables, "nftables", "iptables", foreign)
         }
-        "iptables" => Err(Error::internal(
-            "the iptables backend is not available; leave \"backend\" out or use nftables",
-        )),
-        other => Err(Error::internal(format!("unrecognized backend {other:?}"))),
+        "iptables" => (Backend::Iptables, "iptables", "nftables", written_for(false).collect()),
+        other => return Err(Error::internal(format!("unrecognized backend {other:?}"))),
+    };
+    if foreign.is_empty() {
+        return Ok(backend);
     }
+    let options = foreign.join(" ");
+    Err(Error::internal(format!(
+        "{name} backend was requested but configuration contains {other}-specific options [{options}]"
+    )))
 }
 
 /// The addresses of the container.
@@ -261,6 +323,30 @@ mod tests {
             "nftables backend was requested but configuration contains iptables-specific options [markMasqBit conditionsV4]"
         );
         assert!(read(json!({"markMasqBit": 3})).is_ok());
+        let named = |more: Value| {
+            let mut config = json!({"backend": "iptables"});
+            config
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            config
+        };
+        assert_eq!(
+            text(named(json!({"conditionsV6": ["ip6 saddr fd00::1"]}))),
+            "iptables backend was requested but configuration contains nftables-specific options [conditionsV6]"
+        );
+        assert!(
+            text(named(json!({"conditionsV4": ["-s", "1.2.3.4\nCOMMIT"]}))).contains("invalid port mapping condition")
+        );
+        assert!(text(named(json!({"externalSetMarkChain": "X\n-F"}))).contains("invalid externalSetMarkChain"));
+        let any = read(named(
+            json!({"conditionsV4": ["-m", "mark", "!", "--mark", "1"], "markMasqBit": 3}),
+        ))
+        .unwrap();
+        assert_eq!(
+            (any.backend, any.iptables.mark, any.conditions_v4.len()),
+            (Backend::Iptables, 8, 0)
+        );
     }
 
     #[test]

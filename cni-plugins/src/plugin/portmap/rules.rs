@@ -9,7 +9,7 @@ use crate::nft::expression::{
     Comparison, Expression, Header, MetaKey, Side, Verdict, address_in, translate_destination,
 };
 use crate::nft::wire::MAX_COMMENT_BYTES;
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
+use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Place, Rule, Words};
 use crate::plugin::iptables;
 use crate::plugin::rule_note::{RuleNote, hash};
 use crate::protocol;
@@ -77,8 +77,13 @@ fn comment(container_id: &str) -> &str {
     container_id.get(..MAX_COMMENT_BYTES).unwrap_or(container_id)
 }
 
+/// The invisible label of a container's rules.
+fn key(network: &str, container_id: &str) -> String {
+    format!("{}-{}", hash(network), hash(container_id))
+}
+
 fn note(network: &str, container_id: &str) -> RuleNote {
-    RuleNote::new("portmap", &format!("{}-{}", hash(network), hash(container_id)))
+    RuleNote::new("portmap", &key(network, container_id))
 }
 
 fn is_of(container_id: &str) -> impl Fn(&Rule) -> bool {
@@ -98,6 +103,11 @@ pub fn add(request: &Request, config: &Config, targets: &Targets) -> Result<(), 
     for chains in [V4, V6] {
         prepared &= !uses(targets, chains) || is_prepared(&mut connection, chains)?;
     }
+    let label = key(&request.network, id);
+    let words = Words {
+        comment: comment(id),
+        label: &label,
+    };
     let mut positions = Vec::new();
     let handles = loop {
         let mut batch = Batch::new();
@@ -107,7 +117,7 @@ pub fn add(request: &Request, config: &Config, targets: &Targets) -> Result<(), 
             if !prepared {
                 prepare(&mut batch, chains);
             }
-            positions.extend(add_container(&mut batch, chains, config, target, comment(id)));
+            positions.extend(add_container(&mut batch, chains, config, target, words));
         }
         match connection.commit(&batch) {
             // Somebody deleted a table after the look.
@@ -126,7 +136,7 @@ fn uses(targets: &Targets, chains: Chains) -> bool {
 }
 
 /// Adds one container's rules; returns the positions of their chains in [`CONTAINER_CHAINS`], in the same order.
-fn add_container(batch: &mut Batch, chains: Chains, config: &Config, target: Cidr, comment: &str) -> Vec<usize> {
+fn add_container(batch: &mut Batch, chains: Chains, config: &Config, target: Cidr, words: Words<'_>) -> Vec<usize> {
     let conditions = if target.is_v4() {
         &config.conditions_v4
     } else {
@@ -140,16 +150,17 @@ fn add_container(batch: &mut Batch, chains: Chains, config: &Config, target: Cid
     let mut positions = Vec::new();
     for mapping in config.mappings.iter().filter(|mapping| mapping.leads_to(&target.addr)) {
         let steps = mapping_rule(&conditions, mapping, target);
-        match mapping.host_ip.filter(|addr| !addr.is_unspecified()) {
+        let place = match mapping.host_ip.filter(|addr| !addr.is_unspecified()) {
             // The more special one goes before those for any address.
-            Some(_) => batch.insert_rule(chains.ports(), &steps, Some(comment)),
-            None => batch.add_rule(chains.ports(), &steps, Some(comment)),
-        }
+            Some(_) => Place::First,
+            None => Place::Last,
+        };
+        batch.add_labelled_rule(chains.ports(), place, &steps, words);
         positions.push(offset);
     }
     if config.snat && !positions.is_empty() {
         for steps in masquerade_rules(config.masq_all, target) {
-            batch.add_rule(chains.masquerading(), &steps, Some(comment));
+            batch.add_labelled_rule(chains.masquerading(), Place::Last, &steps, words);
             positions.push(offset + 1);
         }
     }
@@ -222,7 +233,7 @@ fn is_prepared(connection: &mut Connection, chains: Chains) -> Result<bool, Erro
 /// The table, its chains, and the way from the hooks to the mappings.
 fn prepare(batch: &mut Batch, chains: Chains) {
     batch.add_table(chains.0, TABLE, Some(TABLE_COMMENT));
-    for chain in [chains.with_host_ip(), chains.ports(), chains.all()] {
+    for chain in [chains.ports(), chains.with_host_ip(), chains.all()] {
         batch.add_chain(chain, None, None);
     }
     batch.flush_chain(chains.all());
@@ -296,16 +307,20 @@ pub fn check(request: &Request, config: &Config, targets: &Targets) -> Result<()
     Ok(())
 }
 
-/// Removes the rules of this network's containers that have no valid attachment. A rule does not say its network, so only
-/// containers with a note are looked at.
+/// Removes the rules of this network's containers that have no valid attachment, by the labels they carry.
 pub fn collect(request: &Request, valid: &[(String, String)]) -> Result<(), Error> {
-    let notes = RuleNote::all("portmap", &format!("{}-", hash(&request.network)));
+    let keep: Vec<String> = valid.iter().map(|(id, _)| key(&request.network, id)).collect();
+    let ours = format!("{}-", hash(&request.network));
+    let is_stale = |label: &str| label.starts_with(&ours) && !keep.iter().any(|kept| kept == label);
     let mut connection = Connection::open()?;
-    for (note, id) in notes {
-        if !id.is_empty() && !valid.iter().any(|(container_id, _)| *container_id == id) {
-            note.remove_rules(&mut connection, &CONTAINER_CHAINS, is_of(&id))?;
-        }
+    for chain in CONTAINER_CHAINS {
+        connection.delete_rules(chain, |rule| is_stale(&rule.label))?;
     }
     connection.close_later();
+    for (note, id) in RuleNote::all("portmap", &ours) {
+        if is_stale(&key(&request.network, &id)) {
+            note.forget();
+        }
+    }
     Ok(())
 }

@@ -14,6 +14,14 @@ pub(super) enum Kind {
     Taints,
     /// `name:value,...`, a name perhaps several times.
     Headers,
+    /// `Gate=true,...`
+    Gates,
+    /// `signal<amount,...`
+    Thresholds,
+    /// `node:resource=amount,...;...`
+    Memory,
+    /// `pattern=verbosity,...`
+    Modules,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +34,31 @@ pub(super) enum Target {
     Inert,
 }
 
+/// Flags of fields that upstream does not call deprecated.
+const NOT_DEPRECATED: &[&str] = &["v", "vmodule", "log-flush-frequency", "provider-id", "fail-cgroupv1"];
+
 /// One flag.
 pub(super) struct Flag {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) target: Target,
     pub(super) help: &'static str,
+}
+
+impl Flag {
+    /// Whether upstream says that a configuration file should say this.
+    pub(super) fn is_deprecated(&self) -> bool {
+        matches!(self.target, Target::Field(_)) && !NOT_DEPRECATED.contains(&self.name)
+    }
+
+    /// The group in which `--help` lists it.
+    pub(super) fn heading(&self) -> &'static str {
+        match self.target {
+            Target::Own => "Flags of their own",
+            Target::Field(_) => "Fields of the configuration file",
+            Target::Inert => "Accepted, without effect yet",
+        }
+    }
 }
 
 const fn own(name: &'static str, kind: Kind, help: &'static str) -> Flag {
@@ -61,7 +88,7 @@ const fn inert(name: &'static str, kind: Kind) -> Flag {
     }
 }
 
-use Kind::{Bool, Headers, Int, List, Pairs, Taints, Text};
+use Kind::{Bool, Gates, Headers, Int, List, Memory, Modules, Pairs, Taints, Text, Thresholds};
 
 /// Every flag.
 pub(super) const FLAGS: &[Flag] = &[
@@ -80,8 +107,6 @@ pub(super) const FLAGS: &[Flag] = &[
         Text,
         "kubeconfig file to get the first client certificate with; --kubeconfig is then written",
     ),
-    field("rotate-certificates", Bool, "rotateCertificates"),
-    field("rotate-server-certificates", Bool, "serverTLSBootstrap"),
     own("hostname-override", Text, "name of this node instead of the host name"),
     own("node-ip", Text, "address of this node"),
     own("root-dir", Text, "directory of pods and volumes"),
@@ -93,12 +118,29 @@ pub(super) const FLAGS: &[Flag] = &[
         "where the network configuration is written from the node's podCIDR, unless there is one",
     ),
     own("cni-bin-dir", Text, "where the CNI plugins are"),
-    own("v", Int, "log verbosity"),
+    own(
+        "config-dir",
+        Text,
+        "directory of *.conf files that are merged into the configuration",
+    ),
+    own("cloud-provider", Text, "empty or \"external\""),
+    own("lock-file", Text, "file that is held locked while this kubelet runs"),
+    own(
+        "exit-on-lock-contention",
+        Bool,
+        "end when somebody else opens the lock file",
+    ),
+    own(
+        "cni-plugins",
+        Text,
+        "the CNI plugins' binary to install into --cni-bin-dir (default: cni-plugins beside the kubelet, if there is one)",
+    ),
     own(
         "seccomp-default",
         Bool,
         "RuntimeDefault seccomp profile where none is asked for",
     ),
+    field("v", Int, "logging.verbosity"),
     field("pod-manifest-path", Text, "staticPodPath"),
     field("manifest-url", Text, "staticPodURL"),
     field("manifest-url-header", Headers, "staticPodURLHeader"),
@@ -168,64 +210,92 @@ pub(super) const FLAGS: &[Flag] = &[
     field("kube-reserved", Pairs, "kubeReserved"),
     field("enforce-node-allocatable", List, "enforceNodeAllocatable"),
     field("oom-score-adj", Int, "oomScoreAdj"),
-    inert("allowed-unsafe-sysctls", List),
-    inert("cloud-provider", Text),
-    inert("config-dir", Text),
-    inert("container-log-max-files", Int),
-    inert("container-log-max-size", Text),
-    inert("contention-profiling", Bool),
-    inert("cpu-manager-policy", Text),
-    inert("cpu-manager-policy-options", Pairs),
-    inert("cpu-manager-reconcile-period", Text),
-    inert("enable-controller-attach-detach", Bool),
-    inert("enable-debugging-handlers", Bool),
-    inert("eviction-hard", Text),
-    inert("eviction-max-pod-grace-period", Int),
-    inert("eviction-minimum-reclaim", Text),
-    inert("eviction-pressure-transition-period", Text),
-    inert("eviction-soft", Text),
-    inert("eviction-soft-grace-period", Text),
-    inert("exit-on-lock-contention", Bool),
+    field("allowed-unsafe-sysctls", List, "allowedUnsafeSysctls"),
+    field("container-log-max-files", Int, "containerLogMaxFiles"),
+    field("container-log-max-size", Text, "containerLogMaxSize"),
+    field("contention-profiling", Bool, "enableContentionProfiling"),
+    field("cpu-manager-policy", Text, "cpuManagerPolicy"),
+    field("cpu-manager-policy-options", Pairs, "cpuManagerPolicyOptions"),
+    field("cpu-manager-reconcile-period", Text, "cpuManagerReconcilePeriod"),
+    field("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),
+    field("enable-debugging-handlers", Bool, "enableDebuggingHandlers"),
+    field("eviction-hard", Thresholds, "evictionHard"),
+    field("eviction-max-pod-grace-period", Int, "evictionMaxPodGracePeriod"),
+    field("eviction-minimum-reclaim", Pairs, "evictionMinimumReclaim"),
+    field(
+        "eviction-pressure-transition-period",
+        Text,
+        "evictionPressureTransitionPeriod",
+    ),
+    field("eviction-soft", Thresholds, "evictionSoft"),
+    field("eviction-soft-grace-period", Pairs, "evictionSoftGracePeriod"),
+    field("feature-gates", Gates, "featureGates"),
+    field("hairpin-mode", Text, "hairpinMode"),
+    field("image-gc-high-threshold", Int, "imageGCHighThresholdPercent"),
+    field("image-gc-low-threshold", Int, "imageGCLowThresholdPercent"),
+    field("kernel-memcg-notification", Bool, "kernelMemcgNotification"),
+    field("kube-api-burst", Int, "kubeAPIBurst"),
+    field("kube-api-content-type", Text, "contentType"),
+    field("kube-api-qps", Int, "kubeAPIQPS"),
+    field("kube-reserved-cgroup", Text, "kubeReservedCgroup"),
+    field("kubelet-cgroups", Text, "kubeletCgroups"),
+    field(
+        "local-storage-capacity-isolation",
+        Bool,
+        "localStorageCapacityIsolation",
+    ),
+    field("log-flush-frequency", Text, "logging.flushFrequency"),
+    field("logging-format", Text, "logging.format"),
+    field("make-iptables-util-chains", Bool, "makeIPTablesUtilChains"),
+    field("max-open-files", Int, "maxOpenFiles"),
+    field("memory-manager-policy", Text, "memoryManagerPolicy"),
+    field("minimum-image-ttl-duration", Text, "imageMinimumGCAge"),
+    field("protect-kernel-defaults", Bool, "protectKernelDefaults"),
+    field("qos-reserved", Pairs, "qosReserved"),
+    field("reserved-cpus", Text, "reservedSystemCPUs"),
+    field("reserved-memory", Memory, "reservedMemory"),
+    field("rotate-certificates", Bool, "rotateCertificates"),
+    field("rotate-server-certificates", Bool, "serverTLSBootstrap"),
+    field("runonce", Bool, "runOnce"),
+    field("system-cgroups", Text, "systemCgroups"),
+    field("system-reserved-cgroup", Text, "systemReservedCgroup"),
+    field("tls-cipher-suites", List, "tlsCipherSuites"),
+    field("tls-min-version", Text, "tlsMinVersion"),
+    field("topology-manager-policy", Text, "topologyManagerPolicy"),
+    field("topology-manager-policy-options", Pairs, "topologyManagerPolicyOptions"),
+    field("topology-manager-scope", Text, "topologyManagerScope"),
+    field("vmodule", Modules, "logging.vmodule"),
+    field("volume-plugin-dir", Text, "volumePluginDir"),
+    field("volume-stats-agg-period", Text, "volumeStatsAggPeriod"),
     inert("experimental-allocatable-ignore-eviction", Bool),
     inert("experimental-mounter-path", Text),
-    inert("feature-gates", Pairs),
-    inert("hairpin-mode", Text),
     inert("housekeeping-interval", Text),
     inert("image-credential-provider-bin-dir", Text),
     inert("image-credential-provider-config", Text),
-    inert("image-gc-high-threshold", Int),
-    inert("image-gc-low-threshold", Int),
-    inert("kernel-memcg-notification", Bool),
-    inert("kube-api-burst", Int),
-    inert("kube-api-content-type", Text),
-    inert("kube-api-qps", Int),
-    inert("kube-reserved-cgroup", Text),
-    inert("kubelet-cgroups", Text),
-    inert("local-storage-capacity-isolation", Bool),
-    inert("lock-file", Text),
-    inert("log-flush-frequency", Text),
-    inert("logging-format", Text),
-    inert("make-iptables-util-chains", Bool),
-    inert("max-open-files", Int),
     inert("maximum-dead-containers", Int),
     inert("maximum-dead-containers-per-container", Int),
-    inert("memory-manager-policy", Text),
     inert("minimum-container-ttl-duration", Text),
-    inert("minimum-image-ttl-duration", Text),
-    inert("protect-kernel-defaults", Bool),
-    inert("qos-reserved", Pairs),
-    inert("reserved-cpus", Text),
-    inert("reserved-memory", Text),
-    inert("runonce", Bool),
     inert("runtime-cgroups", Text),
-    inert("system-cgroups", Text),
-    inert("system-reserved-cgroup", Text),
-    inert("tls-cipher-suites", List),
-    inert("tls-min-version", Text),
-    inert("topology-manager-policy", Text),
-    inert("topology-manager-policy-options", Pairs),
-    inert("topology-manager-scope", Text),
-    inert("vmodule", Text),
-    inert("volume-plugin-dir", Text),
-    inert("volume-stats-agg-period", Text),
+    inert("application-metrics-count-limit", Int),
+    inert("boot-id-file", Text),
+    inert("container-hints", Text),
+    inert("containerd", Text),
+    inert("containerd-namespace", Text),
+    inert("enable-load-reader", Bool),
+    inert("event-storage-age-limit", Text),
+    inert("event-storage-event-limit", Text),
+    inert("global-housekeeping-interval", Text),
+    inert("log-cadvisor-usage", Bool),
+    inert("log-json-info-buffer-size", Text),
+    inert("log-json-split-stream", Bool),
+    inert("log-text-info-buffer-size", Text),
+    inert("log-text-split-stream", Bool),
+    inert("machine-id-file", Text),
+    inert("storage-driver-buffer-duration", Text),
+    inert("storage-driver-db", Text),
+    inert("storage-driver-host", Text),
+    inert("storage-driver-password", Text),
+    inert("storage-driver-secure", Bool),
+    inert("storage-driver-table", Text),
+    inert("storage-driver-user", Text),
 ];

@@ -1,7 +1,7 @@
 //! Defaults, and every mistake at once.
 
 use super::*;
-use crate::config::{FlagsEnd, parse_flags};
+use crate::config::{AuthorizationMode, FlagsEnd, parse_flags};
 
 fn flags(args: &[&str]) -> Flags {
     match parse_flags(args.iter().map(|s| (*s).to_owned())) {

@@ -4,7 +4,8 @@ use super::{FakeRuntime, Mishap, Run, image_named};
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use crate::runtime::{
-    CgroupDriver, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus, RuntimeVersion,
+    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
+    RuntimeVersion,
 };
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
@@ -168,6 +169,11 @@ impl Runtime for FakeRuntime {
             .collect())
     }
 
+    async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError> {
+        self.enter("ListPodSandbox", "").await?;
+        Ok(self.state().sandboxes.values().map(|s| s.observed.id.clone()).collect())
+    }
+
     async fn create_container(
         &self,
         sandbox: &SandboxId,
@@ -316,6 +322,19 @@ impl Runtime for FakeRuntime {
     async fn image_status(&self, image: &str) -> Result<Option<ImageInfo>, RuntimeError> {
         self.enter("ImageStatus", image).await?;
         Ok(self.state().find_image(image).map(|(_, info)| info.clone()))
+    }
+
+    async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
+        self.enter("ListContainerStats", "").await?;
+        let usage = |(pod, name): (PodUid, String)| ContainerUsage {
+            pod: Some(pod),
+            name,
+            at_nanos: 1_000_000_000,
+            cpu_nanos: Some(2_000_000_000),
+            working_set: Some(4096),
+            ..ContainerUsage::default()
+        };
+        Ok(self.running().into_iter().map(usage).collect())
     }
 
     async fn list_images(&self) -> Result<Vec<ImageInfo>, RuntimeError> {

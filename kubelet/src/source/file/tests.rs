@@ -131,8 +131,20 @@ async fn another_layout_of_a_pod_is_no_change() {
 }
 
 #[tokio::test]
+async fn a_directory_that_comes_late_is_noticed() {
+    let mut bench = Bench::start(empty(), Some("manifests"), LONG);
+    bench.until(&[]).await;
+    fs::create_dir(bench.dir.path().join("manifests")).expect("a directory");
+    bench.write("manifests/a", manifest("a", "i1"));
+    bench.until(&["a-n:i1"]).await;
+    bench.write("manifests/a", manifest("a", "i2"));
+    bench.until(&["a-n:i2"]).await;
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn one_file_that_comes_and_goes() {
-    let mut bench = Bench::start(empty(), Some("pod.yaml"), Duration::from_millis(50));
+    let mut bench = Bench::start(empty(), Some("pod.yaml"), LONG);
     bench.until(&[]).await;
     bench.write("other.yaml", manifest("other", "i"));
     bench.write("pod.yaml", manifest("a", "i"));

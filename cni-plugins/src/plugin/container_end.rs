@@ -1,17 +1,18 @@
-//! The inside: addresses and routes of the container's end (contract §2.2, step 8).
+//! The container's end of a pair: its addresses and routes (contract §2.2, step 8). [`verify`] compares them for CHECK.
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use super::config::Config;
-use super::plan::route_gateway;
 use crate::netlink::link::{Link, Target, set_up_announcing};
 use crate::netlink::wire::{IFA_F_DADFAILED, IFA_F_TENTATIVE};
 use crate::netlink::{Socket, address, route};
 use crate::netns::Netns;
 use crate::protocol::error::{Error, chain, internal};
-use crate::protocol::result::CniResult;
+use crate::protocol::result::{CniResult, Route};
 use crate::sysctl;
+
+pub mod verify;
 
 /// How often tentative IPv6 addresses are looked at, and how many times.
 const DAD_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,17 +31,38 @@ pub fn bring_up(inside: &mut Socket, index: u32, ifname: &str) -> Result<(), Err
         .map_err(|error| Error::internal(format!("failed to set {ifname:?} UP: {}", chain(&error))))
 }
 
+/// What IPv6 does about an address another host may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicates {
+    /// Look for it before the address is used, which takes a second.
+    Detect,
+    /// Trust the address management.
+    Trust,
+}
+
+/// The gateway a route without one goes by: the first of its family.
+pub fn route_gateway(result: &CniResult, route: &Route) -> Option<IpAddr> {
+    let v4 = route.dst.is_v4();
+    route.gw.or_else(|| {
+        result
+            .ips
+            .iter()
+            .filter_map(|ip| ip.gateway)
+            .find(|gateway| gateway.is_ipv4() == v4)
+    })
+}
+
 /// Gives the end its addresses, brings it up and adds the routes.
 pub fn configure(
     netns: &Netns,
     inside: &mut Socket,
     link: &Link,
-    config: &Config,
+    duplicates: Duplicates,
     result: &CniResult,
 ) -> Result<(), Error> {
+    let dad = duplicates == Duplicates::Detect;
     let any_v6 = result.ips.iter().any(|ip| !ip.address.is_v4());
     if any_v6 || sysctl::get("ipv6/conf/all/disable_ipv6").is_some() {
-        let dad = config.enable_dad;
         netns
             .run(|| prepare_v6(&link.name, dad, any_v6))
             .map_err(|error| internal(&error))??;
@@ -48,7 +70,7 @@ pub fn configure(
     let mut requests = Vec::new();
     let mut failures = Vec::new();
     for ip in &result.ips {
-        requests.push(address::add(link.index, ip.address, config.enable_dad));
+        requests.push(address::add(link.index, ip.address, dad));
         failures.push(format!("failed to add IP addr {} to {:?}", ip.address, link.name));
     }
     requests.push(set_up_announcing(Target::Index(link.index)));
@@ -62,6 +84,7 @@ pub fn configure(
             priority: u32::try_from(wanted.priority).unwrap_or(0),
             table: wanted.table.and_then(|table| u32::try_from(table).ok()).unwrap_or(0),
             scope: wanted.scope.and_then(|scope| u8::try_from(scope).ok()),
+            source: None,
         }));
         let gateway = gateway.map_or("<nil>".to_owned(), |gateway| gateway.to_string());
         failures.push(format!(
@@ -70,7 +93,7 @@ pub fn configure(
         ));
     }
     let routes_from = failures.len() - result.routes.len();
-    let waits = config.enable_dad && any_v6;
+    let waits = dad && any_v6;
     let first_half = if waits { &requests[..routes_from] } else { &requests[..] };
     apply(inside, first_half, &failures)?;
     if waits {

@@ -1,0 +1,416 @@
+//! Fields that have no effect here yet. Their values are checked all the same, so that a file that this kubelet takes is one
+//! upstream's takes too. Pure.
+
+use super::super::duration;
+use Shape::{
+    Any, Bool, Bools, Int, Integers, Number, OneOf, Quantities, QuantityText, Text, Texts, Thresholds, Time, Times,
+    Tree,
+};
+use proto::api::quantity::Quantity;
+use serde_json::{Map, Value};
+
+const MAX: i64 = i32::MAX as i64;
+
+/// What a field's value must be.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Bool,
+    /// A whole number in a range.
+    Int(i64, i64),
+    /// A number above the first and up to the second.
+    Number(f64, f64),
+    Text,
+    OneOf(&'static [&'static str]),
+    /// A duration: none, or at least so many seconds.
+    Time(u64),
+    Texts,
+    Integers,
+    QuantityText,
+    /// Text by name.
+    Tree,
+    /// Truth by name.
+    Bools,
+    /// Durations by name.
+    Times,
+    /// Quantities, percentages of a whole perhaps, by name.
+    Quantities,
+    /// The same by eviction signal.
+    Thresholds,
+    /// An object or a list, looked into no further.
+    Any,
+}
+
+/// A field, what it must be, and upstream's default, which needs no warning.
+struct Field(&'static str, Shape, &'static str);
+
+const SIGNALS: &[&str] = &[
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+];
+
+const FIELDS: &[Field] = &[
+    Field("allowedUnsafeSysctls", Texts, ""),
+    Field(
+        "configMapAndSecretChangeDetectionStrategy",
+        OneOf(&["Get", "Cache", "Watch"]),
+        "\"Watch\"",
+    ),
+    Field("containerLogMaxFiles", Int(2, MAX), "5"),
+    Field("containerLogMaxSize", QuantityText, "\"10Mi\""),
+    Field("containerLogMaxWorkers", Int(1, MAX), "1"),
+    Field("containerLogMonitorInterval", Time(3), "\"10s\""),
+    Field("contentType", Text, "\"application/vnd.kubernetes.protobuf\""),
+    Field("cpuManagerPolicy", OneOf(&["none", "static"]), "\"none\""),
+    Field("cpuManagerPolicyOptions", Tree, ""),
+    Field("cpuManagerReconcilePeriod", Time(0), "\"10s\""),
+    Field("enableContentionProfiling", Bool, "false"),
+    Field("enableControllerAttachDetach", Bool, "true"),
+    Field("enableDebugFlagsHandler", Bool, "true"),
+    Field("enableDebuggingHandlers", Bool, "true"),
+    Field("enableProfilingHandler", Bool, "true"),
+    Field("enableSystemLogHandler", Bool, "true"),
+    Field("enableSystemLogQuery", Bool, "false"),
+    Field("evictionHard", Thresholds, ""),
+    Field("evictionMaxPodGracePeriod", Int(i32::MIN as i64, MAX), "0"),
+    Field("evictionMinimumReclaim", Thresholds, ""),
+    Field("evictionPressureTransitionPeriod", Time(0), "\"5m\""),
+    Field("evictionSoft", Thresholds, ""),
+    Field("evictionSoftGracePeriod", Times, ""),
+    Field("featureGates", Bools, ""),
+    Field(
+        "hairpinMode",
+        OneOf(&["promiscuous-bridge", "hairpin-veth", "none"]),
+        "\"promiscuous-bridge\"",
+    ),
+    Field("imageGCHighThresholdPercent", Int(0, 100), "85"),
+    Field("imageGCLowThresholdPercent", Int(0, 100), "80"),
+    Field("imageMaximumGCAge", Time(0), ""),
+    Field("imageMinimumGCAge", Time(0), "\"2m\""),
+    Field(
+        "imagePullCredentialsVerificationPolicy",
+        OneOf(&[
+            "NeverVerify",
+            "NeverVerifyPreloadedImages",
+            "NeverVerifyAllowlistedImages",
+            "AlwaysVerify",
+        ]),
+        "\"NeverVerifyPreloadedImages\"",
+    ),
+    Field("imageServiceEndpoint", Text, ""),
+    Field("iptablesDropBit", Int(0, 31), "15"),
+    Field("iptablesMasqueradeBit", Int(0, 31), "14"),
+    Field("kernelMemcgNotification", Bool, "false"),
+    Field("kubeAPIBurst", Int(0, MAX), "100"),
+    Field("kubeAPIQPS", Int(0, MAX), "50"),
+    Field("kubeReservedCgroup", Text, ""),
+    Field("kubeletCgroups", Text, ""),
+    Field("localStorageCapacityIsolation", Bool, "true"),
+    Field("makeIPTablesUtilChains", Bool, "true"),
+    Field("maxOpenFiles", Int(0, i64::MAX), "1000000"),
+    Field("memoryManagerPolicy", OneOf(&["None", "Static"]), "\"None\""),
+    Field(
+        "memoryReservationPolicy",
+        OneOf(&["None", "TieredReservation"]),
+        "\"None\"",
+    ),
+    Field("memorySwap", Tree, "{\"swapBehavior\":\"NoSwap\"}"),
+    Field("memoryThrottlingFactor", Number(0.0, 1.0), "0.9"),
+    Field("mergeDefaultEvictionSettings", Bool, "false"),
+    Field("preloadedImagesVerificationAllowlist", Texts, ""),
+    Field("protectKernelDefaults", Bool, "false"),
+    Field("qosReserved", Quantities, ""),
+    Field("reservedMemory", Any, ""),
+    Field("reservedSystemCPUs", Text, ""),
+    Field("runOnce", Bool, "false"),
+    Field("showHiddenMetricsForVersion", Text, ""),
+    Field("shutdownGracePeriod", Time(1), ""),
+    Field("shutdownGracePeriodByPodPriority", Any, ""),
+    Field("shutdownGracePeriodCriticalPods", Time(1), ""),
+    Field("systemCgroups", Text, ""),
+    Field("systemReservedCgroup", Text, ""),
+    Field("tlsCipherSuites", Texts, ""),
+    Field("tlsCurvePreferences", Integers, ""),
+    Field(
+        "tlsMinVersion",
+        OneOf(&["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"]),
+        "\"VersionTLS12\"",
+    ),
+    Field(
+        "topologyManagerPolicy",
+        OneOf(&["none", "best-effort", "restricted", "single-numa-node"]),
+        "\"none\"",
+    ),
+    Field("topologyManagerPolicyOptions", Tree, ""),
+    Field("topologyManagerScope", OneOf(&["container", "pod"]), "\"container\""),
+    Field("tracing", Any, ""),
+    Field("userNamespaces", Any, "{\"idsPerPod\":65536}"),
+    Field(
+        "volumePluginDir",
+        Text,
+        "\"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/\"",
+    ),
+    Field("volumeStatsAggPeriod", Time(0), "\"1m\""),
+];
+
+/// Whether the field is one of these.
+pub(super) fn is_inert(name: &str) -> bool {
+    FIELDS.iter().any(|field| field.0 == name)
+}
+
+/// What is wrong with a field's value.
+pub(super) fn mistake(name: &str, value: &Value) -> Option<String> {
+    let field = FIELDS.iter().find(|field| field.0 == name)?;
+    // Nothing written is upstream's default.
+    if value.is_null() || value.as_str() == Some("") {
+        return None;
+    }
+    check(field.1, value).err().map(|why| format!("{name}: {why}"))
+}
+
+/// Whether a value asks for something this kubelet does not do: neither nothing nor upstream's default.
+pub(super) fn asks_for_more(name: &str, value: &Value) -> bool {
+    let empty = match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty() || duration::parse(text).is_ok_and(|time| time.is_zero()),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    let default = FIELDS.iter().find(|field| field.0 == name).map_or("", |field| field.2);
+    let default: Option<Value> = serde_json::from_str(default).ok();
+    let same = default.is_some_and(|default| default == *value || same_time(&default, value));
+    !empty && !same
+}
+
+/// `1m` and `60s` say the same.
+fn same_time(a: &Value, b: &Value) -> bool {
+    let time = |value: &Value| value.as_str().and_then(|text| duration::parse(text).ok());
+    time(a).is_some() && time(a) == time(b)
+}
+
+fn check(shape: Shape, value: &Value) -> Result<(), String> {
+    match shape {
+        Any if value.is_object() || value.is_array() => Ok(()),
+        Any => Err(format!("{value} is not an object or a list")),
+        Bool => value
+            .as_bool()
+            .map(drop)
+            .ok_or_else(|| format!("{value} is not true or false")),
+        Int(min, max) => match value.as_i64() {
+            Some(number) if (min..=max).contains(&number) => Ok(()),
+            Some(number) => Err(format!("{number} must be between {min} and {max}, inclusive")),
+            None => Err(format!("{value} is not a whole number")),
+        },
+        Number(above, max) => match value.as_f64() {
+            Some(number) if number > above && number <= max => Ok(()),
+            Some(number) => Err(format!("{number} must be greater than {above} and at most {max}")),
+            None => Err(format!("{value} is not a number")),
+        },
+        Text => text(value).map(drop),
+        OneOf(words) => match text(value)? {
+            word if words.contains(&word) => Ok(()),
+            word => Err(format!("{word:?} is not one of {}", words.join(", "))),
+        },
+        Time(seconds) => {
+            let time = duration::parse(text(value)?)?;
+            if time.is_zero() || time.as_secs() >= seconds {
+                Ok(())
+            } else {
+                Err(format!("must be either zero or at least {seconds}s"))
+            }
+        }
+        QuantityText => quantity(text(value)?),
+        Texts => each(value, |item| text(item).map(drop)),
+        Integers => each(value, |item| check(Int(0, MAX), item)),
+        Tree => named(value, |_, item| text(item).map(drop)),
+        Bools => named(value, |_, item| check(Bool, item)),
+        Times => named(value, |_, item| check(Time(0), item)),
+        Quantities => named(value, |_, item| amount(text(item)?)),
+        Thresholds => named(value, |name, item| {
+            if !SIGNALS.contains(&name) {
+                return Err("unknown eviction signal".to_owned());
+            }
+            amount(text(item)?)
+        }),
+    }
+}
+
+fn text(value: &Value) -> Result<&str, String> {
+    value.as_str().ok_or_else(|| format!("{value} is not text"))
+}
+
+fn each(value: &Value, check: impl Fn(&Value) -> Result<(), String>) -> Result<(), String> {
+    let items = value.as_array().ok_or_else(|| format!("{value} is not a list"))?;
+    items.iter().try_for_each(check)
+}
+
+fn named(value: &Value, check: impl Fn(&str, &Value) -> Result<(), String>) -> Result<(), String> {
+    let fields = value.as_object().ok_or_else(|| format!("{value} is not an object"))?;
+    let mut fields = fields.iter();
+    fields.try_for_each(|(name, item)| check(name, item).map_err(|why| format!("{name}: {why}")))
+}
+
+fn quantity(text: &str) -> Result<(), String> {
+    match Quantity::parse(text) {
+        Ok(amount) if !amount.is_negative() => Ok(()),
+        Ok(_) => Err(format!("{text:?} must not be negative")),
+        Err(_) => Err(format!("{text:?} is not a quantity")),
+    }
+}
+
+/// A quantity or a percentage.
+fn amount(text: &str) -> Result<(), String> {
+    match text.strip_suffix('%') {
+        None => quantity(text),
+        Some(percent) => match percent.parse::<f64>() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(()),
+            _ => Err(format!("{text:?} is not a percentage between 0% and 100%")),
+        },
+    }
+}
+
+/// Rules between fields without effect.
+pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
+    let number = |name: &str, default| tree.get(name).and_then(Value::as_i64).unwrap_or(default);
+    let time = |name: &str| duration::parse(text(name)).unwrap_or_default();
+    if number("imageGCLowThresholdPercent", 80) >= number("imageGCHighThresholdPercent", 85) {
+        mistakes.push("imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent".to_owned());
+    }
+    let (oldest, youngest) = (time("imageMaximumGCAge"), time("imageMinimumGCAge"));
+    if !oldest.is_zero() && oldest <= youngest.max(std::time::Duration::from_secs(1)) {
+        mistakes.push("imageMaximumGCAge: must be greater than imageMinimumGCAge".to_owned());
+    }
+    if time("shutdownGracePeriodCriticalPods") > time("shutdownGracePeriod") {
+        mistakes.push("shutdownGracePeriodCriticalPods: must be at most shutdownGracePeriod".to_owned());
+    }
+    let by_priority = tree.get("shutdownGracePeriodByPodPriority").and_then(Value::as_array);
+    if by_priority.is_some_and(|list| !list.is_empty()) && !time("shutdownGracePeriod").is_zero() {
+        mistakes.push("shutdownGracePeriodByPodPriority: cannot be given together with shutdownGracePeriod".to_owned());
+    }
+    if tree.get("runOnce") == Some(&Value::Bool(true)) {
+        mistakes.push("runOnce: unsupported, must be false".to_owned());
+    }
+    let cgroups = !text("systemReservedCgroup").is_empty() || !text("kubeReservedCgroup").is_empty();
+    if !text("reservedSystemCPUs").is_empty() && cgroups {
+        mistakes.push(
+            "reservedSystemCPUs: cannot be given together with systemReservedCgroup or kubeReservedCgroup".to_owned(),
+        );
+    }
+    if !text("systemCgroups").is_empty() && text("cgroupRoot").is_empty() {
+        mistakes.push("systemCgroups: needs cgroupRoot".to_owned());
+    }
+    let fields = |name: &str| {
+        tree.get(name)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(|map| map.keys())
+    };
+    for signal in fields("evictionSoft") {
+        if !fields("evictionSoftGracePeriod").any(|other| other == signal) {
+            mistakes.push(format!(
+                "evictionSoft: grace period must be specified for the soft eviction threshold {signal}"
+            ));
+        }
+    }
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_checked_though_nothing_comes_of_them() {
+        for (field, value, wrong) in [
+            (
+                "evictionHard",
+                json!({"memory.available": "100Mi", "nodefs.available": "10%"}),
+                "",
+            ),
+            (
+                "evictionHard",
+                json!({"memory.free": "1"}),
+                "evictionHard: memory.free: unknown eviction signal",
+            ),
+            (
+                "evictionHard",
+                json!({"nodefs.available": "101%"}),
+                "evictionHard: nodefs.available: \"101%\"",
+            ),
+            (
+                "cpuManagerPolicy",
+                json!("dynamic"),
+                "cpuManagerPolicy: \"dynamic\" is not one of none, static",
+            ),
+            ("cpuManagerPolicy", json!(""), ""),
+            (
+                "containerLogMaxFiles",
+                json!(1),
+                "containerLogMaxFiles: 1 must be between 2",
+            ),
+            (
+                "containerLogMaxSize",
+                json!("ten"),
+                "containerLogMaxSize: \"ten\" is not a quantity",
+            ),
+            (
+                "containerLogMonitorInterval",
+                json!("1s"),
+                "containerLogMonitorInterval: must be either zero or at least 3s",
+            ),
+            (
+                "memoryThrottlingFactor",
+                json!(0),
+                "memoryThrottlingFactor: 0 must be greater",
+            ),
+            ("tlsCipherSuites", json!("x"), "tlsCipherSuites: \"x\" is not a list"),
+            (
+                "featureGates",
+                json!({"A": "yes"}),
+                "featureGates: A: \"yes\" is not true or false",
+            ),
+            ("shutdownGracePeriod", json!("0s"), ""),
+        ] {
+            let found = mistake(field, &value).unwrap_or_default();
+            assert!(
+                found.starts_with(wrong) && found.is_empty() == wrong.is_empty(),
+                "{field} {value}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_upstream_does_anyway_needs_no_warning() {
+        for (field, value, more) in [
+            ("evictionPressureTransitionPeriod", json!("0s"), false),
+            ("evictionPressureTransitionPeriod", json!("300s"), false),
+            ("evictionPressureTransitionPeriod", json!("1m"), true),
+            ("memorySwap", json!({}), false),
+            ("enableControllerAttachDetach", json!(true), false),
+        ] {
+            assert_eq!(asks_for_more(field, &value), more, "{field} {value}");
+        }
+    }
+
+    #[test]
+    fn rules_between_fields() {
+        let between = |tree: Value| mistakes_between(tree.as_object().expect("an object"));
+        assert!(between(json!({})).is_empty());
+        let broken = between(
+            json!({"imageGCLowThresholdPercent": 90, "runOnce": true, "evictionSoft": {"pid.available": "5%"},
+            "systemCgroups": "/x", "reservedSystemCPUs": "0", "kubeReservedCgroup": "/k", "imageMaximumGCAge": "1m",
+            "imageMinimumGCAge": "2m", "shutdownGracePeriodCriticalPods": "10s"}),
+        );
+        assert_eq!(broken.len(), 7, "{broken:?}");
+    }
+}

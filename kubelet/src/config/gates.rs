@@ -1,0 +1,276 @@
+//! Feature gates: which names there are, and which can no longer be changed. Pure.
+//!
+//! No gate changes what this kubelet does yet; a name that upstream's kubelet would refuse is refused here too.
+
+use serde_json::{Map, Value};
+
+/// Gates of whole stages.
+const STAGES: &[&str] = &["AllAlpha", "AllBeta"];
+
+/// Gates that are locked on (kubelet contract, head).
+const LOCKED_ON: &[&str] = &[
+    "DynamicResourceAllocation",
+    "ImageVolume",
+    "InPlacePodVerticalScaling",
+    "KubeletCgroupDriverFromCRI",
+    "KubeletFineGrainedAuthz",
+    "KubeletPSI",
+    "MutableCSINodeAllocatableCount",
+    "NodeLogQuery",
+    "NodeSwap",
+    "PodObservedGenerationTracking",
+    "ProcMountType",
+    "RecursiveReadOnlyMounts",
+    "SELinuxMountReadWriteOncePod",
+    "SupplementalGroupsPolicy",
+    "SystemdWatchdog",
+    "UserNamespacesSupport",
+];
+
+/// Every other gate of Kubernetes 1.36 and the release before it, which a file of a node that is being upgraded may still name.
+const KNOWN: &[&str] = &[
+    "APIResponseCompression",
+    "APIServerIdentity",
+    "APIServerTracing",
+    "APIServingWithRoutine",
+    "AggregatedDiscoveryRemoveBetaType",
+    "AllowDNSOnlyNodeCSR",
+    "AllowInsecureKubeletCertificateSigningRequests",
+    "AllowOverwriteTerminationGracePeriodSeconds",
+    "AllowParsingUserUIDFromCertAuth",
+    "AllowUnsafeMalformedObjectDeletion",
+    "AnonymousAuthConfigurableEndpoints",
+    "AnyVolumeDataSource",
+    "AuthorizeNodeWithSelectors",
+    "AuthorizePodWebsocketUpgradeCreatePermission",
+    "AuthorizeWithSelectors",
+    "BtreeWatchCache",
+    "CBORServingAndStorage",
+    "CPUCFSQuotaPeriod",
+    "CPUManagerPolicyAlphaOptions",
+    "CPUManagerPolicyBetaOptions",
+    "CPUManagerPolicyOptions",
+    "CRDObservedGenerationTracking",
+    "CRDValidationRatcheting",
+    "CRIListStreaming",
+    "CSIMigrationPortworx",
+    "CSIServiceAccountTokenSecrets",
+    "CSIVolumeHealth",
+    "ChangeContainerStatusOnKubeletRestart",
+    "ClearingNominatedNodeNameAfterBinding",
+    "CloudControllerManagerWatchBasedRoutesReconciliation",
+    "CloudControllerManagerWebhook",
+    "ClusterTrustBundle",
+    "ClusterTrustBundleProjection",
+    "ComponentFlagz",
+    "ComponentStatusz",
+    "ConcurrentWatchObjectDecode",
+    "ConsistentListFromCache",
+    "ConstrainedImpersonation",
+    "ContainerCheckpoint",
+    "ContainerRestartRules",
+    "ContainerStopSignals",
+    "ContextualLogging",
+    "CoordinatedLeaderElection",
+    "CrossNamespaceVolumeDataSource",
+    "CustomResourceFieldSelectors",
+    "DRAAdminAccess",
+    "DRAConsumableCapacity",
+    "DRADeviceBindingConditions",
+    "DRADeviceTaintRules",
+    "DRADeviceTaints",
+    "DRAExtendedResource",
+    "DRAPartitionableDevices",
+    "DRAPrioritizedList",
+    "DRAResourceClaimDeviceStatus",
+    "DRASchedulerFilterTimeout",
+    "DeclarativeValidation",
+    "DeclarativeValidationTakeover",
+    "DeploymentReplicaSetTerminatingReplicas",
+    "DetectCacheInconsistency",
+    "DisableAllocatorDualWrite",
+    "DisableCPUQuotaWithExclusiveCPUs",
+    "DisableNodeKubeProxyVersion",
+    "EnvFiles",
+    "EventedPLEG",
+    "ExecProbeTimeout",
+    "ExtendWebSocketsToKubelet",
+    "ExternalServiceAccountTokenSigner",
+    "GangScheduling",
+    "GenericWorkload",
+    "GitRepoVolumeDriver",
+    "GracefulNodeShutdown",
+    "GracefulNodeShutdownBasedOnPodPriority",
+    "HPAConfigurableTolerance",
+    "HPAScaleToZero",
+    "HonorPVReclaimPolicy",
+    "HostnameOverride",
+    "ImageMaximumGCAge",
+    "ImageVolumeWithDigest",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingAllocatedStatus",
+    "InPlacePodVerticalScalingExclusiveCPUs",
+    "InPlacePodVerticalScalingExclusiveMemory",
+    "InPlacePodVerticalScalingInitContainers",
+    "InTreePluginPortworxUnregister",
+    "JobBackoffLimitPerIndex",
+    "JobManagedBy",
+    "JobPodReplacementPolicy",
+    "JobSuccessPolicy",
+    "KMSv1",
+    "KubeletCrashLoopBackOffMax",
+    "KubeletEnsureSecretPulledImages",
+    "KubeletInUserNamespace",
+    "KubeletPodResourcesDynamicResources",
+    "KubeletPodResourcesGet",
+    "KubeletPodResourcesListUseActivePods",
+    "KubeletRegistrationGetOnExistsOnly",
+    "KubeletSeparateDiskGC",
+    "KubeletServiceAccountTokenForCredentialProviders",
+    "KubeletTracing",
+    "ListFromCacheSnapshot",
+    "LocalStorageCapacityIsolationFSQuotaMonitoring",
+    "LogarithmicScaleDown",
+    "LoggingAlphaOptions",
+    "LoggingBetaOptions",
+    "MatchLabelKeysInPodAffinity",
+    "MatchLabelKeysInPodTopologySpread",
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge",
+    "MaxUnavailableStatefulSet",
+    "MemoryManager",
+    "MemoryQoS",
+    "MultiCIDRServiceAllocator",
+    "MutablePVNodeAffinity",
+    "MutablePodResourcesForSuspendedJobs",
+    "MutableSchedulingDirectivesForSuspendedJobs",
+    "MutatingAdmissionPolicy",
+    "NFTablesProxyMode",
+    "NodeDeclaredFeatures",
+    "NodeInclusionPolicyInPodTopologySpread",
+    "NominatedNodeNameForExpectation",
+    "OpenAPIEnums",
+    "OpportunisticBatching",
+    "OrderedNamespaceDeletion",
+    "PodAndContainerStatsFromCRI",
+    "PodCertificateRequest",
+    "PodDeletionCost",
+    "PodLevelResourceManagers",
+    "PodLevelResources",
+    "PodLifecycleSleepAction",
+    "PodLifecycleSleepActionAllowZero",
+    "PodLogsQuerySplitStreams",
+    "PodReadyToStartContainersCondition",
+    "PodSchedulingReadiness",
+    "PodTopologyLabelsAdmission",
+    "PodsAPI",
+    "PortForwardWebsockets",
+    "PreferSameTrafficDistribution",
+    "PreventStaticPodAPIReferences",
+    "QOSReserved",
+    "RecoverVolumeExpansionFailure",
+    "ReduceDefaultCrashLoopBackOffDecay",
+    "RelaxedDNSSearchValidation",
+    "RelaxedEnvironmentVariableValidation",
+    "RelaxedServiceNameValidation",
+    "ReloadKubeletClientCAFile",
+    "ReloadKubeletServerCertificateFile",
+    "RemoteRequestHeaderUID",
+    "ResilientWatchCacheInitialization",
+    "ResourceHealthStatus",
+    "RestartAllContainersOnContainerExits",
+    "RetryGenerateName",
+    "RotateKubeletServerCertificate",
+    "RuntimeClassInImageCriAPI",
+    "SELinuxChangePolicy",
+    "SELinuxMount",
+    "SchedulerAsyncAPICalls",
+    "SchedulerAsyncPreemption",
+    "SchedulerPopFromBackoffQ",
+    "SchedulerQueueingHints",
+    "SeparateCacheWatchRPC",
+    "SeparateTaintEvictionController",
+    "ServiceAccountNodeAudienceRestriction",
+    "ServiceAccountTokenJTI",
+    "ServiceAccountTokenNodeBinding",
+    "ServiceAccountTokenNodeBindingValidation",
+    "ServiceAccountTokenPodNodeInfo",
+    "ServiceTrafficDistribution",
+    "SidecarContainers",
+    "SizeBasedListCostEstimate",
+    "StatefulSetSemanticRevisionComparison",
+    "StorageCapacityScoring",
+    "StorageNamespaceIndex",
+    "StorageVersionAPI",
+    "StorageVersionHash",
+    "StorageVersionMigrator",
+    "StreamingCollectionEncodingToJSON",
+    "StreamingCollectionEncodingToProtobuf",
+    "StrictIPCIDRValidation",
+    "StructuredAuthenticationConfiguration",
+    "StructuredAuthenticationConfigurationEgressSelector",
+    "StructuredAuthenticationConfigurationJWKSMetrics",
+    "StructuredAuthorizationConfiguration",
+    "TaintTolerationComparisonOperators",
+    "TokenRequestServiceAccountUIDValidation",
+    "TopologyAwareHints",
+    "TopologyManagerPolicyAlphaOptions",
+    "TopologyManagerPolicyBetaOptions",
+    "TopologyManagerPolicyOptions",
+    "TranslateStreamCloseWebsocketRequests",
+    "UnauthenticatedHTTP2DOSMitigation",
+    "UnknownVersionInteroperabilityProxy",
+    "UserNamespacesHostNetworkSupport",
+    "VolumeAttributesClass",
+    "VolumeLimitScaling",
+    "WatchCacheInitializationPostStartHook",
+    "WatchFromStorageWithoutResourceVersion",
+    "WatchList",
+    "WinDSR",
+    "WinOverlay",
+    "WindowsCPUAndMemoryAffinity",
+    "WindowsGracefulNodeShutdown",
+    "WindowsHostNetwork",
+];
+
+/// What is wrong with `featureGates`.
+pub(super) fn mistakes(gates: &Map<String, Value>) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    for (name, value) in gates {
+        let word = name.as_str();
+        if LOCKED_ON.contains(&word) {
+            if *value == Value::Bool(false) {
+                mistakes.push(format!(
+                    "featureGates: cannot set feature gate {name} to false, feature is locked to true"
+                ));
+            }
+        } else if !STAGES.contains(&word) && KNOWN.binary_search(&word).is_err() {
+            mistakes.push(format!("featureGates: unrecognized feature gate: {name}"));
+        }
+    }
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_and_locked_gates_are_refused() {
+        let judge = |gates: Value| mistakes(gates.as_object().expect("an object"));
+        assert!(judge(json!({"GracefulNodeShutdown": false, "AllAlpha": true, "NodeSwap": true})).is_empty());
+        assert_eq!(
+            judge(json!({"NodeSwap": false, "NoSuchGate": true})),
+            [
+                "featureGates: unrecognized feature gate: NoSuchGate",
+                "featureGates: cannot set feature gate NodeSwap to false, feature is locked to true",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_names_are_sorted_and_none_is_there_twice() {
+        assert!(KNOWN.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(LOCKED_ON.iter().all(|name| KNOWN.binary_search(name).is_err()));
+    }
+}

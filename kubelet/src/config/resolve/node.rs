@@ -1,0 +1,108 @@
+//! The node object and how it is kept.
+
+use super::Reader;
+use crate::config::{Flags, KubeletConfiguration, NodeConfig};
+use proto::api::names;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Labels under kubernetes.io and k8s.io a kubelet may give its own node.
+const OWN_LABELS: &[&str] = &[
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+
+fn node_labels(reader: &mut Reader, flags: &Flags) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for (key, value) in flags.pairs("node-labels").into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default().to_owned();
+        let wrong = names::qualified_name_error(key).or_else(|| names::label_value_error(&value));
+        if let Some(why) = wrong {
+            reader.wrong("--node-labels", format!("{key:?}={value:?}: {why}"));
+        }
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let within = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
+        let reserved = within("kubernetes.io") || within("k8s.io");
+        let allowed =
+            OWN_LABELS.contains(&key.as_str()) || within("kubelet.kubernetes.io") || within("node.kubernetes.io");
+        if reserved && !allowed {
+            reader.wrong("--node-labels", format!("unknown 'kubernetes.io' or 'k8s.io' label {key:?}: labels of these domains must be among {}, or begin with kubelet.kubernetes.io or node.kubernetes.io", OWN_LABELS.join(", ")));
+        }
+        labels.insert(key.clone(), value);
+    }
+    labels
+}
+
+pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags, from_file: bool) -> NodeConfig {
+    let mut ips = Vec::new();
+    for text in flags
+        .text("node-ip")
+        .unwrap_or_default()
+        .split(',')
+        .filter(|t| !t.is_empty())
+    {
+        match text.trim().parse() {
+            Ok(ip) => ips.push(ip),
+            Err(_) => reader.wrong("--node-ip", format!("{text:?} is not an IP address")),
+        }
+    }
+    let name = flags
+        .text("hostname-override")
+        .map(str::trim)
+        .filter(|n| !n.is_empty())
+        .map(str::to_lowercase);
+    if let Some(why) = name.as_deref().and_then(names::dns1123_subdomain_error) {
+        reader.wrong("--hostname-override", why);
+    }
+    let status_update = reader.time(
+        "nodeStatusUpdateFrequency",
+        written.node_status_update_frequency.as_deref(),
+        Duration::from_secs(10),
+    );
+    let report_default = match written.node_status_update_frequency {
+        Some(_) => status_update,
+        None => Duration::from_secs(300),
+    };
+    let lease = reader.range(
+        "nodeLeaseDurationSeconds",
+        written.node_lease_duration_seconds.filter(|s| *s != 0),
+        40,
+        1,
+        i64::from(i32::MAX),
+    );
+    NodeConfig {
+        eviction_margin: from_file,
+        name,
+        ips,
+        labels: node_labels(reader, flags),
+        taints: written.register_with_taints.clone().unwrap_or_default(),
+        register: written.register_node.unwrap_or(true),
+        provider_id: written.provider_id.clone().filter(|id| !id.is_empty()),
+        max_pods: reader.range("maxPods", written.max_pods, 110, 0, i64::from(i32::MAX)),
+        pods_per_core: reader.range("podsPerCore", written.pods_per_core, 0, 0, i64::from(i32::MAX)),
+        pod_cidr: written.pod_cidr.clone().filter(|c| !c.is_empty()),
+        status_update,
+        status_report: reader.time(
+            "nodeStatusReportFrequency",
+            written.node_status_report_frequency.as_deref(),
+            report_default,
+        ),
+        lease_seconds: i32::try_from(lease).unwrap_or(40),
+        max_images: reader.range(
+            "nodeStatusMaxImages",
+            written.node_status_max_images,
+            50,
+            -1,
+            i64::from(i32::MAX),
+        ),
+    }
+}

@@ -1,0 +1,60 @@
+//! What a container uses, from CRI's words to ours. Pure.
+
+use super::super::ContainerUsage;
+use crate::id::PodUid;
+use proto::cri as pb;
+
+const NAME_LABEL: &str = "io.kubernetes.container.name";
+const UID_LABEL: &str = "io.kubernetes.pod.uid";
+
+pub(super) fn usage(stats: pb::ContainerStats) -> ContainerUsage {
+    let value = |value: Option<pb::UInt64Value>| value.map(|value| value.value);
+    let attributes = stats.attributes.unwrap_or_default();
+    let label = |name: &str| attributes.labels.get(name).cloned();
+    let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
+    let layer = stats.writable_layer.unwrap_or_default();
+    ContainerUsage {
+        pod: label(UID_LABEL).map(PodUid::from),
+        name: label(NAME_LABEL).unwrap_or_default(),
+        at_nanos: cpu.timestamp.max(memory.timestamp),
+        cpu_nanos: value(cpu.usage_core_nano_seconds),
+        working_set: value(memory.working_set_bytes),
+        memory: value(memory.usage_bytes),
+        rss: value(memory.rss_bytes),
+        layer: value(layer.used_bytes).zip(value(layer.inodes_used)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_told_is_not_zero() {
+        let value = |value| Some(pb::UInt64Value { value });
+        let stats = pb::ContainerStats {
+            attributes: Some(pb::ContainerAttributes {
+                labels: [
+                    (NAME_LABEL.to_owned(), "c".to_owned()),
+                    (UID_LABEL.to_owned(), "u".to_owned()),
+                ]
+                .into(),
+                ..Default::default()
+            }),
+            cpu: Some(pb::CpuUsage {
+                timestamp: 5,
+                usage_core_nano_seconds: value(7),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let expected = ContainerUsage {
+            pod: Some("u".into()),
+            name: "c".into(),
+            at_nanos: 5,
+            cpu_nanos: Some(7),
+            ..ContainerUsage::default()
+        };
+        assert_eq!(usage(stats), expected);
+    }
+}
