@@ -4,7 +4,6 @@ use client::{Clock, TokioClock};
 use controlplane::apiserver::user::User;
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
-use controlplane::store::Store as _;
 use controlplane::store::memory::Memory;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
@@ -61,7 +60,6 @@ impl World {
             proc: "/proc".into(),
         };
         let store = Arc::new(Memory::new());
-        assert_eq!(store.current_revision().await.unwrap(), 0);
         let daemon = Daemon::embed(&Config::resolve(&flags::parse(words)).unwrap(), host, store)
             .await
             .unwrap();

@@ -73,8 +73,9 @@ fn check_standalone(config: &Config) -> Result<(), BootError> {
 impl Known {
     /// Starts what keeps certificates fresh, and waits a little for a first one if there is none.
     pub(super) async fn keep(self, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> Result<Kept, BootError> {
-        let (sender, tls) = watch::channel(Arc::new(self.served.serving.config()?));
-        tasks.spawn(self.served.serving.follow(sender, stop.clone()));
+        let mut serving = self.served.serving;
+        let (sender, tls) = watch::channel(Arc::new(serving.config()?));
+        tasks.spawn(serving.follow(sender, stop.clone()));
         if let Some(issuing) = self.served.issuing {
             tasks.spawn(issuing.run(stop.clone()));
         }

@@ -38,7 +38,12 @@ enum Source {
 pub struct Serving {
     source: Source,
     client_ca: Option<PathBuf>,
+    /// What the last configuration was made from.
+    seen: Seen,
 }
+
+/// The state of all files, and the issued pair.
+type Seen = (Vec<Option<Mark>>, Option<Arc<Pair>>);
 
 /// What a file was when it was last read: device, inode, length, time of the last change.
 type Mark = (u64, u64, u64, i64, i64);
@@ -54,6 +59,7 @@ impl Serving {
         Self {
             source: Source::Files(cert.to_owned(), key.to_owned()),
             client_ca: client_ca.map(Path::to_owned),
+            seen: Seen::default(),
         }
     }
 
@@ -79,6 +85,7 @@ impl Serving {
         Self {
             source: Source::Issued(current),
             client_ca: client_ca.map(Path::to_owned),
+            seen: Seen::default(),
         }
     }
 
@@ -86,7 +93,9 @@ impl Serving {
     ///
     /// # Errors
     /// Names the file that cannot be read or used.
-    pub fn config(&self) -> Result<ServerConfig, CertificateError> {
+    pub fn config(&mut self) -> Result<ServerConfig, CertificateError> {
+        // Before anything is read: a change in between is noticed by the next look.
+        self.seen = self.state();
         let tls = |e: &dyn std::fmt::Display| CertificateError::Tls(e.to_string());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -144,18 +153,14 @@ impl Serving {
 
     /// Keeps `tls` true to the files and to what is issued, until told to stop.
     pub async fn follow(mut self, tls: watch::Sender<Arc<ServerConfig>>, stop: CancellationToken) {
-        let mut seen = self.marks();
-        let mut issued = self.issued_now();
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.changed() => {}
-            }
-            let (marks, now) = (self.marks(), self.issued_now());
-            if marks == seen && now == issued {
+            if self.state() == self.seen {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.changed() => {}
+                }
                 continue;
             }
-            (seen, issued) = (marks, now);
             match self.config() {
                 Ok(config) => {
                     tls.send_replace(Arc::new(config));
@@ -172,11 +177,12 @@ impl Serving {
         }
     }
 
-    fn issued_now(&self) -> Option<Arc<Pair>> {
-        match &self.source {
+    fn state(&self) -> Seen {
+        let issued = match &self.source {
             Source::Files(..) => None,
             Source::Issued(current) => current.borrow().clone(),
-        }
+        };
+        (self.marks(), issued)
     }
 }
 

@@ -177,7 +177,8 @@ async fn bench() -> Bench {
     std::fs::write(dir.path().join("client.crt"), signed.pem()).expect("cert");
     std::fs::write(dir.path().join("client.key"), client_key.serialize_pem()).expect("key");
 
-    let serving = Serving::self_signed(&dir.path().join("pki"), "node-a", &[], Some(&ca_file)).expect("certificate");
+    let mut serving =
+        Serving::self_signed(&dir.path().join("pki"), "node-a", &[], Some(&ca_file)).expect("certificate");
     let (_tls, tls) = tokio::sync::watch::channel(Arc::new(serving.config().expect("tls")));
     let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let address = listener.local_addr().expect("address");

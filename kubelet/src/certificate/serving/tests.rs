@@ -31,7 +31,7 @@ fn bad_files_are_named() {
     let none = dir.path().join("none");
     self_signed(dir.path());
     let (cert, key) = (dir.path().join("kubelet.crt"), dir.path().join("kubelet.key"));
-    for serving in [
+    for mut serving in [
         Serving::files(&path, &path, None),
         Serving::files(&none, &path, None),
         Serving::files(&cert, &path, None),
@@ -45,7 +45,7 @@ fn bad_files_are_named() {
 #[tokio::test(start_paused = true)]
 async fn changed_files_are_read_again_and_broken_ones_are_not_used() {
     let (dir, other) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
-    let serving = self_signed(dir.path());
+    let mut serving = self_signed(dir.path());
     self_signed(other.path());
     let (tls, mut reader) = watch::channel(Arc::new(serving.config().expect("usable")));
     let stop = CancellationToken::new();
@@ -75,7 +75,7 @@ async fn an_issued_certificate_is_used_when_it_comes() {
         .expect("signed");
     let pair = Pair::parse(cert.pem() + &key.serialize_pem()).expect("a pair");
     let (issue, current) = watch::channel(None);
-    let serving = Serving::issued(current, None);
+    let mut serving = Serving::issued(current, None);
     let (tls, mut reader) = watch::channel(Arc::new(serving.config().expect("usable without one")));
     let stop = CancellationToken::new();
     tokio::spawn(serving.follow(tls, stop.clone()));
