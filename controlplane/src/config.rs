@@ -3,9 +3,11 @@
 //! Two steps: [`flags::parse`] reads words (what the user wrote), [`Config::resolve`] gives them meaning. Both collect
 //! every mistake instead of stopping at the first. Never touches a file: paths are checked by whoever opens them.
 
+mod audit;
 pub mod cidr;
 pub mod flags;
 
+pub use audit::AuditConfig;
 pub use cidr::Cidr;
 
 use flags::Flags;
@@ -46,6 +48,8 @@ pub struct Config {
     pub cluster_cidr: Cidr,
     /// Who may enter, and how they are known.
     pub identity: IdentityConfig,
+    /// What is audited; `None` is nothing.
+    pub audit: Option<AuditConfig>,
     /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
     pub verbosity: u8,
 }
@@ -103,6 +107,7 @@ impl Config {
                 node_authorizer,
                 kubelet_ca_file: read.path("kubelet-certificate-authority"),
             },
+            audit: read.audit(),
             verbosity: read.parse("v", 2),
         };
         if config.service_cidr.overlaps(&config.cluster_cidr) {

@@ -160,7 +160,7 @@ fn concrete(error: body::BodyError) -> std::io::Error {
 }
 
 /// The whole body.
-async fn read(body: Body) -> Result<Bytes, ApiError> {
+pub(super) async fn read(body: Body) -> Result<Bytes, ApiError> {
     // A concrete error type: with the boxed one the compiler cannot prove this future Send.
     let body = body.map_err(concrete).boxed_unsync();
     let collected = Limited::new(body, BODY_LIMIT_BYTES).collect().await.map_err(|error| {

@@ -56,10 +56,7 @@ impl Reader {
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let (prefix, snapshot) = self.snapshot(group, resource)?;
         let key = key(prefix, namespace, name);
-        snapshot
-            .objects
-            .get(key.as_str())
-            .map(|stored| Arc::clone(stored.value()))
+        snapshot.objects.get(key.as_str()).map(|stored| stored.value())
     }
 
     /// All objects of a resource in key order, or those of one namespace if it is not empty.
@@ -77,8 +74,14 @@ impl Reader {
             .range::<_, str>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded));
         found
             .take_while(|(key, _)| key.starts_with(&prefix))
-            .map(|(_, stored)| Arc::clone(stored.value()))
+            .map(|(_, stored)| stored.value())
             .collect()
+    }
+
+    /// How many objects of a resource there are.
+    pub fn count(&self, group: &str, resource: &str) -> usize {
+        self.snapshot(group, resource)
+            .map_or(0, |(_, snapshot)| snapshot.objects.len())
     }
 
     /// All objects of a resource by storage key, as one snapshot; differences between two snapshots are cheap to find.

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -36,12 +36,16 @@ type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
 pub(crate) struct Api {
     state: Arc<Mutex<State>>,
     changes: broadcast::Sender<Value>,
+    away: Arc<watch::Sender<bool>>,
 }
 
 #[derive(Default)]
 struct State {
     revision: u64,
+    /// Watches from before this revision have missed something: they are told to list again.
+    watched_from: u64,
     pods: BTreeMap<String, Value>,
+    secrets: Vec<Value>,
     events: Vec<(String, String)>,
     /// Phases each pod was told to have, in order.
     phases: BTreeMap<String, Vec<String>>,
@@ -52,7 +56,16 @@ impl Api {
         Self {
             state: Arc::default(),
             changes: broadcast::Sender::new(4096),
+            away: Arc::default(),
         }
+    }
+
+    /// Goes away, ending every watch, or comes back.
+    pub(crate) fn set_away(&self, away: bool) {
+        let mut state = self.state();
+        state.watched_from = state.revision;
+        drop(state);
+        self.away.send_replace(away);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -100,6 +113,12 @@ impl Api {
         self.store(pod, "DELETED");
     }
 
+    /// Adds a secret; it is there from the first question on and never changes.
+    pub(crate) fn add_secret(&self, secret: &k8s_openapi::api::core::v1::Secret) {
+        let secret = serde_json::to_value(secret).expect("serializes");
+        self.state().secrets.push(secret);
+    }
+
     pub(crate) fn pod(&self, name: &str) -> Option<Pod> {
         let pod = self.state().pods.get(name).cloned()?;
         serde_json::from_value(pod).ok()
@@ -139,8 +158,18 @@ impl Api {
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let name = path.split('/').nth(6).unwrap_or_default().to_owned();
+        if *self.away.borrow() {
+            return refused(503, "ServiceUnavailable");
+        }
         match (parts.method, path.ends_with("/pods")) {
-            (Method::GET, true) if query.contains("watch=") => self.watch(),
+            (Method::GET, true) if query.contains("watch=") => {
+                let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+                let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or_default();
+                if from < self.state().watched_from {
+                    return refused(410, "Expired");
+                }
+                self.watch()
+            }
             (Method::GET, true) => {
                 let state = self.state();
                 reply(
@@ -152,6 +181,15 @@ impl Api {
             }
             (Method::GET, false) if query.contains("watch=") => {
                 Response::new(UnsyncBoxBody::new(StreamBody::new(futures::stream::pending())))
+            }
+            (Method::GET, false) if path.ends_with("/secrets") => {
+                let named = |secret: &&Value| query.contains(secret["metadata"]["name"].as_str().unwrap_or_default());
+                let state = self.state();
+                let items: Vec<&Value> = state.secrets.iter().filter(named).collect();
+                reply(
+                    200,
+                    &json!({"kind": "SecretList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
+                )
             }
             (Method::POST, _) if path.ends_with("/events") => {
                 let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
@@ -215,6 +253,9 @@ impl Api {
             line.push(b'\n');
             Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)))
         });
+        let mut away = self.away.subscribe();
+        let until_away = async move { drop(away.wait_for(|away| *away).await) };
+        let lines = futures::StreamExt::take_until(lines, Box::pin(until_away));
         Response::new(UnsyncBoxBody::new(StreamBody::new(lines)))
     }
 }

@@ -48,6 +48,8 @@ pub enum Mishap {
     Fail(RuntimeError),
     /// It never returns until its deadline, and has no effect.
     Hang,
+    /// It takes that long, and goes on even if its caller dies meanwhile (`RunPodSandbox`): the name is held from the start.
+    GoOn(Duration),
 }
 
 /// The scripted runtime. Clones share everything.
@@ -108,6 +110,13 @@ impl FakeRuntime {
         self.state().remote.insert(name.to_owned());
     }
 
+    /// Adds an image a pull will find with this password only.
+    pub fn add_private_image(&self, name: &str, password: &str) {
+        let mut state = self.state();
+        state.remote.insert(name.to_owned());
+        state.passwords.insert(name.to_owned(), password.to_owned());
+    }
+
     /// Scripts every container of that image from now on.
     pub fn script_image(&self, image: &str, behaviour: Behaviour) {
         self.state().behaviours.insert(image.to_owned(), behaviour);
@@ -131,6 +140,11 @@ impl FakeRuntime {
     /// Takes the event stream away: subscriptions are refused as unimplemented.
     pub fn without_events(&self) {
         self.script().has_events = false;
+    }
+
+    /// Makes lists of everything fail as replies beyond the bound do; lists of one pod still work.
+    pub fn refuse_list_of_all(&self, refuse: bool) {
+        self.state().refuses_list_of_all = refuse;
     }
 
     /// Sets whether the network is ready.
