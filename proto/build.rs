@@ -7,6 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wanted = [
         ("CARGO_FEATURE_CRI", "cri.proto"),
         ("CARGO_FEATURE_CONTAINERD", "containerd_events.proto"),
+        ("CARGO_FEATURE_HEALTH", "health.proto"),
     ];
     for (feature, file) in wanted {
         if std::env::var_os(feature).is_some() {

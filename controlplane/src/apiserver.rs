@@ -5,6 +5,7 @@
 //! [`ApiServer::client_as`] calls it with a typed identity that no network request can claim.
 
 pub mod admission;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod body;
@@ -17,6 +18,7 @@ pub mod kubelet_proxy;
 mod negotiate;
 pub mod openapi;
 pub mod reader;
+mod record;
 mod reply;
 pub mod request;
 mod server;

@@ -3,9 +3,11 @@
 //! Two steps: [`flags::parse`] reads words (what the user wrote), [`Config::resolve`] gives them meaning. Both collect
 //! every mistake instead of stopping at the first. Never touches a file: paths are checked by whoever opens them.
 
+mod audit;
 pub mod cidr;
 pub mod flags;
 
+pub use audit::AuditConfig;
 pub use cidr::Cidr;
 
 use flags::Flags;
@@ -46,6 +48,8 @@ pub struct Config {
     pub cluster_cidr: Cidr,
     /// Who may enter, and how they are known.
     pub identity: IdentityConfig,
+    /// What is audited; `None` is nothing.
+    pub audit: Option<AuditConfig>,
     /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
     pub verbosity: u8,
 }
@@ -65,6 +69,8 @@ pub struct IdentityConfig {
     pub audiences: Vec<String>,
     /// Whether requests without a credential are `system:anonymous`; otherwise they are refused with 401.
     pub anonymous: bool,
+    /// Whether kubelets are judged by the Node authorizer before RBAC.
+    pub node_authorizer: bool,
     /// CA bundle kubelets' serving certificates are verified against; as upstream, `None` means no verification.
     pub kubelet_ca_file: Option<PathBuf>,
 }
@@ -82,6 +88,7 @@ impl Config {
         };
         let issuers = read.all_urls("service-account-issuer", DEFAULT_ISSUER);
         let audiences = read.list("api-audiences").unwrap_or_else(|| issuers.clone());
+        let node_authorizer = read.authorization_mode();
         let config = Self {
             data_dir: PathBuf::from(flags.last("data-dir").unwrap_or(DEFAULT_DATA_DIR)),
             store: read.store(),
@@ -97,11 +104,12 @@ impl Config {
                 issuers,
                 audiences,
                 anonymous: read.bool("anonymous-auth", true),
+                node_authorizer,
                 kubelet_ca_file: read.path("kubelet-certificate-authority"),
             },
+            audit: read.audit(),
             verbosity: read.parse("v", 2),
         };
-        read.authorization_mode();
         if config.service_cidr.overlaps(&config.cluster_cidr) {
             mistakes.push(format!(
                 "--service-cluster-ip-range {} overlaps --cluster-cidr {}",
@@ -257,15 +265,20 @@ impl Reader<'_> {
         }
     }
 
-    fn authorization_mode(&mut self) {
+    /// Whether the mode `Node` is on.
+    fn authorization_mode(&mut self) -> bool {
         let modes = self
             .list("authorization-mode")
-            .unwrap_or_else(|| vec!["RBAC".to_owned()]);
+            .unwrap_or_else(|| vec!["Node".to_owned(), "RBAC".to_owned()]);
         for mode in &modes {
             match mode.as_str() {
                 "RBAC" | "Node" => {}
                 "AlwaysAllow" | "AlwaysDeny" | "ABAC" | "Webhook" => {
-                    self.wrong("authorization-mode", mode, "this mode is not supported yet; use RBAC");
+                    self.wrong(
+                        "authorization-mode",
+                        mode,
+                        "this mode is not supported yet; use Node,RBAC",
+                    );
                 }
                 other => self.wrong("authorization-mode", other, "no such authorization mode"),
             }
@@ -274,6 +287,7 @@ impl Reader<'_> {
             self.mistakes
                 .push("--authorization-mode must contain RBAC: nothing else is there to grant rights".to_owned());
         }
+        modes.iter().any(|mode| mode == "Node")
     }
 }
 
@@ -291,7 +305,13 @@ mod tests {
         assert_eq!(config.listen().to_string(), "0.0.0.0:6443");
         assert_eq!(config.service_cidr.to_string(), "10.96.0.0/16");
         assert_eq!(config.identity.audiences, [DEFAULT_ISSUER]);
-        assert!(config.identity.anonymous);
+        assert!(config.identity.anonymous && config.identity.node_authorizer);
+        assert!(
+            !resolve(&["--authorization-mode=RBAC"])
+                .unwrap()
+                .identity
+                .node_authorizer
+        );
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod signing_request;
 pub mod taint_eviction;
 pub mod write;
 
+use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
 use event::Recorder;
 use harness::{Controller, Surroundings};
@@ -51,6 +52,8 @@ pub struct ControllerContext {
     pub root_ca_pem: String,
     /// Signs approved certificate requests; `None` leaves them to somebody else.
     pub authority: Option<Arc<Authority>>,
+    /// Where work queues are counted.
+    pub metrics: Arc<Metrics>,
     /// Ends all controllers.
     pub shutdown: CancellationToken,
 }
@@ -114,6 +117,7 @@ impl Starter {
             client,
             informers: self.informers.clone(),
             clock: self.context.clock.clone(),
+            metrics: self.context.metrics.queue(name),
             shutdown: self.context.shutdown.clone(),
         }
     }

@@ -3,6 +3,8 @@
 //! Owns the order of things and no logic of theirs. What belongs to the machine (clock, names, /proc) comes in through [`Host`].
 
 use crate::apiserver::admission::Admission;
+use crate::apiserver::audit::policy::Policy;
+use crate::apiserver::audit::{Audit, AuditLog, LogOptions};
 use crate::apiserver::authn::service_account::Tokens;
 use crate::apiserver::authn::token_file::TokenFile;
 use crate::apiserver::authn::{Authn, AuthnParts};
@@ -14,7 +16,7 @@ use crate::apiserver::kubelet_proxy::KubeletProxy;
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
 use crate::bootstrap::{self, BootstrapError, Facts};
-use crate::config::{Config, StoreKind};
+use crate::config::{AuditConfig, Config, StoreKind};
 use crate::controller::{self, ControllerContext};
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::AllocateError;
@@ -238,7 +240,10 @@ pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: 
         anonymous: identity.anonymous,
         clock: Arc::clone(&host.clock),
     }));
-    let authz = Arc::new(Authz::default());
+    let authz = Arc::new(match identity.node_authorizer {
+        true => Authz::with_nodes(&bootstrap::policy::node_role()),
+        false => Authz::default(),
+    });
     let services = config.service_cidr.to_string().parse();
     let services = services.map_err(|error: AllocateError| DaemonError::Range(error.to_string()))?;
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
@@ -257,7 +262,31 @@ pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: 
         proxy: KubeletProxy::new(kubelet_tls.map_err(DaemonError::Pki)?),
         authn,
         authz,
+        audit: config.audit.as_ref().map(|audit| audit_log(audit, host)).transpose()?,
     })
+}
+
+fn audit_log(config: &AuditConfig, host: &Host) -> Result<Arc<Audit>, DaemonError> {
+    let wrong = |flag, path: &Path, why: String| DaemonError::File {
+        flag,
+        path: path.to_owned(),
+        why,
+    };
+    let policy_file = &config.policy_file;
+    let policy = std::fs::read_to_string(policy_file).map_err(|error| error.to_string());
+    let policy = policy.and_then(|text| Policy::parse(&text));
+    let policy = policy.map_err(|why| wrong("audit-policy-file", policy_file, why))?;
+    let path = config.log_path.clone();
+    let options = LogOptions {
+        path: path.clone(),
+        max_size_mb: config.max_size_mb,
+        max_backups: config.max_backups,
+        max_age_days: config.max_age_days,
+    };
+    let log = AuditLog::open(options, Arc::clone(&host.clock));
+    let shown = path.unwrap_or_else(|| PathBuf::from("-"));
+    let log = log.map_err(|error| wrong("audit-log-path", &shown, error.to_string()))?;
+    Ok(Audit::new(policy, log, Arc::clone(&host.clock)))
 }
 
 fn token_file(path: Option<&Path>) -> Result<TokenFile, DaemonError> {
@@ -290,6 +319,7 @@ fn spawn_clients(
         cluster_cidr: Some(config.cluster_cidr.to_string()),
         root_ca_pem: pki.ca_pem.clone(),
         authority: Some(Arc::clone(&pki.authority)),
+        metrics: Arc::clone(server.metrics()),
         shutdown: shutdown.clone(),
     });
     tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
@@ -297,6 +327,7 @@ fn spawn_clients(
         client: server.client_as(User::named("system:kube-scheduler", &[])),
         clock: Arc::clone(&host.clock),
         seed: host.seed,
+        metrics: Arc::clone(server.metrics()),
         shutdown: shutdown.clone(),
     }));
 }

@@ -4,7 +4,7 @@ use anyhow::Context;
 use client::SystemClock;
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
-use controlplane::{issue, token};
+use controlplane::{issue, memory, token};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         }
     };
     start_logging(config.verbosity);
+    memory::limit_arenas();
     // Most work is waiting: a few threads serve thousands of watches.
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,6 +81,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
         _ = terminate.recv() => false,
         _ = interrupt.recv() => false,
         () = daemon.failed() => true,
+        () = memory::give_back() => true,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     daemon.stop().await;

@@ -24,7 +24,7 @@ mod limit_range;
 mod namespace;
 mod networking;
 mod node;
-mod pod;
+pub(crate) mod pod;
 mod pod_spec;
 mod policy;
 mod priority_class;

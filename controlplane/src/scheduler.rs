@@ -4,6 +4,7 @@
 //! run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
 use crate::controller::event::Recorder;
+use crate::metrics::Metrics;
 use client::informer::{Change, Options};
 use client::{Clock, Informer};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -41,6 +42,8 @@ pub struct SchedulerContext {
     pub clock: Arc<dyn Clock>,
     /// Seed of ties and jitter.
     pub seed: u64,
+    /// Where attempts are counted.
+    pub metrics: Arc<Metrics>,
     /// Ends it.
     pub shutdown: CancellationToken,
 }
@@ -60,6 +63,7 @@ pub async fn run(context: SchedulerContext) {
         queue: PodQueue::default(),
         cluster: Cluster::default(),
         search: Search::new(context.seed),
+        metrics: context.metrics,
         binder: Binder::new(context.client, context.clock, recorder),
         flights: JoinSet::new(),
     };
@@ -79,6 +83,9 @@ pub async fn run(context: SchedulerContext) {
             tokio::task::yield_now().await;
             continue;
         }
+        for (queue, pods) in scheduler.queue.waiting() {
+            scheduler.metrics.pending(queue, pods);
+        }
         let due = scheduler.queue.next_due();
         tokio::select! {
             biased;
@@ -97,6 +104,7 @@ struct Scheduler {
     search: Search,
     binder: Binder,
     flights: JoinSet<Bound>,
+    metrics: Arc<Metrics>,
 }
 
 /// Whether the pod holds resources of its node.
@@ -196,7 +204,11 @@ impl Scheduler {
             let Some(pod) = self.queue.pop(Instant::now()) else {
                 return false;
             };
-            match self.search.schedule(&mut self.cluster, &pod) {
+            let began = Instant::now();
+            let found = self.search.schedule(&mut self.cluster, &pod);
+            let result = if found.is_ok() { "scheduled" } else { "unschedulable" };
+            self.metrics.scheduled(result, began.elapsed());
+            match found {
                 Ok(node) => self.bind(pod, node),
                 Err(error) => self.refuse(pod, error),
             }

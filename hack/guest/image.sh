@@ -14,7 +14,7 @@ apt_source() {
         awk -v codename="$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" '$2 == codename && $3 == "main" { print $1, $2; exit }'
 }
 
-image_key() { sha256sum "$ROOT"/hack/guest/* | sha256sum | cut -c1-16; }
+image_key() { cat "$ROOT"/hack/guest/* | sha256sum | cut -c1-16; }
 
 # make_root DIRECTORY: a Debian with its kernel, ready to boot.
 make_root() {

@@ -13,6 +13,7 @@ use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSetting
 use crate::config::{AuthorizationMode, Config};
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
+use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
 use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
@@ -223,8 +224,8 @@ async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
     }
 }
 
-/// The runtime's own cgroup driver wins over the configured one; older runtimes cannot be asked, and there a mismatch
-/// shows when the first sandbox is refused.
+/// The runtime's own cgroup driver wins over the configured one: with two drivers pods would be in cgroups of one and
+/// their limits in those of the other.
 async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
     let configured = config.cgroups.driver;
     let answer = match runtime.runtime_config().await {
@@ -291,7 +292,11 @@ fn context(config: &Config, facts: &Facts, cgroups: CgroupNaming, cgroup_v2: boo
 fn settings(config: &Config, facts: &Facts) -> Settings {
     Settings {
         crash_backoff_max: config.pods.crash_backoff_max,
-        parallel_pulls: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
+        images: image::Rules {
+            parallel_max: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
+            verification: config.runtime.image_verification.clone(),
+            logins: host::registry_logins(&config.paths.root_dir),
+        },
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
         allocatable: host::admissible(config, facts),

@@ -16,6 +16,7 @@ pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
+use crate::image::verification::Policy as ImageVerification;
 use crate::log::Logging;
 use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
@@ -125,6 +126,8 @@ pub struct RuntimeConfig {
     pub request_timeout: Duration,
     /// How many images are pulled at once: 1 with `serializeImagePulls`, `None` without bound.
     pub parallel_pulls: Option<usize>,
+    /// `imagePullCredentialsVerificationPolicy` and `preloadedImagesVerificationAllowlist`.
+    pub image_verification: ImageVerification,
     /// `registryPullQPS`; 0 means no bound.
     pub pull_qps: u32,
     /// `registryBurst`.

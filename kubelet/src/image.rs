@@ -1,22 +1,29 @@
 //! Images: having the one a container needs.
 //!
 //! [`Images::ensure`] applies the pull policy and tells users what happens; [`puller`] joins and bounds the pulls of the whole
-//! node; [`reference`] and [`credentials`] are pure. Back-off is the caller's: a call either has the image or fails.
+//! node; [`records`] keeps on disk what was pulled with whose secret; [`reference`], [`credentials`] and [`verification`] are
+//! pure. Back-off is the caller's: a call either has the image or fails.
 
 pub mod credentials;
+pub mod node_logins;
 pub mod puller;
+pub mod records;
 pub mod reference;
+pub mod verification;
 
 use crate::events::{Recorder, Severity};
 use crate::id::PodUid;
 use crate::objects::Objects;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
-use credentials::Keyring;
+use credentials::{Credential, Keyring};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use node_logins::NodeLogins;
 use proto::cri as pb;
-use puller::Puller;
+use puller::{Pulled, Puller};
+use records::Records;
 use std::sync::Arc;
 use std::time::Duration;
+use verification::{Access, Verdict};
 
 /// Why an image is not there, in the words of a waiting container.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,17 +66,48 @@ pub struct Images {
     puller: Puller,
     objects: Arc<Objects>,
     recorder: Recorder,
+    records: Records,
+    rules: Arc<Rules>,
+}
+
+/// How images are pulled and who may use them.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Pulls at a time.
+    pub parallel_max: usize,
+    /// Which images need a login once they are here.
+    pub verification: verification::Policy,
+    /// The node's own logins.
+    pub logins: NodeLogins,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            parallel_max: 4,
+            verification: verification::Policy::default(),
+            logins: NodeLogins::default(),
+        }
+    }
 }
 
 impl Images {
-    /// Images of a runtime, pulled at most `parallel_max` at a time.
-    pub fn new(runtime: Arc<dyn Runtime>, objects: Arc<Objects>, recorder: Recorder, parallel_max: usize) -> Self {
-        let puller = Puller::new(runtime.clone(), parallel_max);
+    /// Images of a runtime.
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        objects: Arc<Objects>,
+        recorder: Recorder,
+        records: Records,
+        rules: Rules,
+    ) -> Self {
+        let puller = Puller::new(runtime.clone(), rules.parallel_max);
         Self {
             runtime,
             puller,
             objects,
             recorder,
+            records,
+            rules: Arc::new(rules),
         }
     }
 
@@ -90,30 +128,53 @@ impl Images {
             ImageError { reason: "InvalidImageName", message }
         })?;
         let policy = Policy::of(container);
-        let present = self.runtime.image_status(&image).await.map_err(|error| {
+        let keyring = self.keyring(pod).await;
+        let credentials = keyring.matching(&image);
+        if policy != Policy::Always
+            && let Some(info) = self.present(pod, container, &image).await?
+            && self.may_use(&image, &info, &credentials).await
+        {
+            let message =
+                format!("Container image \"{given}\" already present on machine and can be accessed by the pod");
+            self.recorder
+                .container(pod, &container.name, Severity::Normal, "Pulled", message);
+            return Ok(info);
+        }
+        if policy == Policy::Never {
+            let message = format!("Container image \"{given}\" is not present with pull policy of Never");
+            self.warn(pod, container, "ErrImageNeverPull", &message);
+            return Err(ImageError {
+                reason: "ErrImageNeverPull",
+                message,
+            });
+        }
+        self.pull(pod, container, &image, &credentials, sandbox).await
+    }
+
+    async fn present(&self, pod: &Pod, container: &Container, image: &str) -> Result<Option<ImageInfo>, ImageError> {
+        self.runtime.image_status(image).await.map_err(|error| {
+            let given = container.image.as_deref().unwrap_or_default();
             let message = format!("Failed to inspect image \"{given}\": {error}");
             self.warn(pod, container, "InspectFailed", &message);
             ImageError {
                 reason: "ImageInspectError",
                 message,
             }
-        })?;
-        match (policy, present) {
-            (Policy::IfNotPresent | Policy::Never, Some(info)) => {
-                let message = format!("Container image \"{given}\" already present on machine");
-                self.recorder
-                    .container(pod, &container.name, Severity::Normal, "Pulled", message);
-                Ok(info)
+        })
+    }
+
+    /// Whether an image that is here may be used with these logins.
+    async fn may_use(&self, image: &str, info: &ImageInfo, credentials: &[Credential]) -> bool {
+        let known = self.records.known(image, &info.id).await;
+        match verification::judge(&self.rules.verification, image, &known, credentials) {
+            Verdict::Usable => true,
+            Verdict::UsableBy(access) => {
+                if let Err(error) = self.records.allow(image, &info.id, access).await {
+                    tracing::warn!(%error, "a login that fits an image is not remembered");
+                }
+                true
             }
-            (Policy::Never, None) => {
-                let message = format!("Container image \"{given}\" is not present with pull policy of Never");
-                self.warn(pod, container, "ErrImageNeverPull", &message);
-                Err(ImageError {
-                    reason: "ErrImageNeverPull",
-                    message,
-                })
-            }
-            (Policy::Always, _) | (Policy::IfNotPresent, None) => self.pull(pod, container, &image, sandbox).await,
+            Verdict::MustPull => false,
         }
     }
 
@@ -122,33 +183,21 @@ impl Images {
         pod: &Pod,
         container: &Container,
         image: &str,
+        credentials: &[Credential],
         sandbox: Option<pb::PodSandboxConfig>,
     ) -> Result<ImageInfo, ImageError> {
         let given = container.image.as_deref().unwrap_or_default();
-        let keyring = self.keyring(pod).await;
         let pulling = format!("Pulling image \"{given}\"");
         self.recorder
             .container(pod, &container.name, Severity::Normal, "Pulling", pulling);
         let begun = tokio::time::Instant::now();
-        let pulled = self.puller.pull(image, &keyring.matching(image), sandbox).await;
+        let result = self.pull_and_record(image, credentials, sandbox).await;
         let waited = begun.elapsed();
-        let info = match pulled {
-            Ok(pull) => {
-                // The reference is what was pulled; its name may meanwhile mean another image.
-                let info = match self.runtime.image_status(&pull.reference).await {
-                    Ok(Some(info)) => Ok(info),
-                    Ok(None) => self.runtime.image_status(image).await.map(Option::unwrap_or_default),
-                    Err(error) => Err(error),
-                };
-                info.map(|info| (info, pull.took))
-            }
-            Err(error) => Err(error),
-        };
-        match info {
-            Ok((info, took)) => {
+        match result {
+            Ok((info, pulled)) => {
                 let message = format!(
                     "Successfully pulled image \"{given}\" in {} ({} including waiting). Image size: {} bytes.",
-                    go_duration(took),
+                    go_duration(pulled.took),
                     go_duration(waited),
                     info.size
                 );
@@ -156,24 +205,57 @@ impl Images {
                     .container(pod, &container.name, Severity::Normal, "Pulled", message);
                 Ok(info)
             }
-            Err(error) => {
-                let failed = ImageError {
-                    reason: reason_of(&error),
-                    message: error.to_string(),
-                };
-                self.warn(
-                    pod,
-                    container,
-                    "Failed",
-                    &format!("Failed to pull image \"{given}\": {error}"),
-                );
+            Err(failed) => {
+                let message = format!("Failed to pull image \"{given}\": {}", failed.message);
+                self.warn(pod, container, "Failed", &message);
                 self.warn(pod, container, "Failed", &format!("Error: {}", failed.reason));
                 Err(failed)
             }
         }
     }
 
-    /// The credentials of the pod's pull secrets; missing ones are told, and done without.
+    /// Pulls, and writes down with whose login.
+    async fn pull_and_record(
+        &self,
+        image: &str,
+        credentials: &[Credential],
+        sandbox: Option<pb::PodSandboxConfig>,
+    ) -> Result<(ImageInfo, Pulled), ImageError> {
+        let unrecorded = |error: records::RecordError| ImageError {
+            reason: "ErrImagePull",
+            message: error.to_string(),
+        };
+        let pull = self.records.begin(image).await.map_err(unrecorded)?;
+        let logins: Vec<_> = credentials.iter().map(|credential| credential.auth.clone()).collect();
+        let failed = |error: RuntimeError| ImageError {
+            reason: reason_of(&error),
+            message: error.to_string(),
+        };
+        let pulled = match self.puller.pull(image, &logins, sandbox).await {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                pull.failed().await;
+                return Err(failed(error));
+            }
+        };
+        // The reference is what was pulled; its name may meanwhile mean another image.
+        let info = match self.runtime.image_status(&pulled.reference).await {
+            Ok(Some(info)) => info,
+            Ok(None) => {
+                let named = self.runtime.image_status(image).await;
+                named.map(Option::unwrap_or_default).map_err(failed)?
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let used = pulled.used.and_then(|index| credentials.get(index));
+        // Without a record the intent stays, and the next pod pulls again: that is no reason to fail this one.
+        if let Err(error) = pull.worked(&info.id, Access::of(used)).await {
+            tracing::warn!(%error, "a pull is not recorded");
+        }
+        Ok((info, pulled))
+    }
+
+    /// The credentials of the pod's pull secrets, then the node's; what is missing or cannot be read is told, and done without.
     async fn keyring(&self, pod: &Pod) -> Keyring {
         let references = pod.spec.as_ref().and_then(|spec| spec.image_pull_secrets.as_ref());
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
@@ -182,7 +264,11 @@ impl Images {
         let mut missing = Vec::new();
         for reference in references.into_iter().flatten() {
             match self.objects.secret(&uid, namespace, &reference.name).await {
-                Ok(Some(secret)) => keyring.add(&secret),
+                Ok(Some(secret)) => {
+                    if let Err(error) = keyring.add_secret(&secret) {
+                        missing.push(format!("{}: {error}", reference.name));
+                    }
+                }
                 Ok(None) | Err(_) => missing.push(reference.name.clone()),
             }
         }
@@ -194,7 +280,7 @@ impl Images {
             self.recorder
                 .pod(pod, Severity::Warning, "FailedToRetrieveImagePullSecret", message);
         }
-        keyring
+        self.rules.logins.add_to(keyring).await
     }
 
     fn warn(&self, pod: &Pod, container: &Container, reason: &str, message: &str) {

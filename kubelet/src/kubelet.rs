@@ -13,7 +13,8 @@ use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
 use crate::cgroup::{CgroupError, Cgroups};
 use crate::events::{Recorder, Sink};
-use crate::image::Images;
+use crate::image::records::Records;
+use crate::image::{self, Images};
 use crate::objects::Objects;
 use crate::pod::backoff::Bounds;
 use crate::pod::execute::Tools;
@@ -67,8 +68,8 @@ pub struct Dependencies {
 pub struct Settings {
     /// The longest crash back-off (`crashLoopBackOff.maxContainerRestartPeriod`).
     pub crash_backoff_max: Duration,
-    /// Image pulls at a time.
-    pub parallel_pulls: usize,
+    /// How images are pulled and who may use them.
+    pub images: image::Rules,
     /// Sandboxes being started at a time.
     pub parallel_sandboxes: usize,
     /// How often everything in the runtime is listed, in case an event was lost.
@@ -83,7 +84,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             crash_backoff_max: Duration::from_secs(300),
-            parallel_pulls: 4,
+            images: image::Rules::default(),
             parallel_sandboxes: 16,
             sweep_every: Duration::from_secs(45),
             allocatable: ResourceList::new(),
@@ -243,7 +244,8 @@ impl Kubelet {
             parts.runtime.clone(),
             parts.objects.clone(),
             self.recorder.clone(),
-            parts.settings.parallel_pulls,
+            Records::new(&parts.context.root_dir, parts.clock.clone()),
+            parts.settings.images.clone(),
         );
         let tools = Tools {
             runtime: parts.runtime.clone(),

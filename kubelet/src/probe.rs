@@ -3,6 +3,7 @@
 //! Owns probing. Never stops or starts a container: its outcomes are read by the pod's plan.
 
 pub mod check;
+mod grpc;
 pub(crate) mod http;
 pub mod outcome;
 pub mod prober;

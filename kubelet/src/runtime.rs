@@ -276,7 +276,7 @@ pub trait Runtime: Send + Sync + 'static {
     async fn image_fs_info(&self) -> Result<pb::ImageFsInfoResponse, RuntimeError>;
     /// `ReopenContainerLog`, after a rotation.
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError>;
-    /// `RuntimeConfig`: the runtime's cgroup driver; nothing if it does not have the call.
+    /// The runtime's cgroup driver (`RuntimeConfig`, else its printed configuration); nothing if it does not tell.
     async fn runtime_config(&self) -> Result<Option<CgroupDriver>, RuntimeError>;
     /// `UpdateRuntimeConfig` with the node's pod CIDRs, comma-separated.
     async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), RuntimeError>;

@@ -18,3 +18,10 @@ pub mod cri {
 pub mod containerd {
     tonic::include_proto!("containerd.services.events.v1");
 }
+
+/// The gRPC health checking protocol, which probes ask.
+#[cfg(feature = "health")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod health {
+    tonic::include_proto!("grpc.health.v1");
+}

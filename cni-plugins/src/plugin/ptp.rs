@@ -3,7 +3,7 @@
 //!
 //! The host's end carries the gateway's address for this container alone, and a route leads to the container.
 
-use crate::cidr::Cidr;
+use crate::cidr::{self, Cidr};
 use crate::ipam::delegate;
 use crate::netlink::link::{Link, Target, VethEnd, delete, set_flags};
 use crate::netlink::route::{self, Route};
@@ -171,10 +171,16 @@ fn route_inside(inside: &mut Socket, index: u32, ip: &IpConfig) -> Result<(), Er
     let fail = |what: &str, route: &dyn std::fmt::Display, error: crate::netlink::Error| {
         Error::internal(format!("failed to {what} route {route}: {}", chain(&error)))
     };
-    inside
-        .request(route::delete(network, index))
-        .map_err(|error| fail("delete", &network, error))?;
-    for route in [to_gateway, to_network] {
+    match inside.request(route::delete(network, index)) {
+        // A single address makes no network, so nothing was added for one.
+        Err(error) if !error.is_missing() => return Err(fail("delete", &network, error)),
+        _ => {}
+    }
+    let is_network = network.prefix < cidr::bits(&network.addr);
+    for route in [Some(to_gateway), is_network.then_some(to_network)]
+        .into_iter()
+        .flatten()
+    {
         inside
             .request(route::add(&route))
             .map_err(|error| fail("add", &route.dst, error))?;

@@ -118,8 +118,9 @@ pub fn sweep() {
     let living = living_namespaces();
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let number: String = name.chars().take_while(char::is_ascii_digit).collect();
-        if number.parse().is_ok_and(|namespace: u64| living.contains(&namespace)) {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        // A file is an older version's note; nobody reads it any more.
+        if is_folder && name.parse().is_ok_and(|namespace: u64| living.contains(&namespace)) {
             continue;
         }
         let path = entry.path();

@@ -23,12 +23,13 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::internal(error.to_string())
 }
 
-fn address(text: &str, gateway: Option<std::net::IpAddr>) -> Result<IpConfig, Error> {
-    let address = Cidr::parse(text.trim()).map_err(|_| {
-        failed(format!(
-            "the 'address' field is expected to be in CIDR notation, got: '{text}'"
-        ))
-    })?;
+/// What an address without a length is refused with, by where it came from; upstream's words.
+const WRITTEN: &str = "the 'address' field is expected to be in CIDR notation";
+const WANTED: &str = "an entry in the 'ips' field is NOT in CIDR notation";
+const FROM_ENV: &str = "the 'ip' field is expected to be in CIDR notation";
+
+fn address(text: &str, gateway: Option<std::net::IpAddr>, refusal: &str) -> Result<IpConfig, Error> {
+    let address = Cidr::parse(text.trim()).map_err(|_| failed(format!("{refusal}, got: '{text}'")))?;
     Ok(IpConfig {
         interface: None,
         address,
@@ -50,17 +51,17 @@ fn addresses(fields: &Fields<'_>, ipam: &Fields<'_>, cni_args: &str) -> Result<V
         wanted = in_args.and_then(|args| args.strings("ips")).map_err(failed)?;
     }
     if !wanted.is_empty() {
-        return wanted.iter().map(|text| address(text, None)).collect();
+        return wanted.iter().map(|text| address(text, None, WANTED)).collect();
     }
     let mut found = Vec::new();
     for entry in ipam.objects("addresses", "Address").map_err(failed)? {
         let gateway = entry.parsed("gateway", parse_ip).map_err(failed)?;
-        found.push(address(entry.string("address").map_err(failed)?, gateway)?);
+        found.push(address(entry.string("address").map_err(failed)?, gateway, WRITTEN)?);
     }
     if let Some(from_env) = from_env {
         found = from_env
             .split(',')
-            .map(|text| address(text, None))
+            .map(|text| address(text, None, FROM_ENV))
             .collect::<Result<_, _>>()?;
     }
     for gateway in gateways.iter().flat_map(|gateways| gateways.split(',')) {

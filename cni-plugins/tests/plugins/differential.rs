@@ -15,6 +15,7 @@ use crate::fixture::{call_in, merge};
 
 mod chained;
 mod harness;
+mod simple;
 
 use harness::{Case, REFERENCE, TWICE, World, bridge, host_local, run_all};
 

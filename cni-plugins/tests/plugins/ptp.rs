@@ -114,3 +114,30 @@ fn garbage_collection_frees_what_is_not_valid() {
     host.succeed("STATUS", &container, &config);
     host.del(&container, &config);
 }
+
+/// Addresses without a network, as some clusters give them.
+#[test]
+fn single_addresses_are_reached_by_the_gateway() {
+    let (host, container) = (Host::new(), Container::new());
+    let config = config(
+        &host,
+        json!({"ipam": {
+            "type": "static", "routes": [{"dst": "10.9.7.0/24"}],
+            "addresses": [{"address": "10.9.8.2/32", "gateway": "10.9.8.1"}],
+        }}),
+    );
+    let (_, text) = host.fail("ADD", &container, &config);
+    assert!(
+        text.contains("failed to add route '10.9.7.0/24 via 10.9.8.1 dev eth0'"),
+        "{text}"
+    );
+    let mut bare = config.clone();
+    bare["ipam"]["routes"] = json!([]);
+    let result = host.add(&container, &bare);
+    let gateway = SocketAddr::new("10.9.8.1".parse().unwrap(), 80);
+    assert_eq!(
+        connect(&container.namespace, &host.namespace, gateway).unwrap(),
+        address(&result)
+    );
+    host.del(&container, &bare);
+}

@@ -1,12 +1,13 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
-//! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
+//! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
 //! the three of certificate requests, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
-//! PodSecurity, NodeRestriction, webhooks, policies, quota.
+//! PodSecurity, webhooks, policies, quota.
 
 mod certificate;
 mod namespace;
 mod node;
+mod node_restriction;
 mod priority;
 mod service_account;
 mod service_address;
@@ -104,10 +105,11 @@ impl Admission {
         self.namespace_lifecycle(attributes, reader).await?;
         let create = attributes.operation == Operation::Create;
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        if create && attributes.is("", "pods") {
+            self.service_account(attributes, object, reader).await?;
+        }
+        node_restriction::admit(attributes, object, old, reader)?;
         if attributes.is("", "pods") {
-            if create {
-                self.service_account(attributes, object, reader).await?;
-            }
             priority::admit_pod(
                 attributes,
                 object,

@@ -1,14 +1,16 @@
-//! May this identity do that? RBAC over the stored roles and bindings (control-plane contract §6).
+//! May this identity do that? The Node authorizer for kubelets, then RBAC over the stored roles and bindings (control-plane contract §6).
 //!
-//! The answer comes from an [`Index`] that is rebuilt only when one of the four RBAC resources has changed. The node authorizer
-//! and NodeRestriction are not here yet: kubelets hold their rights through the binding `system:node` to the group `system:nodes`.
+//! RBAC's answer comes from an [`Index`] that is rebuilt only when one of its four resources has changed; the Node authorizer's
+//! from what the pods of the node refer to ([`node`]).
 
 mod escalation;
 mod index;
+mod node;
 mod rule;
 
 pub use escalation::check_escalation;
 pub use index::{Answer, Index};
+pub use node::node_of;
 pub use rule::Rule;
 
 use super::reader::Reader;
@@ -36,6 +38,8 @@ pub struct Decision {
 /// Authorizes requests.
 #[derive(Default)]
 pub struct Authz {
+    /// Judges kubelets before RBAC does, if the mode `Node` is on.
+    nodes: Option<node::Nodes>,
     cached: Mutex<Option<Arc<Cached>>>,
 }
 
@@ -48,6 +52,14 @@ struct Cached {
 const SOURCES: [&str; 4] = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
 
 impl Authz {
+    /// Both modes, `Node` and `RBAC`; the role says what every node may do beyond its own objects.
+    pub fn with_nodes(role: &Value) -> Self {
+        Self {
+            nodes: Some(node::Nodes::new(rule::rules_of(role))),
+            cached: Mutex::default(),
+        }
+    }
+
     /// Decides.
     pub fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Decision {
         if user.is_in(MASTERS) {
@@ -56,7 +68,20 @@ impl Authz {
                 reason: String::new(),
             };
         }
+        let nodes = self.nodes.as_ref();
+        let first = nodes
+            .map(|nodes| nodes.authorize(user, info, reader))
+            .unwrap_or_default();
+        if first.allowed {
+            return first;
+        }
         let Answer { allowed, reason } = self.current(reader).index.authorize(user, info);
+        // As upstream: what each mode had to say, a line each.
+        let reason = match (allowed, first.reason.is_empty(), reason.is_empty()) {
+            (true, ..) | (_, true, _) => reason,
+            (_, false, true) => first.reason,
+            (_, false, false) => format!("{}\n{reason}", first.reason),
+        };
         Decision { allowed, reason }
     }
 

@@ -3,6 +3,7 @@
 //! Decides nothing of its own; each part is a module beside this one.
 
 use super::admission::{Admission, Attributes};
+use super::audit::Audit;
 use super::authn::{Authn, impersonate};
 use super::authz::{Authz, forbidden};
 use super::extra::{Answered, Extra};
@@ -31,6 +32,8 @@ pub struct Edge {
     pub extra: Extra,
     /// Logs, exec, attach, port-forward, proxies.
     pub proxy: KubeletProxy,
+    /// Writes down who asked what.
+    pub audit: Option<Arc<Audit>>,
 }
 
 #[async_trait]
@@ -72,6 +75,10 @@ impl Gate for Edge {
         reader: &Reader,
     ) -> Result<(), ApiError> {
         self.admission.validate(attributes, object, old, reader).await
+    }
+
+    fn audit(&self) -> Option<&Arc<Audit>> {
+        self.audit.as_ref()
     }
 
     async fn other(

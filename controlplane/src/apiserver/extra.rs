@@ -10,6 +10,7 @@ mod root;
 pub use root::git_version;
 mod token_request;
 
+use super::admission::{Attributes, Operation};
 use super::authn::Authn;
 use super::authn::service_account::Tokens;
 use super::authz::Authz;
@@ -112,12 +113,38 @@ impl Extra {
         let bytes = read(body).await?;
         let object = decode(info, &parts.headers, &bytes)?;
         let answer = match info.subresource.as_str() {
-            "token" => token_request::create(self, server, info, object).await?,
+            "token" => {
+                let object = admit_token(server, user, info, object).await?;
+                token_request::create(self, server, info, object).await?
+            }
             _ => review::create(self, server.reader(), user, info, object)?,
         };
         let bytes = reply::encode(&answer, output);
         Ok(reply::finish(201, bytes, output.encoding, &parts.headers))
     }
+}
+
+/// A request for a token is not stored, but judged like everything that is.
+async fn admit_token(
+    server: &ApiServer,
+    user: &User,
+    info: &RequestInfo,
+    mut object: Value,
+) -> Result<Value, ApiError> {
+    let kind = registry().by_resource("", "v1", "serviceaccounts");
+    let attributes = Attributes {
+        user,
+        info,
+        kind: kind.ok_or_else(|| ApiError::not_found("", "serviceaccounts", ""))?,
+        operation: Operation::Create,
+        namespace: &info.namespace,
+        name: &info.name,
+        dry_run: false,
+    };
+    let (gate, reader) = (server.gate(), server.reader());
+    gate.mutate(&attributes, &mut object, None, reader).await?;
+    gate.validate(&attributes, &object, None, reader).await?;
+    Ok(object)
 }
 
 /// Whether a request was answered here.
@@ -133,7 +160,7 @@ fn concrete(error: body::BodyError) -> std::io::Error {
 }
 
 /// The whole body.
-async fn read(body: Body) -> Result<Bytes, ApiError> {
+pub(super) async fn read(body: Body) -> Result<Bytes, ApiError> {
     // A concrete error type: with the boxed one the compiler cannot prove this future Send.
     let body = body.map_err(concrete).boxed_unsync();
     let collected = Limited::new(body, BODY_LIMIT_BYTES).collect().await.map_err(|error| {

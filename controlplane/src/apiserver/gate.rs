@@ -4,6 +4,7 @@
 //! authorization, admission, proxies), and [`Open`] lets everything pass where that chain is not the point.
 
 use super::admission::Attributes;
+use super::audit::Audit;
 use super::{ApiServer, Body, Reader};
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 use http::{Request, Response};
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The chain around storage. Every function that can refuse returns the complete error reply.
 #[async_trait]
@@ -45,6 +47,11 @@ pub trait Gate: Send + Sync + 'static {
         old: Option<&Value>,
         reader: &Reader,
     ) -> Result<(), ApiError>;
+
+    /// Where requests are written down, if they are.
+    fn audit(&self) -> Option<&Arc<Audit>> {
+        None
+    }
 
     /// Answers what is not a storage verb: health, version, reviews, tokens, logs, exec, proxies. The request is already
     /// authorized and still whole (upgrades work). `Err` gives the request back unanswered.

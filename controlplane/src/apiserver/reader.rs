@@ -2,8 +2,9 @@
 //! window, without a request. Never writes.
 
 use crate::resource::{Kind, registry};
-use crate::store::window::{ResourceWindow, Snapshot, Window};
+use crate::store::window::{ResourceWindow, Snapshot, Stored, Window};
 use crate::store::{Revision, StoreError};
+use imbl::OrdMap;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,10 +56,7 @@ impl Reader {
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let (prefix, snapshot) = self.snapshot(group, resource)?;
         let key = key(prefix, namespace, name);
-        snapshot
-            .objects
-            .get(key.as_str())
-            .map(|stored| Arc::clone(stored.value()))
+        snapshot.objects.get(key.as_str()).map(|stored| stored.value())
     }
 
     /// All objects of a resource in key order, or those of one namespace if it is not empty.
@@ -76,8 +74,19 @@ impl Reader {
             .range::<_, str>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded));
         found
             .take_while(|(key, _)| key.starts_with(&prefix))
-            .map(|(_, stored)| Arc::clone(stored.value()))
+            .map(|(_, stored)| stored.value())
             .collect()
+    }
+
+    /// How many objects of a resource there are.
+    pub fn count(&self, group: &str, resource: &str) -> usize {
+        self.snapshot(group, resource)
+            .map_or(0, |(_, snapshot)| snapshot.objects.len())
+    }
+
+    /// All objects of a resource by storage key, as one snapshot; differences between two snapshots are cheap to find.
+    pub(super) fn objects(&self, group: &str, resource: &str) -> Option<OrdMap<Arc<str>, Arc<Stored>>> {
+        self.snapshot(group, resource).map(|(_, snapshot)| snapshot.objects)
     }
 
     /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from

@@ -243,7 +243,7 @@ fn list(page: &Page, context: &Context<'_>) -> Result<Bytes, ApiError> {
             return Ok(plain_list(page, kind));
         }
         Shape::Whole => {
-            let items: Vec<&Value> = page.items.iter().map(|stored| &**stored.value()).collect();
+            let items: Vec<Value> = page.items.iter().map(|stored| stored.tree()).collect();
             json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": page.metadata(), "items": items})
         }
         Shape::Partial(_) => return Err(not_acceptable()),
@@ -251,7 +251,7 @@ fn list(page: &Page, context: &Context<'_>) -> Result<Bytes, ApiError> {
             let items: Vec<Value> = page
                 .items
                 .iter()
-                .map(|stored| partial(stored.value(), version))
+                .map(|stored| partial(&stored.tree(), version))
                 .collect();
             json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),

@@ -3,11 +3,13 @@
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
+use super::record::{End, Record};
 use super::request::{Query, RequestInfo};
 use super::service::PeerCertificates;
 use super::status::ApiError;
 use super::user::User;
 use super::{Body, body, discovery, expiry, reply, verbs};
+use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
 use crate::store::{Store, StoreError};
@@ -58,6 +60,7 @@ struct Inner {
     reads: Semaphore,
     writes: Semaphore,
     closing: CancellationToken,
+    metrics: Arc<Metrics>,
     expiry: JoinHandle<()>,
 }
 
@@ -98,6 +101,7 @@ impl ApiServer {
                 reads: Semaphore::new(MAX_READS),
                 writes: Semaphore::new(MAX_WRITES),
                 closing: CancellationToken::new(),
+                metrics: Arc::default(),
                 expiry,
             }),
         })
@@ -147,6 +151,20 @@ impl ApiServer {
         &self.inner.closing
     }
 
+    /// What is counted here; the other parts of the control plane count into the same.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
+    }
+
+    /// Requests under way now: reads, writes. Those of this process and long-running ones do not count.
+    pub(super) fn inflight(&self) -> (usize, usize) {
+        let (reads, writes) = (&self.inner.reads, &self.inner.writes);
+        (
+            MAX_READS.saturating_sub(reads.available_permits()),
+            MAX_WRITES.saturating_sub(writes.available_permits()),
+        )
+    }
+
     pub(super) fn gate(&self) -> &dyn Gate {
         &*self.inner.gate
     }
@@ -179,15 +197,21 @@ impl ApiServer {
         let audit_id = audit_id.or_else(|| HeaderValue::try_from(self.uuid()).ok());
         let query = Query::parse(request.uri().query().unwrap_or(""));
         let output = Output::negotiate(request.headers(), &query).unwrap_or(Output::JSON);
-        let path = request.uri().path().to_owned();
-        let outcome = AssertUnwindSafe(self.route(user, query, request)).catch_unwind().await;
-        let mut response = match outcome {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => reply::error(&error, output),
+        let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+        let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
+        let record = Record::new(&info, &query, shown_id.unwrap_or_default());
+        let work = self.route(user, &info, &query, request, &record);
+        let (mut response, end) = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(Ok(response)) => (response, End::Answered),
+            Ok(Err(error)) => {
+                let status = Box::new(error.to_status());
+                (reply::error(&error, output), End::Failed(status))
+            }
             Err(_) => {
-                tracing::error!(%path, "a request handler panicked");
+                tracing::error!(path = %info.path, "a request handler panicked");
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
-                reply::error(&ApiError::new(500, "InternalError", text), output)
+                let error = ApiError::new(500, "InternalError", text);
+                (reply::error(&error, output), End::Panicked)
             }
         };
         let headers = response.headers_mut();
@@ -197,23 +221,24 @@ impl ApiServer {
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        response
+        record.finish(response, end, &self.inner.metrics).await
     }
 
     async fn route(
         &self,
         user: Option<User>,
-        query: Query,
+        info: &RequestInfo,
+        query: &Query,
         request: Request<Body>,
+        record: &Record,
     ) -> Result<Response<Body>, ApiError> {
-        let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-        let deadline = (!info.is_long_running(&query)).then(|| deadline(&query)).transpose()?;
+        let deadline = (!info.is_long_running(query)).then(|| deadline(query)).transpose()?;
         // Callers in process are bounded by themselves, and some of them work for a request that has its turn already.
         let _turn = match (&user, deadline) {
-            (None, Some(_)) if info.is_resource => Some(self.turn(&info).await?),
+            (None, Some(_)) if info.is_resource => Some(self.turn(info).await?),
             _ => None,
         };
-        let work = self.answer(user, &info, &query, request);
+        let work = self.answer(user, info, query, request, record);
         match deadline {
             None => work.await,
             Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
@@ -246,6 +271,7 @@ impl ApiServer {
         info: &RequestInfo,
         query: &Query,
         request: Request<Body>,
+        record: &Record,
     ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
@@ -254,10 +280,20 @@ impl ApiServer {
             None => {
                 let peer = parts.extensions.get::<PeerCertificates>().cloned();
                 let peer = peer.as_ref().map(PeerCertificates::chain);
-                gate.authenticate(&parts, peer, self.reader()).await?
+                match gate.authenticate(&parts, peer, self.reader()).await {
+                    Ok(user) => user,
+                    Err(error) => {
+                        record.sent_by(&User::default(), info, &parts, gate.audit());
+                        return Err(error);
+                    }
+                }
             }
         };
-        gate.authorize(&user, info, self.reader()).await?;
+        record.sent_by(&user, info, &parts, gate.audit());
+        let allowed = gate.authorize(&user, info, self.reader()).await;
+        record.authorized(allowed.is_ok());
+        allowed?;
+        let body = record.body(body, &parts.headers).await?;
         let kind = match info.is_resource {
             true => match served(info) {
                 Some(kind) => Some(kind),

@@ -8,7 +8,7 @@ mod controllers;
 mod rule;
 
 use aggregated::AGGREGATED;
-use cluster::CLUSTER_ROLES;
+use cluster::{CLUSTER_ROLES, NODE};
 use controllers::CONTROLLERS;
 use rule::R::{Named, On};
 use rule::{EVENTS, R, READ};
@@ -54,8 +54,8 @@ const BINDINGS: &[(&str, &str, &[&str])] = &[
         "system:node-proxier",
         &["User:system:kube-proxy"],
     ),
-    // Upstream leaves this one without subjects, because its node authorizer speaks for kubelets; ours is not there yet.
-    ("system:node", "system:node", &["Group:system:nodes"]),
+    // Without subjects: the Node authorizer speaks for kubelets.
+    ("system:node", "system:node", &[]),
     (
         "system:kubelet-api-admin",
         "system:kubelet-api-admin",
@@ -218,6 +218,11 @@ pub fn cluster_roles() -> Vec<Value> {
         all.push(object("ClusterRole", whole, rest));
     }
     all
+}
+
+/// The role `system:node`: what the Node authorizer lets every node do.
+pub fn node_role() -> Value {
+    json!({"rules": rules(NODE)})
 }
 
 /// Every default ClusterRoleBinding.

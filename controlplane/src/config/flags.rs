@@ -34,9 +34,31 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "audiences of this API server (the service account issuers)",
     ),
     (
+        "audit-log-format",
+        Takes::Value,
+        "json, the only format of the audit log (json)",
+    ),
+    (
+        "audit-log-maxage",
+        Takes::Value,
+        "days old audit logs are kept, 0 for ever (0)",
+    ),
+    (
+        "audit-log-maxbackup",
+        Takes::Value,
+        "old audit logs kept, 0 for all (0)",
+    ),
+    (
+        "audit-log-maxsize",
+        Takes::Value,
+        "size in MB at which the audit log is turned over (100)",
+    ),
+    ("audit-log-path", Takes::Value, "the audit log; - is standard output"),
+    ("audit-policy-file", Takes::Value, "which requests the audit log has"),
+    (
         "authorization-mode",
         Takes::Value,
-        "RBAC; Node is accepted beside it and adds nothing yet (RBAC)",
+        "Node and RBAC, or RBAC alone (Node,RBAC)",
     ),
     ("bind-address", Takes::Value, "address to listen on (0.0.0.0)"),
     (
@@ -109,8 +131,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Refused("admission plugins cannot be configured yet"),
         "",
     ),
-    ("audit-policy-file", Takes::Refused("auditing is not supported yet"), ""),
-    ("audit-log-path", Takes::Refused("auditing is not supported yet"), ""),
+    (
+        "audit-webhook-config-file",
+        Takes::Refused("audit webhooks are not supported yet"),
+        "",
+    ),
     (
         "encryption-provider-config",
         Takes::Refused("encryption at rest is not supported yet"),

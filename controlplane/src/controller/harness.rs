@@ -8,6 +8,7 @@ use super::execute::{Applied, execute};
 use super::informers::Informers;
 use super::queue::Queue;
 use super::write::{EventText, Failure, Plan, Write};
+use crate::metrics::QueueMetrics;
 use client::informer::{Change, Object};
 use client::{Clock, Informer, Key};
 use futures::StreamExt;
@@ -17,6 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Turns of one controller at the same time.
@@ -54,6 +56,8 @@ pub struct Surroundings {
     pub clock: Arc<dyn Clock>,
     /// Where events go.
     pub recorder: Recorder,
+    /// The counters of its queue.
+    pub metrics: QueueMetrics,
     /// Ends the controller.
     pub shutdown: CancellationToken,
 }
@@ -104,7 +108,7 @@ struct Running<C> {
 
 /// Runs a controller until shutdown.
 pub async fn run<C: Controller>(controller: C, around: Surroundings) {
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::counted(around.metrics.clone()));
     let mut wiring = Wiring {
         queue: queue.clone(),
         tasks: Vec::new(),
@@ -138,6 +142,7 @@ impl<C: Controller> Running<C> {
     }
 
     async fn turn(&self, key: Key) -> Key {
+        let began = Instant::now();
         let now = self.around.clock.now();
         let Plan {
             writes,
@@ -158,6 +163,7 @@ impl<C: Controller> Running<C> {
         match failure {
             Some(failure) => {
                 let delay = self.failed(&key);
+                self.around.metrics.retries.inc();
                 tracing::debug!(controller = C::NAME, %key, message = failure.message, ?delay, "turn failed");
                 self.queue.add_after(key.clone(), delay);
             }
@@ -168,6 +174,7 @@ impl<C: Controller> Running<C> {
                 }
             }
         }
+        self.around.metrics.work.observe(began.elapsed().as_secs_f64());
         key
     }
 

@@ -1,5 +1,6 @@
 //! A keyed work queue: each key at most once, never two turns of one key at a time, delays on tokio's clock.
 
+use crate::metrics::QueueMetrics;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -7,7 +8,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 struct State<K> {
-    ready: VecDeque<K>,
+    /// With the time they became ready.
+    ready: VecDeque<(K, Instant)>,
     /// Keys that want a turn: those in `ready`, and those added while their turn runs.
     dirty: BTreeSet<K>,
     running: BTreeSet<K>,
@@ -15,6 +17,7 @@ struct State<K> {
     /// Earliest delayed entry of each key.
     due: BTreeMap<K, (Instant, u64)>,
     sequence: u64,
+    metrics: QueueMetrics,
 }
 
 /// The queue. Bounded by the number of distinct keys.
@@ -25,6 +28,13 @@ pub struct Queue<K> {
 
 impl<K: Clone + Ord> Default for Queue<K> {
     fn default() -> Self {
+        Self::counted(QueueMetrics::default())
+    }
+}
+
+impl<K: Clone + Ord> Queue<K> {
+    /// A queue that is counted.
+    pub fn counted(metrics: QueueMetrics) -> Self {
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
@@ -33,6 +43,7 @@ impl<K: Clone + Ord> Default for Queue<K> {
                 delayed: BTreeMap::new(),
                 due: BTreeMap::new(),
                 sequence: 0,
+                metrics,
             }),
             wake: Notify::new(),
         }
@@ -41,11 +52,20 @@ impl<K: Clone + Ord> Default for Queue<K> {
 
 impl<K: Clone + Ord> State<K> {
     fn add(&mut self, key: K) -> bool {
-        if !self.dirty.insert(key.clone()) || self.running.contains(&key) {
+        if !self.dirty.insert(key.clone()) {
             return false;
         }
-        self.ready.push_back(key);
+        self.metrics.adds.inc();
+        if self.running.contains(&key) {
+            return false;
+        }
+        self.make_ready(key);
         true
+    }
+
+    fn make_ready(&mut self, key: K) {
+        self.ready.push_back((key, Instant::now()));
+        self.metrics.depth.inc();
     }
 
     fn promote(&mut self, now: Instant) {
@@ -99,7 +119,9 @@ impl<K: Clone + Ord> Queue<K> {
             let deadline = {
                 let mut state = self.lock();
                 state.promote(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
+                if let Some((key, since)) = state.ready.pop_front() {
+                    state.metrics.depth.dec();
+                    state.metrics.wait.observe(since.elapsed().as_secs_f64());
                     state.dirty.remove(&key);
                     state.running.insert(key.clone());
                     return key;
@@ -122,7 +144,7 @@ impl<K: Clone + Ord> Queue<K> {
         let mut state = self.lock();
         state.running.remove(key);
         if state.dirty.contains(key) {
-            state.ready.push_back(key.clone());
+            state.make_ready(key.clone());
             drop(state);
             self.wake.notify_one();
         }

@@ -80,6 +80,7 @@ impl World {
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: "PEM".into(),
             authority: None,
+            metrics: Arc::default(),
             shutdown: shutdown.clone(),
         })
         .detach_all();
@@ -87,6 +88,7 @@ impl World {
             client: scheduler,
             clock,
             seed: 2,
+            metrics: Arc::default(),
             shutdown,
         };
         tokio::spawn(scheduler::run(context));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::field::{at, copy, int, list, list_mut, object_mut, text};
 use super::name::dns1123_subdomain;
-use super::{PrepareContext, Strategy, isolate, reset_status};
+use super::{NameRule, PrepareContext, Strategy, isolate, reset_status};
 use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::pki::request::Request;
 use crate::pki::template::Usages;
@@ -230,6 +230,11 @@ impl Strategy for SigningRequest {
             ));
         }
         errors
+    }
+
+    /// Kubelets name their requests by a digest in base64, which no stricter rule would take.
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
     }
 
     fn selectable_fields(&self, object: &Value) -> BTreeMap<&'static str, String> {

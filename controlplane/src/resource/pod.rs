@@ -10,6 +10,7 @@ use super::pod_spec::{defaults, validate};
 use super::{PrepareContext, Strategy, isolate};
 use crate::apiserver::status::FieldError;
 
+pub(crate) mod reference;
 mod update;
 
 /// The Pod kind's strategy.

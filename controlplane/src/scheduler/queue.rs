@@ -66,6 +66,17 @@ pub struct PodQueue {
 }
 
 impl PodQueue {
+    /// Pods that wait, by upstream's names of the places they wait in.
+    pub fn waiting(&self) -> [(&'static str, usize); 4] {
+        let placed = self.active.len() + self.backoff.len() + self.unschedulable.len() + self.in_flight.len();
+        [
+            ("active", self.active.len()),
+            ("backoff", self.backoff.len()),
+            ("unschedulable", self.unschedulable.len()),
+            ("gated", self.entries.len().saturating_sub(placed)),
+        ]
+    }
+
     fn next_number(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence

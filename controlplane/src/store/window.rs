@@ -7,7 +7,7 @@ mod history;
 mod stored;
 
 pub use history::{Event, WatchClosed};
-pub use stored::{Stored, canonical};
+pub use stored::{Selectable, Stored, canonical};
 
 use super::{Change, Revision, Store, StoreError};
 use futures::stream::{BoxStream, Stream, StreamExt};

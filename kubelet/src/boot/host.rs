@@ -2,13 +2,14 @@
 
 use crate::config::Config;
 use crate::host::machine::{self, Machine, Roots};
+use crate::image::node_logins::NodeLogins;
 use crate::node::{Facts, allocatable};
 use crate::pod::spec::ResolvConf;
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Whether the unified hierarchy is all there is.
 pub(super) fn is_cgroup_v2(mount: &str) -> bool {
@@ -32,6 +33,15 @@ pub(super) fn resolv_conf(path: Option<&Path>) -> ResolvConf {
             ResolvConf::default()
         }
     }
+}
+
+/// Where the node's own registry logins are looked for.
+pub(super) fn registry_logins(root_dir: &Path) -> NodeLogins {
+    let working_dir = std::env::current_dir().ok();
+    let home = std::env::var_os("HOME")
+        .filter(|home| !home.is_empty())
+        .map(PathBuf::from);
+    NodeLogins::new(root_dir, working_dir.as_deref(), home.as_deref())
 }
 
 /// The node's own hosts file, for pods on its network.

@@ -68,6 +68,8 @@ pub struct KubeletConfiguration {
     #[serde(rename = "cpuCFSQuotaPeriod")]
     pub cpu_cfs_quota_period: Option<String>,
     pub serialize_image_pulls: Option<bool>,
+    pub image_pull_credentials_verification_policy: Option<String>,
+    pub preloaded_images_verification_allowlist: Option<Vec<String>>,
     pub max_parallel_image_pulls: Option<i64>,
     pub enforce_node_allocatable: Option<Vec<String>>,
     pub system_reserved: Option<BTreeMap<String, String>>,

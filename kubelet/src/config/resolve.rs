@@ -1,6 +1,7 @@
 //! From what was written to what it means: defaults, ranges, rules between fields (kubelet contract §1). Pure.
 
 mod cgroups;
+mod images;
 mod logging;
 mod node;
 mod pods;

@@ -19,6 +19,8 @@ pub struct Pulled {
     pub reference: String,
     /// How long the pull itself took.
     pub took: Duration,
+    /// Which of the credentials it was done with; none if anonymously.
+    pub used: Option<usize>,
 }
 
 type Waiting = Shared<BoxFuture<'static, Result<Pulled, RuntimeError>>>;
@@ -96,18 +98,20 @@ async fn pull_with_any(
     sandbox: Option<pb::PodSandboxConfig>,
 ) -> Result<Pulled, RuntimeError> {
     let begun = Instant::now();
-    let tries: Vec<Option<pb::AuthConfig>> = if credentials.is_empty() {
-        vec![None]
+    let tries: Vec<(Option<usize>, Option<pb::AuthConfig>)> = if credentials.is_empty() {
+        vec![(None, None)]
     } else {
-        credentials.into_iter().map(Some).collect()
+        let numbered = credentials.into_iter().enumerate();
+        numbered.map(|(index, auth)| (Some(index), Some(auth))).collect()
     };
     let mut last = None;
-    for auth in tries {
+    for (used, auth) in tries {
         match runtime.pull_image(image, auth, sandbox.clone()).await {
             Ok(reference) => {
                 return Ok(Pulled {
                     reference,
                     took: begun.elapsed(),
+                    used,
                 });
             }
             Err(error) => last = Some(error),

@@ -24,6 +24,11 @@ pub fn is_latest(image: &str) -> bool {
     digest.is_none() && tag.is_none_or(|tag| tag == "latest")
 }
 
+/// The reference without tag and digest, otherwise as it is written.
+pub fn name(image: &str) -> &str {
+    split(image).0
+}
+
 /// The registry's host and the repository in it, with Docker's defaults.
 pub fn registry_and_repository(image: &str) -> (String, String) {
     let (name, _, _) = split(image);

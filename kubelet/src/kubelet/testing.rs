@@ -42,6 +42,7 @@ pub(crate) struct Api {
 struct State {
     revision: u64,
     pods: BTreeMap<String, Value>,
+    secrets: Vec<Value>,
     events: Vec<(String, String)>,
     /// Phases each pod was told to have, in order.
     phases: BTreeMap<String, Vec<String>>,
@@ -98,6 +99,12 @@ impl Api {
     pub(crate) fn remove(&self, name: &str) {
         let pod = self.state().pods[name].clone();
         self.store(pod, "DELETED");
+    }
+
+    /// Adds a secret; it is there from the first question on and never changes.
+    pub(crate) fn add_secret(&self, secret: &k8s_openapi::api::core::v1::Secret) {
+        let secret = serde_json::to_value(secret).expect("serializes");
+        self.state().secrets.push(secret);
     }
 
     pub(crate) fn pod(&self, name: &str) -> Option<Pod> {
@@ -157,6 +164,15 @@ impl Api {
             }
             (Method::GET, false) if query.contains("watch=") => {
                 Response::new(UnsyncBoxBody::new(StreamBody::new(futures::stream::pending())))
+            }
+            (Method::GET, false) if path.ends_with("/secrets") => {
+                let named = |secret: &&Value| query.contains(secret["metadata"]["name"].as_str().unwrap_or_default());
+                let state = self.state();
+                let items: Vec<&Value> = state.secrets.iter().filter(named).collect();
+                reply(
+                    200,
+                    &json!({"kind": "SecretList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
+                )
             }
             (Method::POST, _) if path.ends_with("/events") => {
                 let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,6 @@
-//! One check, carried out now: exec, httpGet or tcpSocket (kubelet contract §4.4).
+//! One check, carried out now: exec, httpGet, tcpSocket or grpc (kubelet contract §4.4).
 
+use super::grpc;
 use super::http::{self, Question};
 use crate::id::ContainerId;
 use crate::runtime::Runtime;
@@ -93,6 +94,11 @@ pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) ->
     if let Some(tcp) = &probe.tcp_socket {
         return connect(tcp, target, limit).await;
     }
+    if let Some(action) = &probe.grpc {
+        let port = port(&IntOrString::Int(action.port), target.container)?;
+        let service = action.service.as_deref().unwrap_or_default();
+        return Ok(grpc::ask(&host_and_port(target.pod_ip, port), service, limit).await);
+    }
     Err(format!(
         "missing or unsupported probe handler for {}",
         target.container.name
@@ -157,16 +163,20 @@ async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) ->
         .as_deref()
         .filter(|host| !host.is_empty())
         .unwrap_or(target.pod_ip);
-    let address = if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    };
+    let address = host_and_port(host, port);
     Ok(match tokio::time::timeout(limit, TcpStream::connect(&address)).await {
         Ok(Ok(_)) => Report::passed(),
         Ok(Err(error)) => Report::failed(dial_error(&address, &error)),
         Err(_) => Report::failed(format!("dial tcp {address}: i/o timeout")),
     })
+}
+
+fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// A connection that failed, in the words users know.

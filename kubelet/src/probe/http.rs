@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 const BODY_BYTES_MAX: usize = 10 * 1024;
 const REDIRECTS_MAX: usize = 10;
 /// How probes introduce themselves.
-const AGENT: &str = "kube-probe/1.36";
+pub(super) const AGENT: &str = "kube-probe/1.36";
 /// What a plaintext answer to a TLS greeting is called, in the words users know.
 const PLAINTEXT: &str = "http: server gave HTTP response to HTTPS client";
 

@@ -84,13 +84,18 @@ impl Prober {
                 }
             }
         }
+        let mut over = Vec::new();
         self.tasks.retain(|key, task| {
             let keep = wanted.iter().any(|(wanted, ..)| wanted == key);
             if !keep {
                 task.abort();
+                over.push(key.clone());
             }
             keep
         });
+        if ending {
+            self.let_pass(over);
+        }
         for (key, container, probe) in wanted {
             if !self.tasks.contains_key(&key) {
                 let follower = Follower {
@@ -103,6 +108,23 @@ impl Prober {
                     outcomes: self.outcomes.clone(),
                 };
                 self.tasks.insert(key, tokio::spawn(follower.run()).abort_handle());
+            }
+        }
+    }
+}
+
+impl Prober {
+    /// What a pod's end made probing stop for counts as passed (kubelet contract §4.4): readiness goes on after it.
+    fn let_pass(&self, probes: Vec<(String, Kind)>) {
+        let observed = self.observed.borrow().clone();
+        for (container, kind) in probes.into_iter().filter(|(_, kind)| *kind != Kind::Readiness) {
+            let running = observed
+                .as_deref()
+                .and_then(|pod| pod.newest(&container))
+                .filter(|c| is_running(c));
+            if let Some(running) = running {
+                self.outcomes
+                    .send_if_modified(|outcomes| outcomes.set(&container, kind, &running.id, Outcome::Success));
             }
         }
     }

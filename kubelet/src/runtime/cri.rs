@@ -3,6 +3,7 @@
 //! Owns the connection and the deadline of every call (kubelet contract §6). Never retries: whoever calls decides.
 
 mod convert;
+mod driver;
 mod stats;
 mod subscribe;
 mod termination;
@@ -398,18 +399,7 @@ impl Runtime for CriRuntime {
     }
 
     async fn runtime_config(&self) -> Result<Option<CgroupDriver>, RuntimeError> {
-        let request = pb::RuntimeConfigRequest {};
-        match bounded(
-            "RuntimeConfig",
-            self.timeout,
-            self.runtime.clone().runtime_config(request),
-        )
-        .await
-        {
-            Ok(reply) => Ok(reply.linux.map(|linux| convert::cgroup_driver(linux.cgroup_driver))),
-            Err(error) if error.is_unimplemented() => Ok(None),
-            Err(error) => Err(error),
-        }
+        driver::ask(self.runtime.clone(), self.timeout).await
     }
 
     async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), RuntimeError> {

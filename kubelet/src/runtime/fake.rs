@@ -108,6 +108,13 @@ impl FakeRuntime {
         self.state().remote.insert(name.to_owned());
     }
 
+    /// Adds an image a pull will find with this password only.
+    pub fn add_private_image(&self, name: &str, password: &str) {
+        let mut state = self.state();
+        state.remote.insert(name.to_owned());
+        state.passwords.insert(name.to_owned(), password.to_owned());
+    }
+
     /// Scripts every container of that image from now on.
     pub fn script_image(&self, image: &str, behaviour: Behaviour) {
         self.state().behaviours.insert(image.to_owned(), behaviour);

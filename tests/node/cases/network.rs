@@ -21,8 +21,8 @@ fn spare(cluster: &Cluster, last: u8) -> anyhow::Result<PathBuf> {
 }
 
 /// An address reserved for a sandbox the runtime does not know, some time ago.
-fn reserve(path: &Path, age: Duration) -> anyhow::Result<()> {
-    fs::write(path, "0123456789abcdef\r\neth0")?;
+fn reserve(path: &Path, sandbox: &str, age: Duration) -> anyhow::Result<()> {
+    fs::write(path, format!("{sandbox}\r\neth0"))?;
     fs::File::options()
         .write(true)
         .open(path)?
@@ -48,8 +48,8 @@ pub(crate) fn vanished_sandboxes(cluster: &Cluster) -> anyhow::Result<()> {
     let held = addresses(cluster, "app=held", 1)?;
     let (stale, young) = (spare(cluster, 250)?, spare(cluster, 251)?);
     cluster.kill("kubelet")?;
-    reserve(&stale, Duration::from_secs(3600))?;
-    reserve(&young, Duration::from_secs(60))?;
+    reserve(&stale, "0123456789abcdef", Duration::from_secs(3600))?;
+    reserve(&young, "fedcba9876543210", Duration::from_secs(60))?;
     cluster.up()?;
     wait::until(60, "the vanished sandbox's address is free", || {
         ensure!(!stale.exists(), "{} is there", stale.display());

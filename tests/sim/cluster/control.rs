@@ -162,6 +162,7 @@ impl ControlPlane {
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: self.pki.ca_pem.clone(),
             authority: None,
+            metrics: Arc::default(),
             shutdown: self.shutdown.clone(),
         });
         self.tasks
@@ -172,6 +173,7 @@ impl ControlPlane {
                 .wrap(self.door.client_as(User::named("system:kube-scheduler", &[]))),
             clock: self.host.clock.clone(),
             seed,
+            metrics: Arc::default(),
             shutdown: self.shutdown.clone(),
         }));
     }

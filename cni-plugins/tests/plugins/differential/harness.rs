@@ -248,7 +248,8 @@ impl Case {
     }
 }
 
-pub(super) fn run(case: &Case, reference: &Reference) {
+/// Runs a case; returns the first difference, if there is one.
+pub(super) fn run(case: &Case, reference: &Reference) -> Option<String> {
     let worlds = [World::new(Some(&reference.bin_dir)), World::new(None)];
     worlds.iter().for_each(case.prepare);
     let mut previous = [Value::Null, Value::Null];
@@ -276,13 +277,14 @@ pub(super) fn run(case: &Case, reference: &Reference) {
         let newer = reference.newer;
         for (reference, ours) in pairs {
             if let Some((reference, ours)) = first_difference(reference, ours) {
-                panic!(
-                    "{} step {number} ({command}), newer {newer}\n reference: {reference}\n ours:      {ours}",
+                return Some(format!(
+                    "{} step {number} ({command}), newer {newer}\n reference: {reference}\n ours:      {ours}\n",
                     case.name
-                );
+                ));
             }
         }
     }
+    None
 }
 
 /// The first pair of lines that differ.
@@ -312,10 +314,13 @@ pub(super) fn run_all(test: &str, cases: Vec<Case>) {
         })
         .collect();
     let next = std::sync::atomic::AtomicUsize::new(0);
+    let differences = std::sync::Mutex::new(Vec::new());
     let work = || {
         while let Some((case, reference)) = pairs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            run(case, reference);
+            differences.lock().unwrap().extend(run(case, reference));
         }
     };
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
+    let differences = differences.into_inner().unwrap();
+    assert!(differences.is_empty(), "\n{}", differences.join(""));
 }

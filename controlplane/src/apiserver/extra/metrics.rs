@@ -15,6 +15,17 @@ use std::path::Path;
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StorageLabels {
+    /// `deployments.apps`.
+    resource: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InflightLabels {
+    request_kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResourceLabels {
     group: &'static str,
     resource: &'static str,
@@ -29,21 +40,18 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
         ("git_version", root::git_version()),
     ];
     metrics.register("kubernetes_build", "What is running", Info::new(build));
-    let objects = Family::<ResourceLabels, Gauge>::default();
-    for kind in registry().kinds().iter().filter(|kind| kind.is_stored()) {
-        let labels = ResourceLabels {
-            group: kind.group,
-            resource: kind.plural,
-        };
-        let count = server.reader().list(kind.group, kind.plural, "").len();
-        objects
-            .get_or_create(&labels)
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    register_objects(server, &mut metrics);
+    server.metrics().register(&mut metrics);
+    let inflight = Family::<InflightLabels, Gauge>::default();
+    let (reads, writes) = server.inflight();
+    for (request_kind, count) in [("readOnly", reads), ("mutating", writes)] {
+        let labels = InflightLabels { request_kind };
+        inflight.get_or_create(&labels).set(whole(count));
     }
     metrics.register(
-        "apiserver_resource_objects",
-        "Number of stored objects by resource",
-        objects,
+        "apiserver_current_inflight_requests",
+        "Number of currently used inflight request limit of this apiserver per request kind",
+        inflight,
     );
     if let Some(usage) = usage(proc) {
         let resident = Gauge::<i64>::default();
@@ -65,6 +73,39 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
         tracing::error!("metrics cannot be written to memory");
     }
     text
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Objects by resource, under upstream's present name and the one it had before.
+fn register_objects(server: &ApiServer, metrics: &mut Registry) {
+    let objects = Family::<ResourceLabels, Gauge>::default();
+    let stored = Family::<StorageLabels, Gauge>::default();
+    for kind in registry().kinds().iter().filter(|kind| kind.is_stored()) {
+        let count = whole(server.reader().count(kind.group, kind.plural));
+        let labels = ResourceLabels {
+            group: kind.group,
+            resource: kind.plural,
+        };
+        objects.get_or_create(&labels).set(count);
+        let resource = match kind.group {
+            "" => kind.plural.to_owned(),
+            group => format!("{}.{group}", kind.plural),
+        };
+        stored.get_or_create(&StorageLabels { resource }).set(count);
+    }
+    metrics.register(
+        "apiserver_resource_objects",
+        "Number of stored objects by resource",
+        objects,
+    );
+    metrics.register(
+        "apiserver_storage_objects",
+        "Number of stored objects at the time of last check split by kind",
+        stored,
+    );
 }
 
 struct Usage {

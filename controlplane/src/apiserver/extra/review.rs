@@ -2,7 +2,7 @@
 //! the state it reads.
 
 use super::Extra;
-use crate::apiserver::authz::{Authz, Rule};
+use crate::apiserver::authz::{Authz, Rule, node_of};
 use crate::apiserver::reader::Reader;
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::{ApiError, FieldError};
@@ -146,6 +146,7 @@ fn question(kind: &str, spec: &Value) -> Result<RequestInfo, ApiError> {
                 resource: text(asked, "resource"),
                 subresource: text(asked, "subresource"),
                 name: text(asked, "name"),
+                field_selector: fields(&asked["fieldSelector"]),
                 ..RequestInfo::default()
             })
         }
@@ -174,6 +175,21 @@ fn question(kind: &str, spec: &Value) -> Result<RequestInfo, ApiError> {
     }
 }
 
+/// A field selector as text; of structured requirements only equality can be said.
+fn fields(selector: &Value) -> String {
+    if let Some(raw) = selector["rawSelector"].as_str() {
+        return raw.to_owned();
+    }
+    let terms = selector["requirements"].as_array().into_iter().flatten();
+    let terms = terms.filter_map(
+        |term| match (term["operator"].as_str()?, texts(&term["values"]).as_slice()) {
+            ("In", [value]) => Some(format!("{}={value}", term["key"].as_str()?)),
+            _ => None,
+        },
+    );
+    terms.collect::<Vec<_>>().join(",")
+}
+
 fn rules(authz: &Authz, reader: &Reader, user: &User, review: &Value) -> Result<Value, ApiError> {
     let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
     if namespace.is_empty() {
@@ -186,7 +202,13 @@ fn rules(authz: &Authz, reader: &Reader, user: &User, review: &Value) -> Result<
     let mut status = Map::new();
     status.insert("resourceRules".to_owned(), json!(values(resources)));
     status.insert("nonResourceRules".to_owned(), json!(values(paths)));
-    status.insert("incomplete".to_owned(), json!(false));
+    // What a node may read follows from its pods and cannot be listed.
+    let is_node = node_of(user).is_some();
+    status.insert("incomplete".to_owned(), json!(is_node));
+    if is_node {
+        let why = "node authorizer does not support user rule resolution";
+        status.insert("evaluationError".to_owned(), json!(why));
+    }
     Ok(Value::Object(status))
 }
 
@@ -200,6 +222,10 @@ mod tests {
             json!({"resourceAttributes": {"verb": "get", "resource": "pods", "subresource": "log", "namespace": "n"}});
         let info = question("SelfSubjectAccessReview", &resource).unwrap();
         assert!(info.is_resource && info.subresource == "log");
+        let narrowed = json!({"resourceAttributes": {"fieldSelector": {"requirements": [
+            {"key": "spec.nodeName", "operator": "In", "values": ["n1"]}, {"key": "x", "operator": "Exists"}]}}});
+        let info = question("SelfSubjectAccessReview", &narrowed).unwrap();
+        assert_eq!(info.field_selector, "spec.nodeName=n1");
         let path = json!({"nonResourceAttributes": {"verb": "get", "path": "/metrics"}});
         assert_eq!(question("SelfSubjectAccessReview", &path).unwrap().path, "/metrics");
         for wrong in [

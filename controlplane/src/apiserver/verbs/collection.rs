@@ -18,7 +18,7 @@ pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
         .map(Arc::clone)
         .collect();
     for stored in &chosen {
-        let name = super::object::name(stored.value()).to_owned();
+        let name = super::object::name(&stored.tree()).to_owned();
         match delete::remove(call, &name, &options).await {
             Ok(_) => {}
             // Someone else was faster; what was asked for has come about.

@@ -102,7 +102,7 @@ async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, 
     let name = object::name(&object);
     if dry_run {
         if let Some(existing) = call.find(name).await? {
-            return Err(exists(call, name, existing.value()));
+            return Err(exists(call, name, &existing.tree()));
         }
         return Ok(Answer::Object { code: 201, object });
     }
@@ -115,9 +115,8 @@ async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, 
             revision,
         }),
         Err(StoreError::Conflict { current, .. }) => {
-            let existing = current.map(Stored::from);
-            let existing = existing.as_ref().map_or(&Value::Null, |stored| stored.value());
-            Err(exists(call, name, existing))
+            let existing = current.map_or(Value::Null, |record| Stored::from(record).tree());
+            Err(exists(call, name, &existing))
         }
         Err(error) => Err(store_failed(&error)),
     }

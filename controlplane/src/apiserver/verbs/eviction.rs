@@ -66,14 +66,14 @@ async fn spend(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<(), ApiErr
     for _ in 0..ATTEMPTS {
         let snapshot = window.latest().await.map_err(|error| store_failed(&error))?;
         let all: Vec<Arc<Stored>> = list::range(&snapshot.objects, &prefix, None).map(Arc::clone).collect();
-        let values: Vec<Arc<Value>> = all.iter().map(|stored| Arc::clone(stored.value())).collect();
+        let values: Vec<Arc<Value>> = all.iter().map(|stored| stored.value()).collect();
         let Some(index) = allowed(pod, &values)? else {
             return Ok(());
         };
         let (Some(stored), false) = (all.get(index), dry_run) else {
             return Ok(());
         };
-        let new = spent(stored.value(), object::name(pod), &object::time(call.server.now()));
+        let new = spent(&stored.value(), object::name(pod), &object::time(call.server.now()));
         let raw = Bytes::from(canonical(&new));
         match call
             .server

@@ -7,6 +7,8 @@ use crate::resource::Kind;
 use crate::resource::field::text;
 use crate::store::window::Stored;
 use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Both selectors of a request.
 pub(super) struct Filter {
@@ -53,19 +55,18 @@ impl Filter {
 
     /// Whether the object matches.
     pub(super) fn matches(&self, stored: &Stored) -> bool {
-        if !self.labels.is_everything() && !self.labels.matches(stored.labels()) {
-            return false;
-        }
-        if self.fields.requirements.is_empty() {
+        if self.is_everything() {
             return true;
         }
-        let value = stored.value();
-        let fields = stored.fields(|value| self.kind.strategy.selectable_fields(value));
-        self.fields.matches(|field| match field {
-            "metadata.name" => object::name(value),
-            "metadata.namespace" => text(value, &["metadata", "namespace"]),
-            other => fields.get(other).map_or("", String::as_str),
-        })
+        let selectable = stored.selectable(|value| self.read(value));
+        self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
+    }
+
+    fn read(&self, value: &Value) -> BTreeMap<&'static str, String> {
+        let mut fields = self.kind.strategy.selectable_fields(value);
+        fields.insert("metadata.name", object::name(value).to_owned());
+        fields.insert("metadata.namespace", text(value, &["metadata", "namespace"]).to_owned());
+        fields
     }
 }
 

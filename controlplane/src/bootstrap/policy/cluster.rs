@@ -159,7 +159,7 @@ pub(super) const CLUSTER_ROLES: &[(&str, &[R])] = &[
     ),
 ];
 
-const NODE: &[R] = &[
+pub(super) const NODE: &[R] = &[
     On("create", "authentication.k8s.io", "tokenreviews"),
     On(
         "create",

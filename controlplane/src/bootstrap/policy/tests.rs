@@ -52,7 +52,7 @@ fn admin_edit_and_view_add_up() {
 
 #[test]
 fn what_is_missing_is_added_and_nothing_taken_away() {
-    let default = find(&cluster_role_bindings(), "system:node");
+    let default = find(&cluster_role_bindings(), "system:monitoring");
     assert_eq!(missing(&default, &default), None);
     let mut stored = default.clone();
     stored["subjects"] = json!([{"kind": "User", "name": "mine"}]);

@@ -72,6 +72,7 @@ async fn controllers_work_over_one_http2_connection() {
         cluster_cidr: None,
         root_ca_pem: "PEM".into(),
         authority: None,
+        metrics: Arc::default(),
         shutdown: shutdown.clone(),
     });
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}});

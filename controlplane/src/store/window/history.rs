@@ -94,6 +94,9 @@ impl History {
                 self.objects.remove(&change.key);
             }
         }
+        if let Some(old) = &old {
+            old.forget_tree();
+        }
         self.newest = change.revision;
         let event = Arc::new(Event {
             revision: change.revision,

@@ -1,4 +1,7 @@
-//! One object as of one revision: its stored bytes, shared by every reply, and the tree parsed from them once.
+//! One object as of one revision: its stored bytes, shared by every reply, and what selectors ask of it.
+//!
+//! A tree takes ten times the bytes, and a revision stays in the history for minutes. So a tree is kept only for parts of the
+//! process that read the same object again and again, and only until the object is written over.
 //!
 //! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
 
@@ -6,7 +9,7 @@ use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How canonical stored bytes begin; what follows is shared by all replies.
 const HEAD: &[u8] = b"{\"metadata\":{";
@@ -21,9 +24,44 @@ pub struct Stored {
     /// Revision of the creation.
     pub created: Revision,
     raw: Bytes,
-    value: OnceLock<Arc<Value>>,
-    labels: OnceLock<BTreeMap<String, String>>,
-    fields: OnceLock<BTreeMap<&'static str, String>>,
+    value: Mutex<Option<Arc<Value>>>,
+    selectable: OnceLock<Selectable>,
+}
+
+/// What selectors can ask of an object. Small, because every watched revision has one.
+#[derive(Debug)]
+pub struct Selectable {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// Selectable fields that are not empty.
+    fields: Box<[(&'static str, Box<str>)]>,
+}
+
+impl Selectable {
+    fn of(value: &Value, fields: BTreeMap<&'static str, String>) -> Self {
+        let labels = value["metadata"]["labels"].as_object();
+        let pairs = labels.into_iter().flatten();
+        let fields = fields.into_iter().filter(|(_, text)| !text.is_empty());
+        Self {
+            labels: pairs
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
+            fields: fields.map(|(name, text)| (name, text.into_boxed_str())).collect(),
+        }
+    }
+
+    /// A field's text; empty when it is not set.
+    pub fn field(&self, name: &str) -> &str {
+        let found = self.fields.iter().find(|(known, _)| *known == name);
+        found.map_or("", |(_, text)| text)
+    }
+}
+
+/// A key at a revision is one object, whatever its bytes: this makes differences between snapshots cheap.
+impl PartialEq for Stored {
+    fn eq(&self, other: &Self) -> bool {
+        self.revision == other.revision && self.key == other.key
+    }
 }
 
 impl From<Record> for Stored {
@@ -40,24 +78,30 @@ impl Stored {
             revision,
             created,
             raw,
-            value: OnceLock::new(),
-            labels: OnceLock::new(),
-            fields: OnceLock::new(),
+            value: Mutex::default(),
+            selectable: OnceLock::new(),
         }
     }
 
-    /// The object as a tree, with `metadata.resourceVersion` and without kind and apiVersion; parsed at the first call and
-    /// kept as long as the object is.
-    pub fn value(&self) -> &Arc<Value> {
-        self.value.get_or_init(|| Arc::new(self.parse()))
+    fn kept(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Stored::value`], for a caller who changes it: nothing is kept, since a revision that is written over stays in the
-    /// history for minutes and its tree would too.
+    /// The object as a tree, with `metadata.resourceVersion` and without kind and apiVersion; parsed at the first call and
+    /// kept until the object is written over. For callers who come back; see [`Stored::tree`].
+    pub fn value(&self) -> Arc<Value> {
+        Arc::clone(self.kept().get_or_insert_with(|| Arc::new(self.parse())))
+    }
+
+    /// As [`Stored::value`], for a caller who changes it or needs it once: nothing is kept.
     pub fn tree(&self) -> Value {
-        self.value
-            .get()
-            .map_or_else(|| self.parse(), |value| Value::clone(value))
+        let kept = self.kept().as_ref().map(Arc::clone);
+        kept.map_or_else(|| self.parse(), |value| Value::clone(&value))
+    }
+
+    /// Lets go of the tree: the object has been written over.
+    pub(super) fn forget_tree(&self) {
+        self.kept().take();
     }
 
     fn parse(&self) -> Value {
@@ -69,23 +113,13 @@ impl Stored {
         value
     }
 
-    /// The object's labels, for selectors; read at the first call.
-    pub fn labels(&self) -> &BTreeMap<String, String> {
-        self.labels.get_or_init(|| {
-            let labels = self.value()["metadata"]["labels"].as_object();
-            let pairs = labels.into_iter().flatten();
-            pairs
-                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-                .collect()
+    /// What selectors can ask, with the fields as `read` finds them; kept from the first call (a key has one kind, hence one
+    /// `read`).
+    pub fn selectable(&self, read: impl FnOnce(&Value) -> BTreeMap<&'static str, String>) -> &Selectable {
+        self.selectable.get_or_init(|| {
+            let tree = self.tree();
+            Selectable::of(&tree, read(&tree))
         })
-    }
-
-    /// The object's selectable fields as `read` finds them; kept from the first call (a key has one kind, hence one `read`).
-    pub fn fields(
-        &self,
-        read: impl FnOnce(&Value) -> BTreeMap<&'static str, String>,
-    ) -> &BTreeMap<&'static str, String> {
-        self.fields.get_or_init(|| read(self.value()))
     }
 
     /// Stored bytes, as written.
@@ -107,7 +141,7 @@ impl Stored {
             head.push(',');
             return (Bytes::from(head), self.raw.slice(HEAD.len()..));
         }
-        let canonical = canonical(self.value());
+        let canonical = canonical(&self.tree());
         let rest = Bytes::from(canonical).slice(HEAD.len()..);
         if rest.first() == Some(&b'"') {
             head.push(',');
@@ -183,6 +217,8 @@ mod tests {
         assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
         assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
         assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
+        stored.forget_tree();
+        assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
     }
 
     #[test]

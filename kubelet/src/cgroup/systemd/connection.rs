@@ -91,11 +91,14 @@ impl Connection {
     }
 
     /// As ourselves: the kernel tells systemd who that is.
+    ///
+    /// `BEGIN` goes out with the request and not after the answer: systemd does not look at a whole message it has read
+    /// together with `BEGIN` until something else arrives, which would be never.
     fn authenticate(&mut self) -> Result<(), SystemdError> {
         let user = hex::encode(nix::unistd::geteuid().to_string());
         self.send(
             "authenticate with systemd",
-            format!("\0AUTH EXTERNAL {user}\r\n").as_bytes(),
+            format!("\0AUTH EXTERNAL {user}\r\nBEGIN\r\n").as_bytes(),
         )?;
         let end = loop {
             if let Some(end) = self.received.windows(2).position(|pair| pair == b"\r\n") {
@@ -110,10 +113,10 @@ impl Connection {
         };
         let line = String::from_utf8_lossy(&self.received[..end]).into_owned();
         self.received.drain(..end + 2);
-        if !line.starts_with("OK ") {
-            return Err(SystemdError::Authenticate(line));
+        match line.starts_with("OK ") {
+            true => Ok(()),
+            false => Err(SystemdError::Authenticate(line)),
         }
-        self.send("authenticate with systemd", b"BEGIN\r\n")
     }
 
     fn remaining(&self, doing: &'static str) -> Result<Duration, SystemdError> {
@@ -151,6 +154,11 @@ impl Connection {
                 Ok(())
             }
             Err(source) if source.kind() == io::ErrorKind::Interrupted => Ok(()),
+            // How a socket says that its time is over.
+            Err(source) if source.kind() == io::ErrorKind::WouldBlock => Err(SystemdError::Talk {
+                doing,
+                source: io::ErrorKind::TimedOut.into(),
+            }),
             Err(source) => Err(SystemdError::Talk { doing, source }),
         }
     }

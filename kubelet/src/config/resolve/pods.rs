@@ -1,6 +1,6 @@
 //! Paths, the runtime, pods and what their resolver files are made from.
 
-use super::Reader;
+use super::{Reader, images};
 use crate::config::{DnsConfig, Flags, KubeletConfiguration, Paths, PodConfig, RuntimeConfig};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -71,6 +71,7 @@ pub(super) fn runtime(reader: &mut Reader, written: &KubeletConfiguration) -> Ru
             (false, 0) => None,
             (false, n) => Some(n),
         },
+        image_verification: images::verification(reader, written),
         pull_qps: reader.count("registryPullQPS", written.registry_pull_qps, 5),
         pull_burst: reader.count("registryBurst", written.registry_burst, 10),
     }

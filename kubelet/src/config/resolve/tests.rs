@@ -107,3 +107,34 @@ fn reservations_add_up_and_labels_are_taken() {
     assert_eq!(config.node.labels.len(), 2);
     assert_eq!(config.runtime.parallel_pulls, Some(5));
 }
+
+#[test]
+fn image_verification_policies() {
+    let resolved = |policy: Option<&str>, listed: &[&str]| {
+        let written = KubeletConfiguration {
+            image_pull_credentials_verification_policy: policy.map(Into::into),
+            preloaded_images_verification_allowlist: Some(listed.iter().map(|l| (*l).to_owned()).collect()),
+            ..Default::default()
+        };
+        resolve(&written, &flags(&[]), true).map(|config| config.runtime.image_verification)
+    };
+    use crate::image::verification::Policy;
+    assert_eq!(resolved(None, &[]).expect("sound"), Policy::NeverVerifyPreloaded);
+    assert_eq!(
+        resolved(Some("AlwaysVerify"), &[]).expect("sound"),
+        Policy::AlwaysVerify
+    );
+    let listed = resolved(Some("NeverVerifyAllowlistedImages"), &["r.io/a", "r.io/b/*"]).expect("sound");
+    assert_eq!(
+        listed,
+        Policy::NeverVerifyAllowlisted(vec!["r.io/a".into(), "r.io/b/*".into()])
+    );
+    for (policy, listed) in [
+        (Some("Sometimes"), &[] as &[&str]),
+        (None, &["r.io/a"]),
+        (Some("NeverVerifyAllowlistedImages"), &["r.io/a:1"]),
+        (Some("NeverVerifyAllowlistedImages"), &["r.*/a"]),
+    ] {
+        assert!(resolved(policy, listed).is_err(), "{policy:?} {listed:?}");
+    }
+}

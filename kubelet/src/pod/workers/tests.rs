@@ -1,4 +1,5 @@
 mod hooks;
+mod images;
 
 use crate::kubelet::testing::Bench;
 use crate::pod::testing::{at, container, pod};
@@ -360,6 +361,50 @@ async fn a_container_that_fails_its_liveness_probe_is_restarted() {
     bench.until("told why", |b| has_event(b, "Killing", text)).await;
     assert!(bench.runtime.doubled().is_empty());
     kubelet.kill().await;
+}
+
+/// Ready stays what it was over a restart: a readiness probe that cannot be asked at once does not take traffic away.
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_starts_again_keeps_what_probes_told() {
+    let bench = Bench::new();
+    let first = bench.start();
+    let mut p = simple("p");
+    let exec = k8s_openapi::api::core::v1::ExecAction {
+        command: Some(vec!["check".into()]),
+    };
+    let probe = Some(Probe {
+        exec: Some(exec),
+        period_seconds: Some(20),
+        ..Probe::default()
+    });
+    let container = &mut p.spec.as_mut().expect("spec").containers[0];
+    container.startup_probe.clone_from(&probe);
+    container.readiness_probe = probe;
+    bench.api.create(&p);
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    let ready = |b: &Bench| {
+        let conditions = b.api.status("p").and_then(|status| status.conditions);
+        conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition.type_ == "Ready")
+    };
+    let before = ready(&bench);
+    first.kill().await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let second = bench.start();
+    bench.runtime.set_latency("ExecSync", Duration::from_secs(15));
+    let checks = |b: &Bench| {
+        b.runtime
+            .calls()
+            .iter()
+            .filter(|call| call.starts_with("ExecSync"))
+            .count()
+    };
+    let asked = checks(&bench);
+    bench.until("asked again", |b| checks(b) > asked + 1).await;
+    assert_eq!(ready(&bench), before, "not even for a moment");
+    second.kill().await;
 }
 
 #[tokio::test(start_paused = true)]

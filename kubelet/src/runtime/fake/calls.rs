@@ -304,7 +304,7 @@ impl Runtime for FakeRuntime {
     async fn pull_image(
         &self,
         image: &str,
-        _auth: Option<pb::AuthConfig>,
+        auth: Option<pb::AuthConfig>,
         _sandbox: Option<pb::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
         let passage = self.enter("PullImage", image).await?;
@@ -312,6 +312,16 @@ impl Runtime for FakeRuntime {
         if !state.remote.contains(image) {
             let text = format!("failed to resolve reference {image:?}: not found");
             return Err(RuntimeError::new("PullImage", Code::NotFound, text));
+        }
+        let shown = auth.map(|auth| auth.password);
+        if state
+            .passwords
+            .get(image)
+            .is_some_and(|wanted| shown.as_ref() != Some(wanted))
+        {
+            let text =
+                format!("failed to resolve reference {image:?}: authorization failed: no basic auth credentials");
+            return Err(RuntimeError::new("PullImage", Code::Unknown, text));
         }
         let info = image_named(image);
         state.images.insert(image.to_owned(), info.clone());

@@ -68,6 +68,7 @@ pub(super) struct State {
     pub(super) containers: BTreeMap<ContainerId, Container>,
     pub(super) images: BTreeMap<String, ImageInfo>,
     pub(super) remote: BTreeSet<String>,
+    pub(super) passwords: BTreeMap<String, String>,
     pub(super) behaviours: BTreeMap<String, Behaviour>,
     pub(super) doubled: BTreeSet<(PodUid, String)>,
     pub(super) network_down: bool,

@@ -1,0 +1,186 @@
+//! Trails through a whole server into a file.
+
+use super::*;
+use crate::apiserver::admission::Attributes;
+use crate::apiserver::status::ApiError;
+use crate::apiserver::{ApiServer, Body, Gate, Parts, Reader, body, gate};
+use crate::store::memory::Memory;
+use async_trait::async_trait;
+use client::SystemClock;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use rustls_pki_types::CertificateDer;
+use std::time::Duration;
+
+/// The open gate with an audit log; users named `stranger` are refused.
+struct Audited(Arc<Audit>);
+
+#[async_trait]
+impl Gate for Audited {
+    async fn authenticate(
+        &self,
+        parts: &http::request::Parts,
+        peer: Option<&[CertificateDer<'static>]>,
+        reader: &Reader,
+    ) -> Result<User, ApiError> {
+        gate::Open.authenticate(parts, peer, reader).await
+    }
+
+    async fn authorize(&self, user: &User, _info: &RequestInfo, _reader: &Reader) -> Result<(), ApiError> {
+        match user.name.as_str() {
+            "stranger" => Err(ApiError::new(403, "Forbidden", "no")),
+            _ => Ok(()),
+        }
+    }
+
+    async fn mutate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: &mut Value,
+        _old: Option<&Value>,
+        _reader: &Reader,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: &Value,
+        _old: Option<&Value>,
+        _reader: &Reader,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn audit(&self) -> Option<&Arc<Audit>> {
+        Some(&self.0)
+    }
+
+    async fn other(
+        &self,
+        _server: &ApiServer,
+        _user: &User,
+        _info: &RequestInfo,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Request<Body>> {
+        Err(request)
+    }
+}
+
+const POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- {level: RequestResponse, verbs: [create], omitStages: [RequestReceived]}
+- {level: Metadata, verbs: [watch]}
+- {level: Metadata, users: [stranger], omitStages: [RequestReceived]}
+";
+
+/// The events in the file once there are `count`.
+async fn events(path: &std::path::Path, count: usize) -> Vec<Value> {
+    let read = || -> Vec<Value> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let wait = async {
+        while read().len() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
+    read()
+}
+
+async fn ask(server: &ApiServer, user: &str, method: &str, uri: &str, content: &str) -> Response<Body> {
+    let request = Request::builder()
+        .method(method)
+        .uri(uri)
+        .header("content-type", "application/json")
+        .header("user-agent", "test/1")
+        .header("audit-id", "an-id");
+    let request = request.body(body::full(content.to_owned())).unwrap();
+    server.handle(Some(User::named(user, &["g"])), request).await
+}
+
+#[tokio::test]
+async fn requests_are_written_as_the_policy_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = LogOptions {
+        path: Some(path.clone()),
+        max_size_mb: 100,
+        max_backups: 0,
+        max_age_days: 0,
+    };
+    let log = AuditLog::open(options, Arc::clone(&clock)).unwrap();
+    let audit = Audit::new(Policy::parse(POLICY).unwrap(), log, Arc::clone(&clock));
+    let parts = Parts {
+        store: Arc::new(Memory::new()),
+        clock,
+        seed: 1,
+        gate: Arc::new(Audited(audit)),
+    };
+    let server = ApiServer::new(parts).await.unwrap();
+    let made = ask(
+        &server,
+        "alice",
+        "POST",
+        "/api/v1/namespaces",
+        r#"{"metadata":{"name":"a"}}"#,
+    )
+    .await;
+    assert_eq!(made.status(), 201);
+    assert_eq!(
+        ask(&server, "alice", "GET", "/api/v1/namespaces/a", "").await.status(),
+        200
+    );
+    let refused = ask(&server, "stranger", "GET", "/api/v1/namespaces/a?x=y", "").await;
+    assert_eq!(refused.status(), 403);
+    let mut watch = ask(&server, "alice", "GET", "/api/v1/namespaces?watch=1", "").await;
+    watch.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(events(&path, 4).await.len(), 4, "the watch is not over");
+    drop(watch);
+
+    let found = events(&path, 5).await;
+    let stages: Vec<(&str, &str)> = found
+        .iter()
+        .map(|event| (event["verb"].as_str().unwrap(), event["stage"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        stages,
+        [
+            ("create", "ResponseComplete"),
+            ("get", "ResponseComplete"),
+            ("watch", "RequestReceived"),
+            ("watch", "ResponseStarted"),
+            ("watch", "ResponseComplete"),
+        ]
+    );
+    let create = &found[0];
+    assert_eq!(create["level"], "RequestResponse");
+    assert_eq!(create["auditID"], "an-id");
+    assert_eq!(
+        (&create["user"]["username"], &create["userAgent"]),
+        (&"alice".into(), &"test/1".into())
+    );
+    assert_eq!(create["requestObject"]["metadata"]["name"], "a");
+    assert_eq!(create["responseObject"]["kind"], "Namespace");
+    assert_eq!(create["responseStatus"]["code"], 201);
+    assert_eq!(create["annotations"]["authorization.k8s.io/decision"], "allow");
+    let time = create["stageTimestamp"].as_str().unwrap();
+    assert!(
+        time.len() == "2026-01-02T03:04:05.000000Z".len() && time.ends_with('Z'),
+        "{time}"
+    );
+    let get = &found[1];
+    assert_eq!(get["requestURI"], "/api/v1/namespaces/a?x=y");
+    assert_eq!(get["annotations"]["authorization.k8s.io/decision"], "forbid");
+    assert_eq!(
+        (&get["responseStatus"]["code"], &get["responseStatus"]["reason"]),
+        (&403.into(), &"Forbidden".into())
+    );
+    assert_eq!(get["objectRef"]["resource"], "namespaces");
+    assert!(get.get("requestObject").is_none());
+}

@@ -1,0 +1,180 @@
+//! What is noted about one request: its counter and its audit trail.
+//!
+//! Owns nothing that outlives the request, except the trail of a long answer, which ends with the answer's body. Never changes what
+//! is answered.
+
+use super::audit::{Audit, Trail};
+use super::request::{Query, RequestInfo};
+use super::status::ApiError;
+use super::user::User;
+use super::{Body, extra};
+use crate::metrics::{self, Metrics};
+use crate::resource::registry;
+use http::Response;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::time::Instant;
+
+/// How a request ended, beside its reply.
+pub(super) enum End {
+    /// With a reply.
+    Answered,
+    /// With an error, whose Status this is.
+    Failed(Box<Value>),
+    /// The handler panicked.
+    Panicked,
+}
+
+/// One request's notes.
+pub(super) struct Record {
+    request: metrics::Request,
+    began: Instant,
+    is_long: bool,
+    audit_id: String,
+    trail: Mutex<Option<Trail>>,
+}
+
+impl Record {
+    pub(super) fn new(info: &RequestInfo, query: &Query, audit_id: &str) -> Self {
+        Self {
+            request: counted(info, query),
+            began: Instant::now(),
+            is_long: info.is_long_running(query),
+            audit_id: audit_id.to_owned(),
+            trail: Mutex::default(),
+        }
+    }
+
+    fn with_trail<T>(&self, note: impl FnOnce(&mut Trail) -> T) -> Option<T> {
+        let mut trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
+        trail.as_mut().map(note)
+    }
+
+    /// The sender is known (or nobody).
+    pub(super) fn sent_by(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        parts: &http::request::Parts,
+        audit: Option<&Arc<Audit>>,
+    ) {
+        if let Some(audit) = audit {
+            let trail = audit.begin(user, info, parts, &self.audit_id);
+            *self.trail.lock().unwrap_or_else(PoisonError::into_inner) = trail;
+        }
+    }
+
+    /// What authorization said.
+    pub(super) fn authorized(&self, allowed: bool) {
+        self.with_trail(|trail| trail.authorized(allowed));
+    }
+
+    /// The body, read and noted first where it is wanted.
+    ///
+    /// # Errors
+    /// As reading the body later would fail.
+    pub(super) async fn body(&self, body: Body, headers: &HeaderMap) -> Result<Body, ApiError> {
+        let is_wanted = self.with_trail(|trail| trail.wants_request()).unwrap_or(false);
+        if self.is_long || !is_wanted || !is_json(headers) {
+            return Ok(body);
+        }
+        let bytes = extra::read(body).await?;
+        if let Ok(object) = serde_json::from_slice(&bytes) {
+            self.with_trail(|trail| trail.request(object));
+        }
+        Ok(super::body::full(bytes))
+    }
+
+    /// Counts the reply and completes the trail.
+    pub(super) async fn finish(self, response: Response<Body>, end: End, metrics: &Metrics) -> Response<Body> {
+        let code = response.status().as_u16();
+        metrics.answered(&self.request, code, self.began.elapsed());
+        let trail = self.trail.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(trail) = trail else {
+            return response;
+        };
+        match end {
+            End::Panicked => trail.panicked(),
+            End::Failed(status) => trail.complete(code, Some(&status), None),
+            End::Answered if self.is_long => {
+                trail.started(code);
+                return response.map(|body| {
+                    // The trail ends when the body is dropped.
+                    body.map_frame(move |frame| {
+                        let _ = &trail;
+                        frame
+                    })
+                    .boxed_unsync()
+                });
+            }
+            End::Answered if trail.wants_response() && is_json(response.headers()) => {
+                let (parts, body) = response.into_parts();
+                let Ok(collected) = body.collect().await else {
+                    trail.complete(code, None, None);
+                    return Response::from_parts(parts, super::body::empty());
+                };
+                let bytes = collected.to_bytes();
+                trail.complete(code, None, serde_json::from_slice(&bytes).ok());
+                return Response::from_parts(parts, super::body::full(bytes));
+            }
+            End::Answered => trail.complete(code, None, None),
+        }
+        response
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let media = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    // Patches are JSON of other names.
+    let is_json = media.starts_with(b"application/") && media.windows(4).any(|part| part == b"json");
+    is_json && !headers.contains_key(CONTENT_ENCODING)
+}
+
+/// The request as counters know it: texts of the table of kinds, none of the client's.
+fn counted(info: &RequestInfo, query: &Query) -> metrics::Request {
+    let verb = match info.verb.as_str() {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" | "post" => "POST",
+        "update" | "put" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        "head" => "HEAD",
+        "options" => "OPTIONS",
+        _ => "other",
+    };
+    let verb = match info.subresource.as_str() {
+        "proxy" | "attach" | "exec" | "portforward" => "CONNECT",
+        _ => verb,
+    };
+    let dry_run = if query.get("dryRun").is_some() { "All" } else { "" };
+    let unknown = metrics::Request {
+        verb,
+        dry_run,
+        ..metrics::Request::default()
+    };
+    let Some(kind) = registry()
+        .by_resource(&info.group, &info.version, &info.resource)
+        .filter(|_| info.is_resource)
+    else {
+        return unknown;
+    };
+    let part = kind.subresources.iter().find(|part| part.name == info.subresource);
+    let scope = match (info.name.is_empty(), info.namespace.is_empty()) {
+        (false, _) => "resource",
+        (true, false) => "namespace",
+        (true, true) => "cluster",
+    };
+    metrics::Request {
+        group: kind.group,
+        version: kind.version,
+        resource: kind.plural,
+        subresource: part.map_or("", |part| part.name),
+        scope,
+        ..unknown
+    }
+}
