@@ -11,6 +11,7 @@ mod watchdog;
 use crate::certificate::{CertificateError, ServingCertificate};
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::{AuthorizationMode, Config};
+use crate::events::Rate;
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
 use crate::image;
@@ -292,6 +293,10 @@ fn context(config: &Config, facts: &Facts, cgroups: CgroupNaming, cgroup_v2: boo
 fn settings(config: &Config, facts: &Facts) -> Settings {
     Settings {
         crash_backoff_max: config.pods.crash_backoff_max,
+        events: Rate {
+            per_second: config.pods.event_qps,
+            burst: config.pods.event_burst,
+        },
         images: image::Rules {
             parallel_max: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
             verification: config.runtime.image_verification.clone(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
-pub use sink::Sink;
+pub use sink::{Rate, Sink};
 
 /// Events waiting to be written; beyond it they are dropped.
 const QUEUE_MAX: usize = 1000;
@@ -46,14 +46,20 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder, and the sink that writes what it records; nothing is written until the sink runs.
-    pub fn new(clock: Arc<dyn Clock>, node_name: &str, client: Option<kube::Client>, seed: u64) -> (Self, Sink) {
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        node_name: &str,
+        client: Option<kube::Client>,
+        rate: Rate,
+        seed: u64,
+    ) -> (Self, Sink) {
         let (queue, receiver) = mpsc::channel(QUEUE_MAX);
         let recorder = Self {
             clock,
             queue,
             dropped: Arc::default(),
         };
-        (recorder, Sink::new(node_name, client, receiver, seed))
+        (recorder, Sink::new(node_name, client, receiver, rate, seed))
     }
 
     /// Records an event about a pod as a whole.

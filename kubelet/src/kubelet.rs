@@ -12,7 +12,7 @@ use crate::admission::Ledger;
 use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
 use crate::cgroup::{CgroupError, Cgroups};
-use crate::events::{Recorder, Sink};
+use crate::events::{Rate, Recorder, Sink};
 use crate::image::records::Records;
 use crate::image::{self, Images};
 use crate::objects::Objects;
@@ -68,6 +68,8 @@ pub struct Dependencies {
 pub struct Settings {
     /// The longest crash back-off (`crashLoopBackOff.maxContainerRestartPeriod`).
     pub crash_backoff_max: Duration,
+    /// How fast events are written.
+    pub events: Rate,
     /// How images are pulled and who may use them.
     pub images: image::Rules,
     /// Sandboxes being started at a time.
@@ -84,6 +86,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             crash_backoff_max: Duration::from_secs(300),
+            events: Rate::default(),
             images: image::Rules::default(),
             parallel_sandboxes: 16,
             sweep_every: Duration::from_secs(45),
@@ -118,7 +121,8 @@ impl Kubelet {
     /// Puts a kubelet together; nothing happens before [`Kubelet::run`].
     pub fn new(parts: Dependencies) -> Self {
         let (clock, client) = (parts.clock.clone(), parts.client.clone());
-        let (recorder, sink) = Recorder::new(clock, &parts.context.node_name, client, parts.seed);
+        let rate = parts.settings.events;
+        let (recorder, sink) = Recorder::new(clock, &parts.context.node_name, client, rate, parts.seed);
         let pleg = Pleg::new(parts.runtime.clone(), parts.settings.sweep_every);
         let status = watch::Sender::new(RuntimeStatus::default());
         Self {

@@ -4,6 +4,7 @@ mod crash;
 mod mistake;
 mod network;
 mod pod;
+mod registry;
 mod static_pod;
 mod stream;
 mod takeover;
@@ -34,6 +35,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("probes", pod::probes),
     ("graceful_end", pod::graceful_end),
     ("qos_cgroups", pod::qos_cgroups),
+    ("private_image", registry::private_image),
     ("static_pod", static_pod::static_pod),
     ("standalone_kubelet", static_pod::standalone),
     ("kubelet_killed", crash::kubelet_killed),

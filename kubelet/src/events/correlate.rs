@@ -1,7 +1,7 @@
 //! Which of the recorded events become new objects, which raise a count, which are too many. Pure: time is passed in.
 //!
-//! The rules are those users know from upstream's recorder: identical events raise a count; more than ten similar ones
-//! within ten minutes become one "combined" event; one object gets at most 25 at once and one more every five minutes.
+//! The rules are those users know from upstream's recorder: identical events raise a count; from the tenth of similar ones
+//! within ten minutes on they become one "combined" event; one object gets at most 25 at once and one more every five minutes.
 
 use super::Severity;
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects and messages remembered; the least recently used half is forgotten beyond it.
 const REMEMBERED_MAX: usize = 4096;
-/// Distinct messages of one kind before they are combined.
+/// The distinct message of one kind from which on they are combined.
 const SIMILAR_MAX: usize = 10;
 /// How long similar messages are counted together, seconds.
 const SIMILAR_SECONDS: i64 = 600;
@@ -42,7 +42,10 @@ pub(super) struct Write {
     pub(super) message: String,
 }
 
-type Kind = (String, String, Severity, String);
+/// What makes events similar: the object (of whatever container), their type and their reason.
+type Kind = (String, Severity, String);
+/// What makes them the same: also the container and the message; combined ones are the same whatever they say.
+type Identity = (Kind, Option<(String, String)>);
 
 #[derive(Clone)]
 struct Seen {
@@ -65,7 +68,7 @@ struct Bucket {
 /// The memory correlation needs, bounded.
 #[derive(Default)]
 pub(super) struct Correlator {
-    seen: BTreeMap<(Kind, String), Seen>,
+    seen: BTreeMap<Identity, Seen>,
     similar: BTreeMap<Kind, Similar>,
     buckets: BTreeMap<String, Bucket>,
     serial: u64,
@@ -77,8 +80,8 @@ impl Correlator {
         self.forget();
         let object = raw.object.uid.clone().unwrap_or_default();
         let path = raw.object.field_path.clone().unwrap_or_default();
-        let kind = (object.clone(), path, raw.severity, raw.reason.clone());
-        let message = self.combined(&kind, raw);
+        let kind = (object.clone(), raw.severity, raw.reason.clone());
+        let is_combined = self.is_one_too_many(&kind, raw);
         if !self.take_token(&object, raw.at) {
             return None;
         }
@@ -88,7 +91,8 @@ impl Correlator {
             raw.object.name.as_deref().unwrap_or("unknown"),
             u128::try_from(raw.at.as_nanosecond()).unwrap_or(0) as u64 ^ (self.serial << 48)
         );
-        let seen = self.seen.entry((kind, message.clone())).or_insert(Seen {
+        let same = (!is_combined).then(|| (path, raw.message.clone()));
+        let seen = self.seen.entry((kind, same)).or_insert(Seen {
             name: fresh,
             count: 0,
             first: raw.at,
@@ -100,7 +104,11 @@ impl Correlator {
             name: seen.name.clone(),
             count: seen.count,
             first: seen.first,
-            message,
+            message: if is_combined {
+                format!("(combined from similar events): {}", raw.message)
+            } else {
+                raw.message.clone()
+            },
         })
     }
 
@@ -109,7 +117,7 @@ impl Correlator {
         self.seen.retain(|_, seen| seen.name != name);
     }
 
-    fn combined(&mut self, kind: &Kind, raw: &Raw) -> String {
+    fn is_one_too_many(&mut self, kind: &Kind, raw: &Raw) -> bool {
         let similar = self.similar.entry(kind.clone()).or_insert_with(|| Similar {
             messages: BTreeSet::new(),
             last: raw.at,
@@ -118,11 +126,14 @@ impl Correlator {
             similar.messages.clear();
         }
         similar.last = raw.at;
-        if similar.messages.len() < SIMILAR_MAX || similar.messages.contains(&raw.message) {
-            similar.messages.insert(raw.message.clone());
-            return raw.message.clone();
+        if similar.messages.contains(&raw.message) {
+            return false;
         }
-        format!("(combined from similar events): {}", raw.message)
+        if similar.messages.len() + 1 < SIMILAR_MAX {
+            similar.messages.insert(raw.message.clone());
+            return false;
+        }
+        true
     }
 
     fn take_token(&mut self, object: &str, now: Timestamp) -> bool {
@@ -196,13 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn the_eleventh_similar_message_is_combined() {
+    fn the_tenth_similar_message_is_combined() {
         let mut correlator = Correlator::default();
-        let messages: Vec<String> = (0..12)
-            .map(|n| correlator.admit(&raw(&format!("m{n}"), n)).expect("admitted").message)
+        let writes: Vec<Write> = (0..12)
+            .map(|n| {
+                let mut event = raw(&format!("m{n}"), n);
+                event.object.field_path = Some(format!("spec.containers{{c{}}}", n % 2));
+                correlator.admit(&event).expect("admitted")
+            })
             .collect();
-        assert_eq!(messages[9], "m9");
-        assert_eq!(messages[10], "(combined from similar events): m10");
+        assert_eq!(writes[8].message, "m8");
+        assert_eq!(writes[9].message, "(combined from similar events): m9");
+        assert_eq!(writes[11].message, "(combined from similar events): m11");
+        assert_eq!((&writes[9].name, writes[11].count), (&writes[11].name, 3), "one object");
         let later = correlator.admit(&raw("m99", 12 + SIMILAR_SECONDS)).expect("admitted");
         assert_eq!(later.message, "m99", "ten quiet minutes end the counting");
     }

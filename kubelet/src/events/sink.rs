@@ -1,4 +1,4 @@
-//! Writes correlated events to the API server, one after another, at most `eventRecordQPS` of them.
+//! Writes correlated events to the API server, one after another, at most `eventRecordQPS` of them a second.
 
 use super::correlate::{Correlator, Raw, Write};
 use k8s_openapi::api::core::v1::{Event, EventSource};
@@ -16,9 +16,24 @@ use tokio::time::Instant;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Tries per event; after that it is lost (events are best effort).
 const TRIES: u32 = 12;
-/// Upstream's `eventRecordQPS` and `eventBurst` defaults (kubelet contract §1).
-const RATE_PER_SECOND: f64 = 50.0;
-const BURST: f64 = 100.0;
+/// How fast events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// `eventRecordQPS`; 0 means no bound.
+    pub per_second: u32,
+    /// `eventBurst`.
+    pub burst: u32,
+}
+
+impl Default for Rate {
+    /// Upstream's defaults (kubelet contract §1).
+    fn default() -> Self {
+        Self {
+            per_second: 50,
+            burst: 100,
+        }
+    }
+}
 
 /// The writing end of a [`super::Recorder`].
 pub struct Sink {
@@ -27,19 +42,27 @@ pub struct Sink {
     queue: mpsc::Receiver<Raw>,
     correlator: Correlator,
     rng: StdRng,
+    rate: Rate,
     tokens: f64,
     refilled: Instant,
 }
 
 impl Sink {
-    pub(super) fn new(node_name: &str, client: Option<kube::Client>, queue: mpsc::Receiver<Raw>, seed: u64) -> Self {
+    pub(super) fn new(
+        node_name: &str,
+        client: Option<kube::Client>,
+        queue: mpsc::Receiver<Raw>,
+        rate: Rate,
+        seed: u64,
+    ) -> Self {
         Self {
             node_name: node_name.to_owned(),
             client,
             queue,
             correlator: Correlator::default(),
             rng: StdRng::seed_from_u64(seed),
-            tokens: BURST,
+            tokens: f64::from(rate.burst),
+            rate,
             refilled: Instant::now(),
         }
     }
@@ -65,11 +88,17 @@ impl Sink {
     }
 
     async fn pace(&mut self) {
-        let now = Instant::now();
-        self.tokens = (self.tokens + (now - self.refilled).as_secs_f64() * RATE_PER_SECOND).min(BURST);
+        if self.rate.per_second == 0 {
+            return;
+        }
+        let (now, per_second) = (Instant::now(), f64::from(self.rate.per_second));
+        // Less than one at a time would be none at all.
+        let burst = f64::from(self.rate.burst.max(1));
+        self.tokens = (self.tokens + (now - self.refilled).as_secs_f64() * per_second).min(burst);
         self.refilled = now;
         if self.tokens < 1.0 {
-            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.tokens) / RATE_PER_SECOND)).await;
+            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.tokens) / per_second)).await;
+            self.refilled = Instant::now();
             self.tokens = 1.0;
         }
         self.tokens -= 1.0;

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -36,11 +36,14 @@ type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
 pub(crate) struct Api {
     state: Arc<Mutex<State>>,
     changes: broadcast::Sender<Value>,
+    away: Arc<watch::Sender<bool>>,
 }
 
 #[derive(Default)]
 struct State {
     revision: u64,
+    /// Watches from before this revision have missed something: they are told to list again.
+    watched_from: u64,
     pods: BTreeMap<String, Value>,
     secrets: Vec<Value>,
     events: Vec<(String, String)>,
@@ -53,7 +56,16 @@ impl Api {
         Self {
             state: Arc::default(),
             changes: broadcast::Sender::new(4096),
+            away: Arc::default(),
         }
+    }
+
+    /// Goes away, ending every watch, or comes back.
+    pub(crate) fn set_away(&self, away: bool) {
+        let mut state = self.state();
+        state.watched_from = state.revision;
+        drop(state);
+        self.away.send_replace(away);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -151,8 +163,18 @@ impl Api {
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let name = path.split('/').nth(6).unwrap_or_default().to_owned();
+        if *self.away.borrow() {
+            return refused(503, "ServiceUnavailable");
+        }
         match (parts.method, path.ends_with("/pods")) {
-            (Method::GET, true) if query.contains("watch=") => self.watch(),
+            (Method::GET, true) if query.contains("watch=") => {
+                let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+                let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or_default();
+                if from < self.state().watched_from {
+                    return refused(410, "Expired");
+                }
+                self.watch()
+            }
             (Method::GET, true) => {
                 let state = self.state();
                 reply(
@@ -236,6 +258,9 @@ impl Api {
             line.push(b'\n');
             Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)))
         });
+        let mut away = self.away.subscribe();
+        let until_away = async move { drop(away.wait_for(|away| *away).await) };
+        let lines = futures::StreamExt::take_until(lines, Box::pin(until_away));
         Response::new(UnsyncBoxBody::new(StreamBody::new(lines)))
     }
 }

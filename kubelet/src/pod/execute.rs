@@ -4,6 +4,7 @@
 //! never runs ahead of the observation; if that look fails, the reply says so. Nothing here decides what to do next.
 
 mod hook;
+pub(crate) mod log_file;
 mod start;
 
 use super::operation::{Key, Operation};
@@ -168,7 +169,7 @@ impl Tools {
                 }
                 plain(result)
             }
-            Operation::RemoveContainer { id } => plain(self.runtime.remove_container(&id).await),
+            Operation::RemoveContainer { id } => plain(self.remove_container(subject, &id).await),
             Operation::RemoveSandbox { id } => plain(self.runtime.remove_pod_sandbox(&id).await),
             Operation::ReleaseVolumes => Effect::Done(
                 self.volumes
@@ -254,6 +255,9 @@ impl Tools {
             )));
         }
         let config = spec::sandbox_config(&subject.pod, attempt, &self.context).map_err(|e| invalid(e.to_string()))?;
+        for warning in spec::dns_config(&subject.pod, &self.context).1 {
+            self.warn(subject, warning.reason, warning.message);
+        }
         let _permit = self
             .sandbox_permits
             .acquire()
@@ -290,13 +294,26 @@ impl Tools {
         })
     }
 
+    /// Removes a dead container, then its log: the newest of each name stays to be read.
+    async fn remove_container(&self, subject: &Subject, id: &ContainerId) -> Result<(), RuntimeError> {
+        self.runtime.remove_container(id).await?;
+        if let Some(container) = subject.observed.containers.iter().find(|c| c.id == *id) {
+            let own = spec::pod_log_directory(&subject.pod, &self.context);
+            log_file::remove(&self.context.pod_logs_dir, own, &subject.pod, container).await;
+        }
+        Ok(())
+    }
+
     async fn purge(&self, subject: &Subject) -> Result<(), String> {
         let logs = spec::pod_log_directory(&subject.pod, &self.context);
         match tokio::fs::remove_dir_all(&logs).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(format!("remove log directory {}: {error}", logs.display()))
             }
-            _ => Ok(()),
+            _ => {
+                log_file::remove_dead_links(&self.context.pod_logs_dir).await;
+                Ok(())
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::execute::log_file;
 use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
@@ -330,6 +331,7 @@ async fn release_logs(directory: &Path, gone: impl Fn(&PodUid) -> bool) {
             tracing::warn!(path = %entry.path().display(), %error, "removing an earlier pod's logs failed");
         }
     }
+    log_file::remove_dead_links(directory).await;
 }
 
 async fn sleep_until(at: Option<Instant>) {

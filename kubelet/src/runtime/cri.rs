@@ -108,7 +108,21 @@ async fn bounded<T>(
 }
 
 fn from_status(call: &'static str, status: &Status) -> RuntimeError {
-    RuntimeError::new(call, status.code(), status.message())
+    match too_large(status) {
+        Some(message) => RuntimeError::new(call, Code::ResourceExhausted, message),
+        None => RuntimeError::new(call, status.code(), status.message()),
+    }
+}
+
+/// What users are told of a message beyond the bound, in the words they know; our gRPC library has other ones.
+fn too_large(status: &Status) -> Option<String> {
+    let length = status
+        .message()
+        .strip_prefix("Error, decoded message length too large: found ")?
+        .split(' ')
+        .next()?;
+    (status.code() == Code::OutOfRange)
+        .then(|| format!("grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"))
 }
 
 /// Turns "it is not there" into success, for calls that make something go away.
@@ -427,27 +441,4 @@ impl Runtime for CriRuntime {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn endpoints_are_unix_sockets() {
-        assert_eq!(
-            socket_path("unix:///run/x.sock").ok(),
-            Some(PathBuf::from("/run/x.sock"))
-        );
-        assert_eq!(socket_path("/run/x.sock").ok(), Some(PathBuf::from("/run/x.sock")));
-        assert!(socket_path("tcp://127.0.0.1:1").is_err());
-        assert!(socket_path("run/x.sock").is_err());
-    }
-
-    #[tokio::test]
-    async fn an_absent_runtime_is_an_error_that_says_so() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let path = dir.path().join("none.sock");
-        let endpoint = format!("unix://{}", path.display());
-        let runtime = CriRuntime::new(&endpoint, None, Duration::from_secs(5)).expect("endpoint");
-        let error = runtime.version().await.expect_err("nobody listens");
-        assert_eq!(error.code, Code::Unavailable, "{error}");
-    }
-}
+mod tests;

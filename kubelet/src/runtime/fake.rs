@@ -48,6 +48,8 @@ pub enum Mishap {
     Fail(RuntimeError),
     /// It never returns until its deadline, and has no effect.
     Hang,
+    /// It takes that long, and goes on even if its caller dies meanwhile (`RunPodSandbox`): the name is held from the start.
+    GoOn(Duration),
 }
 
 /// The scripted runtime. Clones share everything.
@@ -138,6 +140,11 @@ impl FakeRuntime {
     /// Takes the event stream away: subscriptions are refused as unimplemented.
     pub fn without_events(&self) {
         self.script().has_events = false;
+    }
+
+    /// Makes lists of everything fail as replies beyond the bound do; lists of one pod still work.
+    pub fn refuse_list_of_all(&self, refuse: bool) {
+        self.state().refuses_list_of_all = refuse;
     }
 
     /// Sets whether the network is ready.

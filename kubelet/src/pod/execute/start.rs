@@ -1,6 +1,6 @@
 //! One start of one container: environment, files, creation, start.
 
-use super::{Subject, Tools};
+use super::{Subject, Tools, log_file};
 use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
@@ -146,6 +146,8 @@ impl Tools {
             .map_err(|error| StartError::run(&error))?;
         self.recorder
             .container(pod, &container.name, Severity::Normal, "Started", "Container started");
+        let log = spec::pod_log_directory(pod, context).join(format!("{}/{restart_count}.log", container.name));
+        log_file::make_link(&context.pod_logs_dir, pod, &container.name, id.as_str(), log).await;
         Ok(id)
     }
 }

@@ -1,3 +1,4 @@
+mod faults;
 mod hooks;
 mod images;
 

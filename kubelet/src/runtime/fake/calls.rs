@@ -17,6 +17,7 @@ use tonic::Code;
 struct Passage {
     call: &'static str,
     lose_reply: bool,
+    goes_on: Option<Duration>,
 }
 
 impl Passage {
@@ -53,12 +54,23 @@ impl FakeRuntime {
                 tokio::time::sleep(self.shared.timeout).await;
                 return Err(RuntimeError::deadline(call));
             }
+            Some(Mishap::GoOn(duration)) => {
+                return Ok(Passage {
+                    call,
+                    lose_reply: false,
+                    goes_on: Some(duration),
+                });
+            }
             None => {}
         }
         if fail {
             return Err(RuntimeError::new(call, Code::Unavailable, "scripted failure"));
         }
-        Ok(Passage { call, lose_reply })
+        Ok(Passage {
+            call,
+            lose_reply,
+            goes_on: None,
+        })
     }
 
     fn end_later(&self, id: ContainerId, duration: Duration, exit_code: i32) {
@@ -75,6 +87,37 @@ impl FakeRuntime {
         if let Some(pod) = ended {
             self.emit(id.to_string(), pod, true);
         }
+    }
+
+    fn make_sandbox(&self, config: &pb::PodSandboxConfig, handler: &str) -> Result<SandboxId, RuntimeError> {
+        let now = self.shared.clock.now();
+        let id = self.state().run_sandbox(config, handler, now)?;
+        let pod = self.state().sandboxes.get(&id).map(|s| s.observed.pod.clone());
+        if let Some(pod) = pod {
+            self.emit(id.to_string(), pod, false);
+        }
+        Ok(id)
+    }
+
+    /// Makes a sandbox in a while, whether or not anybody waits for it.
+    async fn sandbox_goes_on(
+        &self,
+        config: pb::PodSandboxConfig,
+        handler: String,
+        duration: Duration,
+    ) -> Result<SandboxId, RuntimeError> {
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let name = (PodUid::new(&metadata.uid), metadata.attempt);
+        self.state().reserved.insert(name.clone());
+        let runtime = self.clone();
+        let making = tokio::spawn(async move {
+            tokio::time::sleep(duration).await;
+            runtime.state().reserved.remove(&name);
+            runtime.make_sandbox(&config, &handler)
+        });
+        making
+            .await
+            .unwrap_or_else(|_| Err(RuntimeError::deadline("RunPodSandbox")))
     }
 
     fn is_alive(&self, id: &ContainerId) -> bool {
@@ -116,12 +159,10 @@ impl Runtime for FakeRuntime {
     async fn run_pod_sandbox(&self, config: pb::PodSandboxConfig, handler: &str) -> Result<SandboxId, RuntimeError> {
         let name = config.metadata.as_ref().map_or("", |m| m.name.as_str()).to_owned();
         let passage = self.enter("RunPodSandbox", &name).await?;
-        let now = self.shared.clock.now();
-        let id = self.state().run_sandbox(&config, handler, now)?;
-        let pod = self.state().sandboxes.get(&id).map(|s| s.observed.pod.clone());
-        if let Some(pod) = pod {
-            self.emit(id.to_string(), pod, false);
+        if let Some(duration) = passage.goes_on {
+            return self.sandbox_goes_on(config, handler.to_owned(), duration).await;
         }
+        let id = self.make_sandbox(&config, handler)?;
         passage.reply(id)
     }
 
@@ -158,6 +199,10 @@ impl Runtime for FakeRuntime {
     async fn list_pod_sandboxes(&self, pod: Option<&PodUid>) -> Result<Vec<SandboxSummary>, RuntimeError> {
         self.enter("ListPodSandbox", pod.map_or("", PodUid::as_str)).await?;
         let state = self.state();
+        if pod.is_none() && state.refuses_list_of_all {
+            let text = "grpc: received message larger than max (16777217 vs. 16777216)";
+            return Err(RuntimeError::new("ListPodSandbox", Code::ResourceExhausted, text));
+        }
         let all = state.sandboxes.values().map(|s| &s.observed);
         Ok(all
             .filter(|s| pod.is_none_or(|pod| s.pod == *pod))
@@ -230,6 +275,10 @@ impl Runtime for FakeRuntime {
     async fn list_containers(&self, pod: Option<&PodUid>) -> Result<Vec<ContainerSummary>, RuntimeError> {
         self.enter("ListContainers", pod.map_or("", PodUid::as_str)).await?;
         let state = self.state();
+        if pod.is_none() && state.refuses_list_of_all {
+            let text = "grpc: received message larger than max (16777217 vs. 16777216)";
+            return Err(RuntimeError::new("ListContainers", Code::ResourceExhausted, text));
+        }
         let all = state.containers.values().map(|c| &c.observed);
         Ok(all
             .filter(|c| pod.is_none_or(|pod| c.pod == *pod))

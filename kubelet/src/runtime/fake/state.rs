@@ -68,10 +68,13 @@ pub(super) struct State {
     pub(super) containers: BTreeMap<ContainerId, Container>,
     pub(super) images: BTreeMap<String, ImageInfo>,
     pub(super) remote: BTreeSet<String>,
+    /// Sandboxes being made by a call whose caller may be gone.
+    pub(super) reserved: BTreeSet<(PodUid, u32)>,
     pub(super) passwords: BTreeMap<String, String>,
     pub(super) behaviours: BTreeMap<String, Behaviour>,
     pub(super) doubled: BTreeSet<(PodUid, String)>,
     pub(super) network_down: bool,
+    pub(super) refuses_list_of_all: bool,
 }
 
 impl State {
@@ -97,6 +100,8 @@ impl State {
             .values()
             .find(|s| s.observed.pod == uid && s.observed.attempt == metadata.attempt)
             .map(|s| s.observed.id.clone());
+        let being_made = self.reserved.contains(&(uid.clone(), metadata.attempt));
+        let holder = holder.or_else(|| being_made.then(|| SandboxId::from("being-made")));
         if let Some(holder) = holder {
             let name = format!("{}_{}_{uid}_{}", metadata.name, metadata.namespace, metadata.attempt);
             let text = format!("failed to reserve sandbox name {name:?}: name {name:?} is reserved for {holder:?}");

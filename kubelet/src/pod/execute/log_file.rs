@@ -1,0 +1,152 @@
+//! Container logs on disk beside what the runtime writes: the links log collectors follow (`/var/log/containers`, kubelet
+//! contract §2), and the removal of logs with their containers.
+//!
+//! Owns those links. Never writes a log. Whatever fails here is told in our log and holds no pod up.
+
+use crate::pod::shape;
+use crate::runtime::observed::ObservedContainer;
+use k8s_openapi::api::core::v1::Pod;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The most a link's name may have before `.log`, bytes.
+const NAME_BYTES_MAX: usize = 251;
+
+/// Where links are: `containers` beside the pods' logs, which is `/var/log/containers` beside `/var/log/pods`.
+pub(crate) fn directory(pod_logs: &Path) -> Option<PathBuf> {
+    pod_logs.parent().map(|parent| parent.join("containers"))
+}
+
+/// The link of one instance: `<pod>_<namespace>_<container>-<id>.log`.
+fn link(pod_logs: &Path, pod: &Pod, container: &str, id: &str) -> Option<PathBuf> {
+    let mut name = format!("{}_{}_{container}-{id}", shape::name(pod), shape::namespace(pod));
+    let mut end = name.len().min(NAME_BYTES_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    Some(directory(pod_logs)?.join(name + ".log"))
+}
+
+/// Links a started instance's log, if the runtime writes one.
+pub(super) async fn make_link(pod_logs: &Path, pod: &Pod, container: &str, id: &str, log: PathBuf) {
+    let Some(link) = link(pod_logs, pod, container, id) else {
+        return;
+    };
+    let made = tokio::task::spawn_blocking(move || {
+        if !log.exists() {
+            return;
+        }
+        let parent = link.parent().map_or(Ok(()), std::fs::create_dir_all);
+        match parent.and_then(|()| std::os::unix::fs::symlink(&log, &link)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                tracing::warn!(link = %link.display(), %error, "a container's log is not linked");
+            }
+            _ => {}
+        }
+    });
+    drop(made.await);
+}
+
+/// Removes a removed container's link and its log with what rotation made of it.
+pub(super) async fn remove(pod_logs: &Path, pod_dir: PathBuf, pod: &Pod, container: &ObservedContainer) {
+    let link = link(pod_logs, pod, &container.name, container.id.as_str());
+    let log = PathBuf::from(&container.log_path);
+    let removed = tokio::task::spawn_blocking(move || {
+        if let Some(link) = link {
+            gone(&link);
+        }
+        // Only what is in the pod's own log directory: the path is the runtime's word.
+        let (Some(parent), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str())) else {
+            return;
+        };
+        if parent.parent() != Some(&pod_dir) {
+            return;
+        }
+        for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+            let file = entry.file_name();
+            let rest = file.to_str().and_then(|file| file.strip_prefix(name));
+            if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+                gone(&entry.path());
+            }
+        }
+    });
+    drop(removed.await);
+}
+
+/// Removes links whose log is gone.
+pub(crate) async fn remove_dead_links(pod_logs: &Path) {
+    let Some(directory) = directory(pod_logs) else { return };
+    let removed = tokio::task::spawn_blocking(move || {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            if is_link && path.extension().is_some_and(|extension| extension == "log") && !path.exists() {
+                gone(&path);
+            }
+        }
+    });
+    drop(removed.await);
+}
+
+fn gone(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a container's log or its link stays");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::{observed, pod};
+
+    #[tokio::test]
+    async fn links_follow_logs_and_go_with_them() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let pod_logs = dir.path().join("pods");
+        let own = pod_logs.join("ns_p_p");
+        std::fs::create_dir_all(own.join("c")).expect("made");
+        let p = pod("p").build();
+        let log = own.join("c/0.log");
+        make_link(&pod_logs, &p, "c", "c0", log.clone()).await;
+        let link = dir.path().join("containers/p_ns_c-c0.log");
+        assert!(std::fs::symlink_metadata(&link).is_err(), "no log, no link");
+        for file in ["0.log", "0.log.20260101-000000.gz", "1.log"] {
+            std::fs::write(own.join("c").join(file), "x").expect("write");
+        }
+        for _ in 0..2 {
+            make_link(&pod_logs, &p, "c", "c0", log.clone()).await;
+            assert_eq!(std::fs::read_link(&link).expect("a link"), log);
+        }
+        let mut seen = observed("p").sandbox(true).exited("c", 0, 9).build();
+        seen.containers[0].log_path = log.display().to_string();
+        remove(&pod_logs, own.clone(), &p, &seen.containers[0]).await;
+        let left: Vec<_> = std::fs::read_dir(own.join("c")).expect("read").flatten().collect();
+        assert!(left.len() == 1 && left[0].file_name() == "1.log", "{left:?}");
+        assert!(std::fs::symlink_metadata(&link).is_err());
+
+        seen.containers[0].log_path = dir.path().join("elsewhere.log").display().to_string();
+        std::fs::write(dir.path().join("elsewhere.log"), "x").expect("write");
+        remove(&pod_logs, own.clone(), &p, &seen.containers[0]).await;
+        assert!(dir.path().join("elsewhere.log").exists(), "not the pod's");
+
+        make_link(&pod_logs, &p, "c", "c1", own.join("c/1.log")).await;
+        std::fs::remove_dir_all(&own).expect("removed");
+        remove_dead_links(&pod_logs).await;
+        assert_eq!(
+            std::fs::read_dir(dir.path().join("containers")).expect("read").count(),
+            0
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let p = pod(&"x".repeat(250)).build();
+        let path = link(Path::new("/var/log/pods"), &p, "c", "id").expect("a link");
+        assert!(path.starts_with("/var/log/containers"));
+        assert_eq!(path.file_name().map(|name| name.len()), Some(255));
+    }
+}
