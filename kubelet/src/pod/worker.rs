@@ -151,7 +151,9 @@ impl Worker {
                 self.remember(&desired.pod, observed);
                 remembered = true;
             }
-            let plan = match self.turn(&desired, observed.as_ref(), &outcomes.borrow_and_update().clone()) {
+            // A statement of its own: the turn may publish outcomes, which waits for every borrow to end.
+            let told = outcomes.borrow_and_update().clone();
+            let plan = match self.turn(&desired, observed.as_ref(), &told) {
                 Turn::Finished => return Exit::Finished,
                 Turn::Planned(plan) => plan,
             };

@@ -361,6 +361,8 @@ async fn a_container_that_fails_its_liveness_probe_is_restarted() {
     let text = "Container c failed liveness probe, will be restarted";
     bench.until("told why", |b| has_event(b, "Killing", text)).await;
     assert!(bench.runtime.doubled().is_empty());
+    bench.api.delete("p", 30, at(0));
+    bench.until("gone with its probes", |b| !b.api.has("p")).await;
     kubelet.kill().await;
 }
 
