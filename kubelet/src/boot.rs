@@ -6,6 +6,7 @@
 
 mod credentials;
 mod host;
+mod lock;
 mod watchdog;
 
 use crate::certificate::CertificateError;
@@ -91,6 +92,14 @@ pub enum BootError {
     /// The cgroup tree.
     #[error("pod cgroups")]
     Cgroups(#[source] CgroupError),
+    /// `--lock-file` cannot be locked or watched.
+    #[error("unable to acquire file lock on {path}")]
+    LockFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The root directory could not be made or locked.
     #[error("root directory {path}")]
     RootDir {
@@ -122,6 +131,22 @@ fn lock_root(path: &Path) -> Result<Flock<File>, BootError> {
         Errno::EWOULDBLOCK => BootError::RootDirInUse { path: path.to_owned() },
         errno => failed(errno.into()),
     })
+}
+
+/// Takes `--lock-file`, if there is one; `false` if told to stop before it was free.
+async fn lock_file(config: &Config, stop: &CancellationToken) -> Result<(bool, Option<Flock<File>>), BootError> {
+    let Some(path) = &config.paths.lock_file else {
+        return Ok((true, None));
+    };
+    let failed = |source| BootError::LockFile {
+        path: path.clone(),
+        source,
+    };
+    let held = lock::acquire(path, stop).await.map_err(failed)?;
+    if config.exit_on_lock_contention && held.is_some() {
+        lock::yield_on_contention(path, stop.clone()).map_err(failed)?;
+    }
+    Ok((held.is_some(), held))
 }
 
 /// Sockets taken before anything else is touched, so that a second kubelet harms nothing.
@@ -363,6 +388,10 @@ async fn drain(mut tasks: JoinSet<()>) {
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
     let roots = Roots::default();
     check_host(&config, &roots)?;
+    let (proceed, _lock) = lock_file(&config, &stop).await?;
+    if !proceed {
+        return Ok(());
+    }
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
     let facts = host::facts(&config, &roots);
