@@ -5,6 +5,7 @@
 //! [`crate::node`]'s.
 
 mod host;
+mod lock;
 mod watchdog;
 
 use crate::certificate::{CertificateError, ServingCertificate};
@@ -85,6 +86,14 @@ pub enum BootError {
     /// The cgroup tree.
     #[error("pod cgroups")]
     Cgroups(#[source] CgroupError),
+    /// `--lock-file` cannot be locked or watched.
+    #[error("unable to acquire file lock on {path}")]
+    LockFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The root directory could not be made or locked.
     #[error("root directory {path}")]
     RootDir {
@@ -116,6 +125,22 @@ fn lock_root(path: &Path) -> Result<Flock<File>, BootError> {
         Errno::EWOULDBLOCK => BootError::RootDirInUse { path: path.to_owned() },
         errno => failed(errno.into()),
     })
+}
+
+/// Takes `--lock-file`, if there is one; `false` if told to stop before it was free.
+async fn lock_file(config: &Config, stop: &CancellationToken) -> Result<(bool, Option<Flock<File>>), BootError> {
+    let Some(path) = &config.paths.lock_file else {
+        return Ok((true, None));
+    };
+    let failed = |source| BootError::LockFile {
+        path: path.clone(),
+        source,
+    };
+    let held = lock::acquire(path, stop).await.map_err(failed)?;
+    if config.exit_on_lock_contention && held.is_some() {
+        lock::yield_on_contention(path, stop.clone()).map_err(failed)?;
+    }
+    Ok((held.is_some(), held))
 }
 
 /// Sockets taken before anything else is touched, so that a second kubelet harms nothing.
@@ -360,6 +385,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     }
     if config.fail_swap_on && Machine::swap_is_on(&roots) {
         return Err(BootError::SwapOn);
+    }
+    let (proceed, _lock) = lock_file(&config, &stop).await?;
+    if !proceed {
+        return Ok(());
     }
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;

@@ -51,6 +51,8 @@ pub struct Config {
     pub logging: Logging,
     /// `oomScoreAdj` of the kubelet itself.
     pub oom_score_adj: i64,
+    /// `--exit-on-lock-contention`.
+    pub exit_on_lock_contention: bool,
     /// Refuse to start with swap on.
     pub fail_swap_on: bool,
     /// Refuse to start on a cgroup v1 host.
@@ -105,6 +107,8 @@ pub struct Paths {
     pub cert_dir: PathBuf,
     /// `podLogsDir`.
     pub pod_logs_dir: PathBuf,
+    /// `--lock-file`.
+    pub lock_file: Option<PathBuf>,
     /// `--cni-conf-dir`.
     pub cni_conf_dir: PathBuf,
     /// `--cni-bin-dir`.
@@ -292,7 +296,10 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         (Ok(_), found) => return Err(mistakes(found)),
         (Err(more), found) => {
             return Err(ConfigError::Mistakes {
-                origin: "failed to validate kubelet configuration".to_owned(),
+                origin: match &path {
+                    Some(path) => format!("failed to validate kubelet configuration, path: {}", path.display()),
+                    None => "failed to validate kubelet configuration".to_owned(),
+                },
                 mistakes: found.into_iter().chain(more).collect(),
             });
         }

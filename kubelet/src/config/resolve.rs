@@ -91,6 +91,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         server: server::server(&mut reader, written, from_file),
         logging: logging::read(&mut reader, &written.logging),
         oom_score_adj: reader.range("oomScoreAdj", written.oom_score_adj, -999, -1000, 1000),
+        exit_on_lock_contention: flags.bool("exit-on-lock-contention").unwrap_or(false),
         fail_swap_on: written.fail_swap_on.unwrap_or(true),
         fail_cgroup_v1: written.fail_cgroup_v1.unwrap_or(true),
         warnings: Vec::new(),
