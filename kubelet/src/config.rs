@@ -35,6 +35,8 @@ pub struct Config {
     pub node: NodeConfig,
     /// Files and directories.
     pub paths: Paths,
+    /// `rotateCertificates`: the client certificate is kept fresh.
+    pub rotate_certificates: bool,
     /// The runtime and what is asked of it.
     pub runtime: RuntimeConfig,
     /// Pods.
@@ -51,6 +53,8 @@ pub struct Config {
     pub logging: Logging,
     /// `oomScoreAdj` of the kubelet itself.
     pub oom_score_adj: i64,
+    /// `--exit-on-lock-contention`.
+    pub exit_on_lock_contention: bool,
     /// Refuse to start with swap on.
     pub fail_swap_on: bool,
     /// Refuse to start on a cgroup v1 host.
@@ -99,12 +103,16 @@ pub struct NodeConfig {
 pub struct Paths {
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
+    /// `--bootstrap-kubeconfig`.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `--cert-dir`.
     pub cert_dir: PathBuf,
     /// `podLogsDir`.
     pub pod_logs_dir: PathBuf,
+    /// `--lock-file`.
+    pub lock_file: Option<PathBuf>,
     /// `--cni-conf-dir`.
     pub cni_conf_dir: PathBuf,
     /// `--cni-bin-dir`.
@@ -207,6 +215,8 @@ pub struct ServerConfig {
     pub healthz: Option<(IpAddr, u16)>,
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
     pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// `serverTLSBootstrap`: the cluster issues the serving certificate.
+    pub tls_bootstrap: bool,
     /// `authentication.x509.clientCAFile`.
     pub client_ca: Option<PathBuf>,
     /// `authentication.anonymous.enabled`.
@@ -292,7 +302,10 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         (Ok(_), found) => return Err(mistakes(found)),
         (Err(more), found) => {
             return Err(ConfigError::Mistakes {
-                origin: "failed to validate kubelet configuration".to_owned(),
+                origin: match &path {
+                    Some(path) => format!("failed to validate kubelet configuration, path: {}", path.display()),
+                    None => "failed to validate kubelet configuration".to_owned(),
+                },
                 mistakes: found.into_iter().chain(more).collect(),
             });
         }

@@ -143,6 +143,12 @@ pub async fn ensure(conf_dir: &Path, bin_dir: &Path, pod_cidrs: &[String]) -> Re
     Ok(Outcome::Ours)
 }
 
+/// The plugin our own configuration needs first, if it is not where the runtime looks for it.
+pub fn missing_plugin(conf_dir: &Path, bin_dir: &Path) -> Option<PathBuf> {
+    let plugin = bin_dir.join("bridge");
+    (conf_dir.join(FILE_NAME).exists() && !plugin.exists()).then_some(plugin)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +184,7 @@ mod tests {
             ensure(&conf, &bin, &ranges("10.1.0.0/24")).await.expect("written"),
             Outcome::Ours
         );
+        assert_eq!(missing_plugin(&conf, &bin), Some(bin.join("bridge")));
         let path = conf.join(FILE_NAME);
         let first = fs::read_to_string(&path).expect("file");
         assert!(!first.contains("portmap"));

@@ -49,6 +49,8 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("image_without_a_command", mistake::image_without_command),
     ("address_range_exhausted", mistake::address_range_exhausted),
     ("pod_that_fits_nowhere", mistake::pod_that_fits_nowhere),
+    ("cni_plugins_missing", mistake::plugins_missing),
+    ("node_deleted_under_a_live_kubelet", crash::node_deleted),
     ("kubelet_refuses", mistake::kubelet_refuses),
     ("controlplane_refuses", mistake::controlplane_refuses),
     ("full_disk", mistake::full_disk),

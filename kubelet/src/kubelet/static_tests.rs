@@ -1,8 +1,13 @@
 //! Static pods and their mirrors, over a scripted runtime and API server.
 
 use super::testing::Bench;
+use crate::id::PodUid;
 use crate::pod::shape;
 use crate::pod::testing::at;
+use crate::runtime::fake::Faults;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The mirror's name: the node is `node-a`.
@@ -137,4 +142,81 @@ async fn an_orphaned_mirror_goes_and_a_pod_of_that_name_stays() {
     bench.until("gone", |b| !b.api.has(WEB)).await;
     bench.until("ended", |b| b.runtime.counts() == (0, 0)).await;
     second.kill().await;
+}
+
+/// Static pods whose containers run, by pod name and UID.
+fn running_by_name(bench: &Bench) -> BTreeSet<(String, PodUid)> {
+    let running: BTreeSet<PodUid> = bench.runtime.running().into_iter().map(|(uid, _)| uid).collect();
+    let sandboxes = bench.runtime.sandboxes();
+    let named = sandboxes.into_iter().filter(|sandbox| running.contains(&sandbox.pod));
+    named.map(|sandbox| (sandbox.name, sandbox.pod)).collect()
+}
+
+/// Files are written, changed and removed, mirrors deleted, containers crash and kubelets die on a runtime full of faults. Two
+/// pods of one name never run beside each other, and in the end there is what the files say.
+async fn a_hard_life(seed: u64) {
+    const FILES: [&str; 3] = ["a", "b", "c"];
+    let mut rng = StdRng::seed_from_u64(seed);
+    let bench = Bench::seeded(seed);
+    bench.runtime.add_image("other:1");
+    bench.runtime.set_faults(Faults {
+        drop_event: 0.2,
+        duplicate_event: 0.2,
+        delay_event: 0.3,
+        event_delay_max: Duration::from_secs(3),
+        fail_call: 0.05,
+        lose_reply: 0.05,
+    });
+    let mut kubelet = bench.start();
+    let mut present: BTreeSet<&str> = BTreeSet::new();
+    for _ in 0..15 {
+        let file = FILES[rng.random_range(0..FILES.len())];
+        let mirror = format!("{file}-node-a");
+        match rng.random_range(0..6) {
+            0 | 1 => {
+                let image = ["img:latest", "other:1"][rng.random_range(0..2)];
+                bench.write_manifest(file, file, image);
+                present.insert(file);
+            }
+            2 if present.remove(file) => std::fs::remove_file(bench.manifests().join(file)).expect("remove"),
+            3 if bench.api.has(&mirror) => bench.api.delete(&mirror, 30, bench.clock.now()),
+            4 => {
+                for (uid, container) in bench.runtime.running() {
+                    bench.runtime.crash(&uid, &container, 1);
+                }
+            }
+            _ => {
+                kubelet.kill().await;
+                kubelet = bench.start();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..30_000))).await;
+        let running = running_by_name(&bench);
+        let names: BTreeSet<&String> = running.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), running.len(), "seed {seed}: {running:?}");
+        assert!(bench.runtime.doubled().is_empty(), "seed {seed}");
+    }
+    let settled = |b: &Bench| {
+        let expected: BTreeSet<String> = present.iter().map(|file| format!("{file}-node-a")).collect();
+        let shown: BTreeSet<String> = b.api.names();
+        let running: BTreeSet<String> = running_by_name(b).into_iter().map(|(name, _)| name).collect();
+        shown == expected && running == expected && expected.iter().all(|name| is_ready(b, name))
+    };
+    bench.until(&format!("as the files say, seed {seed}"), settled).await;
+    for file in &present {
+        std::fs::remove_file(bench.manifests().join(file)).expect("remove");
+    }
+    bench
+        .until(&format!("nothing left, seed {seed}"), |b| {
+            b.runtime.counts() == (0, 0) && b.leftovers().is_empty() && b.api.names().is_empty()
+        })
+        .await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hard_life_of_static_pods_ends_well_whatever_the_seed() {
+    for seed in 0..20 {
+        a_hard_life(seed).await;
+    }
 }

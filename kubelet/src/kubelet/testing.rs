@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -131,6 +131,11 @@ impl Api {
 
     pub(crate) fn phases(&self, name: &str) -> Vec<String> {
         self.state().phases.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Every pod there is.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        self.state().pods.keys().cloned().collect()
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

@@ -111,6 +111,9 @@ pub(crate) async fn apply(
             tracing::info!(file = %path.display(), "network is configured by another file")
         }
     }
+    if let Some(path) = network::missing_plugin(&paths.cni_conf_dir, &paths.cni_bin_dir) {
+        tracing::error!(path = %path.display(), "CNI plugin is missing: pods with a network of their own cannot start until it is there");
+    }
     if let Err(error) = runtime.update_runtime_config(&cidrs.join(",")).await
         && !error.is_unimplemented()
     {

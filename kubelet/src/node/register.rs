@@ -21,6 +21,8 @@ pub(super) struct Registration {
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,
     provider_id: Option<String>,
+    /// The machine, by its id and its system's.
+    machine: (String, String),
 }
 
 impl Registration {
@@ -46,7 +48,17 @@ impl Registration {
             labels,
             taints: config.taints.clone(),
             provider_id: config.provider_id.clone(),
+            machine: (facts.machine.machine_id.clone(), facts.machine.system_uuid.clone()),
         }
+    }
+
+    /// Whether what is known of the node was told by a kubelet of another machine.
+    fn is_of_another_machine(&self, node: &Node) -> bool {
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        info.is_some_and(|info| {
+            let differs = |theirs: &str, ours: &str| !theirs.is_empty() && !ours.is_empty() && theirs != ours;
+            differs(&info.machine_id, &self.machine.0) && differs(&info.system_uuid, &self.machine.1)
+        })
     }
 
     fn object(&self, status: NodeStatus) -> Node {
@@ -100,6 +112,12 @@ async fn attempt(api: &Api<Node>, wanted: &Registration, status: &NodeStatus) ->
         Err(error) => return Err(error),
     }
     let node = call("get node", api.get(&wanted.name)).await?;
+    if wanted.is_of_another_machine(&node) {
+        tracing::error!(
+            node = wanted.name,
+            "the node was another machine's: if that one runs still, both write the same object; give one another --hostname-override"
+        );
+    }
     if let Some(patch) = wanted.adoption(&node) {
         let params = PatchParams::default();
         let body = Patch::Strategic(&patch);
@@ -152,6 +170,16 @@ mod tests {
             .labels
             .get_or_insert_default()
             .insert("theirs".into(), "kept".into());
+        assert!(!wanted.is_of_another_machine(&node), "it has told nothing of itself");
+        let theirs = serde_json::json!({"nodeInfo": {"architecture": "", "bootID": "", "containerRuntimeVersion": "",
+            "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "theirs", "operatingSystem": "",
+            "osImage": "", "systemUUID": "theirs"}});
+        node.status = serde_json::from_value(theirs).expect("a status");
+        let ours = Registration {
+            machine: ("ours".into(), "ours".into()),
+            ..Registration::new(&config().node, &facts())
+        };
+        assert!(ours.is_of_another_machine(&node));
         let patch = wanted.adoption(&node).expect("a patch");
         assert_eq!(patch["metadata"]["labels"], json!({"kubernetes.io/hostname": "host-a"}));
     }

@@ -78,6 +78,20 @@ pub(crate) fn kubelet_killed(cluster: &Cluster) -> anyhow::Result<()> {
     delete(cluster, "crash", "app=crash")
 }
 
+/// The node's object is deleted under a live kubelet: it registers again, and pods go on.
+pub(crate) fn node_deleted(cluster: &Cluster) -> anyhow::Result<()> {
+    let uid = cluster.get(&["node", NODE], "{.metadata.uid}")?;
+    cluster.kubectl(&["delete", "node", NODE, "--wait=false"])?;
+    wait::until(60, "another node object", || {
+        let now = cluster.get(&["node", NODE], "{.metadata.uid}")?;
+        ensure!(now != uid, "still {now}");
+        Ok(())
+    })?;
+    node_ready(cluster, "True")?;
+    deploy(cluster)?;
+    delete(cluster, "crash", "app=crash")
+}
+
 /// The control plane: what it had acknowledged is there, and pods do not notice.
 pub(crate) fn controlplane_killed(cluster: &Cluster) -> anyhow::Result<()> {
     deploy(cluster)?;

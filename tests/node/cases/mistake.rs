@@ -339,6 +339,31 @@ pub(crate) fn controlplane_refuses(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["get", "--raw", "/readyz"]).map(drop)
 }
 
+/// The CNI plugins are gone: pods wait and say why; when they are back everything goes on by itself.
+pub(crate) fn plugins_missing(cluster: &Cluster) -> anyhow::Result<()> {
+    let (plugins, aside) = (cluster.path("cni/bin"), cluster.path("cni/bin.aside"));
+    fs::rename(&plugins, &aside)?;
+    let outcome = cluster
+        .kubectl(&["run", "unplugged", "--image=nginx", "--image-pull-policy=IfNotPresent"])
+        .and_then(|_| {
+            wait::until(30, "an event tells that a plugin is missing", || {
+                let events =
+                    cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=unplugged"])?;
+                ensure!(
+                    events.contains("FailedCreatePodSandBox") && events.contains("failed to find plugin"),
+                    "{events}"
+                );
+                Ok(())
+            })
+        });
+    fs::rename(&aside, &plugins)?;
+    outcome?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/unplugged", "--timeout=60s"])?;
+    cluster
+        .kubectl(&["delete", "pod", "unplugged", "--timeout=60s"])
+        .map(drop)
+}
+
 /// A data directory without room: a control plane on it says so.
 pub(crate) fn full_disk(cluster: &Cluster) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;

@@ -2,10 +2,13 @@
 
 use super::Reader;
 use crate::config::{Flags, KubeletConfiguration, NodeConfig};
+use k8s_openapi::api::core::v1::Taint;
 use proto::api::names;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// On a node that an external cloud provider has not completed yet.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Labels under kubernetes.io and k8s.io a kubelet may give its own node.
 const OWN_LABELS: &[&str] = &[
     "kubernetes.io/hostname",
@@ -40,6 +43,20 @@ fn node_labels(reader: &mut Reader, flags: &Flags) -> BTreeMap<String, String> {
         labels.insert(key.clone(), value);
     }
     labels
+}
+
+/// The taints of a new node. An external cloud provider takes its own away once it has completed the node.
+fn taints(written: &KubeletConfiguration, flags: &Flags) -> Vec<Taint> {
+    let mut taints = written.register_with_taints.clone().unwrap_or_default();
+    if flags.text("cloud-provider") == Some("external") {
+        taints.push(Taint {
+            key: UNINITIALIZED.to_owned(),
+            value: Some("true".to_owned()),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        });
+    }
+    taints
 }
 
 pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags, from_file: bool) -> NodeConfig {
@@ -84,7 +101,7 @@ pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &
         name,
         ips,
         labels: node_labels(reader, flags),
-        taints: written.register_with_taints.clone().unwrap_or_default(),
+        taints: taints(written, flags),
         register: written.register_node.unwrap_or(true),
         provider_id: written.provider_id.clone().filter(|id| !id.is_empty()),
         max_pods: reader.range("maxPods", written.max_pods, 110, 0, i64::from(i32::MAX)),

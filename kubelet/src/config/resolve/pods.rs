@@ -22,8 +22,13 @@ pub(super) fn paths(written: &KubeletConfiguration, flags: &Flags) -> Paths {
     let root_dir = path(flags.text("root-dir"), ROOT_DIR);
     Paths {
         kubeconfig: flags.text("kubeconfig").filter(|p| !p.is_empty()).map(PathBuf::from),
+        bootstrap_kubeconfig: flags
+            .text("bootstrap-kubeconfig")
+            .filter(|p| !p.is_empty())
+            .map(PathBuf::from),
         cert_dir: path(flags.text("cert-dir"), CERT_DIR),
         pod_logs_dir: path(written.pod_logs_dir.as_deref(), POD_LOGS_DIR),
+        lock_file: flags.text("lock-file").filter(|p| !p.is_empty()).map(PathBuf::from),
         cni_conf_dir: path(flags.text("cni-conf-dir"), CNI_CONF_DIR),
         cni_bin_dir: path(flags.text("cni-bin-dir"), CNI_BIN_DIR),
         cni_plugins: flags.text("cni-plugins").map(PathBuf::from),

@@ -91,7 +91,15 @@ fn reservations_add_up_and_labels_are_taken() {
         max_parallel_image_pulls: Some(5),
         ..Default::default()
     };
-    let config = resolve(&written, &flags(&["--node-labels=a/b=c,node.kubernetes.io/x=y"]), true).expect("sound");
+    let flags = flags(&[
+        "--node-labels=a/b=c,node.kubernetes.io/x=y",
+        "--cloud-provider=external",
+    ]);
+    let config = resolve(&written, &flags, true).expect("sound");
+    assert_eq!(
+        config.node.taints[0].key,
+        "node.cloudprovider.kubernetes.io/uninitialized"
+    );
     assert_eq!(
         (config.cgroups.reserved.cpu_milli, config.cgroups.reserved.memory),
         (1100, 2 << 20)
