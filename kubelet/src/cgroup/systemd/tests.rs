@@ -2,7 +2,7 @@
 
 use super::testing::FakeSystemd;
 use super::*;
-use std::io::Write;
+use std::io::{Read, Write};
 
 #[test]
 fn properties_by_hierarchy() {
@@ -105,6 +105,9 @@ fn who_is_not_let_in_is_told_and_a_closed_connection_is_an_error() {
         let listener = std::os::unix::net::UnixListener::bind(&socket).expect("listen");
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("accept");
+            // The greeting is read first: a socket closed over unread bytes fails the client's writing instead.
+            let mut greeting = [0; 256];
+            assert!(stream.read(&mut greeting).expect("read") > 0);
             stream.write_all(answer).expect("write");
         });
         let systemd = Systemd::find(&socket).expect("there");
