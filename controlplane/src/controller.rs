@@ -95,6 +95,8 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     starter.start(pod_gc::PodGc {
         informers,
         missing: Mutex::default(),
+        terminated: pod_gc::TERMINATED,
+        counted: Mutex::default(),
     });
     let around = starter.surroundings(namespace::NAME);
     starter.set.spawn(namespace::run(around));
@@ -135,6 +137,7 @@ impl Starter {
         self.start(node_lifecycle::NodeLifecycle {
             informers: informers.clone(),
             heard: Mutex::default(),
+            limits: Mutex::default(),
         });
         self.start(taint_eviction::TaintEviction {
             informers: informers.clone(),

@@ -4,13 +4,16 @@
 //! Owns no rule of its own beyond "what must be true before we start"; pods are [`crate::kubelet`]'s, the node is
 //! [`crate::node`]'s.
 
+mod credentials;
 mod host;
 mod lock;
 mod watchdog;
 
-use crate::certificate::{CertificateError, ServingCertificate};
+use crate::certificate::CertificateError;
+use crate::certificate::credentials::CredentialError;
+use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
-use crate::config::{AuthorizationMode, Config};
+use crate::config::Config;
 use crate::events::Rate;
 use crate::host::KernelMounter;
 use crate::host::machine::{Machine, Roots};
@@ -63,9 +66,12 @@ pub enum BootError {
     /// A webhook is to be asked, and there is no `--kubeconfig` that says where it is.
     #[error("no client provided, cannot use webhook {0}: give --kubeconfig, or configure another {0}")]
     NoWebhook(&'static str),
-    /// The kubeconfig is of no use.
-    #[error("invalid kubeconfig")]
-    Kubeconfig(#[source] client::connect::ConnectError),
+    /// Kubeconfig or client certificate are of no use.
+    #[error("client credentials")]
+    Credentials(#[source] CredentialError),
+    /// The client certificate expired and could not be renewed.
+    #[error(transparent)]
+    Expired(Expired),
     /// A port is taken.
     #[error(transparent)]
     Port(#[from] BindError),
@@ -194,23 +200,6 @@ async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError>
         tries += 1;
         tokio::time::sleep(RUNTIME_PAUSE).await;
     }
-}
-
-/// The API server's client; without a kubeconfig there is none, and static pods are all that runs.
-async fn connect_api(config: &Config) -> Result<Option<kube::Client>, BootError> {
-    let Some(kubeconfig) = &config.paths.kubeconfig else {
-        if config.server.enabled && config.server.token_webhook.is_some() {
-            return Err(BootError::NoWebhook("authentication"));
-        }
-        if config.server.enabled && config.server.authorization != AuthorizationMode::AlwaysAllow {
-            return Err(BootError::NoWebhook("authorization"));
-        }
-        tracing::info!("no kubeconfig: standalone mode, no API client");
-        return Ok(None);
-    };
-    let options = client::connect::Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
-    let client = client::connect::from_kubeconfig(kubeconfig, &options).await;
-    client.map(Some).map_err(BootError::Kubeconfig)
 }
 
 /// Without an API server the configuration alone says which addresses pods get.
@@ -377,35 +366,44 @@ fn build(
     })
 }
 
-/// Runs a kubelet on this machine until `stop`; pods keep running when it ends.
-pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
-    let roots = Roots::default();
+/// What must be true of the machine.
+fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     if config.fail_cgroup_v1 && !host::is_cgroup_v2(CGROUP_MOUNT) {
         return Err(BootError::CgroupV1);
     }
-    if config.fail_swap_on && Machine::swap_is_on(&roots) {
+    if config.fail_swap_on && Machine::swap_is_on(roots) {
         return Err(BootError::SwapOn);
     }
+    Ok(())
+}
+
+async fn drain(mut tasks: JoinSet<()>) {
+    let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!("some parts did not end in time");
+    }
+}
+
+/// Runs a kubelet on this machine until `stop`; pods keep running when it ends.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
+    let roots = Roots::default();
+    check_host(&config, &roots)?;
     let (proceed, _lock) = lock_file(&config, &stop).await?;
     if !proceed {
         return Ok(());
     }
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
-    let client = connect_api(&config).await?;
     let facts = host::facts(&config, &roots);
-    let certificate = match &config.server.tls_files {
-        Some((cert, key)) => ServingCertificate::read(cert, key)?,
-        None => ServingCertificate::self_signed(&config.paths.cert_dir, &facts.name, &facts.ips)?,
-    };
-    let tls = certificate.server_config(config.server.client_ca.as_deref())?;
+    let known = credentials::find(&config, &facts, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);
-    let parts = build(&config, &facts, client.as_ref(), runtime.clone(), driver)?;
+    let parts = build(&config, &facts, known.client.as_ref(), runtime.clone(), driver)?;
 
     let mut tasks = JoinSet::new();
+    let kept = known.keep(&mut tasks, &stop).await?;
     match parts.keeper {
         Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,
@@ -414,7 +412,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
         tasks.spawn(serve_read_only(listener, parts.server.clone(), stop.clone()));
     }
     if let Some(listener) = sockets.server {
-        tasks.spawn(serve_tls(listener, tls, parts.server, stop.clone()));
+        tasks.spawn(serve_tls(listener, kept.tls.clone(), parts.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
         tasks.spawn(serve_health(listener, stop.clone()));
@@ -426,9 +424,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     tracing::info!(node = facts.name, "kubelet started");
     let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);
     stop.cancel();
-    let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
-    if drained.is_err() {
-        tracing::warn!("some parts did not end in time");
+    drain(tasks).await;
+    match kept.given_up() {
+        Some(expired) => Err(BootError::Expired(expired)),
+        None => ended,
     }
-    ended
 }

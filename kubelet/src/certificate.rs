@@ -1,20 +1,22 @@
-//! Serving certificates: the configured one, or one this kubelet signs itself in `--cert-dir`.
+//! Certificates of both directions: how this kubelet proves itself to the API server ([`credentials`], kept fresh by [`rotation`])
+//! and to those who call it ([`serving`]). Contract: kubelet §1.
 //!
-//! Owns `kubelet.crt` and `kubelet.key` there. Never asks an API server for a certificate (yet).
+//! Owns the files in `--cert-dir`. Never decides who may call the kubelet.
 
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
+pub mod credentials;
+pub mod request;
+pub mod rotation;
+pub mod serving;
+pub mod store;
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// Why there is no serving certificate.
+/// Why a certificate cannot be read, made or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file could not be read.
@@ -49,12 +51,6 @@ pub enum CertificateError {
     Tls(String),
 }
 
-/// What a server proves itself with.
-pub struct ServingCertificate {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-}
-
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|source| CertificateError::Read {
         path: path.to_owned(),
@@ -76,76 +72,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certificate
     Ok(list)
 }
 
-impl ServingCertificate {
-    /// Reads `tlsCertFile` and `tlsPrivateKeyFile`.
-    pub fn read(cert: &Path, key: &Path) -> Result<Self, CertificateError> {
-        let chain = certificates(cert)?;
-        let text = read(key)?;
-        let private = PrivateKeyDer::from_pem_slice(&text).map_err(|e| CertificateError::Content {
-            path: key.to_owned(),
-            why: format!("holds no PEM private key: {e}"),
-        })?;
-        Ok(Self { chain, key: private })
-    }
-
-    /// Reads `kubelet.crt` and `kubelet.key` in `dir`, or makes them for this node.
-    pub fn self_signed(dir: &Path, node: &str, ips: &[IpAddr]) -> Result<Self, CertificateError> {
-        let (cert, key) = (dir.join("kubelet.crt"), dir.join("kubelet.key"));
-        if !(cert.exists() && key.exists()) {
-            make(dir, &cert, &key, node, ips)?;
-        }
-        Self::read(&cert, &key)
-    }
-
-    /// A TLS configuration that asks clients for a certificate of `client_ca`, without insisting on one.
-    pub fn server_config(self, client_ca: Option<&Path>) -> Result<ServerConfig, CertificateError> {
-        let tls = |e: &dyn std::fmt::Display| CertificateError::Tls(e.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| tls(&e))?;
-        let builder = match client_ca {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(path)? {
-                    roots.add(authority).map_err(|e| CertificateError::Content {
-                        path: path.to_owned(),
-                        why: e.to_string(),
-                    })?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .allow_unauthenticated()
-                    .build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| tls(&e))?)
-            }
-        };
-        let mut config = builder.with_single_cert(self.chain, self.key).map_err(|e| tls(&e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
-    }
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|e| CertificateError::Content {
+        path: path.to_owned(),
+        why: format!("holds no PEM private key: {e}"),
+    })
 }
 
-fn make(dir: &Path, cert: &Path, key: &Path, node: &str, ips: &[IpAddr]) -> Result<(), CertificateError> {
-    let mut params = CertificateParams::new(vec![node.to_owned()])?;
-    params
-        .subject_alt_names
-        .extend(ips.iter().map(|ip| SanType::IpAddress(*ip)));
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("{node}@kubelet"));
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let pair = KeyPair::generate()?;
-    let signed = params.self_signed(&pair)?;
-    fs::create_dir_all(dir).map_err(|source| CertificateError::Write {
-        path: dir.to_owned(),
-        source,
-    })?;
-    // The certificate goes last: both are there or the pair is made again.
-    write(key, pair.serialize_pem().as_bytes(), 0o600)?;
-    write(cert, signed.pem().as_bytes(), 0o644)
-}
-
+/// Writes a file that appears whole or not at all.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), CertificateError> {
     let fail = |source| CertificateError::Write {
         path: path.to_owned(),
@@ -162,44 +96,4 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), CertificateError> {
     io::Write::write_all(&mut file, bytes).map_err(fail)?;
     file.sync_all().map_err(fail)?;
     fs::rename(&new, path).map_err(fail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn made_once_and_kept() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let pki = dir.path().join("pki");
-        let ips = ["192.0.2.1".parse().expect("address")];
-        let first = ServingCertificate::self_signed(&pki, "node-a", &ips).expect("made");
-        let second = ServingCertificate::self_signed(&pki, "node-a", &ips).expect("read");
-        assert_eq!(first.chain, second.chain);
-        let mode = fs::metadata(pki.join("kubelet.key"))
-            .expect("there")
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
-        second.server_config(None).expect("usable");
-    }
-
-    #[test]
-    fn bad_files_are_named() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let path = dir.path().join("x.crt");
-        fs::write(&path, "nonsense").expect("file");
-        for result in [
-            ServingCertificate::read(&path, &path).err(),
-            ServingCertificate::read(&dir.path().join("none"), &path).err(),
-            ServingCertificate::self_signed(dir.path(), "n", &[])
-                .expect("made")
-                .server_config(Some(&path))
-                .err(),
-        ] {
-            let text = result.expect("an error").to_string();
-            assert!(text.contains(&dir.path().display().to_string()), "{text}");
-        }
-    }
 }

@@ -35,6 +35,8 @@ pub struct Config {
     pub node: NodeConfig,
     /// Files and directories.
     pub paths: Paths,
+    /// `rotateCertificates`: the client certificate is kept fresh.
+    pub rotate_certificates: bool,
     /// The runtime and what is asked of it.
     pub runtime: RuntimeConfig,
     /// Pods.
@@ -101,6 +103,8 @@ pub struct NodeConfig {
 pub struct Paths {
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
+    /// `--bootstrap-kubeconfig`.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `--cert-dir`.
@@ -211,6 +215,8 @@ pub struct ServerConfig {
     pub healthz: Option<(IpAddr, u16)>,
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
     pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// `serverTLSBootstrap`: the cluster issues the serving certificate.
+    pub tls_bootstrap: bool,
     /// `authentication.x509.clientCAFile`.
     pub client_ca: Option<PathBuf>,
     /// `authentication.anonymous.enabled`.

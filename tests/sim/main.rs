@@ -6,6 +6,7 @@
 
 mod checker;
 mod cluster;
+mod identity;
 mod network;
 mod workload;
 

@@ -1,14 +1,17 @@
 //! Node lifecycle: notices nodes that fell silent, and turns conditions into taints.
 //!
 //! Source: control-plane contract §12. A node whose lease and status stand still for 50 s (60 s if it never reported) becomes
-//! Unknown. NoExecute taints are withheld while no node at all is ready: then it is rather we who are cut off. Upstream's limit
-//! of 0.1 node per second for NoExecute taints is not here yet.
+//! Unknown. NoExecute taints are withheld while no node at all is ready: then it is rather we who are cut off; otherwise they come
+//! at the rate of the node's zone ([`disruption`]).
+
+mod disruption;
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::pod;
 use super::write::{self, EventText, PatchKind, Plan, Write, reference};
 use client::Key;
+use disruption::Limits;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -51,6 +54,8 @@ pub struct NodeLifecycle {
     pub informers: Informers,
     /// When each node was last heard of.
     pub heard: Mutex<BTreeMap<String, Heard>>,
+    /// When each zone's last node was tainted NoExecute.
+    pub limits: Mutex<Limits>,
 }
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
@@ -80,6 +85,55 @@ impl NodeLifecycle {
         }
         (entry.clone(), fresh)
     }
+
+    /// Whether the node may get (or keep) its NoExecute taint now.
+    fn pace(&self, node: &Node, now: Timestamp) -> Pace {
+        // Asked only where it matters: a ready node's plan does not depend on the others.
+        if is_ready(node) {
+            return Pace::Hold;
+        }
+        let nodes = self.informers.nodes.list();
+        if !nodes.iter().any(|node| is_ready(node)) {
+            return Pace::Hold;
+        }
+        if is_drained(node) {
+            return Pace::Keep;
+        }
+        let zone = disruption::zone_of(node);
+        let zone_nodes: Vec<_> = nodes.iter().filter(|node| disruption::zone_of(node) == zone).collect();
+        let ready = zone_nodes.iter().filter(|node| is_ready(node)).count();
+        let Some(interval) = disruption::interval(ready, zone_nodes.len() - ready) else {
+            return Pace::Hold;
+        };
+        let limits = self.limits.lock().expect("no holder of this lock panics");
+        match limits.wait(&zone, interval, now) {
+            Duration::ZERO => Pace::Go(zone),
+            wait => Pace::Wait(wait),
+        }
+    }
+}
+
+/// What a node's zone says to its NoExecute taint.
+enum Pace {
+    /// Not now; a change of the zone comes as an event.
+    Hold,
+    /// Not before this time has passed.
+    Wait(Duration),
+    /// It has it already.
+    Keep,
+    /// Now, and then the zone waits.
+    Go((String, String)),
+}
+
+/// Whether the node has a NoExecute taint for its silence.
+fn is_drained(node: &Node) -> bool {
+    let mut taints = node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten();
+    taints.any(|taint| taint.effect == "NoExecute" && [NOT_READY, UNREACHABLE].contains(&taint.key.as_str()))
+}
+
+/// Whether the write gives taints.
+fn is_tainting(write: &Write) -> bool {
+    matches!(write.verb, write::Verb::Patch(PatchKind::Merge, "", _))
 }
 
 impl Controller for NodeLifecycle {
@@ -112,9 +166,19 @@ impl Controller for NodeLifecycle {
             return Plan::default();
         };
         let (heard, fresh) = self.listen(&node, now);
-        // Asked only where it matters: a ready node's plan does not depend on the others.
-        let others_ready = !is_ready(&node) && self.informers.nodes.list().iter().any(|n| is_ready(n));
-        let mut plan = plan(&node, &heard, others_ready, now);
+        let pace = self.pace(&node, now);
+        let may_drain = matches!(pace, Pace::Keep | Pace::Go(_));
+        let mut plan = plan(&node, &heard, may_drain, now);
+        match pace {
+            Pace::Go(zone) if plan.writes.iter().any(is_tainting) => {
+                self.limits
+                    .lock()
+                    .expect("no holder of this lock panics")
+                    .note(zone, now);
+            }
+            Pace::Wait(wait) => plan.again_in = Some(plan.again_in.map_or(wait, |other| other.min(wait))),
+            _ => {}
+        }
         if fresh {
             let name = node.name_any();
             let message = format!("Node {name} event: Registered Node {name} in Controller");
@@ -148,8 +212,8 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Write {
     Write::new(write::PODS, Key::of(pod), verb)
 }
 
-/// Conditions and taints a node should have, given when it was last heard of.
-pub fn plan(node: &Node, heard: &Heard, others_ready: bool, now: Timestamp) -> Plan {
+/// Conditions and taints a node should have, given when it was last heard of and whether it may be tainted NoExecute.
+pub fn plan(node: &Node, heard: &Heard, may_drain: bool, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if node.metadata.deletion_timestamp.is_some() {
         return plan;
@@ -168,7 +232,7 @@ pub fn plan(node: &Node, heard: &Heard, others_ready: bool, now: Timestamp) -> P
         // Taints follow from the conditions, in the next turn.
         return plan;
     }
-    plan.writes.extend(taints(node, others_ready, now));
+    plan.writes.extend(taints(node, may_drain, now));
     plan
 }
 
@@ -207,7 +271,7 @@ fn unknown(node: &Node, now: Timestamp) -> Option<Write> {
 }
 
 /// (key, effect) of the taints the conditions call for.
-fn wanted_taints(node: &Node, others_ready: bool) -> Vec<(&'static str, &'static str)> {
+fn wanted_taints(node: &Node, may_drain: bool) -> Vec<(&'static str, &'static str)> {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
     let mut wanted = Vec::new();
     let silence = match ready(node).map(|c| c.status.as_str()) {
@@ -217,7 +281,7 @@ fn wanted_taints(node: &Node, others_ready: bool) -> Vec<(&'static str, &'static
     };
     if let Some(key) = silence {
         wanted.push((key, "NoSchedule"));
-        if others_ready {
+        if may_drain {
             wanted.push((key, "NoExecute"));
         }
     }
@@ -238,9 +302,9 @@ fn is_managed(taint: &Taint) -> bool {
     (silence && taint.effect != "PreferNoSchedule") || (pressure && taint.effect == "NoSchedule")
 }
 
-fn taints(node: &Node, others_ready: bool, now: Timestamp) -> Option<Write> {
+fn taints(node: &Node, may_drain: bool, now: Timestamp) -> Option<Write> {
     let have = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
-    let wanted = wanted_taints(node, others_ready);
+    let wanted = wanted_taints(node, may_drain);
     let is_wanted = |t: &Taint| wanted.iter().any(|(key, effect)| t.key == *key && t.effect == *effect);
     let mut list: Vec<Taint> = have
         .iter()
@@ -266,144 +330,4 @@ fn taints(node: &Node, others_ready: bool, now: Timestamp) -> Option<Write> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::controller::write::Verb;
-    use serde_json::Value;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    fn heard() -> Heard {
-        Heard {
-            sign: String::new(),
-            at: at(0),
-        }
-    }
-
-    fn node(conditions: &[(&str, &str)], taints: &[(&str, &str)], extra: Value) -> Node {
-        let conditions: Vec<_> = conditions
-            .iter()
-            .map(|(t, s)| json!({"type": t, "status": s}))
-            .collect();
-        let taints: Vec<_> = taints.iter().map(|(k, e)| json!({"key": k, "effect": e})).collect();
-        let mut value =
-            json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": conditions}});
-        json_patch::merge(&mut value, &extra);
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn tainted(plan: &Plan) -> Option<Vec<(String, String)>> {
-        let write = plan.writes.first()?;
-        let Verb::Patch(PatchKind::Merge, "", body) = &write.verb else {
-            panic!("{write:?}")
-        };
-        let text = |v: &Value| v.as_str().unwrap().to_owned();
-        let list = body["spec"]["taints"].as_array().unwrap();
-        Some(list.iter().map(|t| (text(&t["key"]), text(&t["effect"]))).collect())
-    }
-
-    #[test]
-    fn conditions_become_taints() {
-        let table = [
-            (
-                "ready",
-                vec![("Ready", "True")],
-                vec![(NOT_READY, "NoSchedule"), ("x", "NoSchedule")],
-                true,
-                Some(vec![("x", "NoSchedule")]),
-            ),
-            ("ready and clean", vec![("Ready", "True")], vec![], true, None),
-            (
-                "new",
-                vec![],
-                vec![],
-                true,
-                Some(vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
-            ),
-            (
-                "new and alone",
-                vec![],
-                vec![],
-                false,
-                Some(vec![(NOT_READY, "NoSchedule")]),
-            ),
-            (
-                "not ready",
-                vec![("Ready", "False")],
-                vec![(NOT_READY, "NoSchedule")],
-                true,
-                Some(vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
-            ),
-            (
-                "unknown",
-                vec![("Ready", "Unknown")],
-                vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")],
-                true,
-                Some(vec![(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
-            ),
-            (
-                "all are down",
-                vec![("Ready", "Unknown")],
-                vec![(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
-                false,
-                Some(vec![(UNREACHABLE, "NoSchedule")]),
-            ),
-            (
-                "pressure",
-                vec![("Ready", "True"), ("DiskPressure", "True")],
-                vec![],
-                true,
-                Some(vec![("node.kubernetes.io/disk-pressure", "NoSchedule")]),
-            ),
-        ];
-        for (name, conditions, taints, others, want) in table {
-            let plan = plan(&node(&conditions, &taints, json!({})), &heard(), others, at(1));
-            let want = want.map(|list| {
-                list.into_iter()
-                    .map(|(k, e)| (k.to_owned(), e.to_owned()))
-                    .collect::<Vec<_>>()
-            });
-            assert_eq!(tainted(&plan), want, "{name}");
-        }
-        let cordoned = node(&[("Ready", "True")], &[], json!({"spec": {"unschedulable": true}}));
-        assert_eq!(
-            tainted(&plan(&cordoned, &heard(), true, at(1))).unwrap()[0].0,
-            UNSCHEDULABLE
-        );
-    }
-
-    #[test]
-    fn silence_makes_a_node_unknown_after_its_grace() {
-        let quiet = node(&[("Ready", "True"), ("MemoryPressure", "False")], &[], json!({}));
-        let early = plan(&quiet, &heard(), true, at(49));
-        assert_eq!((early.writes.len(), early.again_in), (0, Some(Duration::from_secs(1))));
-        let late = plan(&quiet, &heard(), true, at(50));
-        let Verb::Patch(PatchKind::Strategic, "status", body) = &late.writes[0].verb else {
-            panic!()
-        };
-        let list = body["status"]["conditions"].as_array().unwrap();
-        assert_eq!(list.len(), 4);
-        assert!(list.iter().all(|c| c["status"] == "Unknown"));
-        assert_eq!(
-            (&list[0]["reason"], &list[2]["reason"]),
-            (&json!("NodeStatusUnknown"), &json!("NodeStatusNeverUpdated"))
-        );
-        assert_eq!(late.events[0].reason, "NodeNotReady");
-        let never = node(&[], &[(NOT_READY, "NoSchedule")], json!({}));
-        assert_eq!(plan(&never, &heard(), false, at(59)).writes.len(), 0);
-        assert_eq!(plan(&never, &heard(), false, at(60)).writes.len(), 1);
-    }
-
-    #[test]
-    fn an_unknown_node_is_left_alone() {
-        let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"].map(|k| (k, "Unknown"));
-        let gone = node(
-            &kinds,
-            &[(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
-            json!({}),
-        );
-        assert_eq!(plan(&gone, &heard(), true, at(500)), Plan::default());
-    }
-}
+mod tests;

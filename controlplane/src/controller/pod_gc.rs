@@ -1,24 +1,35 @@
 //! Pod garbage collection: pods that nobody will ever finish.
 //!
 //! Source: control-plane contract §12. Pods on nodes that do not exist (after 40 s of quarantine), and unscheduled pods that are
-//! being deleted. Terminated pods beyond 12,500 and the out-of-service taint are not handled yet.
+//! being deleted; pods being deleted on nodes that are marked out of service; the oldest of more than 12,500 terminated pods.
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::pod;
 use super::write::{self, PatchKind, Plan, Verb, Write};
 use client::Key;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use proto::api::condition;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a node must be missing before its pods count as orphaned.
 const QUARANTINE: Duration = Duration::from_secs(40);
+
+/// Terminated pods that may stay (`--terminated-pod-gc-threshold`).
+pub const TERMINATED: usize = 12_500;
+/// How often terminated pods are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(20);
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// The key that stands for all terminated pods; no pod is called so.
+fn all_terminated() -> Key {
+    Key::new("", "")
+}
 
 /// The controller. Its keys are pods.
 pub struct PodGc {
@@ -26,6 +37,51 @@ pub struct PodGc {
     pub informers: Informers,
     /// Since when each missing node is missing.
     pub missing: Mutex<BTreeMap<String, Timestamp>>,
+    /// Terminated pods that may stay.
+    pub terminated: usize,
+    /// When terminated pods were counted last.
+    pub counted: Mutex<Option<Timestamp>>,
+}
+
+/// Whether somebody said that the node will not come back.
+fn is_out_of_service(node: &Node) -> bool {
+    let mut taints = node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten();
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    taints.any(|taint| taint.key == OUT_OF_SERVICE) && !condition::is_true(conditions, "Ready")
+}
+
+impl PodGc {
+    /// Counts the terminated pods, and deletes those that are too many.
+    fn count(&self, now: Timestamp) -> Plan {
+        let mut counted = self.counted.lock().expect("no holder of this lock panics");
+        let age = counted.and_then(|last| Duration::try_from(now.duration_since(last)).ok());
+        if let Some(age) = age.filter(|age| *age < COUNT_EVERY) {
+            return Plan {
+                again_in: Some(COUNT_EVERY - age),
+                ..Plan::default()
+            };
+        }
+        *counted = Some(now);
+        Plan {
+            writes: surplus(self.informers.pods.list(), self.terminated),
+            ..Plan::default()
+        }
+    }
+}
+
+/// Deletes what is beyond `most` of the terminated pods: evicted ones first, then the oldest.
+fn surplus(pods: Vec<Arc<Pod>>, most: usize) -> Vec<Write> {
+    let mut terminated: Vec<Arc<Pod>> = pods.into_iter().filter(|pod| pod::is_terminal(pod)).collect();
+    let too_many = terminated.len().saturating_sub(most);
+    if too_many == 0 {
+        return Vec::new();
+    }
+    terminated.sort_by_key(|pod| {
+        let reason = pod.status.as_ref().and_then(|status| status.reason.as_deref());
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (reason != Some("Evicted"), created, Key::of(&**pod))
+    });
+    terminated.iter().take(too_many).map(|pod| force_delete(pod)).collect()
 }
 
 impl Controller for PodGc {
@@ -34,16 +90,24 @@ impl Controller for PodGc {
     fn wire(&self, wiring: &mut Wiring) {
         let nodes = self.informers.nodes.clone();
         wiring.on(&self.informers.pods, move |change| {
-            let asks = change.new.as_ref().is_some_and(|p| {
-                let node = pod::node_name(p);
-                let lost = !node.is_empty() && nodes.get("", node).is_none();
-                lost || (node.is_empty() && p.metadata.deletion_timestamp.is_some())
-            });
-            asks.then(|| change.key.clone()).into_iter().collect()
+            let Some(new) = &change.new else { return vec![] };
+            let name = pod::node_name(new);
+            let node = nodes.get("", name);
+            let is_ending = new.metadata.deletion_timestamp.is_some();
+            let asks = match node {
+                None if name.is_empty() => is_ending,
+                None => true,
+                Some(node) => is_ending && is_out_of_service(&node),
+            };
+            let mut keys: Vec<Key> = asks.then(|| change.key.clone()).into_iter().collect();
+            if pod::is_terminal(new) && !change.old.as_ref().is_some_and(|old| pod::is_terminal(old)) {
+                keys.push(all_terminated());
+            }
+            keys
         });
         let pods = self.informers.pods.clone();
         wiring.on(&self.informers.nodes, move |change| {
-            if change.new.is_some() {
+            if change.new.as_ref().is_some_and(|node| !is_out_of_service(node)) {
                 return vec![];
             }
             let all = pods.list();
@@ -55,6 +119,9 @@ impl Controller for PodGc {
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {
+        if *key == all_terminated() {
+            return self.count(now);
+        }
         let Some(pod) = self.informers.pods.get_key(key) else {
             return Plan::default();
         };
@@ -73,9 +140,14 @@ impl Controller for PodGc {
             };
         }
         let mut missing = self.missing.lock().expect("no holder of this lock panics");
-        if self.informers.nodes.get("", node).is_some() {
+        if let Some(found) = self.informers.nodes.get("", node) {
             missing.remove(node);
-            return Plan::default();
+            let is_stuck = pod.metadata.deletion_timestamp.is_some() && is_out_of_service(&found);
+            let message = "PodGC: node is out of service";
+            return Plan {
+                writes: is_stuck.then(|| lost(&pod, message, now)).into_iter().collect(),
+                ..Plan::default()
+            };
         }
         let since = *missing.entry(node.to_owned()).or_insert(now);
         let age = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
@@ -86,7 +158,7 @@ impl Controller for PodGc {
             };
         }
         Plan {
-            writes: vec![orphaned(&pod, now)],
+            writes: vec![lost(&pod, "PodGC: node no longer exists", now)],
             ..Plan::default()
         }
     }
@@ -101,8 +173,8 @@ fn force_delete(pod: &Pod) -> Write {
     Write::new(write::PODS, Key::of(pod), verb)
 }
 
-/// Marks an orphan failed; deletes it once it is.
-fn orphaned(pod: &Pod, now: Timestamp) -> Write {
+/// Marks a pod without a node to end it failed; deletes it once it is.
+fn lost(pod: &Pod, message: &str, now: Timestamp) -> Write {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
     if pod::is_terminal(pod) || condition::is_true(conditions, "DisruptionTarget") {
         return force_delete(pod);
@@ -111,7 +183,7 @@ fn orphaned(pod: &Pod, now: Timestamp) -> Write {
         "metadata": {"uid": pod.metadata.uid},
         "status": {"phase": "Failed", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists", "lastTransitionTime": Time(now),
+            "message": message, "lastTransitionTime": Time(now),
         }]},
     });
     Write::new(
@@ -136,13 +208,42 @@ mod tests {
             },
             ..Pod::default()
         };
-        let first = orphaned(&pod, Timestamp::UNIX_EPOCH);
+        let first = lost(&pod, "gone", Timestamp::UNIX_EPOCH);
         let Verb::Patch(PatchKind::Strategic, "status", body) = &first.verb else {
             panic!()
         };
         assert_eq!(body["status"]["phase"], "Failed");
         pod.status = serde_json::from_value(body["status"].clone()).unwrap();
-        let second = orphaned(&pod, Timestamp::UNIX_EPOCH);
+        let second = lost(&pod, "gone", Timestamp::UNIX_EPOCH);
         assert!(matches!(second.verb, Verb::Delete { grace: Some(0), .. }));
+    }
+
+    #[test]
+    fn surplus_pods_go_evicted_first_then_the_oldest() {
+        let pod = |name: &str, phase: &str, reason: &str, created: i64| -> Arc<Pod> {
+            Arc::new(Pod {
+                metadata: kube::api::ObjectMeta {
+                    name: Some(name.into()),
+                    namespace: Some("a".into()),
+                    creation_timestamp: Some(Time(Timestamp::from_second(created).unwrap())),
+                    ..Default::default()
+                },
+                status: serde_json::from_value(json!({"phase": phase, "reason": reason})).unwrap(),
+                ..Pod::default()
+            })
+        };
+        let pods = vec![
+            pod("old", "Succeeded", "", 1),
+            pod("older-but-running", "Running", "", 0),
+            pod("evicted", "Failed", "Evicted", 9),
+            pod("new", "Failed", "", 5),
+        ];
+        let names = |most| -> Vec<String> {
+            let writes = surplus(pods.clone(), most);
+            writes.iter().map(|write| write.key.name.clone()).collect()
+        };
+        assert!(names(3).is_empty());
+        assert_eq!(names(2), ["evicted"]);
+        assert_eq!(names(0), ["evicted", "old", "new"]);
     }
 }

@@ -31,6 +31,9 @@ pub struct KubeletConfiguration {
     pub healthz_bind_address: Option<String>,
     pub tls_cert_file: Option<String>,
     pub tls_private_key_file: Option<String>,
+    pub rotate_certificates: Option<bool>,
+    #[serde(rename = "serverTLSBootstrap")]
+    pub server_tls_bootstrap: Option<bool>,
     pub authentication: Authentication,
     pub authorization: Authorization,
     pub sync_frequency: Option<String>,

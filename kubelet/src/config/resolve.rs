@@ -85,6 +85,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         paths: pods::paths(written, flags),
         runtime: pods::runtime(&mut reader, written),
         pods: pods::pods(&mut reader, written, flags),
+        rotate_certificates: written.rotate_certificates.unwrap_or(false),
         statics: statics::read(&mut reader, written),
         cgroups: cgroups::cgroups(&mut reader, written),
         dns: pods::dns(&mut reader, written),

@@ -36,6 +36,7 @@ const KUBEADM: &str = "authentication: {anonymous: {enabled: false}, webhook: {c
     healthzBindAddress: 127.0.0.1\nhealthzPort: 10248\nhttpCheckFrequency: 0s\nimageMaximumGCAge: 0s\nimageMinimumGCAge: 0s\n\
     logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}, verbosity: 0}\n\
     memorySwap: {}\nnodeStatusReportFrequency: 0s\nnodeStatusUpdateFrequency: 0s\nresolvConf: /run/systemd/resolve/resolv.conf\n\
+    rotateCertificates: true\n\
     runtimeRequestTimeout: 0s\nshutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n\
     staticPodPath: /etc/kubernetes/manifests\nstreamingConnectionIdleTimeout: 0s\nsyncFrequency: 0s\nvolumeStatsAggPeriod: 0s\n";
 
@@ -46,11 +47,15 @@ fn kubeadms_file_and_flags_are_taken_without_a_warning() {
     let loaded = files.load(&[
         &format!("--config={config}"),
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
+        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
         "--container-runtime-endpoint=unix:///var/run/containerd/containerd.sock",
         "--node-ip=192.0.2.1",
     ]);
     let loaded = loaded.expect("sound");
     assert_eq!(loaded.warnings, Vec::<String>::new());
+    let bootstrap = PathBuf::from("/etc/kubernetes/bootstrap-kubelet.conf");
+    assert_eq!(loaded.paths.bootstrap_kubeconfig, Some(bootstrap));
+    assert!(loaded.rotate_certificates && !loaded.server.tls_bootstrap);
     assert_eq!(loaded.statics.path, Some(PathBuf::from("/etc/kubernetes/manifests")));
     assert_eq!(
         loaded.runtime.socket,

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -57,9 +57,13 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Serves until told to stop; connections still open then are dropped.
-pub async fn serve_tls(listener: TcpListener, tls: ServerConfig, server: Arc<Server>, stop: CancellationToken) {
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
+/// Serves until told to stop; connections still open then are dropped. Each connection takes the configuration of its moment.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    server: Arc<Server>,
+    stop: CancellationToken,
+) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let work = async {
         loop {
@@ -74,7 +78,8 @@ pub async fn serve_tls(listener: TcpListener, tls: ServerConfig, server: Arc<Ser
                     continue;
                 }
             };
-            let (acceptor, server, stop) = (acceptor.clone(), server.clone(), stop.clone());
+            let acceptor = TlsAcceptor::from(tls.borrow().clone());
+            let (server, stop) = (server.clone(), stop.clone());
             tokio::spawn(async move {
                 tokio::select! {
                     () = connection(acceptor, socket, address, server) => {}

@@ -1,7 +1,7 @@
 //! The server over loopback TLS, with pods in memory, the scripted runtime and a pretended API server that judges.
 
 use super::*;
-use crate::certificate::ServingCertificate;
+use crate::certificate::serving::Serving;
 use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings};
 use crate::config::{AuthorizationMode, ServerConfig as Settings};
 use crate::id::PodUid;
@@ -51,6 +51,7 @@ fn settings() -> Settings {
         port: 0,
         healthz: None,
         tls_files: None,
+        tls_bootstrap: false,
         client_ca: None,
         read_only_port: None,
         anonymous: false,
@@ -176,8 +177,9 @@ async fn bench() -> Bench {
     std::fs::write(dir.path().join("client.crt"), signed.pem()).expect("cert");
     std::fs::write(dir.path().join("client.key"), client_key.serialize_pem()).expect("key");
 
-    let certificate = ServingCertificate::self_signed(&dir.path().join("pki"), "node-a", &[]).expect("certificate");
-    let tls = certificate.server_config(Some(&ca_file)).expect("tls");
+    let mut serving =
+        Serving::self_signed(&dir.path().join("pki"), "node-a", &[], Some(&ca_file)).expect("certificate");
+    let (_tls, tls) = tokio::sync::watch::channel(Arc::new(serving.config().expect("tls")));
     let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let address = listener.local_addr().expect("address");
     let stop = CancellationToken::new();

@@ -3,6 +3,7 @@
 //! One connection carries all requests and watches (HTTP/1.1 only where the server offers nothing else). Pings notice a dead
 //! server within 45 seconds, as upstream's client does. Never retries a request: callers know what may be repeated.
 
+use crate::identity::{Closing, Identity};
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -11,6 +12,7 @@ use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::ServerName;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder};
@@ -26,6 +28,8 @@ pub struct Options {
     pub ping_after: Duration,
     /// Longest wait for the ping's answer before the connection counts as dead.
     pub ping_timeout: Duration,
+    /// A client certificate that may change, instead of the configuration's.
+    pub identity: Option<Identity>,
 }
 
 impl Options {
@@ -36,6 +40,7 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
+            identity: None,
         }
     }
 }
@@ -90,9 +95,27 @@ pub async fn read_kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> 
         source: Box::new(source),
     };
     let kubeconfig = Kubeconfig::read_from(path).map_err(fail)?;
-    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(fail)
+    let authority = authority_file(&kubeconfig);
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(fail)?;
+    // Read again from time to time, so that a server certificate of a new CA is accepted without a restart.
+    config.root_cert_file = authority;
+    Ok(config)
+}
+
+/// The file of certificate authorities that the current context's cluster names.
+fn authority_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?;
+    let name = &context.context.as_ref()?.cluster;
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == *name)?;
+    let cluster = cluster.cluster.as_ref()?;
+    // Data in the kubeconfig itself goes before the file.
+    let file = cluster
+        .certificate_authority
+        .as_ref()
+        .filter(|_| cluster.certificate_authority_data.is_none())?;
+    Some(PathBuf::from(file))
 }
 
 /// A client from the service account files every pod has.
@@ -131,11 +154,8 @@ fn from_config_named(mut config: kube::Config, origin: &str, options: &Options) 
     Ok(kube::Client::new(service, config.default_namespace))
 }
 
-type Connector = BoxCloneSyncService<
-    http::Uri,
-    hyper_rustls::MaybeHttpsStream<hyper_util::rt::TokioIo<tokio::net::TcpStream>>,
-    BoxError,
->;
+type Stream = hyper_rustls::MaybeHttpsStream<hyper_util::rt::TokioIo<tokio::net::TcpStream>>;
+type Connector = BoxCloneSyncService<http::Uri, Closing<Stream>, BoxError>;
 type Transport = hyper_util::client::legacy::Client<Connector, Body>;
 
 fn transport(
@@ -147,7 +167,7 @@ fn transport(
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(options.ping_after));
-    let tls = config.rustls_client_config()?;
+    let tls = tls(config, options.identity.as_ref())?;
     let https = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http();
@@ -157,6 +177,10 @@ fn transport(
     };
     let https = https.enable_all_versions().wrap_connector(tcp);
     let connector = tower::timeout::Timeout::new(https, options.connect_timeout);
+    let identity = options.identity.clone().unwrap_or_default();
+    let connector = ServiceBuilder::new()
+        .map_response(move |stream: Stream| identity.connection(stream))
+        .service(connector);
     let client = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
@@ -165,6 +189,23 @@ fn transport(
         .http2_adaptive_window(true)
         .build(BoxCloneSyncService::new(connector));
     Ok(client)
+}
+
+/// The TLS configuration; with an identity of its own, sessions are not resumed, since that would bring back an older one.
+fn tls(config: &kube::Config, identity: Option<&Identity>) -> Result<rustls::ClientConfig, kube::Error> {
+    let Some(identity) = identity else {
+        return config.rustls_client_config();
+    };
+    let mut plain = config.clone();
+    let user = &mut plain.auth_info;
+    user.client_certificate = None;
+    user.client_certificate_data = None;
+    user.client_key = None;
+    user.client_key_data = None;
+    let mut tls = plain.rustls_client_config()?;
+    tls.client_auth_cert_resolver = Arc::new(identity.clone());
+    tls.resumption = rustls::client::Resumption::disabled();
+    Ok(tls)
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@
 pub mod backoff;
 pub mod clock;
 pub mod connect;
+pub mod identity;
 pub mod informer;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, SystemClock, TokioClock};
+pub use identity::{Identity, IdentityError};
 pub use informer::{Informer, Key};

@@ -63,3 +63,21 @@ async fn pods_of_a_removed_node_are_collected() {
         .until("/api/v1/namespaces/default/pods/lost", Value::is_null)
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_being_deleted_leave_a_node_that_is_out_of_service() {
+    let world = World::start(1).await;
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "kept", "labels": {"stuck": "yes"}},
+        "spec": {"nodeName": "n0", "containers": [{"name": "c", "image": "nginx"}]}});
+    world.create("/api/v1/namespaces/default/pods", pod).await;
+    let path = "/api/v1/namespaces/default/pods/kept";
+    world.call("DELETE", path, None).await.unwrap();
+    world
+        .patch(
+            "/api/v1/nodes/n0",
+            json!({"metadata": {"labels": {"silent": "yes"}},
+                "spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]}}),
+        )
+        .await;
+    world.until(path, Value::is_null).await;
+}

@@ -117,9 +117,7 @@ const FIELDS: &[Field] = &[
     Field("qosReserved", Quantities, ""),
     Field("reservedMemory", Any, ""),
     Field("reservedSystemCPUs", Text, ""),
-    Field("rotateCertificates", Bool, "false"),
     Field("runOnce", Bool, "false"),
-    Field("serverTLSBootstrap", Bool, "false"),
     Field("showHiddenMetricsForVersion", Text, ""),
     Field("shutdownGracePeriod", Time(1), ""),
     Field("shutdownGracePeriodByPodPriority", Any, ""),
@@ -387,7 +385,6 @@ mod tests {
             ("evictionPressureTransitionPeriod", json!("300s"), false),
             ("evictionPressureTransitionPeriod", json!("1m"), true),
             ("memorySwap", json!({}), false),
-            ("rotateCertificates", json!(true), true),
             ("enableControllerAttachDetach", json!(true), false),
         ] {
             assert_eq!(asks_for_more(field, &value), more, "{field} {value}");

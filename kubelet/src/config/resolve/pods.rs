@@ -22,6 +22,10 @@ pub(super) fn paths(written: &KubeletConfiguration, flags: &Flags) -> Paths {
     let root_dir = path(flags.text("root-dir"), ROOT_DIR);
     Paths {
         kubeconfig: flags.text("kubeconfig").filter(|p| !p.is_empty()).map(PathBuf::from),
+        bootstrap_kubeconfig: flags
+            .text("bootstrap-kubeconfig")
+            .filter(|p| !p.is_empty())
+            .map(PathBuf::from),
         cert_dir: path(flags.text("cert-dir"), CERT_DIR),
         pod_logs_dir: path(written.pod_logs_dir.as_deref(), POD_LOGS_DIR),
         lock_file: flags.text("lock-file").filter(|p| !p.is_empty()).map(PathBuf::from),

@@ -72,6 +72,7 @@ pub(super) fn server(reader: &mut Reader, written: &KubeletConfiguration, from_f
         port: reader.port("port", written.port, 10250, 1),
         healthz: (healthz_port != 0).then_some((healthz_address, healthz_port)),
         tls_files,
+        tls_bootstrap: written.server_tls_bootstrap.unwrap_or(false),
         client_ca: given(authentication.x509.client_ca_file.as_ref()),
         anonymous: authentication.anonymous.enabled.unwrap_or(!from_file),
         token_webhook: authentication

@@ -1,0 +1,141 @@
+//! Conditions, taints and silence of one node.
+
+use super::*;
+use crate::controller::write::Verb;
+use serde_json::Value;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn heard() -> Heard {
+    Heard {
+        sign: String::new(),
+        at: at(0),
+    }
+}
+
+fn node(conditions: &[(&str, &str)], taints: &[(&str, &str)], extra: Value) -> Node {
+    let conditions: Vec<_> = conditions
+        .iter()
+        .map(|(t, s)| json!({"type": t, "status": s}))
+        .collect();
+    let taints: Vec<_> = taints.iter().map(|(k, e)| json!({"key": k, "effect": e})).collect();
+    let mut value =
+        json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": conditions}});
+    json_patch::merge(&mut value, &extra);
+    serde_json::from_value(value).unwrap()
+}
+
+fn tainted(plan: &Plan) -> Option<Vec<(String, String)>> {
+    let write = plan.writes.first()?;
+    let Verb::Patch(PatchKind::Merge, "", body) = &write.verb else {
+        panic!("{write:?}")
+    };
+    let text = |v: &Value| v.as_str().unwrap().to_owned();
+    let list = body["spec"]["taints"].as_array().unwrap();
+    Some(list.iter().map(|t| (text(&t["key"]), text(&t["effect"]))).collect())
+}
+
+#[test]
+fn conditions_become_taints() {
+    let table = [
+        (
+            "ready",
+            vec![("Ready", "True")],
+            vec![(NOT_READY, "NoSchedule"), ("x", "NoSchedule")],
+            true,
+            Some(vec![("x", "NoSchedule")]),
+        ),
+        ("ready and clean", vec![("Ready", "True")], vec![], true, None),
+        (
+            "new",
+            vec![],
+            vec![],
+            true,
+            Some(vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+        ),
+        (
+            "new and alone",
+            vec![],
+            vec![],
+            false,
+            Some(vec![(NOT_READY, "NoSchedule")]),
+        ),
+        (
+            "not ready",
+            vec![("Ready", "False")],
+            vec![(NOT_READY, "NoSchedule")],
+            true,
+            Some(vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+        ),
+        (
+            "unknown",
+            vec![("Ready", "Unknown")],
+            vec![(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")],
+            true,
+            Some(vec![(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
+        ),
+        (
+            "all are down",
+            vec![("Ready", "Unknown")],
+            vec![(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
+            false,
+            Some(vec![(UNREACHABLE, "NoSchedule")]),
+        ),
+        (
+            "pressure",
+            vec![("Ready", "True"), ("DiskPressure", "True")],
+            vec![],
+            true,
+            Some(vec![("node.kubernetes.io/disk-pressure", "NoSchedule")]),
+        ),
+    ];
+    for (name, conditions, taints, others, want) in table {
+        let plan = plan(&node(&conditions, &taints, json!({})), &heard(), others, at(1));
+        let want = want.map(|list| {
+            list.into_iter()
+                .map(|(k, e)| (k.to_owned(), e.to_owned()))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(tainted(&plan), want, "{name}");
+    }
+    let cordoned = node(&[("Ready", "True")], &[], json!({"spec": {"unschedulable": true}}));
+    assert_eq!(
+        tainted(&plan(&cordoned, &heard(), true, at(1))).unwrap()[0].0,
+        UNSCHEDULABLE
+    );
+}
+
+#[test]
+fn silence_makes_a_node_unknown_after_its_grace() {
+    let quiet = node(&[("Ready", "True"), ("MemoryPressure", "False")], &[], json!({}));
+    let early = plan(&quiet, &heard(), true, at(49));
+    assert_eq!((early.writes.len(), early.again_in), (0, Some(Duration::from_secs(1))));
+    let late = plan(&quiet, &heard(), true, at(50));
+    let Verb::Patch(PatchKind::Strategic, "status", body) = &late.writes[0].verb else {
+        panic!()
+    };
+    let list = body["status"]["conditions"].as_array().unwrap();
+    assert_eq!(list.len(), 4);
+    assert!(list.iter().all(|c| c["status"] == "Unknown"));
+    assert_eq!(
+        (&list[0]["reason"], &list[2]["reason"]),
+        (&json!("NodeStatusUnknown"), &json!("NodeStatusNeverUpdated"))
+    );
+    assert_eq!(late.events[0].reason, "NodeNotReady");
+    let never = node(&[], &[(NOT_READY, "NoSchedule")], json!({}));
+    assert_eq!(plan(&never, &heard(), false, at(59)).writes.len(), 0);
+    assert_eq!(plan(&never, &heard(), false, at(60)).writes.len(), 1);
+}
+
+#[test]
+fn an_unknown_node_is_left_alone() {
+    let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"].map(|k| (k, "Unknown"));
+    let gone = node(
+        &kinds,
+        &[(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
+        json!({}),
+    );
+    assert_eq!(plan(&gone, &heard(), true, at(500)), Plan::default());
+}
