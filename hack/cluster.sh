@@ -189,6 +189,7 @@ clusterDomain: cluster.local
 port: $KUBELET_PORT
 readOnlyPort: 0
 healthzPort: $HEALTHZ_PORT
+rotateCertificates: true
 authentication:
   anonymous:
     enabled: false
@@ -230,17 +231,16 @@ node_ready() {
 start_kubelet() {
     write_kubelet_config
     make_cgroup_root
-    local kubeconfig=$DATA/kubelet/kubeconfig
-    # A kubeconfig of another CA (after a purge of the control plane's data alone) is of no use.
+    local kubeconfig=$DATA/kubelet/kubeconfig bootstrap=$DATA/kubelet/bootstrap.kubeconfig
+    # Credentials of another CA (after a purge of the control plane's data alone) are of no use. A token gets new ones.
     if [[ ! -s $kubeconfig || $DATA/controlplane/pki/ca.crt -nt $kubeconfig ]]; then
-        "$DATA/bin/controlplane" kubeconfig --data-dir "$DATA/controlplane" --user "system:node:$NODE" --group system:nodes \
-            --server "https://127.0.0.1:$API_PORT" >"$kubeconfig.new" || die "controlplane kubeconfig failed"
-        mv "$kubeconfig.new" "$kubeconfig"
+        rm -f "$kubeconfig" "$DATA"/kubelet/pki/kubelet-client-*
+        (umask 077 && "$DATA/bin/controlplane" token --data-dir "$DATA/controlplane" --ttl 1h \
+            --server "https://127.0.0.1:$API_PORT" >"$bootstrap") || die "controlplane token failed"
         CHANGED+=(kubelet)
     fi
-    chmod 600 "$kubeconfig"
     restart_if_changed kubelet
-    start kubelet "$DATA/bin/kubelet" --config "$DATA/kubelet/config.yaml" --kubeconfig "$kubeconfig" --hostname-override "$NODE" \
+    start kubelet "$DATA/bin/kubelet" --config "$DATA/kubelet/config.yaml" --kubeconfig "$kubeconfig" --bootstrap-kubeconfig "$bootstrap" --hostname-override "$NODE" \
         --root-dir "$DATA/kubelet/root" --cert-dir "$DATA/kubelet/pki" --cni-conf-dir "$DATA/cni/net.d" --cni-bin-dir "$DATA/cni/bin"
     wait_for 90 kubelet "node $NODE does not become Ready: $(kubectl_admin get node "$NODE" -o wide 2>&1 || true)" node_ready
 }

@@ -1,6 +1,7 @@
 //! The cases, in the order they run.
 
 mod crash;
+mod identity;
 mod mistake;
 mod network;
 mod pod;
@@ -20,6 +21,8 @@ pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("hack_up_twice_does_no_harm", workload::up_twice),
     ("runtime_is_the_one_asked_for", workload::runtime_version),
+    ("joined_by_token", identity::joined_by_token),
+    ("confined_to_its_node", identity::confined_to_its_node),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),

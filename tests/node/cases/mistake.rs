@@ -382,6 +382,6 @@ pub(crate) fn full_disk(cluster: &Cluster) -> anyhow::Result<()> {
     let said = fail(command, None);
     run("umount", &[&small])?;
     let said = said?;
-    says(&said, "No space left on device")?;
+    says(&said, "no space left for")?;
     says(&said, &small)
 }
