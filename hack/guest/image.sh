@@ -87,11 +87,14 @@ image() {
     mkdir -p "$RUN" "$DATA/log"
     install_packages qemu-system-x86 debootstrap e2fsprogs cpio busybox-static kmod xz-utils openssh-client
     rm -rf "$VM/root" "$VM/key.image"
-    trap 'rm -rf "$VM/root" "$VM/deb" "$VM/initramfs"' EXIT
-    make_root "$VM/root"
-    say "making the disk"
-    rm -f "$VM/disk"
-    mkfs.ext4 -q -d "$VM/root" -L root "$VM/disk" "$IMAGE_BYTES"
-    rm -rf "$VM/root"
-    image_key >"$VM/key.image"
+    # In a shell of its own: its trap must not take the place of the caller's, which ends the machine.
+    (
+        trap 'rm -rf "$VM/root" "$VM/deb" "$VM/initramfs"' EXIT
+        make_root "$VM/root"
+        say "making the disk"
+        rm -f "$VM/disk"
+        mkfs.ext4 -q -d "$VM/root" -L root "$VM/disk" "$IMAGE_BYTES"
+        rm -rf "$VM/root"
+        image_key >"$VM/key.image"
+    )
 }
