@@ -74,31 +74,41 @@ apt_lists() {
     apt-get update -qq </dev/null >"$DATA/log/apt.log" 2>&1 || die "apt-get update failed; see $DATA/log/apt.log"
 }
 
+# debian_source: where this machine's own packages come from: a mirror's URI and the release's name.
+debian_source() {
+    local codename
+    # Names and origins are in the lists, not in apt's configuration.
+    apt_lists
+    codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    # shellcheck disable=SC2016
+    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
+        awk -v codename="$codename" '!found && $2 == codename && $3 == "main" && $4 == "Debian" { print $1, $2; found = 1 } END { exit !found }' ||
+        die "apt on this machine knows no Debian package source"
+}
+
 # unpack_from_suite SUITE PACKAGE DIRECTORY: unpacks a package of another Debian suite, from the mirror this machine is
 # set to, without installing anything: the machine's own packages and lists stay as they are.
 unpack_from_suite() {
-    local suite=$1 package=$2 directory=$3 lists mirror
+    local suite=$1 package=$2 directory=$3 apt source keyring=/usr/share/keyrings/debian-archive-keyring.gpg trust=
     [[ -f $directory/.unpacked ]] && return 0
     say "fetching $package of Debian $suite"
-    # shellcheck disable=SC2016
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
-        awk '$1 == "Debian" && $2 !~ /-/ { print $3; exit }')
-    [[ -n $mirror ]] || die "no Debian mirror in the apt configuration of this machine"
     mkdir -p "$DATA/log"
-    lists=$(mktemp -d)
-    mkdir -p "$lists"/{state/lists/partial,cache/archives/partial} "$directory"
-    echo "deb $mirror $suite main" >"$lists/sources.list"
+    source=$(debian_source)
+    if [[ -r $keyring ]]; then trust="[signed-by=$keyring] "; fi
+    apt=$(mktemp -d)
+    mkdir -p "$apt"/{state/lists/partial,cache/archives/partial} "$directory"
+    echo "deb $trust${source% *} $suite main" >"$apt/sources.list"
     (
-        cd "$lists"
-        options=(-o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State=$lists/state"
-            -o Dir::State::status=/dev/null -o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=root)
+        cd "$apt"
+        options=(-o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State=$apt/state"
+            -o Dir::State::status=/dev/null -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root)
         apt-get "${options[@]}" update -qq && apt-get "${options[@]}" download -qq "$package"
     ) </dev/null >>"$DATA/log/apt.log" 2>&1 || {
-        rm -rf "$lists"
+        rm -rf "$apt"
         die "fetching $package of Debian $suite failed; see $DATA/log/apt.log"
     }
-    dpkg-deb -x "$lists"/*.deb "$directory"
-    rm -rf "$lists"
+    dpkg-deb -x "$apt"/*.deb "$directory"
+    rm -rf "$apt"
     touch "$directory/.unpacked"
 }
 

@@ -7,21 +7,13 @@
 GUEST_PACKAGES=systemd,systemd-sysv,dbus,udev,kmod,procps,iproute2,nftables,openssh-server,containerd,ca-certificates,curl
 IMAGE_BYTES=4G
 
-# apt_source: where this machine's own packages come from: one URI.
-apt_source() {
-    # shellcheck disable=SC1091,SC2016
-    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' "Created-By: Packages" |
-        awk -v codename="$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" '$2 == codename && $3 == "main" { print $1, $2; exit }'
-}
-
 image_key() { cat "$ROOT"/hack/guest/* | sha256sum | cut -c1-16; }
 
 # make_root DIRECTORY: a Debian with its kernel, ready to boot.
 make_root() {
     local root=$1 source suite mirror kernel
-    source=$(apt_source)
+    source=$(debian_source)
     mirror=${source% *} suite=${source#* }
-    [[ -n $source ]] || die "apt on this machine knows no Debian package source"
     say "debootstrap $suite (some minutes)"
     mkdir -p "$VM/packages"
     debootstrap --cache-dir="$VM/packages" --variant=minbase --include="$GUEST_PACKAGES" "$suite" "$root" "$mirror" >"$DATA/log/debootstrap.log" 2>&1 ||

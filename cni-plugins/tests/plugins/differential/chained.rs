@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::harness::{CYCLE, Case, TWICE, World, bridge, run_all};
+use super::harness::{Case, TWICE, World, bridge, run_all};
 use crate::fixture::{merge, run};
 
 const ADD_DEL: &[&str] = &["ADD", "DEL", "DEL"];
@@ -79,15 +79,7 @@ fn chained(name: &'static str, kind: &str, more: Value) -> Case {
         },
     });
     merge(&mut config, more);
-    Case {
-        name,
-        config,
-        variables: BTreeMap::new(),
-        steps: CYCLE,
-        prepare: |_| {},
-        old_only: false,
-        newer_only: false,
-    }
+    Case::new(name, config)
 }
 
 /// A previous result with addresses of both families.
@@ -395,15 +387,7 @@ fn ptp_like_the_reference() {
             "ipam": {"type": "host-local", "dataDir": "DATA", "subnet": "10.50.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
         });
         merge(&mut config, more);
-        Case {
-            name,
-            config,
-            variables: BTreeMap::new(),
-            steps: CYCLE,
-            prepare: |_| {},
-            old_only: false,
-            newer_only: false,
-        }
+        Case::new(name, config)
     };
     let mut cases = vec![
         ptp("plain", json!({})),

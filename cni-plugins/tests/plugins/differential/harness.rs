@@ -206,33 +206,30 @@ pub(super) fn bridge(name: &'static str, more: Value) -> Case {
         "ipam": {"type": "host-local", "dataDir": "DATA", "subnet": "10.50.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
     });
     merge(&mut config, more);
-    Case {
-        name,
-        config,
-        variables: BTreeMap::new(),
-        steps: CYCLE,
-        prepare: |_| {},
-        old_only: false,
-        newer_only: false,
-    }
+    Case::new(name, config)
 }
 
 pub(super) fn host_local(name: &'static str, ipam: Value) -> Case {
     let mut config = json!({"type": "host-local", "dataDir": "DATA"});
     merge(&mut config, ipam);
     let config = json!({"cniVersion": "1.0.0", "name": "diffnet", "type": "host-local", "ipam": config});
-    Case {
-        name,
-        config,
-        variables: BTreeMap::new(),
-        steps: CYCLE,
-        prepare: |_| {},
-        old_only: false,
-        newer_only: false,
-    }
+    Case::new(name, config)
 }
 
 impl Case {
+    /// The whole cycle, from an untouched world, compared with both references.
+    pub(super) fn new(name: &'static str, config: Value) -> Self {
+        Self {
+            name,
+            config,
+            variables: BTreeMap::new(),
+            steps: CYCLE,
+            prepare: |_| {},
+            old_only: false,
+            newer_only: false,
+        }
+    }
+
     pub(super) fn with(mut self, key: &'static str, value: &str) -> Self {
         self.variables.insert(key, value.into());
         self

@@ -1,24 +1,14 @@
 //! Plugins that keep nothing, beside the reference ones: static and loopback.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::harness::{CYCLE, Case, run_all};
+use super::harness::{Case, run_all};
 use crate::fixture::merge;
 
 fn case(name: &'static str, kind: &str, more: Value) -> Case {
     let mut config = json!({"cniVersion": "1.0.0", "name": "diffnet", "type": kind});
     merge(&mut config, more);
-    Case {
-        name,
-        config,
-        variables: BTreeMap::new(),
-        steps: CYCLE,
-        prepare: |_| {},
-        old_only: false,
-        newer_only: false,
-    }
+    Case::new(name, config)
 }
 
 fn fixed(name: &'static str, ipam: Value) -> Case {
