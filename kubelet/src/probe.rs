@@ -7,4 +7,6 @@ mod grpc;
 pub(crate) mod http;
 pub mod outcome;
 pub mod prober;
+#[cfg(test)]
+pub(crate) mod testing;
 mod tls;

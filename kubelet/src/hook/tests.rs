@@ -1,30 +1,12 @@
 use super::*;
 use crate::pod::testing::container;
+use crate::probe::testing::serve;
 use crate::runtime::RuntimeError;
 use crate::runtime::fake::{FakeRuntime, Mishap};
 use k8s_openapi::api::core::v1::{ContainerPort, ExecAction, SleepAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-
-/// Answers each connection with the next reply; tells what it was asked.
-async fn serve(replies: Vec<&'static str>) -> (u16, tokio::task::JoinHandle<Vec<String>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-    let port = listener.local_addr().expect("address").port();
-    let task = tokio::spawn(async move {
-        let mut asked = Vec::new();
-        for reply in replies {
-            let (mut stream, _) = listener.accept().await.expect("accept");
-            let mut buffer = vec![0; 4096];
-            let length = stream.read(&mut buffer).await.expect("read");
-            asked.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
-            stream.write_all(reply.as_bytes()).await.expect("write");
-        }
-        asked
-    });
-    (port, task)
-}
 
 fn get(scheme: &str) -> LifecycleHandler {
     LifecycleHandler {

@@ -166,26 +166,51 @@ fn last_ready(server: &Server) -> Option<String> {
     ready["status"].as_str().map(str::to_owned)
 }
 
+/// A node's keeper at work; its network files are under `dir`.
+struct AtWork {
+    dir: tempfile::TempDir,
+    status: watch::Sender<RuntimeStatus>,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl AtWork {
+    fn begin(server: &Arc<Mutex<Server>>) -> Self {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
+        let mut config = config();
+        config.paths.cni_conf_dir = dir.path().join("net.d");
+        config.paths.cni_bin_dir = dir.path().join("bin");
+        let status = watch::Sender::new(RuntimeStatus::default());
+        let keeper = Keeper::new(NodeParts {
+            client: api(server),
+            runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+            status: status.subscribe(),
+            clock,
+            config: Arc::new(config),
+            facts: facts(),
+            seed: 1,
+        });
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(keeper.run(stop.clone()));
+        Self {
+            dir,
+            status,
+            stop,
+            task,
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_registers_follows_its_runtime_and_writes_only_what_changed() {
     let server = Arc::new(Mutex::new(Server::default()));
-    let dir = tempfile::tempdir().expect("temp dir");
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
-    let mut config = config();
-    config.paths.cni_conf_dir = dir.path().join("net.d");
-    config.paths.cni_bin_dir = dir.path().join("bin");
-    let status = watch::Sender::new(RuntimeStatus::default());
-    let keeper = Keeper::new(NodeParts {
-        client: api(&server),
-        runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
-        status: status.subscribe(),
-        clock,
-        config: Arc::new(config),
-        facts: facts(),
-        seed: 1,
-    });
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(keeper.run(stop.clone()));
+    let AtWork {
+        dir,
+        status,
+        stop,
+        task,
+    } = AtWork::begin(&server);
     until(&server, "registered and not ready", |s| {
         last_ready(s).as_deref() == Some("False")
     })
@@ -232,23 +257,12 @@ async fn a_node_registers_follows_its_runtime_and_writes_only_what_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_deleted_is_registered_again() {
     let server = Arc::new(Mutex::new(Server::default()));
-    let dir = tempfile::tempdir().expect("temp dir");
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
-    let mut config = config();
-    config.paths.cni_conf_dir = dir.path().join("net.d");
-    config.paths.cni_bin_dir = dir.path().join("bin");
-    let status = watch::Sender::new(RuntimeStatus::default());
-    let keeper = Keeper::new(NodeParts {
-        client: api(&server),
-        runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
-        status: status.subscribe(),
-        clock,
-        config: Arc::new(config),
-        facts: facts(),
-        seed: 1,
-    });
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(keeper.run(stop.clone()));
+    let AtWork {
+        dir: _dir,
+        status: _status,
+        stop,
+        task,
+    } = AtWork::begin(&server);
     until(&server, "registered", |s| !s.patches.is_empty()).await;
     {
         let mut server = server.lock().expect("lock");
