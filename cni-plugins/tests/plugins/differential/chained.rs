@@ -1,6 +1,5 @@
 //! Plugins that are chained behind others, and ptp, beside the reference ones.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
