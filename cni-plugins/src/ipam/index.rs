@@ -93,6 +93,12 @@ impl Index {
         fs::write(&path, text).map_err(failed("write", &path))
     }
 
+    /// Takes that declaration back: the next call builds the index anew.
+    pub fn distrust(&self) -> Result<(), Error> {
+        let path = self.folder.join("stamp");
+        remove(&path).map_err(failed("remove", &path))
+    }
+
     /// The addresses `owner` may hold.
     pub fn addresses(&self, owner: &str) -> Vec<IpAddr> {
         let text = fs::read_to_string(self.entry(owner)).unwrap_or_default();
@@ -103,10 +109,7 @@ impl Index {
     pub fn set_addresses(&self, owner: &str, addresses: &[IpAddr]) -> Result<(), Error> {
         let path = self.entry(owner);
         if addresses.is_empty() {
-            return match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
-                _ => Ok(()),
-            };
+            return remove(&path).map_err(failed("remove", &path));
         }
         let text: String = addresses.iter().map(|addr| format!("{addr}\n")).collect();
         replace(&self.scratch(), &path, &text, false).map_err(failed("write", &path))
@@ -115,10 +118,9 @@ impl Index {
     /// Builds the index from all reservations: pairs of owner and address.
     pub fn rebuild(&self, reservations: &[(String, IpAddr)]) -> Result<(), Error> {
         let owners = self.folder.join("owners");
-        let _ = fs::remove_file(self.folder.join("stamp"));
-        fs::remove_dir_all(&owners).map_err(failed("remove", &owners))?;
+        self.distrust()?;
+        clear(&owners).map_err(failed("clear", &owners))?;
         self.remove_drafts();
-        fs::create_dir(&owners).map_err(failed("create", &owners))?;
         let mut by_owner: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
         for (owner, addr) in reservations {
             by_owner.entry(owner).or_default().push(*addr);
@@ -149,6 +151,20 @@ impl Index {
     }
 }
 
+/// Removes the files of a folder. The folder itself stays, since another call may be opening it without the lock.
+fn clear(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::read_dir(folder)?.try_for_each(|entry| remove(&entry?.path()))
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Writes a file under another name and renames it, so it is never seen half written.
 pub(super) fn replace(scratch: &Path, path: &Path, text: &str, durable: bool) -> io::Result<()> {
     let file = create_scratch(scratch, text)?;
@@ -162,10 +178,7 @@ pub(super) fn replace(scratch: &Path, path: &Path, text: &str, durable: bool) ->
 fn create_scratch(scratch: &Path, text: &str) -> io::Result<fs::File> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
-    match fs::remove_file(scratch) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(scratch)?;
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -143,6 +143,7 @@ impl Store {
         let mut locked = Locked {
             store: self,
             pointers: BTreeMap::new(),
+            doubtful: false,
             _lock: lock,
         };
         locked.drop_earlier_boot()?;
@@ -204,6 +205,8 @@ fn acquire(file: File, path: &Path, network: &str) -> Result<Flock<File>, Error>
 pub struct Locked<'a> {
     store: &'a Store,
     pointers: BTreeMap<usize, String>,
+    /// A change failed half-way, so the index may miss what is reserved.
+    doubtful: bool,
     _lock: Flock<File>,
 }
 
@@ -232,8 +235,18 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Ends the work: declares the index current again. Without it, the next call builds the index anew.
+    /// Notes a failed change, after which the index is not trusted.
+    fn note<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.doubtful |= outcome.is_err();
+        outcome
+    }
+
+    /// Ends the work: declares the index current again, unless a change failed. Without it, the next call builds the
+    /// index anew.
     pub fn close(mut self) -> Result<(), Error> {
+        if self.doubtful {
+            return self.store.index.distrust().map_err(Error::Index);
+        }
         for set in 0.. {
             match self.pointer_text(set) {
                 Some(addr) => self.pointers.insert(set, addr),
@@ -277,6 +290,11 @@ impl Locked<'_> {
 
     /// Reserves an address and remembers it as the last of range set `set`. False: it is taken.
     pub fn reserve(&mut self, reservation: &Reservation, addr: IpAddr, set: usize) -> Result<bool, Error> {
+        let outcome = self.try_reserve(reservation, addr, set);
+        self.note(outcome)
+    }
+
+    fn try_reserve(&self, reservation: &Reservation, addr: IpAddr, set: usize) -> Result<bool, Error> {
         if self.is_taken(&addr)? {
             return Ok(false);
         }
@@ -309,6 +327,11 @@ impl Locked<'_> {
     /// Frees what `owner` holds; holding nothing is no error. Files of old plugins that name the container alone are
     /// freed when no other match.
     pub fn release(&mut self, owner: &Owner) -> Result<(), Error> {
+        let outcome = self.try_release(owner);
+        self.note(outcome)
+    }
+
+    fn try_release(&self, owner: &Owner) -> Result<(), Error> {
         for content in [owner.content(), owner.id.clone()] {
             let held = self.held_as(&content);
             held.iter().try_for_each(|addr| self.remove(addr))?;
@@ -322,6 +345,11 @@ impl Locked<'_> {
 
     /// Frees one address, if `owner` holds it.
     pub fn release_address(&mut self, owner: &Owner, addr: &IpAddr) -> Result<(), Error> {
+        let outcome = self.try_release_address(owner, addr);
+        self.note(outcome)
+    }
+
+    fn try_release_address(&self, owner: &Owner, addr: &IpAddr) -> Result<(), Error> {
         let content = owner.content();
         let mut held = self.held_as(&content);
         if held.contains(addr) {
@@ -333,6 +361,11 @@ impl Locked<'_> {
 
     /// Frees everything that belongs to none of the valid attachments (container ID, interface name).
     pub fn retain(&mut self, valid: &[(String, String)]) -> Result<(), Error> {
+        let outcome = self.try_retain(valid);
+        self.note(outcome)
+    }
+
+    fn try_retain(&self, valid: &[(String, String)]) -> Result<(), Error> {
         let contents: std::collections::BTreeSet<String> = valid
             .iter()
             .flat_map(|(id, ifname)| [Owner::new(id, ifname).content(), id.trim().to_owned()])

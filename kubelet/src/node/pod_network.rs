@@ -75,7 +75,7 @@ impl Keeper {
             Ok(()) => COLLECT_EVERY,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "network not collected");
-                COLLECT_EVERY
+                COLLECT_RETRY
             }
         }
     }

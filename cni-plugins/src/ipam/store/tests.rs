@@ -133,6 +133,45 @@ fn a_wrong_index_is_built_anew() {
 }
 
 #[test]
+fn opening_does_not_disturb_one_who_builds_the_index() {
+    let fixture = Fixture::new();
+    assert!(reserve(&fixture.store(), "valid", "10.0.0.2"));
+    let valid = [("valid".to_owned(), "eth0".to_owned())];
+    thread::scope(|scope| {
+        let collecting = scope.spawn(|| {
+            for _ in 0..500 {
+                let store = fixture.store();
+                let mut locked = store.lock().unwrap();
+                locked.retain(&valid).unwrap();
+                locked.close().unwrap();
+            }
+        });
+        while !collecting.is_finished() {
+            fixture.store();
+        }
+        collecting.join().unwrap();
+    });
+    let store = fixture.store();
+    assert_eq!(store.lock().unwrap().addresses_of(&Owner::new("valid", "eth0")), [ip("10.0.0.2")]);
+}
+
+#[test]
+fn a_failed_collection_does_not_hide_what_is_reserved() {
+    let fixture = Fixture::new();
+    let store = fixture.store();
+    assert!(reserve(&store, "first", "10.0.0.2"));
+    // Something that cannot be removed as a file stops the collection between emptying the index and filling it.
+    let obstacle = store.index.folder().join("owners/obstacle");
+    fs::create_dir(&obstacle).unwrap();
+    let mut locked = store.lock().unwrap();
+    locked.retain(&[("first".to_owned(), "eth0".to_owned())]).unwrap_err();
+    locked.close().unwrap();
+    fs::remove_dir(&obstacle).unwrap();
+    release(&store, "first");
+    assert!(!fixture.path("10.0.0.2").exists());
+}
+
+#[test]
 fn a_reboot_frees_everything_once() {
     let fixture = Fixture::new();
     reserve(&fixture.store(), "c1", "10.0.0.2");
