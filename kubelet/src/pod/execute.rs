@@ -112,6 +112,7 @@ impl Tools {
                 | Operation::Purge
                 | Operation::Observe
         );
+        let _working = touches_runtime.then(|| self.pleg.working(&subject.uid));
         let mut effect = self.effect(&subject, operation).await;
         let mut observed = true;
         if touches_runtime || key == Key::Observe {
