@@ -9,6 +9,7 @@ pub mod clock;
 pub mod connect;
 pub mod identity;
 pub mod informer;
+pub mod memory;
 pub mod tree;
 
 pub use backoff::Backoff;
