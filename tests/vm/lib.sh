@@ -41,7 +41,8 @@ kubectl() { vm "$KUBECTL ${*@Q}"; }
 # The node asks for its own object: cheaper than a kubectl, and it proves the node's credentials.
 PEM=/var/lib/kubelet/pki/kubelet-client-current.pem
 OWN_NODE="curl -fsS --max-time 10 --cacert /var/lib/controlplane/pki/ca.crt --cert $PEM --key $PEM https://127.0.0.1:6443/api/v1/nodes/vm-node"
-READY="$OWN_NODE | tr -d ' \n' | grep -qE '\"type\":\"Ready\"[^}]*\"status\":\"True\"|\"status\":\"True\"[^}]*\"type\":\"Ready\"'"
+IS_READY="tr -d ' \n' | grep -qE '\"type\":\"Ready\"[^}]*\"status\":\"True\"|\"status\":\"True\"[^}]*\"type\":\"Ready\"'"
+READY="$OWN_NODE | $IS_READY"
 # kubelet_said TEXT: the lines with it, of the kubelet that runs now or was tried last.
 kubelet_said() { vm "journalctl -u kubelet -b --no-pager -o cat _SYSTEMD_INVOCATION_ID=\$(systemctl show -P InvocationID kubelet) | grep -F ${1@Q}"; }
 containers() { vm 'ctr -n k8s.io tasks ls -q | sort' | paste -sd' '; }
@@ -153,11 +154,11 @@ reboot() {
     vm 'cat >/root/note-ready; chmod 755 /root/note-ready' <<NOTE
 #!/bin/bash
 boot=\$(cat /proc/sys/kernel/random/boot_id)
-until node=\$($OWN_NODE 2>/dev/null) && grep -q "\$boot" <<<"\$node" && $READY; do sleep 1; done
+until node=\$($OWN_NODE 2>/dev/null) && grep -q "\$boot" <<<"\$node" && { $IS_READY; } <<<"\$node"; do sleep 1; done
 cut -d' ' -f1 /proc/uptime >/root/ready-after
 echo node-is-ready >/dev/console
 NOTE
-    vm "printf '[Service]\nExecStart=/root/note-ready\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/note-ready.service
+    vm "printf '[Unit]\nAfter=kubelet.service\n[Service]\nExecStart=/root/note-ready\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/note-ready.service
         systemctl enable -q note-ready && rm -f /root/ready-after && sync"
     vm 'systemctl reboot' || true
     until (($(notes) > before)); do
