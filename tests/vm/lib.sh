@@ -40,7 +40,9 @@ KUBECTL='/mnt/bin/kubectl --kubeconfig /var/lib/controlplane/admin.kubeconfig --
 kubectl() { vm "$KUBECTL ${*@Q}"; }
 # The node asks for its own object: cheaper than a kubectl, and it proves the node's credentials.
 PEM=/var/lib/kubelet/pki/kubelet-client-current.pem
-OWN_NODE="curl -fsS --max-time 10 --cacert /var/lib/controlplane/pki/ca.crt --cert $PEM --key $PEM https://127.0.0.1:6443/api/v1/nodes/vm-node"
+AS_NODE="curl -fsSN --cacert /var/lib/controlplane/pki/ca.crt --cert $PEM --key $PEM"
+OWN_NODE="$AS_NODE --max-time 10 https://127.0.0.1:6443/api/v1/nodes/vm-node"
+WATCH_NODE="$AS_NODE --max-time 120 https://127.0.0.1:6443/api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dvm-node"
 IS_READY="tr -d ' \n' | grep -qE '\"type\":\"Ready\"[^}]*\"status\":\"True\"|\"status\":\"True\"[^}]*\"type\":\"Ready\"'"
 READY="$OWN_NODE | $IS_READY"
 # kubelet_said TEXT: the lines with it, of the kubelet that runs now or was tried last.
@@ -146,17 +148,24 @@ kill_kubelet() {
 }
 
 # reboot: and how long each part took. Ready in the API server may be of the last boot: the node's status names the boot it
-# is of. A unit in the machine notes when this boot's is there and tells the console; nobody logs in before that, because a
-# login takes an emulated processor for seconds.
+# is of. A unit in the machine watches for it and tells the console; nobody logs in before that, because a login takes an
+# emulated processor for seconds.
 reboot() {
     local before deadline=$((SECONDS + 300))
     before=$(notes)
     vm 'cat >/root/note-ready; chmod 755 /root/note-ready' <<NOTE
 #!/bin/bash
 boot=\$(cat /proc/sys/kernel/random/boot_id)
-until node=\$($OWN_NODE 2>/dev/null) && grep -q "\$boot" <<<"\$node" && { $IS_READY; } <<<"\$node"; do sleep 1; done
-cut -d' ' -f1 /proc/uptime >/root/ready-after
-echo node-is-ready >/dev/console
+until [[ -s /root/ready-after ]]; do
+    ${WATCH_NODE//&/\\&} 2>/dev/null | while read -r node; do
+        if grep -q "\$boot" <<<"\$node" && { $IS_READY; } <<<"\$node"; then
+            cut -d' ' -f1 /proc/uptime >/root/ready-after
+            echo node-is-ready >/dev/console
+            break
+        fi
+    done
+    sleep 0.5
+done
 NOTE
     vm "printf '[Unit]\nAfter=kubelet.service\n[Service]\nExecStart=/root/note-ready\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/note-ready.service
         systemctl enable -q note-ready && rm -f /root/ready-after && sync"
@@ -166,15 +175,15 @@ NOTE
         sleep 1
     done
     boot_times
-    vm 'systemctl disable -q note-ready; rm /etc/systemd/system/note-ready.service; systemctl daemon-reload'
+    vm 'systemctl disable -q --now note-ready; rm /etc/systemd/system/note-ready.service; systemctl daemon-reload'
 }
 notes() { "$ROOT/hack/vm" console | grep -c node-is-ready || true; }
 # boot_times: seconds since the kernel began. Told, never judged: how fast an emulated processor is says the machine it is on.
 boot_times() {
     local times
     # shellcheck disable=SC2016
-    times=$(vm 'at() { awk -v us="$(systemctl show -P "$2" "$1")" "BEGIN { printf \"%.1f\", us / 1e6 }"; }
-        echo "kernel to systemd $(at "" UserspaceTimestampMonotonic), containerd active $(at containerd ActiveEnterTimestampMonotonic), kubelet started $(at kubelet ExecMainStartTimestampMonotonic) and active $(at kubelet ActiveEnterTimestampMonotonic), node Ready $(cat /root/ready-after) s"')
+    times=$(vm 'at() { awk -v us="$(systemctl show -P "$@")" "BEGIN { printf \"%.1f\", us / 1e6 }"; }
+        echo "kernel to systemd $(at UserspaceTimestampMonotonic), containerd active $(at ActiveEnterTimestampMonotonic containerd), kubelet started $(at ExecMainStartTimestampMonotonic kubelet) and active $(at ActiveEnterTimestampMonotonic kubelet), node Ready $(cat /root/ready-after) s"')
     saw "$times; load of the host $(cut -d' ' -f1-3 /proc/loadavg)"
 }
 
