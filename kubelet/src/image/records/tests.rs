@@ -108,8 +108,14 @@ async fn fields_of_a_newer_kubelet_are_passed_over_and_kept() {
 async fn a_record_of_a_newer_version_gives_nobody_access_until_a_pull_does() {
     let (dir, records) = records();
     records.allow("a", "sha256:1", access("s")).await.expect("written");
-    edit(&dir, |record| record["apiVersion"] = "kubelet.config.k8s.io/v1alpha1".into());
-    assert_eq!(records.known("a", "sha256:1").await.access.len(), 1, "an older one is read");
+    edit(&dir, |record| {
+        record["apiVersion"] = "kubelet.config.k8s.io/v1alpha1".into()
+    });
+    assert_eq!(
+        records.known("a", "sha256:1").await.access.len(),
+        1,
+        "an older one is read"
+    );
     edit(&dir, |record| record["apiVersion"] = "kubelet.config.k8s.io/v9".into());
     let known = records.known("a", "sha256:1").await;
     assert!(known.pulled_by_kubelet && known.access.is_empty());
