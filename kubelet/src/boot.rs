@@ -16,7 +16,8 @@ use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSetting
 use crate::config::Config;
 use crate::events::Rate;
 use crate::host::KernelMounter;
-use crate::host::machine::{Machine, Roots};
+use crate::host::addresses::{self, HostIps};
+use crate::host::machine::{self, Machine, Roots};
 use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
@@ -256,10 +257,10 @@ fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgro
     Ok((cgroups, naming))
 }
 
-fn context(config: &Config, facts: &Facts, cgroups: CgroupNaming, cgroup_v2: bool) -> NodeContext {
+fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNaming, cgroup_v2: bool) -> NodeContext {
     NodeContext {
         node_name: facts.name.clone(),
-        host_ips: facts.ips.iter().map(ToString::to_string).collect(),
+        host_ips,
         root_dir: config.paths.root_dir.clone(),
         pod_logs_dir: config.paths.pod_logs_dir.clone(),
         cluster_domain: config.dns.cluster_domain.clone(),
@@ -293,6 +294,7 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
         },
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
+        sync_frequency: config.pods.sync_frequency,
         allocatable: host::admissible(config, facts),
         statics: config.statics.clone(),
     }
@@ -308,6 +310,7 @@ struct Parts {
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
+    host_ips: &HostIps,
     client: Option<&kube::Client>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
@@ -316,11 +319,11 @@ fn build(
     let seed = host::seed();
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
-    let context = Arc::new(context(config, facts, naming, cgroup_v2));
+    let context = Arc::new(context(config, facts, host_ips.clone(), naming, cgroup_v2));
     let objects = Arc::new(Objects::new(client.cloned(), clock.clone(), seed));
     let volume_settings = VolumeSettings {
         root_dir: config.paths.root_dir.clone(),
-        host_ips: context.host_ips.clone(),
+        host_ips: host_ips.clone(),
         allocatable: context.allocatable,
     };
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
@@ -340,15 +343,19 @@ fn build(
             client: client.clone(),
             runtime: runtime.clone(),
             status: kubelet.runtime_status(),
+            sweeps: kubelet.sweeps(),
             clock: clock.clone(),
+            recorder: kubelet.recorder(),
             config: config.clone(),
             facts: facts.clone(),
+            host_ips: host_ips.clone(),
             seed,
         })
     });
     let server = Server::new(ServerParts {
         pods: kubelet.pods(),
         runtime,
+        heartbeat: kubelet.heartbeat(),
         auth: Auth::new(&config.server, client.cloned(), &facts.name),
         clock,
         cgroups,
@@ -377,6 +384,17 @@ fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     Ok(())
 }
 
+/// The node's addresses: the configured ones, or the one found, which is followed from now on.
+fn host_ips(config: &Config, facts: &Facts, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> HostIps {
+    if !config.node.ips.is_empty() {
+        return HostIps::fixed(facts.ips.clone());
+    }
+    let (sender, ips) = HostIps::following(facts.ips.clone());
+    let every = config.node.status_update;
+    tasks.spawn(addresses::follow(sender, machine::route_address, every, stop.clone()));
+    ips
+}
+
 async fn drain(mut tasks: JoinSet<()>) {
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
     if drained.is_err() {
@@ -395,14 +413,23 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
     let facts = host::facts(&config, &roots);
-    let known = credentials::find(&config, &facts, Arc::new(SystemClock), host::seed()).await?;
+    let mut tasks = JoinSet::new();
+    let host_ips = host_ips(&config, &facts, &mut tasks, &stop);
+    let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);
-    let parts = build(&config, &facts, known.client.as_ref(), runtime.clone(), driver)?;
+    let parts = build(
+        &config,
+        &facts,
+        &host_ips,
+        known.client.as_ref(),
+        runtime.clone(),
+        driver,
+    )?;
 
-    let mut tasks = JoinSet::new();
+    let heartbeat = parts.kubelet.heartbeat();
     let kept = known.keep(&mut tasks, &stop).await?;
     match parts.keeper {
         Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
@@ -415,11 +442,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
         tasks.spawn(serve_tls(listener, kept.tls.clone(), parts.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
-        tasks.spawn(serve_health(listener, stop.clone()));
+        tasks.spawn(serve_health(listener, heartbeat.clone(), stop.clone()));
     }
     watchdog::ready();
     if let Some(period) = watchdog::period() {
-        tasks.spawn(watchdog::keep(period, stop.clone()));
+        tasks.spawn(watchdog::keep(period, heartbeat, stop.clone()));
     }
     tracing::info!(node = facts.name, "kubelet started");
     let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);

@@ -8,7 +8,7 @@ mod sink;
 
 use client::Clock;
 use correlate::Raw;
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
@@ -78,12 +78,11 @@ impl Recorder {
     }
 
     /// Records an event about the node. Upstream uses the node's name as its uid here, and so do we.
-    pub fn node(&self, node: &Node, severity: Severity, reason: &str, message: impl Into<String>) {
-        let name = node.metadata.name.clone().unwrap_or_default();
+    pub fn node(&self, name: &str, severity: Severity, reason: &str, message: impl Into<String>) {
         let object = ObjectReference {
             kind: Some("Node".into()),
-            uid: node.metadata.uid.clone().or_else(|| Some(name.clone())),
-            name: Some(name),
+            uid: Some(name.to_owned()),
+            name: Some(name.to_owned()),
             ..ObjectReference::default()
         };
         self.record(object, severity, reason, message.into());

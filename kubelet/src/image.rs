@@ -298,8 +298,8 @@ fn reason_of(error: &RuntimeError) -> &'static str {
     }
 }
 
-/// A duration as Go prints it, in milliseconds (`1.234s`, `1m2.5s`, `45ms`).
-fn go_duration(duration: Duration) -> String {
+/// A duration as Go prints it, in milliseconds (`1.234s`, `1m2.5s`, `1h0m0s`, `45ms`).
+pub(crate) fn go_duration(duration: Duration) -> String {
     let total = duration.as_millis();
     let (minutes, millis) = (total / 60_000, total % 60_000);
     if total < 1000 {
@@ -309,10 +309,10 @@ fn go_duration(duration: Duration) -> String {
     let fraction = fraction.trim_end_matches('0');
     let point = if fraction.is_empty() { "" } else { "." };
     let seconds = format!("{}{point}{fraction}s", millis / 1000);
-    if minutes == 0 {
-        seconds
-    } else {
-        format!("{}m{seconds}", minutes)
+    match (minutes / 60, minutes % 60) {
+        (0, 0) => seconds,
+        (0, minutes) => format!("{minutes}m{seconds}"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
     }
 }
 
@@ -328,6 +328,7 @@ mod tests {
             (1230, "1.23s"),
             (62_500, "1m2.5s"),
             (120_000, "2m0s"),
+            (3_660_000, "1h1m0s"),
         ];
         for (millis, text) in cases {
             assert_eq!(go_duration(Duration::from_millis(millis)), text);

@@ -14,8 +14,10 @@ use tokio::time::Instant;
 
 /// Deadline of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries per event; after that it is lost (events are best effort).
+/// Tries per event an API server may turn down; after that it is lost (events are best effort).
 const TRIES: u32 = 12;
+/// How long an event waits for an API server that does not answer. Those behind it wait in the queue, which is bounded.
+const AWAY_MAX: Duration = Duration::from_secs(1800);
 /// How fast events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -33,6 +35,11 @@ impl Default for Rate {
             burst: 100,
         }
     }
+}
+
+/// Whether the API server itself turned an event down, rather than being away, behind a gateway or not.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if !matches!(status.code, 502..=504))
 }
 
 /// The writing end of a [`super::Recorder`].
@@ -108,7 +115,9 @@ impl Sink {
         // Events about things without a namespace live in `default`.
         let namespace = raw.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        for attempt in 0..TRIES {
+        let begun = Instant::now();
+        let (mut attempt, mut refusals) = (0, 0);
+        while refusals < TRIES && begun.elapsed() < AWAY_MAX {
             match tokio::time::timeout(WRITE_TIMEOUT, self.send(&api, &namespace, raw, write)).await {
                 Ok(Ok(())) => return,
                 Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
@@ -118,10 +127,14 @@ impl Sink {
                     tracing::debug!(reason = raw.reason, error = %status, "event refused");
                     return;
                 }
-                Ok(Err(error)) => tracing::debug!(reason = raw.reason, %error, "event not written, retrying"),
+                Ok(Err(error)) => {
+                    refusals += u32::from(is_refusal(&error));
+                    tracing::debug!(reason = raw.reason, %error, "event not written, retrying");
+                }
                 Err(_) => tracing::debug!(reason = raw.reason, "event not written in time, retrying"),
             }
             let base = Duration::from_millis(500u64 << attempt.min(5));
+            attempt += 1;
             tokio::time::sleep(base.mul_f64(0.5 + self.rng.random::<f64>())).await;
         }
         tracing::warn!(reason = raw.reason, "event lost: the API server did not take it");

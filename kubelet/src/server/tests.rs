@@ -149,6 +149,7 @@ async fn bench() -> Bench {
     let server = Server::new(ServerParts {
         pods,
         runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+        heartbeat: Heartbeat::new(Duration::from_secs(60)),
         auth: Auth::new(&settings(), Some(api()), "node-a"),
         clock,
         cgroups: Cgroups::open("/nonexistent", "/nonexistent", cgroup_settings).expect("no cgroups"),

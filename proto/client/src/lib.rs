@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod connect;
+mod early;
 pub mod identity;
 pub mod informer;
 

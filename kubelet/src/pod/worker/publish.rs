@@ -22,9 +22,9 @@ impl Worker {
         plan: &Plan,
         now: Timestamp,
     ) {
-        let context = &self.shared.tools.context;
+        let host_ips = self.shared.tools.context.host_ips.texts();
         let status = match &desired.rejected {
-            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &context.host_ips, now),
+            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &host_ips, now),
             None => {
                 let mut previous = (*self.status).clone();
                 adopt_foreign(&mut previous, desired.pod.status.as_ref());
@@ -37,7 +37,7 @@ impl Worker {
                     waiting: &plan.waiting,
                     starting: &plan.starting,
                     runtime_name: &self.shared.runtime_name,
-                    host_ips: &context.host_ips,
+                    host_ips: &host_ips,
                     now,
                 })
             }
