@@ -16,8 +16,8 @@ use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSetting
 use crate::config::Config;
 use crate::events::Rate;
 use crate::host::KernelMounter;
-use crate::host::addresses::{self, HostIps};
-use crate::host::machine::{self, Machine, Roots};
+use crate::host::addresses::HostIps;
+use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
@@ -384,17 +384,6 @@ fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     Ok(())
 }
 
-/// The node's addresses: the configured ones, or the one found, which is followed from now on.
-fn host_ips(config: &Config, facts: &Facts, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> HostIps {
-    if !config.node.ips.is_empty() {
-        return HostIps::fixed(facts.ips.clone());
-    }
-    let (sender, ips) = HostIps::following(facts.ips.clone());
-    let every = config.node.status_update;
-    tasks.spawn(addresses::follow(sender, machine::route_address, every, stop.clone()));
-    ips
-}
-
 async fn drain(mut tasks: JoinSet<()>) {
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
     if drained.is_err() {
@@ -414,7 +403,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let sockets = sockets(&config).await?;
     let facts = host::facts(&config, &roots);
     let mut tasks = JoinSet::new();
-    let host_ips = host_ips(&config, &facts, &mut tasks, &stop);
+    let host_ips = host::ips(&config, &facts, &mut tasks, &stop);
     let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
     let runtime = connect_runtime(&config).await?;
