@@ -14,7 +14,6 @@ use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::Config;
-use crate::events::Rate;
 use crate::host::KernelMounter;
 use crate::host::addresses::HostIps;
 use crate::host::machine::{Machine, Roots};
@@ -24,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
+use crate::rate::Rate;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
 use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_read_only, serve_tls};
@@ -288,6 +288,10 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
             burst: config.pods.event_burst,
         },
         images: image::Rules {
+            rate: Rate {
+                per_second: config.runtime.pull_qps,
+                burst: config.runtime.pull_burst,
+            },
             parallel_max: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
             verification: config.runtime.image_verification.clone(),
             logins: host::registry_logins(&config.paths.root_dir),
@@ -409,17 +413,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);
-    let parts = build(
-        &config,
-        &facts,
-        &host_ips,
-        known.client.as_ref(),
-        runtime.clone(),
-        driver,
-    )?;
-
-    let heartbeat = parts.kubelet.heartbeat();
+    // Before anything asks the API server: until there is a certificate every question is refused.
+    let client = known.client.clone();
     let kept = known.keep(&mut tasks, &stop).await?;
+    let parts = build(&config, &facts, &host_ips, client.as_ref(), runtime.clone(), driver)?;
+    let heartbeat = parts.kubelet.heartbeat();
     match parts.keeper {
         Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,

@@ -6,6 +6,7 @@
 mod correlate;
 mod sink;
 
+use crate::rate::Rate;
 use client::Clock;
 use correlate::Raw;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
-pub use sink::{Rate, Sink};
+pub use sink::Sink;
 
 /// Events waiting to be written; beyond it they are dropped.
 const QUEUE_MAX: usize = 1000;

@@ -14,12 +14,13 @@ pub mod verification;
 use crate::events::{Recorder, Severity};
 use crate::id::PodUid;
 use crate::objects::Objects;
+use crate::rate::Rate;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use credentials::{Credential, Keyring};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_logins::NodeLogins;
 use proto::cri as pb;
-use puller::{Pulled, Puller};
+use puller::{PullError, Pulled, Puller};
 use records::Records;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,8 @@ pub struct Images {
 /// How images are pulled and who may use them.
 #[derive(Clone, Debug)]
 pub struct Rules {
+    /// How fast pulls are begun.
+    pub rate: Rate,
     /// Pulls at a time.
     pub parallel_max: usize,
     /// Which images need a login once they are here.
@@ -84,6 +87,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            rate: Rate::UNBOUND,
             parallel_max: 4,
             verification: verification::Policy::default(),
             logins: NodeLogins::default(),
@@ -100,7 +104,7 @@ impl Images {
         records: Records,
         rules: Rules,
     ) -> Self {
-        let puller = Puller::new(runtime.clone(), rules.parallel_max);
+        let puller = Puller::new(runtime.clone(), rules.parallel_max, rules.rate);
         Self {
             runtime,
             puller,
@@ -235,7 +239,13 @@ impl Images {
             Ok(pulled) => pulled,
             Err(error) => {
                 pull.failed().await;
-                return Err(failed(error));
+                return Err(match error {
+                    PullError::Runtime(error) => failed(error),
+                    PullError::Throttled => ImageError {
+                        reason: "ErrImagePull",
+                        message: error.to_string(),
+                    },
+                });
             }
         };
         // The reference is what was pulled; its name may meanwhile mean another image.

@@ -24,6 +24,7 @@ pub mod node;
 pub mod objects;
 pub mod pod;
 pub mod probe;
+pub mod rate;
 pub mod runtime;
 pub mod server;
 pub mod source;

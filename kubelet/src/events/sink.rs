@@ -1,6 +1,7 @@
 //! Writes correlated events to the API server, one after another, at most `eventRecordQPS` of them a second.
 
 use super::correlate::{Correlator, Raw, Write};
+use crate::rate::{Bucket, Rate};
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
@@ -18,25 +19,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const TRIES: u32 = 12;
 /// How long an event waits for an API server that does not answer. Those behind it wait in the queue, which is bounded.
 const AWAY_MAX: Duration = Duration::from_secs(1800);
-/// How fast events are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// `eventRecordQPS`; 0 means no bound.
-    pub per_second: u32,
-    /// `eventBurst`.
-    pub burst: u32,
-}
-
-impl Default for Rate {
-    /// Upstream's defaults (kubelet contract §1).
-    fn default() -> Self {
-        Self {
-            per_second: 50,
-            burst: 100,
-        }
-    }
-}
-
 /// Whether the API server itself turned an event down, rather than being away, behind a gateway or not.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if !matches!(status.code, 502..=504))
@@ -49,9 +31,7 @@ pub struct Sink {
     queue: mpsc::Receiver<Raw>,
     correlator: Correlator,
     rng: StdRng,
-    rate: Rate,
-    tokens: f64,
-    refilled: Instant,
+    bucket: Bucket,
 }
 
 impl Sink {
@@ -68,9 +48,7 @@ impl Sink {
             queue,
             correlator: Correlator::default(),
             rng: StdRng::seed_from_u64(seed),
-            tokens: f64::from(rate.burst),
-            rate,
-            refilled: Instant::now(),
+            bucket: Bucket::new(rate),
         }
     }
 
@@ -95,20 +73,9 @@ impl Sink {
     }
 
     async fn pace(&mut self) {
-        if self.rate.per_second == 0 {
-            return;
+        while let Err(wait) = self.bucket.take(Instant::now()) {
+            tokio::time::sleep(wait).await;
         }
-        let (now, per_second) = (Instant::now(), f64::from(self.rate.per_second));
-        // Less than one at a time would be none at all.
-        let burst = f64::from(self.rate.burst.max(1));
-        self.tokens = (self.tokens + (now - self.refilled).as_secs_f64() * per_second).min(burst);
-        self.refilled = now;
-        if self.tokens < 1.0 {
-            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.tokens) / per_second)).await;
-            self.refilled = Instant::now();
-            self.tokens = 1.0;
-        }
-        self.tokens -= 1.0;
     }
 
     async fn write(&mut self, client: &kube::Client, raw: &Raw, write: &Write) {

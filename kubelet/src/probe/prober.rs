@@ -358,7 +358,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
     fn tools(clock: Arc<dyn Clock>) -> Tools {
-        let (recorder, _sink) = Recorder::new(clock.clone(), "n", None, crate::events::Rate::default(), 1);
+        let (recorder, _sink) = Recorder::new(clock.clone(), "n", None, crate::rate::Rate::default(), 1);
         let runtime = Arc::new(FakeRuntime::new(clock.clone(), 1));
         Tools {
             runtime,
