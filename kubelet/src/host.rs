@@ -6,6 +6,7 @@ pub mod addresses;
 pub mod load;
 pub mod machine;
 pub mod mount;
+pub mod traffic;
 pub mod tree;
 
 pub use mount::{FakeMounter, KernelMounter, Mounter};

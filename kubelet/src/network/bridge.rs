@@ -139,13 +139,16 @@ fn places(list: &Value) -> Vec<Value> {
 mod tests {
     use super::*;
 
+    /// Names and their addresses.
+    type Interfaces<'t> = &'t [(&'t str, &'t [&'t str])];
+
     fn nets(texts: &[&str]) -> Vec<Net> {
         texts.iter().map(|text| parse(text).expect("a network")).collect()
     }
 
     #[test]
     fn the_bridge_that_has_the_gateway_else_the_first_that_takes_it() {
-        let cases: &[(&[(&str, &[&str])], &[&str], &str)] = &[
+        let cases: &[(Interfaces, &[&str], &str)] = &[
             (&[], &["10.1.0.0/24"], "cni0"),
             (&[("cni0", &["10.1.0.1/24"])], &["10.1.0.0/24"], "cni0"),
             (&[("cni0", &["10.1.0.1/24"])], &["10.2.0.0/24"], "cni1"),

@@ -71,7 +71,7 @@ impl Lease {
             Some(lease) => Some(lease),
             None => call("get lease", api.get_opt(&self.node)).await?,
         };
-        let now = attempts.begin(self.clock.now());
+        let now = on_lease(self.clock.now());
         match current {
             Some(mut lease) => {
                 self.look(&lease, attempts);
@@ -125,6 +125,11 @@ impl Lease {
     }
 }
 
+/// The time as a lease can carry it.
+fn on_lease(now: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+}
+
 /// The times this kubelet tried to put on the lease.
 #[derive(Debug, Default)]
 struct Attempts {
@@ -132,11 +137,6 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// The time as a lease can carry it.
-    fn begin(&self, now: Timestamp) -> Timestamp {
-        Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
-    }
-
     fn note(&mut self, time: Timestamp) {
         self.times.truncate(ATTEMPTS_MAX - 1);
         self.times.push_front(time);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_time_survives_the_way_through_the_api() {
         let now = Timestamp::from_nanosecond(1_700_000_000_123_456_789).expect("in range");
-        let put = Attempts::default().begin(now);
+        let put = on_lease(now);
         let text = serde_json::to_string(&MicroTime(put)).expect("JSON");
         let back: MicroTime = serde_json::from_str(&text).expect("a time");
         assert_eq!(back.0, put);

@@ -43,8 +43,8 @@ impl Identity {
     /// That of whoever wrote a status; `None` if no kubelet did yet.
     pub(super) fn of_status(status: &NodeStatus) -> Option<Self> {
         let info = status.node_info.as_ref()?;
-        let addresses = status.addresses.iter().flatten();
-        let address = addresses.filter(|a| a.type_ == "InternalIP").map(|a| a.address.clone());
+        let mut addresses = status.addresses.iter().flatten();
+        let address = addresses.find(|address| address.type_ == "InternalIP");
         let endpoint = status
             .daemon_endpoints
             .as_ref()
@@ -52,7 +52,7 @@ impl Identity {
         Some(Self {
             machine: info.machine_id.clone(),
             system: info.system_uuid.clone(),
-            address: { address }.next().unwrap_or_default(),
+            address: address.map(|address| address.address.clone()).unwrap_or_default(),
             port: endpoint.map_or(0, |endpoint| endpoint.port),
         })
     }

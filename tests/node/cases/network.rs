@@ -177,9 +177,15 @@ spec:
     ensure!(first != second, "{first}");
     let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>());
     ip(&format!("address add {second}/24 dev uplink"))?;
-    ip(&format!("route replace default via 192.0.2.1 src {second}"))?;
+    // What leaves from here leaves from the second address.
+    let leaves_from = |address: &str| {
+        ip(&format!(
+            "route replace 192.0.2.0/24 dev uplink proto kernel scope link src {address}"
+        ))
+    };
+    leaves_from(second)?;
     let moved = shown(second);
-    ip("route replace default via 192.0.2.1")?;
+    leaves_from(&first)?;
     ip(&format!("address delete {second}/24 dev uplink"))?;
     moved?;
     shown(&first)?;
