@@ -41,13 +41,19 @@ configure_root() {
     printf '127.0.0.1 localhost\n10.0.2.15 vm-node\n' >"$root/etc/hosts"
     echo 'nameserver 10.0.2.3' >"$root/etc/resolv.conf"
     echo '/dev/vda / ext4 defaults 0 1' >"$root/etc/fstab"
-    echo 'LABEL=payload /mnt ext4 ro 0 0' >>"$root/etc/fstab"
+    # No part of a node: nothing else waits for it.
+    echo 'LABEL=payload /mnt ext4 ro,nofail 0 0' >>"$root/etc/fstab"
     # Its own identity, so that systemd does not take every boot for the first.
     systemd-machine-id-setup --root="$root" >/dev/null 2>&1 || tr -d - </proc/sys/kernel/random/uuid >"$root/etc/machine-id"
     install -D -m 644 "$ROOT/hack/guest/uplink.network" "$root/etc/systemd/network/uplink.network"
-    chroot "$root" systemctl enable -q systemd-networkd ssh containerd
+    # A login begins its own server: none takes from a boot nobody has logged in to.
+    chroot "$root" systemctl disable -q ssh
+    chroot "$root" systemctl enable -q systemd-networkd ssh.socket containerd
     chroot "$root" systemctl mask -q apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
-        systemd-networkd-wait-online.service getty@tty1.service
+        systemd-networkd-wait-online.service getty@tty1.service e2scrub_reap.service systemd-update-utmp.service \
+        systemd-update-utmp-runlevel.service modprobe@{configfs,dm_mod,drm,efi_pstore,fuse,loop}.service
+    # Users and groups are as its packages want them.
+    touch "$root/etc/.updated" "$root/var/.updated"
     [[ -f $VM/key ]] || ssh-keygen -q -t ed25519 -N '' -C skiff-vm -f "$VM/key"
     install -D -m 600 "$VM/key.pub" "$root/root/.ssh/authorized_keys"
 }

@@ -9,6 +9,7 @@ use super::verification::{Access, Known};
 use client::Clock;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::Digest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,16 +19,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+/// Versions whose fields mean what we take them for. What a newer one means is not known: its logins are verified anew.
+const VERSIONS_READ: [&str; 2] = [API_VERSION, "kubelet.config.k8s.io/v1alpha1"];
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PulledRecord {
+    #[serde(default)]
     kind: String,
     api_version: String,
+    #[serde(default)]
     last_updated_time: String,
     image_ref: String,
     #[serde(default)]
     credential_mapping: BTreeMap<String, Access>,
+    /// What a newer kubelet adds, kept for it: it may come back.
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -197,6 +205,9 @@ impl Inner {
             other => other.map_err(|why| wrong(&path, why))?,
         };
         let record: PulledRecord = serde_json::from_slice(&text).map_err(|why| wrong(&path, why))?;
+        if !VERSIONS_READ.contains(&record.api_version.as_str()) {
+            return Err(wrong(&path, format!("version {} is not known", record.api_version)));
+        }
         Ok(Some(record).filter(|record| record.image_ref == reference))
     }
 
@@ -209,6 +220,7 @@ impl Inner {
             last_updated_time: String::new(),
             image_ref: reference.to_owned(),
             credential_mapping: BTreeMap::new(),
+            rest: BTreeMap::new(),
         });
         let name = reference::name(image).to_owned();
         let is_new = !record.credential_mapping.contains_key(&name);
@@ -272,92 +284,4 @@ fn write(path: &Path, record: &impl Serialize) -> Result<(), RecordError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::image::verification::PullSecret;
-
-    fn records() -> (tempfile::TempDir, Records) {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let clock = Arc::new(client::TokioClock::starting_at(crate::pod::testing::at(0)));
-        let records = Records::new(dir.path(), clock);
-        (dir, records)
-    }
-
-    fn access(name: &str) -> Access {
-        Access {
-            kubernetes_secrets: vec![PullSecret {
-                namespace: "ns".into(),
-                name: name.into(),
-                uid: "1".into(),
-                credential_hash: "h".into(),
-            }],
-            ..Access::default()
-        }
-    }
-
-    fn files(dir: &tempfile::TempDir, kind: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(dir.path().join("image_manager").join(kind));
-        entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect()
-    }
-
-    #[tokio::test]
-    async fn a_pull_leaves_a_record_that_another_kubelet_reads() {
-        let (dir, records) = records();
-        assert_eq!(records.known("r.io/a:1", "sha256:1").await, Known::default());
-        let pull = records.begin("r.io/a:1").await.expect("written");
-        assert!(records.known("r.io/a:1", "sha256:1").await.pulled_by_kubelet, "begun");
-        pull.worked("sha256:1", access("s")).await.expect("written");
-        assert!(files(&dir, "pulling").is_empty());
-        let written = files(&dir, "pulled");
-        assert!(
-            written[0].ends_with(file_name("sha256:1")) && written.len() == 1,
-            "{written:?}"
-        );
-        let text = fs::read_to_string(&written[0]).expect("read");
-        assert_eq!(
-            text,
-            r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"1970-01-12T13:46:40Z","imageRef":"sha256:1","credentialMapping":{"r.io/a":{"kubernetesSecrets":[{"namespace":"ns","name":"s","uid":"1","credentialHash":"h"}]}}}"#
-        );
-        let again = Records::new(dir.path(), records.inner.clock.clone());
-        let known = again.known("r.io/a:2", "sha256:1").await;
-        assert_eq!(known.access.get("r.io/a"), Some(&access("s")), "over a restart");
-        again
-            .allow("r.io/b:1", "sha256:1", Access::of(None))
-            .await
-            .expect("written");
-        assert_eq!(again.known("r.io/b:1", "sha256:1").await.access.len(), 2);
-    }
-
-    #[tokio::test]
-    async fn an_intent_stays_while_an_end_is_open() {
-        let (dir, records) = records();
-        let first = records.begin("a").await.expect("written");
-        let second = records.begin("a").await.expect("written");
-        first.failed().await;
-        assert_eq!(files(&dir, "pulling").len(), 1, "the other runs");
-        drop(second);
-        records.begin("a").await.expect("written").failed().await;
-        assert_eq!(files(&dir, "pulling").len(), 1, "one may have worked, nobody saw");
-        let pull = records.begin("a").await.expect("written");
-        pull.worked("sha256:1", Access::of(None)).await.expect("written");
-        assert!(files(&dir, "pulling").is_empty());
-        records.begin("b").await.expect("written").failed().await;
-        assert!(files(&dir, "pulling").is_empty(), "nothing came of it");
-    }
-
-    #[tokio::test]
-    async fn a_damaged_record_gives_nobody_access() {
-        let (dir, records) = records();
-        records.allow("a", "sha256:1", Access::of(None)).await.expect("written");
-        fs::write(&files(&dir, "pulled")[0], "{").expect("write");
-        let known = records.known("a", "sha256:1").await;
-        assert!(known.pulled_by_kubelet && known.access.is_empty());
-        records.allow("a", "sha256:1", access("s")).await.expect("written anew");
-        assert_eq!(records.known("a", "sha256:1").await.access.get("a"), Some(&access("s")));
-    }
-}
+mod tests;

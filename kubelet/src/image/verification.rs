@@ -93,6 +93,9 @@ pub struct Access {
     /// No login, or the node's: every pod may use it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
+    /// What a newer kubelet adds, kept for it.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, serde_json::Value>,
 }
 
 impl Access {

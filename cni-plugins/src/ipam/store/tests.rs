@@ -152,7 +152,10 @@ fn opening_does_not_disturb_one_who_builds_the_index() {
         collecting.join().unwrap();
     });
     let store = fixture.store();
-    assert_eq!(store.lock().unwrap().addresses_of(&Owner::new("valid", "eth0")), [ip("10.0.0.2")]);
+    assert_eq!(
+        store.lock().unwrap().addresses_of(&Owner::new("valid", "eth0")),
+        [ip("10.0.0.2")]
+    );
 }
 
 #[test]

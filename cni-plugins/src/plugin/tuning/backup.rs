@@ -146,11 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_files_are_read_and_broken_ones_are_nothing() {
+    fn upstreams_and_newer_files_are_read_and_broken_ones_are_nothing() {
         let text = br#"{ "mac": "02:00:00:00:00:01", "promisc": false, "mtu": 1500 }"#;
         let (network, before) = parse(text).unwrap();
         assert_eq!((network.as_str(), before.mtu), ("", Some(1500)));
         assert_eq!(before.mac.as_deref(), Some("02:00:00:00:00:01"));
+        let newer = br#"{ "version": 9, "network": "n", "mtu": 1500, "gso": { "max": 1 }, "list": [1] }"#;
+        assert_eq!(
+            parse(newer).map(|(network, before)| (network, before.mtu)),
+            Some(("n".to_owned(), Some(1500)))
+        );
         for broken in [&b""[..], b"{", b"[]", b"{\"promisc\": 1}"] {
             assert_eq!(parse(broken), None);
         }
