@@ -18,8 +18,8 @@ use crate::events::{Recorder, Severity};
 use crate::host::addresses::HostIps;
 use crate::runtime::pleg::Sweeps;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
-use client::Clock;
 use client::informer::{self, Informer};
+use client::{AsTree, Clock};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::Api;
@@ -135,7 +135,7 @@ impl Keeper {
             ..informer::Options::default()
         };
         Self {
-            node: Informer::spawn(Api::all(parts.client.clone()), options),
+            node: Informer::spawn_as_tree(Api::all(parts.client.clone()), options),
             random: StdRng::seed_from_u64(parts.seed),
             parts,
         }
@@ -146,7 +146,7 @@ impl Keeper {
         self.node.clone()
     }
 
-    fn api(&self) -> Api<Node> {
+    fn api(&self) -> Api<AsTree<Node>> {
         Api::all(self.parts.client.clone())
     }
 

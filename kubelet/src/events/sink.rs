@@ -2,6 +2,7 @@
 
 use super::correlate::{Correlator, Raw, Write};
 use crate::rate::{Bucket, Rate};
+use client::AsTree;
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
@@ -81,7 +82,7 @@ impl Sink {
     async fn write(&mut self, client: &kube::Client, raw: &Raw, write: &Write) {
         // Events about things without a namespace live in `default`.
         let namespace = raw.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let api: Api<AsTree<Event>> = Api::namespaced(client.clone(), &namespace);
         let begun = Instant::now();
         let (mut attempt, mut refusals) = (0, 0);
         while refusals < TRIES && begun.elapsed() < AWAY_MAX {
@@ -107,7 +108,13 @@ impl Sink {
         tracing::warn!(reason = raw.reason, "event lost: the API server did not take it");
     }
 
-    async fn send(&self, api: &Api<Event>, namespace: &str, raw: &Raw, write: &Write) -> Result<(), kube::Error> {
+    async fn send(
+        &self,
+        api: &Api<AsTree<Event>>,
+        namespace: &str,
+        raw: &Raw,
+        write: &Write,
+    ) -> Result<(), kube::Error> {
         let last = Time(raw.at);
         if write.count > 1 {
             let patch = json!({"count": write.count, "lastTimestamp": last, "message": write.message});
@@ -115,7 +122,7 @@ impl Sink {
                 .await?;
             return Ok(());
         }
-        let event = Event {
+        let event = AsTree(Event {
             metadata: ObjectMeta {
                 name: Some(write.name.clone()),
                 namespace: Some(namespace.to_owned()),
@@ -135,7 +142,7 @@ impl Sink {
             reporting_component: Some("kubelet".into()),
             reporting_instance: Some(self.node_name.clone()),
             ..Event::default()
-        };
+        });
         match api.create(&PostParams::default(), &event).await {
             // A lost reply: it is there.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),

@@ -1,8 +1,8 @@
 //! The node's lease in kube-node-lease: the cheap sign of life, and the place where a second kubelet of this name shows.
 
 use super::{NodeError, call};
-use client::Clock;
 use client::informer::Informer;
+use client::{AsTree, Clock};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -34,9 +34,9 @@ pub(super) struct Lease {
 impl Lease {
     /// Renews the lease at a quarter of its duration, for ever.
     pub(super) async fn keep(self) {
-        let api: Api<ApiLease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let api: Api<AsTree<ApiLease>> = Api::namespaced(self.client.clone(), NAMESPACE);
         let every = Duration::from_secs(u64::try_from(self.seconds).unwrap_or(40)) / 4;
-        let mut held: Option<ApiLease> = None;
+        let mut held: Option<AsTree<ApiLease>> = None;
         let mut attempts = Attempts::default();
         let mut backoff = BACKOFF_FIRST;
         loop {
@@ -62,10 +62,10 @@ impl Lease {
     /// One renewal: over the lease we wrote last, else over the one that is there, else a new one.
     async fn renew(
         &self,
-        api: &Api<ApiLease>,
-        held: Option<ApiLease>,
+        api: &Api<AsTree<ApiLease>>,
+        held: Option<AsTree<ApiLease>>,
         attempts: &mut Attempts,
-    ) -> Result<ApiLease, NodeError> {
+    ) -> Result<AsTree<ApiLease>, NodeError> {
         let params = PostParams::default();
         let current = match held {
             Some(lease) => Some(lease),
@@ -74,8 +74,8 @@ impl Lease {
         let now = on_lease(self.clock.now());
         match current {
             Some(mut lease) => {
-                self.look(&lease, attempts);
-                self.fill(&mut lease, now);
+                self.look(&lease.0, attempts);
+                self.fill(&mut lease.0, now);
                 attempts.note(now);
                 call("update lease", api.replace(&self.node, &params, &lease)).await
             }
@@ -90,7 +90,7 @@ impl Lease {
                 };
                 self.fill(&mut lease, now);
                 attempts.note(now);
-                call("create lease", api.create(&params, &lease)).await
+                call("create lease", api.create(&params, &AsTree(lease))).await
             }
         }
     }
