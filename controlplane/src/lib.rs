@@ -9,7 +9,6 @@ pub mod config;
 pub mod controller;
 pub mod daemon;
 pub mod issue;
-pub mod memory;
 pub mod metrics;
 pub mod patch;
 pub mod pki;

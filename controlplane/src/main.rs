@@ -1,10 +1,10 @@
 //! `controlplane`: flags, config, start, run until a signal, drain.
 
 use anyhow::Context;
-use client::SystemClock;
+use client::{SystemClock, memory};
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
-use controlplane::{issue, memory, token};
+use controlplane::{issue, token};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;

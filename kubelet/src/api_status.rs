@@ -12,6 +12,7 @@ use crate::id::{FullName, PodUid};
 use crate::pod::shape;
 use crate::pod::status::is_terminal;
 use crate::source::Pods;
+use client::AsTree;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use std::borrow::Cow;
@@ -322,7 +323,7 @@ fn target(pod: &Arc<Pod>, mirrors: &BTreeMap<FullName, Arc<Pod>>) -> Option<Arc<
 
 async fn write(client: kube::Client, job: Job) -> Written {
     let pod = &job.target;
-    let api: Api<Pod> = Api::namespaced(client, shape::namespace(pod));
+    let api: Api<AsTree<Pod>> = Api::namespaced(client, shape::namespace(pod));
     let name = shape::name(pod);
     let mut revision = 0;
     if let Some(body) = &job.body {

@@ -1,6 +1,7 @@
 //! The kubelet: flags, configuration, run until a signal, exit code.
 
 use anyhow::Context;
+use client::memory;
 use kubelet::config::{self, FlagsEnd};
 use kubelet::network::install;
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    memory::limit_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .enable_all()
@@ -64,6 +66,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
             tracing::info!("stopping; pods keep running");
             stopping.cancel();
         });
+        tokio::spawn(memory::give_back());
         kubelet::boot::run(config, stop).await.map_err(anyhow::Error::from)
     })
 }

@@ -14,8 +14,8 @@ pub use status::{Facts, RuntimeFacts, allocatable, node_status};
 
 use crate::config::Config;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
-use client::Clock;
 use client::informer::{self, Informer};
+use client::{AsTree, Clock};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::Api;
@@ -124,7 +124,7 @@ impl Keeper {
             ..informer::Options::default()
         };
         Self {
-            node: Informer::spawn(Api::all(parts.client.clone()), options),
+            node: Informer::spawn_as_tree(Api::all(parts.client.clone()), options),
             random: StdRng::seed_from_u64(parts.seed),
             parts,
         }
@@ -135,7 +135,7 @@ impl Keeper {
         self.node.clone()
     }
 
-    fn api(&self) -> Api<Node> {
+    fn api(&self) -> Api<AsTree<Node>> {
         Api::all(self.parts.client.clone())
     }
 

@@ -129,7 +129,7 @@ impl Objects {
     /// called inside a tokio runtime.
     pub fn new(client: impl Into<Option<kube::Client>>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         let server = client.into().map(|client| Server {
-            services: Informer::spawn(Api::all(client.clone()), scope("spec.clusterIP!=None", seed)),
+            services: Informer::spawn_as_tree(Api::all(client.clone()), scope("spec.clusterIP!=None", seed)),
             tokens: token::Tokens::new(client.clone(), clock),
             client,
         });
@@ -158,8 +158,10 @@ impl Objects {
         let options = scope(&format!("metadata.name={}", reference.name), self.seed);
         let (client, namespace) = (server.client.clone(), &reference.namespace);
         match reference.kind {
-            ObjectKind::ConfigMap => Entry::ConfigMap(Informer::spawn(Api::namespaced(client, namespace), options)),
-            ObjectKind::Secret => Entry::Secret(Informer::spawn(Api::namespaced(client, namespace), options)),
+            ObjectKind::ConfigMap => {
+                Entry::ConfigMap(Informer::spawn_as_tree(Api::namespaced(client, namespace), options))
+            }
+            ObjectKind::Secret => Entry::Secret(Informer::spawn_as_tree(Api::namespaced(client, namespace), options)),
         }
     }
 

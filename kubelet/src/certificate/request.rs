@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use client::Informer;
 use client::informer::Options;
+use client::{AsTree, Informer};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::Api;
@@ -140,12 +140,12 @@ pub async fn obtain(
     name: Option<String>,
     patience: Duration,
 ) -> Result<String, RequestError> {
-    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let object = wanted.object(key, name)?;
+    let api: Api<AsTree<CertificateSigningRequest>> = Api::all(client.clone());
+    let object = AsTree(wanted.object(key, name)?);
     const WHAT: &str = "create a certificate signing request";
     let made = timeout(CALL_DEADLINE, api.create(&PostParams::default(), &object)).await;
     let name = match made.map_err(|_| RequestError::Deadline(WHAT))? {
-        Ok(made) => made.metadata.name.unwrap_or_default(),
+        Ok(made) => made.0.metadata.name.unwrap_or_default(),
         // The name holds the key: it is our own request of an earlier try.
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
             object.metadata.name.clone().unwrap_or_default()
@@ -169,13 +169,13 @@ pub async fn obtain(
 }
 
 /// Waits until the request has its certificate, or never will.
-async fn settled(api: &Api<CertificateSigningRequest>, name: &str) -> Result<String, RequestError> {
+async fn settled(api: &Api<AsTree<CertificateSigningRequest>>, name: &str) -> Result<String, RequestError> {
     let options = Options {
         labels: String::new(),
         fields: format!("metadata.name={name}"),
         seed: 0,
     };
-    let informer: Informer<CertificateSigningRequest> = Informer::spawn(api.clone(), options);
+    let informer: Informer<CertificateSigningRequest> = Informer::spawn_as_tree(api.clone(), options);
     let mut changes = informer.subscribe();
     loop {
         for change in changes.next().await {

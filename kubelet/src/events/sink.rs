@@ -1,6 +1,7 @@
 //! Writes correlated events to the API server, one after another, at most `eventRecordQPS` of them a second.
 
 use super::correlate::{Correlator, Raw, Write};
+use client::AsTree;
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
@@ -107,7 +108,7 @@ impl Sink {
     async fn write(&mut self, client: &kube::Client, raw: &Raw, write: &Write) {
         // Events about things without a namespace live in `default`.
         let namespace = raw.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let api: Api<AsTree<Event>> = Api::namespaced(client.clone(), &namespace);
         for attempt in 0..TRIES {
             match tokio::time::timeout(WRITE_TIMEOUT, self.send(&api, &namespace, raw, write)).await {
                 Ok(Ok(())) => return,
@@ -127,7 +128,13 @@ impl Sink {
         tracing::warn!(reason = raw.reason, "event lost: the API server did not take it");
     }
 
-    async fn send(&self, api: &Api<Event>, namespace: &str, raw: &Raw, write: &Write) -> Result<(), kube::Error> {
+    async fn send(
+        &self,
+        api: &Api<AsTree<Event>>,
+        namespace: &str,
+        raw: &Raw,
+        write: &Write,
+    ) -> Result<(), kube::Error> {
         let last = Time(raw.at);
         if write.count > 1 {
             let patch = json!({"count": write.count, "lastTimestamp": last, "message": write.message});
@@ -135,7 +142,7 @@ impl Sink {
                 .await?;
             return Ok(());
         }
-        let event = Event {
+        let event = AsTree(Event {
             metadata: ObjectMeta {
                 name: Some(write.name.clone()),
                 namespace: Some(namespace.to_owned()),
@@ -155,7 +162,7 @@ impl Sink {
             reporting_component: Some("kubelet".into()),
             reporting_instance: Some(self.node_name.clone()),
             ..Event::default()
-        };
+        });
         match api.create(&PostParams::default(), &event).await {
             // A lost reply: it is there.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),

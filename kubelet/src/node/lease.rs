@@ -1,8 +1,8 @@
 //! The node's lease in kube-node-lease: the cheap sign of life.
 
 use super::{NodeError, call};
-use client::Clock;
 use client::informer::Informer;
+use client::{AsTree, Clock};
 use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -27,9 +27,9 @@ pub(super) struct Lease {
 impl Lease {
     /// Renews the lease at a quarter of its duration, for ever.
     pub(super) async fn keep(self) {
-        let api: Api<ApiLease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let api: Api<AsTree<ApiLease>> = Api::namespaced(self.client.clone(), NAMESPACE);
         let every = Duration::from_secs(u64::try_from(self.seconds).unwrap_or(40)) / 4;
-        let mut held: Option<ApiLease> = None;
+        let mut held: Option<AsTree<ApiLease>> = None;
         let mut backoff = BACKOFF_FIRST;
         loop {
             match self.renew(&api, held.take()).await {
@@ -52,7 +52,11 @@ impl Lease {
     }
 
     /// One renewal: over the lease we wrote last, else over the one that is there, else a new one.
-    async fn renew(&self, api: &Api<ApiLease>, held: Option<ApiLease>) -> Result<ApiLease, NodeError> {
+    async fn renew(
+        &self,
+        api: &Api<AsTree<ApiLease>>,
+        held: Option<AsTree<ApiLease>>,
+    ) -> Result<AsTree<ApiLease>, NodeError> {
         let params = PostParams::default();
         let current = match held {
             Some(lease) => Some(lease),
@@ -60,7 +64,7 @@ impl Lease {
         };
         match current {
             Some(mut lease) => {
-                self.fill(&mut lease);
+                self.fill(&mut lease.0);
                 call("update lease", api.replace(&self.node, &params, &lease)).await
             }
             None => {
@@ -73,7 +77,7 @@ impl Lease {
                     ..ApiLease::default()
                 };
                 self.fill(&mut lease);
-                call("create lease", api.create(&params, &lease)).await
+                call("create lease", api.create(&params, &AsTree(lease))).await
             }
         }
     }

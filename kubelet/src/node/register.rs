@@ -3,6 +3,7 @@
 use super::status::Facts;
 use super::{NodeError, call};
 use crate::config::NodeConfig;
+use client::AsTree;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -96,10 +97,10 @@ impl Registration {
     }
 }
 
-async fn attempt(api: &Api<Node>, wanted: &Registration, status: &NodeStatus) -> Result<(), NodeError> {
+async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeStatus) -> Result<(), NodeError> {
     let created = call(
         "create node",
-        api.create(&PostParams::default(), &wanted.object(status.clone())),
+        api.create(&PostParams::default(), &AsTree(wanted.object(status.clone()))),
     )
     .await;
     match created {
@@ -128,7 +129,7 @@ async fn attempt(api: &Api<Node>, wanted: &Registration, status: &NodeStatus) ->
 }
 
 /// Registers the node; tries until it succeeds.
-pub(super) async fn register(api: &Api<Node>, wanted: &Registration, status: NodeStatus) {
+pub(super) async fn register(api: &Api<AsTree<Node>>, wanted: &Registration, status: NodeStatus) {
     let mut backoff = BACKOFF_FIRST;
     while let Err(error) = attempt(api, wanted, &status).await {
         tracing::warn!(

@@ -2,7 +2,7 @@
 
 use super::ObjectError;
 use crate::id::PodUid;
-use client::Clock;
+use client::{AsTree, Clock};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -119,14 +119,15 @@ impl Tokens {
             }),
             ..TokenRequest::default()
         };
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &key.namespace);
+        let api: Api<AsTree<ServiceAccount>> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PostParams::default();
-        let call = api.create_token_request(&key.service_account, &params, &request);
-        let answer = tokio::time::timeout(ISSUE_DEADLINE, call)
+        let request = AsTree(request);
+        let call = api.create_subresource("token", &key.service_account, &params, &request);
+        let answer: AsTree<TokenRequest> = tokio::time::timeout(ISSUE_DEADLINE, call)
             .await
             .map_err(|_| ObjectError::Token("the API server did not answer in time".into()))?
             .map_err(|error| ObjectError::Token(error.to_string()))?;
-        let status = answer.status.unwrap_or_default();
+        let status = answer.0.status.unwrap_or_default();
         let (Some(value), Some(expires)) = (status.token, status.expiration_timestamp) else {
             return Err(ObjectError::Token("the answer has no token".into()));
         };

@@ -7,6 +7,7 @@ use super::shape::{self, annotation};
 use super::view::PodView;
 use crate::id::{FullName, PodUid};
 use crate::source::Pods;
+use client::AsTree;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
@@ -156,13 +157,13 @@ impl Keeper {
     }
 
     async fn create(&self, pod: &Pod) -> kube::Result<()> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes: Api<AsTree<Node>> = Api::all(self.client.clone());
         let node = nodes.get(&self.node).await?;
         if node.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let mirror = object(pod, &node);
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), shape::namespace(pod));
+        let mirror = AsTree(object(pod, &node));
+        let api: Api<AsTree<Pod>> = Api::namespaced(self.client.clone(), shape::namespace(pod));
         match api.create(&PostParams::default(), &mirror).await {
             Ok(_) => {
                 tracing::info!(pod = shape::name(pod), "mirror pod created");
@@ -181,7 +182,7 @@ impl Keeper {
     }
 
     async fn delete(&self, mirror: &Pod) -> kube::Result<()> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), shape::namespace(mirror));
+        let api: Api<AsTree<Pod>> = Api::namespaced(self.client.clone(), shape::namespace(mirror));
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(Preconditions {

@@ -1,6 +1,7 @@
 //! Who asks, and whether they may: client certificates, TokenReview, SubjectAccessReview, with bounded caches.
 
 use crate::config::{AuthorizationMode, ServerConfig};
+use client::AsTree;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -169,9 +170,10 @@ impl Auth {
             },
             ..TokenReview::default()
         };
-        let api: Api<TokenReview> = Api::all(client);
-        let status = reviewed("TokenReview", api.create(&PostParams::default(), &review))
+        let api: Api<AsTree<TokenReview>> = Api::all(client);
+        let status = reviewed("TokenReview", api.create(&PostParams::default(), &AsTree(review)))
             .await?
+            .0
             .status
             .unwrap_or_default();
         let user = match (status.authenticated, status.user) {
@@ -245,9 +247,13 @@ impl Auth {
             },
             ..SubjectAccessReview::default()
         };
-        let api: Api<SubjectAccessReview> = Api::all(client);
-        let answer = reviewed("SubjectAccessReview", api.create(&PostParams::default(), &review)).await?;
-        Ok(answer.status.is_some_and(|s| s.allowed))
+        let api: Api<AsTree<SubjectAccessReview>> = Api::all(client);
+        let answer = reviewed(
+            "SubjectAccessReview",
+            api.create(&PostParams::default(), &AsTree(review)),
+        )
+        .await?;
+        Ok(answer.0.status.is_some_and(|s| s.allowed))
     }
 }
 

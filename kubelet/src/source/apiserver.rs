@@ -20,7 +20,7 @@ pub async fn run(
         fields: format!("spec.nodeName={node}"),
         seed,
     };
-    let informer: Informer<Pod> = Informer::spawn(Api::all(client), options);
+    let informer: Informer<Pod> = Informer::spawn_as_tree(Api::all(client), options);
     let mut changes = informer.subscribe();
     tokio::select! {
         biased;

@@ -6,6 +6,7 @@
 //! reader sees the difference between what it knew and what is, and never less.
 
 use crate::backoff::Backoff;
+use crate::tree::AsTree;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
@@ -135,11 +136,21 @@ impl<K> Clone for Informer<K> {
 impl<K: Object> Informer<K> {
     /// Starts keeping a copy of what `api` lists. Must be called inside a tokio runtime.
     pub fn spawn(api: Api<K>, options: Options) -> Self {
+        Self::spawn_from(api, options, |object| object)
+    }
+
+    /// The same with less code and some more time: see [`crate::tree`].
+    pub fn spawn_as_tree(api: Api<AsTree<K>>, options: Options) -> Self {
+        Self::spawn_from(api, options, AsTree::into_object)
+    }
+
+    /// `object` takes an object out of the form it arrives in.
+    fn spawn_from<W: Object>(api: Api<W>, options: Options, object: fn(W) -> K) -> Self {
         let shared = Arc::new(Shared {
             store: Store::default(),
             progress: watch::Sender::new(Progress::default()),
         });
-        let task = tokio::spawn(follow(api, options, shared.clone())).abort_handle();
+        let task = tokio::spawn(follow(api, options, shared.clone(), object)).abort_handle();
         Self {
             shared,
             running: Arc::new(Running { task }),
@@ -235,15 +246,15 @@ enum Ended {
     Expired,
 }
 
-async fn follow<K: Object>(api: Api<K>, options: Options, shared: Arc<Shared<K>>) {
+async fn follow<W: Object, K: Object>(api: Api<W>, options: Options, shared: Arc<Shared<K>>, object: fn(W) -> K) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10), options.seed);
     loop {
         shared.progress.send_modify(|p| p.lists_begun += 1);
         let resource = api.resource_url();
-        match list(&api, &options, &shared).await {
+        match list(&api, &options, &shared, object).await {
             Ok(mut revision) => {
                 backoff.reset();
-                watch_until_expired(&api, &options, &shared, &mut revision, &mut backoff).await;
+                watch_until_expired(&api, &options, &shared, object, &mut revision, &mut backoff).await;
                 tracing::debug!(resource, "watch revision expired, listing again");
             }
             Err(error) => tracing::warn!(resource, error, "list failed, retrying"),
@@ -252,7 +263,12 @@ async fn follow<K: Object>(api: Api<K>, options: Options, shared: Arc<Shared<K>>
     }
 }
 
-async fn list<K: Object>(api: &Api<K>, options: &Options, shared: &Shared<K>) -> Result<String, String> {
+async fn list<W: Object, K: Object>(
+    api: &Api<W>,
+    options: &Options,
+    shared: &Shared<K>,
+    object: fn(W) -> K,
+) -> Result<String, String> {
     let params = ListParams {
         label_selector: (!options.labels.is_empty()).then(|| options.labels.clone()),
         field_selector: (!options.fields.is_empty()).then(|| options.fields.clone()),
@@ -263,7 +279,7 @@ async fn list<K: Object>(api: &Api<K>, options: &Options, shared: &Shared<K>) ->
         .map_err(|_| "list: deadline exceeded".to_owned())?;
     let listed = listed.map_err(|e| describe(&e))?;
     let revision = listed.metadata.resource_version.clone().unwrap_or_default();
-    shared.store.replace(listed.items);
+    shared.store.replace(listed.items.into_iter().map(object).collect());
     shared.progress.send_modify(|p| {
         p.revision = parse_revision(Some(&revision));
         p.listed = p.lists_begun;
@@ -271,16 +287,17 @@ async fn list<K: Object>(api: &Api<K>, options: &Options, shared: &Shared<K>) ->
     Ok(revision)
 }
 
-async fn watch_until_expired<K: Object>(
-    api: &Api<K>,
+async fn watch_until_expired<W: Object, K: Object>(
+    api: &Api<W>,
     options: &Options,
     shared: &Shared<K>,
+    object: fn(W) -> K,
     revision: &mut String,
     backoff: &mut Backoff,
 ) {
     loop {
         let before = revision.clone();
-        let ended = watch_once(api, options, shared, revision).await;
+        let ended = watch_once(api, options, shared, object, revision).await;
         if before != *revision {
             backoff.reset();
         }
@@ -296,7 +313,13 @@ async fn watch_until_expired<K: Object>(
     }
 }
 
-async fn watch_once<K: Object>(api: &Api<K>, options: &Options, shared: &Shared<K>, revision: &mut String) -> Ended {
+async fn watch_once<W: Object, K: Object>(
+    api: &Api<W>,
+    options: &Options,
+    shared: &Shared<K>,
+    object: fn(W) -> K,
+    revision: &mut String,
+) -> Ended {
     let mut params = WatchParams::default().timeout(WATCH_SECONDS);
     if !options.labels.is_empty() {
         params = params.labels(&options.labels);
@@ -319,14 +342,14 @@ async fn watch_once<K: Object>(api: &Api<K>, options: &Options, shared: &Shared<
             Ok(Some(Ok(event))) => event,
         };
         let seen = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let seen = object.resource_version();
-                shared.store.put(object);
+            WatchEvent::Added(wire) | WatchEvent::Modified(wire) => {
+                let seen = wire.resource_version();
+                shared.store.put(object(wire));
                 seen
             }
-            WatchEvent::Deleted(object) => {
-                shared.store.remove(&Key::of(&object));
-                object.resource_version()
+            WatchEvent::Deleted(wire) => {
+                shared.store.remove(&Key::of(&wire));
+                wire.resource_version()
             }
             WatchEvent::Bookmark(bookmark) => Some(bookmark.metadata.resource_version),
             WatchEvent::Error(status) if status.code == 410 => return Ended::Expired,

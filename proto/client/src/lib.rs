@@ -1,6 +1,7 @@
 //! API connector, informer and clock: what both the node agent and the control plane need to talk to an API server.
 //!
-//! [`connect`] makes HTTP/2 clients, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time.
+//! [`connect`] makes HTTP/2 clients, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time,
+//! [`tree`] keeps the code that reads objects small.
 //! Never interprets an object beyond its metadata.
 
 pub mod backoff;
@@ -8,8 +9,11 @@ pub mod clock;
 pub mod connect;
 pub mod identity;
 pub mod informer;
+pub mod memory;
+pub mod tree;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use identity::{Identity, IdentityError};
 pub use informer::{Informer, Key};
+pub use tree::AsTree;

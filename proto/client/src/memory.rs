@@ -1,7 +1,7 @@
 //! What the allocator keeps for itself. glibc holds on to freed memory: per thread in arenas, and below whatever still lives at a
-//! heap's end. A control plane that was busy once would look busy for ever.
+//! heap's end. A daemon that was busy once would look busy for ever.
 //!
-//! Owns the allocator's settings, for the binary alone. With another C library it does nothing.
+//! Owns the allocator's settings, for binaries alone. With another C library it does nothing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: sets a number inside the allocator, before there are other threads. If it is refused nothing changes.
-        unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, 2) };
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
     }
 }
 
@@ -33,6 +33,6 @@ fn trim() {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: takes the allocator's own locks, and touches only what is free.
-        unsafe { nix::libc::malloc_trim(0) };
+        unsafe { libc::malloc_trim(0) };
     }
 }
