@@ -1,22 +1,23 @@
 //! The one writer of pod status to the API server.
 //!
 //! Workers publish; this sends. Per pod only the latest state counts, what the API server already has is not sent, pods that
-//! became ready or ended go first, so many writes run at a time, failures are tried again after a growing wait. The final
-//! deletion of a pod's object follows here, after its terminal phase was acknowledged. Never blocks a worker.
+//! became ready or ended go first, what is not news for anybody yet waits a moment for what follows it, so many writes run at
+//! a time, failures are tried again after a growing wait. The final deletion of a pod's object follows here, after its
+//! terminal phase was acknowledged. Never blocks a worker.
 //!
 //! The status of a static pod goes to its mirror pod, which has another UID: that translation happens here alone.
 
 mod body;
+mod entry;
 
 use crate::id::{FullName, PodUid};
 use crate::pod::shape;
-use crate::pod::status::is_terminal;
 use crate::source::Pods;
 use client::AsTree;
+use entry::{Acknowledged, Entry};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -58,28 +59,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     entries: BTreeMap<PodUid, Entry>,
+    /// Pods that may have something to send, most urgent first: only these are looked at.
+    queue: BTreeSet<(u8, PodUid)>,
     /// The mirror pods the API server has.
     mirrors: Arc<BTreeMap<FullName, Arc<Pod>>>,
-}
-
-struct Entry {
-    update: Update,
-    /// The object that is told: the pod itself, or a static pod's mirror once there is one.
-    target: Option<Arc<Pod>>,
-    acknowledged: Option<Acknowledged>,
-    deleted: bool,
-    writing: bool,
-    failures: u32,
-    not_before: Option<Instant>,
-}
-
-/// What an object was last told.
-struct Acknowledged {
-    /// The object.
-    uid: PodUid,
-    body: serde_json::Value,
-    /// The revision it made.
-    revision: u64,
 }
 
 /// What one write is to do.
@@ -112,30 +95,23 @@ impl StatusWriter {
         let mut state = self.state();
         let target = target(&update.pod, &state.mirrors);
         match state.entries.get_mut(uid) {
+            Some(entry) if entry.update.is_same(&update) => return,
             Some(entry) => {
                 entry.update = update;
                 entry.target = target;
             }
             None => {
-                let entry = Entry {
-                    update,
-                    target,
-                    acknowledged: None,
-                    deleted: false,
-                    writing: false,
-                    failures: 0,
-                    not_before: None,
-                };
-                state.entries.insert(uid.clone(), entry);
+                state.entries.insert(uid.clone(), Entry::new(update, target));
             }
         }
+        state.enqueue(uid);
         drop(state);
         self.shared.changed.notify_one();
     }
 
     /// Forgets a pod whose object is gone.
     pub fn forget(&self, uid: &PodUid) {
-        self.state().entries.remove(uid);
+        self.state().remove(uid);
     }
 
     /// Takes the mirror pods there are now.
@@ -144,9 +120,18 @@ impl StatusWriter {
         if Arc::ptr_eq(&state.mirrors, &mirrors) {
             return;
         }
-        let statics = state.entries.values_mut().filter(|e| shape::is_static(&e.update.pod));
-        for entry in statics {
-            entry.target = target(&entry.update.pod, &mirrors);
+        let mut retold = Vec::new();
+        for (uid, entry) in state.entries.iter_mut() {
+            if shape::is_static(&entry.update.pod) {
+                let target = target(&entry.update.pod, &mirrors);
+                if target.as_ref().map(Arc::as_ptr) != entry.target.as_ref().map(Arc::as_ptr) {
+                    retold.push(uid.clone());
+                }
+                entry.target = target;
+            }
+        }
+        for uid in retold {
+            state.enqueue(&uid);
         }
         state.mirrors = mirrors;
     }
@@ -185,35 +170,35 @@ impl StatusWriter {
     /// Takes the most urgent thing to write, if there is one.
     fn next_job(&self, now: Instant) -> Option<Job> {
         let mut state = self.state();
-        let ready = state
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.is_due(now))
-            .map(|(uid, entry)| (entry.urgency(), uid));
-        let (_, uid) = ready.min()?;
-        let uid = uid.clone();
-        let entry = state.entries.get_mut(&uid)?;
-        let target = entry.target.clone()?;
-        entry.writing = true;
-        let body = entry.pending_body(&target);
-        Some(Job {
-            uid,
-            target,
-            delete: entry.update.delete,
-            body,
-        })
+        loop {
+            let state = &mut *state;
+            let may_go = |uid: &PodUid| state.entries.get(uid).is_some_and(|entry| entry.may_go(now));
+            let place = state.queue.iter().find(|(_, uid)| may_go(uid))?.clone();
+            state.queue.remove(&place);
+            let entry = state.entries.get_mut(&place.1)?;
+            entry.queued = None;
+            let Some(target) = entry.target.clone().filter(|_| !entry.deleted) else {
+                continue;
+            };
+            let (delete, body) = (entry.update.delete, entry.pending_body(&target));
+            if delete || body.is_some() {
+                entry.writing = true;
+                let uid = place.1;
+                return Some(Job {
+                    uid,
+                    target,
+                    delete,
+                    body,
+                });
+            }
+        }
     }
 
     fn next_retry(&self, now: Instant) -> Option<Instant> {
         let state = self.state();
-        let waiting = state
-            .entries
-            .values()
-            .filter(|entry| !entry.writing && entry.has_work());
-        waiting
-            .filter_map(|entry| entry.not_before)
-            .filter(|at| *at > now)
-            .min()
+        let queued = state.queue.iter().filter_map(|(_, uid)| state.entries.get(uid));
+        let waiting = queued.filter(|entry| !entry.writing).filter_map(Entry::goes_at);
+        waiting.filter(|at| *at > now).min()
     }
 
     fn finish(&self, uid: &PodUid, written: Written) {
@@ -242,13 +227,12 @@ impl StatusWriter {
             }
             // A mirror that is gone comes back as another object; the pod it showed goes on.
             Written::Gone if shape::is_static(&entry.update.pod) => entry.target = None,
-            Written::Gone => {
-                state.entries.remove(uid);
-            }
+            Written::Gone => state.remove(uid),
             Written::No => {
                 entry.failures += 1;
                 let wait = RETRY_FIRST.saturating_mul(1 << entry.failures.min(10)).min(RETRY_MAX);
                 entry.not_before = Some(Instant::now() + wait);
+                state.enqueue(uid);
             }
         }
     }
@@ -258,55 +242,34 @@ impl StatusWriter {
     }
 }
 
-impl Entry {
-    fn is_due(&self, now: Instant) -> bool {
-        !self.writing && self.not_before.is_none_or(|at| at <= now) && self.has_work()
+impl Update {
+    /// Whether it is the very same as another: workers publish with every turn.
+    fn is_same(&self, other: &Self) -> bool {
+        self.delete == other.delete && Arc::ptr_eq(&self.pod, &other.pod) && Arc::ptr_eq(&self.status, &other.status)
+    }
+}
+
+impl State {
+    /// Has a pod looked at again, with the urgency it has now.
+    fn enqueue(&mut self, uid: &PodUid) {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        let urgency = entry.urgency();
+        let since = match entry.queued {
+            Some((before, since)) => {
+                self.queue.remove(&(before, uid.clone()));
+                since
+            }
+            None => Instant::now(),
+        };
+        entry.queued = Some((urgency, since));
+        self.queue.insert((urgency, uid.clone()));
     }
 
-    fn has_work(&self) -> bool {
-        let pending = |target| self.update.delete || self.pending_body(target).is_some();
-        !self.deleted && self.target.as_deref().is_some_and(pending)
-    }
-
-    /// What is still to be sent: nothing if the API server has it.
-    fn pending_body(&self, target: &Pod) -> Option<serde_json::Value> {
-        let body = body::patch(target, &self.told(target));
-        let delivered = body::revision(target);
-        if let Some(acknowledged) = &self.acknowledged
-            && acknowledged.uid == shape::uid(target)
-            && delivered <= acknowledged.revision
-        {
-            // Nothing newer than what was acknowledged has been delivered: that is what the server has, whatever form
-            // it gave it. Comparing with the delivered form instead would send an unchanged status for ever.
-            return (body::without_uid(&acknowledged.body) != body::without_uid(&body)).then_some(body);
-        }
-        let current = target.status.clone().unwrap_or_default();
-        let same = body::patch(target, &current) == body;
-        (!same).then_some(body)
-    }
-
-    /// The status as the target is to have it. A static pod's own record of when it was accepted ends with its kubelet; its
-    /// mirror remembers.
-    fn told<'a>(&'a self, target: &Pod) -> Cow<'a, PodStatus> {
-        let remembered = target.status.as_ref().and_then(|status| status.start_time.clone());
-        match remembered {
-            Some(start) if shape::is_static(&self.update.pod) => Cow::Owned(PodStatus {
-                start_time: Some(start),
-                ..(*self.update.status).clone()
-            }),
-            _ => Cow::Borrowed(&self.update.status),
-        }
-    }
-
-    /// Smaller is more urgent: ends first, then ready ones, then the rest.
-    fn urgency(&self) -> u8 {
-        let conditions = self.update.status.conditions.as_ref();
-        if self.update.delete || is_terminal(Some(&self.update.status)) {
-            0
-        } else if proto::api::condition::is_true(conditions, "Ready") {
-            1
-        } else {
-            2
+    fn remove(&mut self, uid: &PodUid) {
+        if let Some((urgency, _)) = self.entries.remove(uid).and_then(|entry| entry.queued) {
+            self.queue.remove(&(urgency, uid.clone()));
         }
     }
 }

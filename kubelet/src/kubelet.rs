@@ -17,7 +17,7 @@ use crate::image::records::Records;
 use crate::image::{self, Images};
 use crate::objects::Objects;
 use crate::pod::backoff::Bounds;
-use crate::pod::execute::Tools;
+use crate::pod::execute::{Rush, Tools};
 use crate::pod::mirror;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
@@ -261,6 +261,7 @@ impl Kubelet {
             context: parts.context.clone(),
             recorder: self.recorder.clone(),
             clock: parts.clock.clone(),
+            rush: Rush::default(),
             sandbox_permits: Arc::new(Semaphore::new(parts.settings.parallel_sandboxes.max(1))),
         };
         let probing = prober::Tools {

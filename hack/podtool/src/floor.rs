@@ -8,23 +8,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use futures::future::try_join_all;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, DnsConfig, ImageSpec, LinuxContainerConfig,
-    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
-    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, RemovePodSandboxRequest,
-    RunPodSandboxRequest, SecurityProfile, StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
+    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
+    ListPodSandboxRequest, Mount, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
+    RemovePodSandboxRequest, RunPodSandboxRequest, SecurityProfile, StartContainerRequest, StopContainerRequest,
+    StopPodSandboxRequest,
 };
 use tonic::transport::Channel;
 
 use crate::figures::{Burst, Run};
+use crate::processes::{self, Group};
 use crate::runtime;
 
 /// Seconds a container gets to end, like the grace period of the cluster's pods.
 const GRACE_SECONDS: i64 = 1;
+
+/// How long a node may take to remove its stopped pods, and how often that is looked at.
+const EMPTY_DEADLINE: Duration = Duration::from_secs(60);
+const EMPTY_POLL: Duration = Duration::from_millis(100);
 
 /// A runtime, and where the floor's pods are put.
 pub(crate) struct Floor {
@@ -70,9 +76,9 @@ impl Floor {
     ///
     /// # Errors
     /// The first call that fails; pods may then be left in the runtime.
-    pub(crate) async fn run(&self, burst: Burst) -> anyhow::Result<Run> {
+    pub(crate) async fn run(&self, burst: Burst, groups: &[Group]) -> anyhow::Result<Run> {
         let names: Vec<_> = (0..burst.pods).map(|number| format!("floor-{number}")).collect();
-        let begin = Instant::now();
+        let (begin, cpu) = (Instant::now(), processes::cpu(groups)?);
         let running = if burst.at_once {
             try_join_all(names.iter().map(|name| self.start(name))).await?
         } else {
@@ -82,8 +88,8 @@ impl Floor {
             }
             running
         };
-        let all_started = begin.elapsed();
-        let begin = Instant::now();
+        let (all_started, start_cpu) = (begin.elapsed(), processes::cpu_since(groups, &cpu)?);
+        let (begin, cpu) = (Instant::now(), processes::cpu(groups)?);
         let stop = if burst.at_once {
             try_join_all(running.iter().map(|pod| self.stop(pod))).await?
         } else {
@@ -93,14 +99,35 @@ impl Floor {
             }
             stopped
         };
-        let all_stopped = begin.elapsed();
+        let (all_stopped, stop_cpu) = (begin.elapsed(), processes::cpu_since(groups, &cpu)?);
         try_join_all(running.iter().map(|pod| self.remove(pod))).await?;
         Ok(Run {
             start: running.iter().map(|pod| pod.took).collect(),
             stop,
             all_started,
             all_stopped,
+            start_cpu,
+            stop_cpu,
         })
+    }
+
+    /// Waits until the runtime has no pod whose name begins so.
+    ///
+    /// # Errors
+    /// If pods are left after a minute.
+    pub(crate) async fn until_without(&self, prefix: &str) -> anyhow::Result<()> {
+        let deadline = Instant::now() + EMPTY_DEADLINE;
+        loop {
+            let request = ListPodSandboxRequest { filter: None };
+            let listed = self.client.clone().list_pod_sandbox(request).await?.into_inner();
+            let names = listed.items.into_iter().filter_map(|pod| Some(pod.metadata?.name));
+            let left = names.filter(|name| name.starts_with(prefix)).count();
+            if left == 0 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{left} pods are still in the runtime");
+            tokio::time::sleep(EMPTY_POLL).await;
+        }
     }
 
     async fn start(&self, name: &str) -> anyhow::Result<Running> {

@@ -7,6 +7,7 @@ mod figures;
 mod floor;
 mod idle;
 mod pods;
+mod processes;
 mod runtime;
 
 use std::path::PathBuf;
@@ -16,6 +17,11 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 
 use crate::figures::Burst;
+use crate::processes::Group;
+
+/// Pods of one round when they are started one after the other: all of a round run together, and a node has room for
+/// only so many.
+const SERIAL_ROUND: usize = 20;
 
 #[derive(Parser)]
 #[command(name = "podtool", version, about)]
@@ -53,8 +59,8 @@ struct BenchArgs {
     /// Node the pods are bound to.
     #[arg(long, requires = "kubeconfig")]
     node: Option<String>,
-    /// Pods started and stopped one at a time.
-    #[arg(long, default_value_t = 20)]
+    /// Pods started and stopped one at a time, in rounds of 20.
+    #[arg(long, default_value_t = 200)]
     serial: usize,
     /// Pods at once; repeatable.
     #[arg(long = "burst", default_values_t = [10, 50])]
@@ -62,6 +68,9 @@ struct BenchArgs {
     /// Repetitions of each burst.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Also tell the CPU time a pod costs these processes, as NAME=PID[,PID...]; repeatable.
+    #[arg(long = "cpu")]
+    processes: Vec<Group>,
     /// Image, present on the node.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     image: String,
@@ -74,7 +83,7 @@ struct IdleArgs {
     seconds: u64,
     /// NAME=PID[,PID...]: processes whose figures are added up under one name.
     #[arg(required = true)]
-    processes: Vec<idle::Group>,
+    processes: Vec<Group>,
 }
 
 #[derive(Args)]
@@ -138,28 +147,41 @@ async fn bench(args: BenchArgs) -> anyhow::Result<()> {
     };
     // The first pod of a runtime pays for what later ones find warm.
     floor
-        .run(Burst::one_at_a_time(2))
+        .run(Burst::one_at_a_time(2), &[])
         .await
         .context("warming up the floor")?;
     if let Some(cluster) = &cluster {
         cluster
-            .run(Burst::one_at_a_time(2))
+            .run(Burst::one_at_a_time(2), &[])
             .await
             .context("warming up the cluster")?;
     }
     println!("{}", figures::heading(cluster.is_some()));
-    let mut plan = vec![(Burst::one_at_a_time(args.serial), 1)];
+    let rounds = args.serial.div_ceil(SERIAL_ROUND);
+    let mut plan = Vec::new();
+    if rounds > 0 {
+        plan.push((Burst::one_at_a_time(args.serial.min(SERIAL_ROUND)), rounds));
+    }
     plan.extend(args.bursts.iter().map(|&pods| (Burst::at_once(pods), args.rounds)));
+    let mut groups = args.processes;
+    if !groups.is_empty() {
+        groups.push(Group::own());
+    }
     for (burst, rounds) in plan {
         let mut floor_runs = Vec::new();
         let mut cluster_runs = Vec::new();
         for _ in 0..rounds {
-            floor_runs.push(floor.run(burst).await.with_context(|| format!("floor, {burst}"))?);
+            let run = floor.run(burst, &groups).await;
+            floor_runs.push(run.with_context(|| format!("floor, {burst}"))?);
             if let Some(cluster) = &cluster {
-                cluster_runs.push(cluster.run(burst).await.with_context(|| format!("cluster, {burst}"))?);
+                let run = cluster.run(burst, &groups).await;
+                cluster_runs.push(run.with_context(|| format!("cluster, {burst}"))?);
+                // What the node still removes is no part of the next floor.
+                floor.until_without(pods::PREFIX).await?;
             }
         }
         print!("{}", figures::rows(burst, &floor_runs, &cluster_runs));
+        print!("{}", figures::cpu_rows(&groups, burst, &floor_runs, &cluster_runs));
     }
     Ok(())
 }

@@ -15,9 +15,12 @@ use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 
 use crate::figures::{Burst, Run};
+use crate::processes::{self, Group};
 
 /// How long all pods of one run may take to become Ready, or to be gone.
 const RUN_DEADLINE: Duration = Duration::from_secs(180);
+/// What the names of measured pods begin with.
+pub(crate) const PREFIX: &str = "bench-";
 /// The label by which this program knows its pods.
 const LABEL: &str = "podtool";
 
@@ -58,10 +61,10 @@ impl Cluster {
     ///
     /// # Errors
     /// The first request that fails, or the pods that did not come or go in time.
-    pub(crate) async fn run(&self, burst: Burst) -> anyhow::Result<Run> {
+    pub(crate) async fn run(&self, burst: Burst, groups: &[Group]) -> anyhow::Result<Run> {
         let mut watch = self.watch().await?;
-        let names: Vec<_> = (0..burst.pods).map(|number| format!("bench-{number}")).collect();
-        let begin = Instant::now();
+        let names: Vec<_> = (0..burst.pods).map(|number| format!("{PREFIX}{number}")).collect();
+        let (begin, cpu) = (Instant::now(), processes::cpu(groups)?);
         let mut created = BTreeMap::new();
         if burst.at_once {
             created.extend(names.iter().map(|name| (name.clone(), Instant::now())));
@@ -75,8 +78,8 @@ impl Cluster {
                 watch.until("Ready", |watch| watch.ready.contains_key(name)).await?;
             }
         }
-        let all_started = begin.elapsed();
-        let begin = Instant::now();
+        let (all_started, start_cpu) = (begin.elapsed(), processes::cpu_since(groups, &cpu)?);
+        let (begin, cpu) = (Instant::now(), processes::cpu(groups)?);
         let mut deleted = BTreeMap::new();
         if burst.at_once {
             deleted.extend(names.iter().map(|name| (name.clone(), Instant::now())));
@@ -89,12 +92,14 @@ impl Cluster {
                 watch.until("gone", |watch| watch.gone.contains_key(name)).await?;
             }
         }
-        let all_stopped = begin.elapsed();
+        let (all_stopped, stop_cpu) = (begin.elapsed(), processes::cpu_since(groups, &cpu)?);
         Ok(Run {
             start: spans(&created, &watch.ready),
             stop: spans(&deleted, &watch.gone),
             all_started,
             all_stopped,
+            start_cpu,
+            stop_cpu,
         })
     }
 

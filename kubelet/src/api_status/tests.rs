@@ -1,3 +1,4 @@
+use super::entry::{HOLD_DELETING, HOLD_PENDING};
 use super::*;
 use crate::pod::testing::pod;
 use http::{Request, Response};
@@ -238,4 +239,76 @@ async fn the_status_of_a_static_pod_goes_to_its_mirror() {
     let asked = server.asked.lock().expect("asked").clone();
     let uids: Vec<_> = asked.iter().map(|(_, body)| body["metadata"]["uid"].clone()).collect();
     assert_eq!(uids, ["m1", "m2", "m3"]);
+}
+
+#[test]
+fn only_what_changed_is_queued_and_the_end_of_a_pod_overtakes() {
+    let writer = StatusWriter::default();
+    let now = Instant::now();
+    let running = update("Running", false);
+    for uid in ["a", "b"] {
+        writer.publish(&uid.into(), running.clone());
+    }
+    writer.publish(&"b".into(), update("Failed", false));
+    let next = || writer.next_job(now).map(|job| job.uid.to_string());
+    assert_eq!([next(), next(), next()], [Some("b".into()), Some("a".into()), None]);
+    writer.publish(&"a".into(), running);
+    assert!(writer.state().queue.is_empty(), "the very same again");
+    writer.publish(&"a".into(), update("Failed", false));
+    assert_eq!(next(), None, "one write of a pod at a time");
+    writer.finish(&"a".into(), Written::No);
+    assert_eq!(next(), None, "a failure is not tried again at once");
+    assert!(writer.next_retry(now).is_some_and(|at| at > now));
+    writer.forget(&"a".into());
+    assert!(writer.state().queue.is_empty());
+    assert_eq!(writer.next_retry(now), None);
+}
+
+/// A status of a pod that is or is not being deleted.
+fn told(phase: &str, deleting: bool) -> Update {
+    let mut update = update(phase, false);
+    let metadata = &mut Arc::make_mut(&mut update.pod).metadata;
+    metadata.deletion_timestamp = deleting.then(|| crate::pod::status::seconds(jiff::Timestamp::UNIX_EPOCH));
+    update
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_news_yet_is_told_with_what_follows_it() {
+    for (first, second, writes) in [
+        (told("Pending", false), told("Running", false), 1),
+        (told("Running", true), told("Succeeded", true), 1),
+        (told("Running", false), told("Unknown", false), 2),
+    ] {
+        let server = Server::default();
+        let (writer, _shutdown) = started(&server);
+        for update in [&first, &second] {
+            writer.publish(&"p".into(), update.clone());
+            tokio::time::sleep(HOLD_PENDING / 4).await;
+        }
+        assert_eq!(server.asked().len(), writes, "{:?}", first.status.phase);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nothing_follows_is_told_alone() {
+    for (update, hold) in [
+        (told("Pending", false), HOLD_PENDING),
+        (told("Running", true), HOLD_DELETING),
+    ] {
+        let server = Server::default();
+        let (writer, _shutdown) = started(&server);
+        // Publishing again puts nothing off.
+        for share in [0.4, 0.4, 0.4] {
+            assert_eq!(server.asked().len(), 0);
+            writer.publish(
+                &"p".into(),
+                Update {
+                    status: Arc::new((*update.status).clone()),
+                    ..update.clone()
+                },
+            );
+            tokio::time::sleep(hold.mul_f64(share)).await;
+        }
+        assert_eq!(server.asked().len(), 1);
+    }
 }

@@ -5,6 +5,7 @@
 
 mod hook;
 pub(crate) mod log_file;
+mod rush;
 mod start;
 
 use super::operation::{Key, Operation};
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+pub use rush::Rush;
 pub use start::StartError;
 
 /// What operations are carried out with; one per kubelet.
@@ -51,6 +53,8 @@ pub struct Tools {
     pub clock: Arc<dyn Clock>,
     /// Bounds sandboxes being started at a time.
     pub sandbox_permits: Arc<Semaphore>,
+    /// Has removals wait for pods that start or stop.
+    pub rush: Rush,
 }
 
 /// The pod as an operation sees it: the snapshot its worker started it from.
@@ -112,6 +116,8 @@ impl Tools {
                 | Operation::Purge
                 | Operation::Observe
         );
+        let _turn = self.rush.turn(&operation).await;
+        let _working = touches_runtime.then(|| self.pleg.working(&subject.uid));
         let mut effect = self.effect(&subject, operation).await;
         let mut observed = true;
         if touches_runtime || key == Key::Observe {

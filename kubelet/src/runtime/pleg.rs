@@ -1,8 +1,9 @@
 //! The pod lifecycle observer: one current [`ObservedPod`] per pod the runtime has something of.
 //!
 //! Owns every observation. It looks at one pod again after an event about it and after each of its worker's operations
-//! ([`Pleg::refresh`]), and at all of them, cheaply, in a slow sweep. A runtime call that hangs holds up the pod it is
-//! about and no other. Never decides anything about a pod.
+//! ([`Pleg::refresh`]), and at all of them, cheaply, in a slow sweep. What an operation under way causes in the runtime is
+//! seen by the look it ends with: events meanwhile wait for that one, a moment. A runtime call that hangs holds up the pod
+//! it is about and no other. Never decides anything about a pod.
 
 mod look;
 
@@ -11,7 +12,7 @@ use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSumm
 use super::{Runtime, RuntimeError, RuntimeEvent};
 use crate::id::PodUid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -25,6 +26,8 @@ const ENDED_UNKNOWN_MAX: usize = 256;
 /// How long and how often an ended container is looked at until the runtime, too, says that it ended.
 const CONFIRM_FIRST: Duration = Duration::from_millis(2);
 const CONFIRM_TRIES: u32 = 12;
+/// How long an event waits for the look that an operation under way will end with.
+const EVENT_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Observes the runtime. Cheap to clone.
 #[derive(Clone)]
@@ -49,8 +52,30 @@ struct Slot {
     uid: PodUid,
     /// Requests so far; a look covers every request made before it began.
     requests: AtomicU64,
-    covered: tokio::sync::Mutex<u64>,
+    covered: watch::Sender<u64>,
+    /// One look at a time.
+    looking: tokio::sync::Mutex<()>,
+    /// Operations under way that end with a look.
+    operations: AtomicUsize,
     observed: watch::Sender<Option<Arc<ObservedPod>>>,
+}
+
+impl Slot {
+    /// Asks for a look that begins after this call.
+    fn request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+/// An operation under way that ends with a look at its pod.
+pub struct Working {
+    slot: Arc<Slot>,
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.slot.operations.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Pleg {
@@ -85,17 +110,40 @@ impl Pleg {
     /// under way share the next one.
     pub async fn refresh(&self, uid: &PodUid) -> Result<(), RuntimeError> {
         let slot = self.slot(uid);
-        let ticket = slot.requests.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut covered = slot.covered.lock().await;
-        if *covered >= ticket {
+        let ticket = slot.request();
+        self.cover(&slot, ticket).await
+    }
+
+    /// Says that an operation is under way which will look at the pod when it ends, for as long as the value lives.
+    pub fn working(&self, uid: &PodUid) -> Working {
+        let slot = self.slot(uid);
+        slot.operations.fetch_add(1, Ordering::SeqCst);
+        Working { slot }
+    }
+
+    /// Looks at the pod unless somebody else's look covers the request.
+    async fn cover(&self, slot: &Arc<Slot>, ticket: u64) -> Result<(), RuntimeError> {
+        let _one = slot.looking.lock().await;
+        if *slot.covered.borrow() >= ticket {
             return Ok(());
         }
         let covers = slot.requests.load(Ordering::SeqCst);
         let previous = slot.observed.borrow().clone();
-        let observed = look::look(&*self.inner.runtime, uid, previous.as_deref()).await?;
-        self.publish(&slot, observed);
-        *covered = covers;
+        let observed = look::look(&*self.inner.runtime, &slot.uid, previous.as_deref()).await?;
+        self.publish(slot, observed);
+        slot.covered.send_replace(covers);
         Ok(())
+    }
+
+    /// Covers an event's request: by the look of an operation under way if one comes soon, else by one of its own.
+    async fn cover_event(&self, slot: &Arc<Slot>, ticket: u64) -> Result<(), RuntimeError> {
+        if slot.operations.load(Ordering::SeqCst) > 0 {
+            let mut covered = slot.covered.subscribe();
+            let seen = covered.wait_for(|covered| *covered >= ticket);
+            // Either way the rest is the same: a look, if there still has to be one.
+            drop(tokio::time::timeout(EVENT_PATIENCE, seen).await);
+        }
+        self.cover(slot, ticket).await
     }
 
     /// Forgets a pod whose worker finished. If the runtime still has something of it, the next sweep finds it again.
@@ -200,10 +248,13 @@ impl Pleg {
     /// of the runtime's own books.
     fn spawn_confirm(&self, pod: PodUid, ended: Option<String>) {
         let pleg = self.clone();
+        let slot = self.slot(&pod);
+        // Now, not when the task runs: an operation's look may begin before that.
+        let mut ticket = slot.request();
         self.inner.tasks.spawn(async move {
             let mut wait = CONFIRM_FIRST;
             for _ in 0..CONFIRM_TRIES {
-                if let Err(error) = pleg.refresh(&pod).await {
+                if let Err(error) = pleg.cover_event(&slot, ticket).await {
                     tracing::warn!(%pod, %error, "looking at a pod failed");
                 }
                 let settled = match &ended {
@@ -215,6 +266,7 @@ impl Pleg {
                 }
                 tokio::time::sleep(wait).await;
                 wait *= 2;
+                ticket = slot.request();
             }
         });
     }
@@ -271,7 +323,9 @@ impl Pleg {
         let slot = Arc::new(Slot {
             uid: uid.clone(),
             requests: AtomicU64::new(0),
-            covered: tokio::sync::Mutex::new(0),
+            covered: watch::Sender::new(0),
+            looking: tokio::sync::Mutex::default(),
+            operations: AtomicUsize::new(0),
             observed: watch::Sender::new(initial),
         });
         slots.insert(uid.clone(), slot.clone());

@@ -41,6 +41,8 @@ fn has_event(bench: &Bench, reason: &str, text: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_pod_starts_is_told_and_goes_without_a_trace() {
     let bench = Bench::new();
+    // As long as starting takes at least, so that users are told of it.
+    bench.runtime.set_latency("RunPodSandbox", Duration::from_millis(200));
     let kubelet = bench.start();
     bench.api.create(&simple("p"));
     bench.until("ready", |b| is_ready(b, "p")).await;

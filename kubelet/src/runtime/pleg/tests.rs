@@ -146,3 +146,47 @@ async fn a_pod_unknown_after_a_sweep_is_observed_as_empty_without_asking() {
     );
     assert_eq!(fake.calls().len(), calls);
 }
+
+fn looks(fake: &FakeRuntime) -> usize {
+    let calls = fake.calls();
+    calls.iter().filter(|call| call.starts_with("ListContainers")).count()
+}
+
+/// An observer at work, and a pod it observes as running.
+async fn at_work(fake: &FakeRuntime) -> (Pleg, watch::Receiver<Option<Arc<ObservedPod>>>) {
+    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(3600));
+    tokio::spawn(pleg.clone().run(CancellationToken::new()));
+    start(fake, "u").await;
+    let mut watch = pleg.watch(&"u".into());
+    until(&mut watch, ContainerState::Running).await;
+    // What the first sweep looks at is over by then.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    (pleg, watch)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_covered_by_the_look_of_an_operation_under_way() {
+    let fake = fake();
+    let (pleg, watch) = at_work(&fake).await;
+    let before = looks(&fake);
+    let working = pleg.working(&"u".into());
+    assert!(fake.crash(&"u".into(), "c", 1));
+    tokio::time::sleep(EVENT_PATIENCE / 2).await;
+    assert_eq!(looks(&fake), before, "the operation's look is waited for");
+    pleg.refresh(&"u".into()).await.expect("refresh");
+    drop(working);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(state(&watch), Some(ContainerState::Exited));
+    assert_eq!(looks(&fake), before + 1, "{:?}", fake.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_operation_holds_no_event_up() {
+    let fake = fake();
+    let (pleg, mut watch) = at_work(&fake).await;
+    let _working = pleg.working(&"u".into());
+    let before = tokio::time::Instant::now();
+    assert!(fake.crash(&"u".into(), "c", 1));
+    until(&mut watch, ContainerState::Exited).await;
+    assert!(before.elapsed() < Duration::from_secs(10), "seen by a sweep");
+}
