@@ -9,7 +9,7 @@ use crate::pod::view::PodSnapshot;
 use crate::probe::outcome::Outcomes;
 use crate::runtime::observed::ObservedPod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use std::sync::Arc;
 
 impl Worker {
@@ -49,12 +49,9 @@ impl Worker {
         let deleting = desired.pod.metadata.deletion_timestamp.is_some();
         let active = !matches!(self.state, PodState::Released(_));
         if !orphaned {
-            let shown = Pod {
-                status: Some((*self.status).clone()),
-                ..(*desired.pod).clone()
-            };
             let snapshot = PodSnapshot {
-                pod: Arc::new(shown),
+                pod: desired.pod.clone(),
+                status: self.status.clone(),
                 observed: observed.clone(),
                 active,
             };
