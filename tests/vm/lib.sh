@@ -151,7 +151,7 @@ kill_kubelet() {
 # is of. A unit in the machine watches for it and tells the console; nobody logs in before that, because a login takes an
 # emulated processor for seconds.
 reboot() {
-    local before deadline=$((SECONDS + 300))
+    local before spent deadline=$((SECONDS + 300))
     before=$(notes)
     vm 'cat >/root/note-ready; chmod 755 /root/note-ready' <<NOTE
 #!/bin/bash
@@ -169,12 +169,15 @@ done
 NOTE
     vm "printf '[Unit]\nAfter=kubelet.service\n[Service]\nExecStart=/root/note-ready\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/note-ready.service
         systemctl enable -q note-ready && rm -f /root/ready-after && sync"
+    spent=$("$ROOT/hack/vm" spent)
     vm 'systemctl reboot' || true
     until (($(notes) > before)); do
         ((SECONDS < deadline)) || fail 'the machine does not come back with its node Ready'
         sleep 1
     done
+    spent=$(($("$ROOT/hack/vm" spent) - spent))
     boot_times
+    saw "shutdown and boot took $spent s of the host's processors"
     vm 'systemctl disable -q --now note-ready; rm /etc/systemd/system/note-ready.service; systemctl daemon-reload'
 }
 notes() { "$ROOT/hack/vm" console | grep -c node-is-ready || true; }
