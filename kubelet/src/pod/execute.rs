@@ -120,7 +120,7 @@ impl Tools {
                 | Operation::Observe
         );
         let _turn = self.rush.turn(&operation).await;
-        let _working = touches_runtime.then(|| self.pleg.working(&subject.uid));
+        let _ending = operation.ends().map(|id| self.pleg.ending(&subject.uid, id));
         if matches!(key, Key::PreStop(_) | Key::Stop(_)) {
             self.mark_ending(&subject).await;
         }

@@ -163,6 +163,15 @@ pub enum End {
 }
 
 impl Operation {
+    /// The runtime's id of what it stops or removes.
+    pub fn ends(&self) -> Option<String> {
+        match self {
+            Self::StopContainer { id, .. } | Self::RemoveContainer { id } => Some(id.to_string()),
+            Self::StopSandbox { id } | Self::RemoveSandbox { id } => Some(id.to_string()),
+            _ => None,
+        }
+    }
+
     /// Its identity.
     pub fn key(&self) -> Key {
         match self {

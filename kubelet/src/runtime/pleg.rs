@@ -1,9 +1,9 @@
 //! The pod lifecycle observer: one current [`ObservedPod`] per pod the runtime has something of.
 //!
 //! Owns every observation. It looks at one pod again after an event about it and after each of its worker's operations
-//! ([`Pleg::refresh`]), and at all of them, cheaply, in a slow sweep. What an operation under way causes in the runtime is
-//! seen by the look it ends with: events meanwhile wait for that one, a moment. A runtime call that hangs holds up the pod
-//! it is about and no other. Never decides anything about a pod.
+//! ([`Pleg::refresh`]), and at all of them, cheaply, in a slow sweep. That a container or sandbox ended which is being stopped
+//! is seen by the look its stop ends with: the event waits for that one, a moment. A runtime call that hangs holds up the
+//! pod it is about and no other. Never decides anything about a pod.
 
 mod look;
 mod sweeps;
@@ -15,7 +15,7 @@ use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSumm
 use super::{Runtime, RuntimeError, RuntimeEvent};
 use crate::id::PodUid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -29,8 +29,9 @@ const ENDED_UNKNOWN_MAX: usize = 256;
 /// How long and how often an ended container is looked at until the runtime, too, says that it ended.
 const CONFIRM_FIRST: Duration = Duration::from_millis(2);
 const CONFIRM_TRIES: u32 = 12;
-/// How long an event waits for the look that an operation under way will end with.
-const EVENT_PATIENCE: Duration = Duration::from_millis(100);
+/// How long the event of something that is being stopped waits for the look its stop will end with. On a busy node the
+/// runtime takes its time between the two.
+const EVENT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Observes the runtime. Cheap to clone.
 #[derive(Clone)]
@@ -59,8 +60,8 @@ struct Slot {
     covered: watch::Sender<u64>,
     /// One look at a time.
     looking: tokio::sync::Mutex<()>,
-    /// Operations under way that end with a look.
-    operations: AtomicUsize,
+    /// What is being stopped or removed, by operations that end with a look.
+    ending: Mutex<Vec<String>>,
     observed: watch::Sender<Option<Arc<ObservedPod>>>,
     /// Why the last look failed, if it did.
     trouble: watch::Sender<Option<RuntimeError>>,
@@ -73,14 +74,18 @@ impl Slot {
     }
 }
 
-/// An operation under way that ends with a look at its pod.
-pub struct Working {
+/// A container or sandbox is being stopped or removed, by an operation that will end with a look at its pod.
+pub struct Ending {
     slot: Arc<Slot>,
+    id: String,
 }
 
-impl Drop for Working {
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.slot.operations.fetch_sub(1, Ordering::SeqCst);
+        let mut ending = lock(&self.slot.ending);
+        if let Some(at) = ending.iter().position(|id| *id == self.id) {
+            ending.swap_remove(at);
+        }
     }
 }
 
@@ -131,11 +136,12 @@ impl Pleg {
         self.cover(&slot, ticket).await
     }
 
-    /// Says that an operation is under way which will look at the pod when it ends, for as long as the value lives.
-    pub fn working(&self, uid: &PodUid) -> Working {
+    /// Says that a container or sandbox is being stopped or removed by an operation that will look at the pod when it ends,
+    /// for as long as the value lives.
+    pub fn ending(&self, uid: &PodUid, id: String) -> Ending {
         let slot = self.slot(uid);
-        slot.operations.fetch_add(1, Ordering::SeqCst);
-        Working { slot }
+        lock(&slot.ending).push(id.clone());
+        Ending { slot, id }
     }
 
     /// Looks at the pod unless somebody else's look covers the request.
@@ -158,9 +164,10 @@ impl Pleg {
         Ok(())
     }
 
-    /// Covers an event's request: by the look of an operation under way if one comes soon, else by one of its own.
-    async fn cover_event(&self, slot: &Arc<Slot>, ticket: u64) -> Result<(), RuntimeError> {
-        if slot.operations.load(Ordering::SeqCst) > 0 {
+    /// Covers the request of an event, the end of `ended`: by the look of its stop if that comes soon, else by one of its own.
+    async fn cover_event(&self, slot: &Arc<Slot>, ticket: u64, ended: Option<&str>) -> Result<(), RuntimeError> {
+        let is_expected = ended.is_some_and(|ended| lock(&slot.ending).iter().any(|id| id == ended));
+        if is_expected {
             let mut covered = slot.covered.subscribe();
             let seen = covered.wait_for(|covered| *covered >= ticket);
             // Either way the rest is the same: a look, if there still has to be one.
@@ -298,7 +305,7 @@ impl Pleg {
         self.inner.tasks.spawn(async move {
             let mut wait = CONFIRM_FIRST;
             for _ in 0..CONFIRM_TRIES {
-                if let Err(error) = pleg.cover_event(&slot, ticket).await {
+                if let Err(error) = pleg.cover_event(&slot, ticket, ended.as_deref()).await {
                     tracing::warn!(%pod, %error, "looking at a pod failed");
                 }
                 let settled = match &ended {
@@ -369,7 +376,7 @@ impl Pleg {
             requests: AtomicU64::new(0),
             covered: watch::Sender::new(0),
             looking: tokio::sync::Mutex::default(),
-            operations: AtomicUsize::new(0),
+            ending: Mutex::default(),
             observed: watch::Sender::new(initial),
             trouble: watch::Sender::new(None),
         });

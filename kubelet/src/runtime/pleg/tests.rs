@@ -164,29 +164,41 @@ async fn at_work(fake: &FakeRuntime) -> (Pleg, watch::Receiver<Option<Arc<Observ
     (pleg, watch)
 }
 
+/// The id of the one container there is.
+fn only(fake: &FakeRuntime) -> String {
+    fake.containers()[0].id.to_string()
+}
+
 #[tokio::test(start_paused = true)]
-async fn an_event_is_covered_by_the_look_of_an_operation_under_way() {
+async fn the_end_of_what_is_being_stopped_is_seen_by_the_look_of_its_stop() {
     let fake = fake();
     let (pleg, watch) = at_work(&fake).await;
     let before = looks(&fake);
-    let working = pleg.working(&"u".into());
+    let ending = pleg.ending(&"u".into(), only(&fake));
     assert!(fake.crash(&"u".into(), "c", 1));
     tokio::time::sleep(EVENT_PATIENCE / 2).await;
-    assert_eq!(looks(&fake), before, "the operation's look is waited for");
+    assert_eq!(looks(&fake), before, "the stop's look is waited for");
     pleg.refresh(&"u".into()).await.expect("refresh");
-    drop(working);
+    drop(ending);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(state(&watch), Some(ContainerState::Exited));
     assert_eq!(looks(&fake), before + 1, "{:?}", fake.calls());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_operation_holds_no_event_up() {
-    let fake = fake();
-    let (pleg, mut watch) = at_work(&fake).await;
-    let _working = pleg.working(&"u".into());
-    let before = tokio::time::Instant::now();
-    assert!(fake.crash(&"u".into(), "c", 1));
-    until(&mut watch, ContainerState::Exited).await;
-    assert!(before.elapsed() < Duration::from_secs(10), "seen by a sweep");
+async fn a_stop_holds_no_event_up_for_long_and_those_of_others_not_at_all() {
+    for (being_stopped, most) in [
+        (None, EVENT_PATIENCE / 2),
+        (Some("other"), EVENT_PATIENCE / 2),
+        (Some(""), EVENT_PATIENCE * 2),
+    ] {
+        let fake = fake();
+        let (pleg, mut watch) = at_work(&fake).await;
+        let id = being_stopped.map(|id| if id.is_empty() { only(&fake) } else { id.to_owned() });
+        let _ending = id.map(|id| pleg.ending(&"u".into(), id));
+        let before = tokio::time::Instant::now();
+        assert!(fake.crash(&"u".into(), "c", 1));
+        until(&mut watch, ContainerState::Exited).await;
+        assert!(before.elapsed() < most, "{being_stopped:?}: {:?}", before.elapsed());
+    }
 }
