@@ -14,8 +14,8 @@ use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::Config;
-use crate::events::Rate;
 use crate::host::KernelMounter;
+use crate::host::addresses::HostIps;
 use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
+use crate::rate::Rate;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
 use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_read_only, serve_tls};
@@ -256,10 +257,10 @@ fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgro
     Ok((cgroups, naming))
 }
 
-fn context(config: &Config, facts: &Facts, cgroups: CgroupNaming, cgroup_v2: bool) -> NodeContext {
+fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNaming, cgroup_v2: bool) -> NodeContext {
     NodeContext {
         node_name: facts.name.clone(),
-        host_ips: facts.ips.iter().map(ToString::to_string).collect(),
+        host_ips,
         root_dir: config.paths.root_dir.clone(),
         pod_logs_dir: config.paths.pod_logs_dir.clone(),
         cluster_domain: config.dns.cluster_domain.clone(),
@@ -287,12 +288,17 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
             burst: config.pods.event_burst,
         },
         images: image::Rules {
+            rate: Rate {
+                per_second: config.runtime.pull_qps,
+                burst: config.runtime.pull_burst,
+            },
             parallel_max: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
             verification: config.runtime.image_verification.clone(),
             logins: host::registry_logins(&config.paths.root_dir),
         },
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
+        sync_frequency: config.pods.sync_frequency,
         allocatable: host::admissible(config, facts),
         statics: config.statics.clone(),
     }
@@ -308,6 +314,7 @@ struct Parts {
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
+    host_ips: &HostIps,
     client: Option<&kube::Client>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
@@ -316,11 +323,11 @@ fn build(
     let seed = host::seed();
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
-    let context = Arc::new(context(config, facts, naming, cgroup_v2));
+    let context = Arc::new(context(config, facts, host_ips.clone(), naming, cgroup_v2));
     let objects = Arc::new(Objects::new(client.cloned(), clock.clone(), seed));
     let volume_settings = VolumeSettings {
         root_dir: config.paths.root_dir.clone(),
-        host_ips: context.host_ips.clone(),
+        host_ips: host_ips.clone(),
         allocatable: context.allocatable,
     };
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
@@ -340,15 +347,19 @@ fn build(
             client: client.clone(),
             runtime: runtime.clone(),
             status: kubelet.runtime_status(),
+            sweeps: kubelet.sweeps(),
             clock: clock.clone(),
+            recorder: kubelet.recorder(),
             config: config.clone(),
             facts: facts.clone(),
+            host_ips: host_ips.clone(),
             seed,
         })
     });
     let server = Server::new(ServerParts {
         pods: kubelet.pods(),
         runtime,
+        heartbeat: kubelet.heartbeat(),
         auth: Auth::new(&config.server, client.cloned(), &facts.name),
         clock,
         cgroups,
@@ -395,15 +406,18 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
     let facts = host::facts(&config, &roots);
-    let known = credentials::find(&config, &facts, Arc::new(SystemClock), host::seed()).await?;
+    let mut tasks = JoinSet::new();
+    let host_ips = host::ips(&config, &facts, &mut tasks, &stop);
+    let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);
-    let parts = build(&config, &facts, known.client.as_ref(), runtime.clone(), driver)?;
-
-    let mut tasks = JoinSet::new();
+    // Before anything asks the API server: until there is a certificate every question is refused.
+    let client = known.client.clone();
     let kept = known.keep(&mut tasks, &stop).await?;
+    let parts = build(&config, &facts, &host_ips, client.as_ref(), runtime.clone(), driver)?;
+    let heartbeat = parts.kubelet.heartbeat();
     match parts.keeper {
         Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,
@@ -415,11 +429,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
         tasks.spawn(serve_tls(listener, kept.tls.clone(), parts.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
-        tasks.spawn(serve_health(listener, stop.clone()));
+        tasks.spawn(serve_health(listener, heartbeat.clone(), stop.clone()));
     }
     watchdog::ready();
     if let Some(period) = watchdog::period() {
-        tasks.spawn(watchdog::keep(period, stop.clone()));
+        tasks.spawn(watchdog::keep(period, heartbeat, stop.clone()));
     }
     tracing::info!(node = facts.name, "kubelet started");
     let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);

@@ -317,6 +317,15 @@ impl Cgroups {
         .await
     }
 
+    /// One of the pod's processes: whatever runs in it is in the pod's network.
+    pub async fn process(&self, pod: Pod) -> Result<Option<u32>, CgroupError> {
+        self.blocking(
+            move |inner, tree| Ok(tree.process(&inner.settings.naming.pod(&pod))),
+            None,
+        )
+        .await
+    }
+
     /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
     pub async fn usage(&self, pod: Option<Pod>) -> Result<Usage, CgroupError> {
         self.blocking(

@@ -6,14 +6,15 @@
 mod correlate;
 mod sink;
 
+use crate::rate::Rate;
 use client::Clock;
 use correlate::Raw;
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
-pub use sink::{Rate, Sink};
+pub use sink::Sink;
 
 /// Events waiting to be written; beyond it they are dropped.
 const QUEUE_MAX: usize = 1000;
@@ -78,12 +79,11 @@ impl Recorder {
     }
 
     /// Records an event about the node. Upstream uses the node's name as its uid here, and so do we.
-    pub fn node(&self, node: &Node, severity: Severity, reason: &str, message: impl Into<String>) {
-        let name = node.metadata.name.clone().unwrap_or_default();
+    pub fn node(&self, name: &str, severity: Severity, reason: &str, message: impl Into<String>) {
         let object = ObjectReference {
             kind: Some("Node".into()),
-            uid: node.metadata.uid.clone().or_else(|| Some(name.clone())),
-            name: Some(name),
+            uid: Some(name.to_owned()),
+            name: Some(name.to_owned()),
             ..ObjectReference::default()
         };
         self.record(object, severity, reason, message.into());

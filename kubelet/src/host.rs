@@ -2,9 +2,11 @@
 //!
 //! Everything takes its paths as arguments; nothing here knows what a pod is.
 
+pub mod addresses;
 pub mod load;
 pub mod machine;
 pub mod mount;
+pub mod traffic;
 pub mod tree;
 
 pub use mount::{FakeMounter, KernelMounter, Mounter};

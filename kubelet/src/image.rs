@@ -14,12 +14,13 @@ pub mod verification;
 use crate::events::{Recorder, Severity};
 use crate::id::PodUid;
 use crate::objects::Objects;
+use crate::rate::Rate;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use credentials::{Credential, Keyring};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_logins::NodeLogins;
 use proto::cri as pb;
-use puller::{Pulled, Puller};
+use puller::{PullError, Pulled, Puller};
 use records::Records;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,8 @@ pub struct Images {
 /// How images are pulled and who may use them.
 #[derive(Clone, Debug)]
 pub struct Rules {
+    /// How fast pulls are begun.
+    pub rate: Rate,
     /// Pulls at a time.
     pub parallel_max: usize,
     /// Which images need a login once they are here.
@@ -84,6 +87,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            rate: Rate::UNBOUND,
             parallel_max: 4,
             verification: verification::Policy::default(),
             logins: NodeLogins::default(),
@@ -100,7 +104,7 @@ impl Images {
         records: Records,
         rules: Rules,
     ) -> Self {
-        let puller = Puller::new(runtime.clone(), rules.parallel_max);
+        let puller = Puller::new(runtime.clone(), rules.parallel_max, rules.rate);
         Self {
             runtime,
             puller,
@@ -235,7 +239,13 @@ impl Images {
             Ok(pulled) => pulled,
             Err(error) => {
                 pull.failed().await;
-                return Err(failed(error));
+                return Err(match error {
+                    PullError::Runtime(error) => failed(error),
+                    PullError::Throttled => ImageError {
+                        reason: "ErrImagePull",
+                        message: error.to_string(),
+                    },
+                });
             }
         };
         // The reference is what was pulled; its name may meanwhile mean another image.
@@ -298,8 +308,8 @@ fn reason_of(error: &RuntimeError) -> &'static str {
     }
 }
 
-/// A duration as Go prints it, in milliseconds (`1.234s`, `1m2.5s`, `45ms`).
-fn go_duration(duration: Duration) -> String {
+/// A duration as Go prints it, in milliseconds (`1.234s`, `1m2.5s`, `1h0m0s`, `45ms`).
+pub(crate) fn go_duration(duration: Duration) -> String {
     let total = duration.as_millis();
     let (minutes, millis) = (total / 60_000, total % 60_000);
     if total < 1000 {
@@ -309,10 +319,10 @@ fn go_duration(duration: Duration) -> String {
     let fraction = fraction.trim_end_matches('0');
     let point = if fraction.is_empty() { "" } else { "." };
     let seconds = format!("{}{point}{fraction}s", millis / 1000);
-    if minutes == 0 {
-        seconds
-    } else {
-        format!("{}m{seconds}", minutes)
+    match (minutes / 60, minutes % 60) {
+        (0, 0) => seconds,
+        (0, minutes) => format!("{minutes}m{seconds}"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
     }
 }
 
@@ -328,6 +338,7 @@ mod tests {
             (1230, "1.23s"),
             (62_500, "1m2.5s"),
             (120_000, "2m0s"),
+            (3_660_000, "1h1m0s"),
         ];
         for (millis, text) in cases {
             assert_eq!(go_duration(Duration::from_millis(millis)), text);

@@ -12,7 +12,8 @@ use crate::admission::Ledger;
 use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
 use crate::cgroup::{CgroupError, Cgroups};
-use crate::events::{Rate, Recorder, Sink};
+use crate::events::{Recorder, Sink};
+use crate::heartbeat::Heartbeat;
 use crate::image::records::Records;
 use crate::image::{self, Images};
 use crate::objects::Objects;
@@ -24,7 +25,8 @@ use crate::pod::view::PodView;
 use crate::pod::worker::{Network, Shared};
 use crate::pod::workers::Workers;
 use crate::probe::prober;
-use crate::runtime::pleg::Pleg;
+use crate::rate::Rate;
+use crate::runtime::pleg::{Pleg, Sweeps};
 use crate::runtime::{Runtime, RuntimeStatus};
 use crate::source::{Pods, Sources, StaticSources};
 use crate::volume::{VolumeError, Volumes};
@@ -76,6 +78,8 @@ pub struct Settings {
     pub parallel_sandboxes: usize,
     /// How often everything in the runtime is listed, in case an event was lost.
     pub sweep_every: Duration,
+    /// `syncFrequency`: twice as long, but at least five minutes, and the loop over pods counts as stuck.
+    pub sync_frequency: Duration,
     /// What pods can be admitted to; a resource that is not listed is not judged.
     pub allocatable: ResourceList,
     /// Where static pods come from.
@@ -90,6 +94,7 @@ impl Default for Settings {
             images: image::Rules::default(),
             parallel_sandboxes: 16,
             sweep_every: Duration::from_secs(45),
+            sync_frequency: Duration::from_secs(60),
             allocatable: ResourceList::new(),
             statics: StaticSources::default(),
         }
@@ -115,6 +120,7 @@ pub struct Kubelet {
     view: PodView,
     pleg: Pleg,
     status: watch::Sender<RuntimeStatus>,
+    heartbeat: Heartbeat,
 }
 
 impl Kubelet {
@@ -125,7 +131,9 @@ impl Kubelet {
         let (recorder, sink) = Recorder::new(clock, &parts.context.node_name, client, rate, parts.seed);
         let pleg = Pleg::new(parts.runtime.clone(), parts.settings.sweep_every);
         let status = watch::Sender::new(RuntimeStatus::default());
+        let heartbeat = Heartbeat::new(parts.settings.sync_frequency);
         Self {
+            heartbeat,
             parts,
             recorder,
             sink,
@@ -148,6 +156,16 @@ impl Kubelet {
     /// The runtime's status as it was last asked.
     pub fn runtime_status(&self) -> watch::Receiver<RuntimeStatus> {
         self.status.subscribe()
+    }
+
+    /// How looking at everything in the runtime goes.
+    pub fn sweeps(&self) -> watch::Receiver<Sweeps> {
+        self.pleg.sweeps()
+    }
+
+    /// The sign of life of the loop over pods.
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.clone()
     }
 
     /// Runs until shut down. Pods go on; the next kubelet takes them over.
@@ -209,12 +227,13 @@ impl Kubelet {
         }
     }
 
-    /// Waits until the runtime answers and everything in it was seen once; nothing if shut down before.
+    /// Waits until the runtime answers and it is known which pods it has something of; nothing if shut down before.
     async fn reach_runtime(&self, shutdown: &CancellationToken) -> Option<String> {
         loop {
+            self.heartbeat.beat();
             let reached = async {
                 let version = self.parts.runtime.version().await?;
-                self.pleg.sweep().await?;
+                self.pleg.begin().await?;
                 Ok::<_, crate::runtime::RuntimeError>(version.name)
             };
             let reached = tokio::select! {
@@ -269,7 +288,7 @@ impl Kubelet {
             recorder: self.recorder.clone(),
             clock: parts.clock.clone(),
             kubelet_start: parts.clock.now(),
-            host_ip: parts.context.host_ips.first().cloned(),
+            host_ips: parts.context.host_ips.clone(),
         };
         Shared {
             tools: Arc::new(tools),
@@ -278,6 +297,7 @@ impl Kubelet {
             view: self.view.clone(),
             network,
             runtime_name,
+            heartbeat: self.heartbeat.clone(),
             crash: Bounds::crash_loop(parts.settings.crash_backoff_max),
             shutdown,
         }

@@ -3,10 +3,12 @@
 //! Owns one file, [`FILE_NAME`]. Never touches a directory in which somebody else configures the network. [`install`] puts
 //! the plugins in place, [`collect`] frees what vanished sandboxes left.
 
+mod bridge;
 pub mod collect;
 pub mod install;
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,6 @@ use std::time::Duration;
 /// The file's name in the configuration directory.
 pub const FILE_NAME: &str = "10-skiff.conflist";
 const NETWORK_NAME: &str = "skiff";
-const BRIDGE: &str = "cni0";
 const CNI_VERSION: &str = "1.0.0";
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -58,8 +59,8 @@ pub enum Outcome {
     Foreign(PathBuf),
 }
 
-/// The configuration list of a bridge network over these ranges; `portmap` adds host ports to the chain. Pure.
-pub fn conflist(pod_cidrs: &[String], portmap: bool) -> Value {
+/// The configuration list of a network on this bridge over these ranges; `portmap` adds host ports to the chain. Pure.
+pub fn conflist(bridge: &str, pod_cidrs: &[String], portmap: bool) -> Value {
     let ranges: Vec<Value> = pod_cidrs.iter().map(|cidr| json!([{ "subnet": cidr }])).collect();
     let routes: Vec<Value> = pod_cidrs
         .iter()
@@ -67,7 +68,7 @@ pub fn conflist(pod_cidrs: &[String], portmap: bool) -> Value {
         .collect();
     let mut plugins = vec![json!({
         "type": "bridge",
-        "bridge": BRIDGE,
+        "bridge": bridge,
         "isGateway": true,
         "ipMasq": true,
         "hairpinMode": true,
@@ -116,6 +117,16 @@ async fn answers(plugin: &Path) -> bool {
 
 /// Writes the configuration for these ranges unless another one is there. The file appears whole or not at all.
 pub async fn ensure(conf_dir: &Path, bin_dir: &Path, pod_cidrs: &[String]) -> Result<Outcome, NetworkError> {
+    ensure_beside(&bridge::present(), conf_dir, bin_dir, pod_cidrs).await
+}
+
+/// Does so on a host whose interfaces have these addresses.
+async fn ensure_beside(
+    interfaces: &BTreeMap<String, Vec<bridge::Net>>,
+    conf_dir: &Path,
+    bin_dir: &Path,
+    pod_cidrs: &[String],
+) -> Result<Outcome, NetworkError> {
     let directory = |source| NetworkError::Directory {
         path: conf_dir.to_owned(),
         source,
@@ -125,9 +136,13 @@ pub async fn ensure(conf_dir: &Path, bin_dir: &Path, pod_cidrs: &[String]) -> Re
         return Ok(Outcome::Foreign(path));
     }
     let portmap = answers(&bin_dir.join("portmap")).await;
-    let text = format!("{:#}\n", conflist(pod_cidrs, portmap));
+    let ranges: Vec<bridge::Net> = pod_cidrs.iter().filter_map(|cidr| bridge::parse(cidr)).collect();
+    let mut list = conflist(&bridge::choose(interfaces, &ranges), pod_cidrs, portmap);
     let path = conf_dir.join(FILE_NAME);
-    if fs::read_to_string(&path).is_ok_and(|have| have == text) {
+    let have = fs::read_to_string(&path).unwrap_or_default();
+    bridge::remember(&mut list, &serde_json::from_str(&have).unwrap_or_default());
+    let text = format!("{list:#}\n");
+    if have == text {
         return Ok(Outcome::Ours);
     }
     // A name runtimes do not read as a configuration.
@@ -156,7 +171,7 @@ mod tests {
 
     #[test]
     fn both_families_get_a_range_and_a_route() {
-        let list = conflist(&["10.1.0.0/24".into(), "fd00::/64".into()], true);
+        let list = conflist("cni0", &["10.1.0.0/24".into(), "fd00::/64".into()], true);
         assert_eq!(
             list["plugins"][0]["ipam"]["ranges"],
             json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]])
@@ -167,7 +182,7 @@ mod tests {
         );
         assert_eq!(list["plugins"][1]["capabilities"]["portMappings"], true);
         assert_eq!(
-            conflist(&["10.1.0.0/24".into()], false)["plugins"]
+            conflist("cni0", &["10.1.0.0/24".into()], false)["plugins"]
                 .as_array()
                 .map(Vec::len),
             Some(1)
@@ -199,6 +214,28 @@ mod tests {
             Outcome::Foreign(other)
         );
         assert!(fs::read_to_string(&path).expect("file").contains("10.2.0.0/24"));
+    }
+
+    #[tokio::test]
+    async fn another_range_gets_another_bridge_as_long_as_the_old_one_has_its_gateway() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let (conf, bin) = (dir.path().join("net.d"), dir.path().join("bin"));
+        let mut interfaces = BTreeMap::new();
+        for (cidr, bridge) in [
+            ("10.1.0.0/24", "cni0"),
+            ("10.1.0.0/24", "cni0"),
+            ("10.2.0.0/24", "cni1"),
+            ("10.1.0.0/24", "cni0"),
+        ] {
+            let outcome = ensure_beside(&interfaces, &conf, &bin, &[cidr.to_owned()]).await;
+            assert_eq!(outcome.expect("written"), Outcome::Ours);
+            let text = fs::read_to_string(conf.join(FILE_NAME)).expect("file");
+            let list: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(list["plugins"][0]["bridge"], bridge, "{cidr}");
+            // A pod was started there.
+            let gateway = format!("{}1/24", cidr.trim_end_matches("0/24"));
+            interfaces.insert(bridge.to_owned(), vec![bridge::parse(&gateway).expect("a network")]);
+        }
     }
 
     #[tokio::test]

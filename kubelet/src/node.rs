@@ -6,6 +6,7 @@ mod health;
 mod lease;
 mod pod_network;
 mod register;
+mod rival;
 mod status;
 
 pub use health::Health;
@@ -13,6 +14,9 @@ pub(crate) use pod_network::apply as apply_network;
 pub use status::{Facts, RuntimeFacts, allocatable, node_status};
 
 use crate::config::Config;
+use crate::events::{Recorder, Severity};
+use crate::host::addresses::HostIps;
+use crate::runtime::pleg::Sweeps;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
 use client::informer::{self, Informer};
 use client::{AsTree, Clock};
@@ -22,6 +26,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use rival::{Identity, Rival};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,12 +75,18 @@ pub struct NodeParts {
     pub runtime: Arc<dyn Runtime>,
     /// The runtime's status as whoever polls it last saw it.
     pub status: watch::Receiver<RuntimeStatus>,
+    /// How looking at all of its pods goes.
+    pub sweeps: watch::Receiver<Sweeps>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
+    /// Events about the node.
+    pub recorder: Recorder,
     /// The configuration.
     pub config: Arc<Config>,
     /// The machine and this kubelet's place on it.
     pub facts: Facts,
+    /// Its addresses, should they change.
+    pub host_ips: HostIps,
     /// Seed of jitter.
     pub seed: u64,
 }
@@ -141,22 +152,25 @@ impl Keeper {
 
     /// Registers the node, then keeps its status, its lease and its network configuration until told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
+        let (taken, lease_taken) = watch::channel(0);
         let lease = lease::Lease {
             client: self.parts.client.clone(),
             clock: self.parts.clock.clone(),
             node: self.parts.facts.name.clone(),
             seconds: self.parts.config.node.lease_seconds,
             informer: self.node.clone(),
+            taken,
         };
         let network = pod_network::Keeper {
             config: self.parts.config.clone(),
             runtime: self.parts.runtime.clone(),
+            status: self.parts.status.clone(),
             node: self.node.clone(),
             name: self.parts.facts.name.clone(),
         };
         let work = async {
             self.register().await;
-            tokio::join!(self.keep_status(), lease.keep(), network.keep());
+            tokio::join!(self.keep_status(lease_taken), lease.keep(), network.keep());
         };
         tokio::select! {
             () = work => {}
@@ -173,6 +187,10 @@ impl Keeper {
         }
     }
 
+    fn health(&self, status: &RuntimeStatus) -> Health {
+        Health::of(status, self.parts.sweeps.borrow().problem(Instant::now()))
+    }
+
     async fn first_status(&mut self) -> NodeStatus {
         let status = self.parts.status.borrow().clone();
         let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
@@ -181,7 +199,7 @@ impl Keeper {
             &self.parts.config,
             &self.parts.facts,
             &runtime,
-            &Health::of(&status),
+            &self.health(&status),
             None,
             now,
         )
@@ -189,23 +207,33 @@ impl Keeper {
 
     /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
     /// is registered again: this kubelet still runs.
-    async fn keep_status(&mut self) {
+    async fn keep_status(&mut self, mut lease_taken: watch::Receiver<u32>) {
         let mut written = Written::default();
+        let mut rival = Rival::default();
         let mut images: Images = Images::default();
         let mut version = RuntimeVersion::default();
         let mut status = self.parts.status.clone();
         let mut node = self.node.subscribe();
-        let mut was_there = false;
+        let mut host_ips = self.parts.host_ips.clone();
+        // The object's UID: another one is another object, though it has the name.
+        let mut known_as: Option<String> = None;
         loop {
-            let there = self.node.get("", &self.parts.facts.name).is_some();
-            if was_there && !there {
+            self.parts.facts.ips = host_ips.current().to_vec();
+            let there = self.node.get("", &self.parts.facts.name);
+            let uid = there.and_then(|node| node.metadata.uid.clone());
+            if known_as.is_some() && known_as != uid {
                 tracing::warn!(node = self.parts.facts.name, "node object is gone, registering again");
                 written = Written::default();
+                rival.node_is_new();
                 self.register().await;
             }
-            was_there = there;
+            known_as = uid;
+            if self.look_for_rival(&mut rival) {
+                // Wherever the other is, the node must not go on being described as its machine once it is gone.
+                written.status = None;
+            }
             let seen = status.borrow_and_update().clone();
-            let health = Health::of(&seen);
+            let health = self.health(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
                 version = self.parts.runtime.version().await.unwrap_or_default();
             } else if !health.runtime.is_empty() {
@@ -225,9 +253,26 @@ impl Keeper {
             tokio::select! {
                 changed = status.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(self.parts.config.node.status_update) => {}
+                () = host_ips.changed() => {}
+                Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),
                 _ = node.next(), if !known => {}
             }
         }
+    }
+
+    /// Tells of another kubelet of this name, if there is one; returns whether it wrote over our status.
+    fn look_for_rival(&self, rival: &mut Rival) -> bool {
+        let ours = Identity::of_facts(&self.parts.facts);
+        let node = self.node.get("", &self.parts.facts.name);
+        let status = node.as_ref().and_then(|node| node.status.as_ref());
+        let now = Instant::now();
+        let overwritten = status.is_some_and(|status| rival.saw(&ours, status, now));
+        if let Some(message) = rival.message(&self.parts.facts.name, &ours, now) {
+            tracing::error!(node = self.parts.facts.name, message);
+            let recorder = &self.parts.recorder;
+            recorder.node(&self.parts.facts.name, Severity::Warning, rival::REASON, message);
+        }
+        overwritten
     }
 
     async fn write_status(

@@ -18,6 +18,7 @@ pub use auth::{Auth, User};
 pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
 
 use crate::cgroup::Cgroups;
+use crate::heartbeat::Heartbeat;
 use crate::host::machine::Roots;
 use crate::metrics::Metrics;
 use crate::pod::view::PodView;
@@ -39,6 +40,8 @@ pub struct ServerParts {
     pub runtime: Arc<dyn Runtime>,
     /// Who may do what.
     pub auth: Auth,
+    /// The sign of life of the loop over pods.
+    pub heartbeat: Heartbeat,
     /// Wall time, for `sinceSeconds`.
     pub clock: Arc<dyn client::Clock>,
     /// Usage of pods.
@@ -140,7 +143,7 @@ impl Server {
             Err(code) => return answer::text(code.as_u16(), code.canonical_reason().unwrap_or_default()),
         };
         match route {
-            Route::Healthz => answer::text(200, "ok"),
+            Route::Healthz => answer::health(&parts.heartbeat),
             Route::Pods => pods::pods(&parts.pods),
             Route::Configz => answer::json(serde_json::json!({"kubeletconfig": parts.configuration}).to_string()),
             Route::Summary => answer::json(

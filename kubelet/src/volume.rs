@@ -5,14 +5,17 @@
 
 mod atomic_writer;
 mod container_files;
+mod ending;
 mod local;
 mod payload;
 mod plan;
 mod set_up;
 
 pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
+pub use ending::Ending;
 
 use crate::downward::{Addresses, NodeAllocatable};
+use crate::host::addresses::HostIps;
 use crate::host::{Mounter, tree};
 use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
@@ -95,7 +98,7 @@ pub struct VolumeSettings {
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// The node's addresses, for the downward API.
-    pub host_ips: Vec<String>,
+    pub host_ips: HostIps,
     /// The node's allocatable resources: downward defaults and the bound of memory volumes.
     pub allocatable: NodeAllocatable,
 }
@@ -262,9 +265,10 @@ impl Volumes {
                     let input = FilesInput::fetch(&inner.objects, &uid, pod, files)
                         .await
                         .map_err(fail)?;
+                    let host_ips = inner.settings.host_ips.texts();
                     let addresses = Addresses {
                         pod_ips: &input.pod_ips,
-                        host_ips: &inner.settings.host_ips,
+                        host_ips: &host_ips,
                     };
                     let payload = payload::payload(pod, files, &input, addresses, inner.settings.allocatable)
                         .map_err(|why| set_up(&plan.name, why))?;
@@ -299,6 +303,22 @@ impl Volumes {
         let (pod, container, instance) = (pod.clone(), container.to_owned(), instance.clone());
         self.blocking(move |inner| container_files::mark_pre_stop(&inner.pod_dir(&pod), &container, &instance))
             .await
+    }
+
+    /// Marks that the pod's containers are being stopped.
+    pub async fn mark_ending(&self, pod: &PodUid, ending: Ending) -> Result<(), VolumeError> {
+        let pod = pod.clone();
+        self.blocking(move |inner| ending::write(&inner.pod_dir(&pod), ending))
+            .await
+    }
+
+    /// The end of the pod that an earlier kubelet began, if its directory is still there.
+    pub async fn ending(&self, pod: &PodUid) -> Option<Ending> {
+        let pod = pod.clone();
+        self.blocking(move |inner| Ok(ending::read(&inner.pod_dir(&pod))))
+            .await
+            .ok()
+            .flatten()
     }
 
     /// Unmounts everything of the pod and removes its directory, never crossing into a mount that would not go. Idempotent.

@@ -45,6 +45,8 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
     ("vanished_sandboxes_hold_nothing", network::vanished_sandboxes),
+    ("range_changed", network::range_changed),
+    ("address_changed", network::address_changed),
     ("node_taken_over", takeover::taken_over),
     ("node_given_back", takeover::given_back),
     ("manifest_mistakes", mistake::manifests),

@@ -12,7 +12,9 @@ use kube::api::{ListParams, PostParams};
 use kubelet::certificate::request::Wanted;
 use kubelet::certificate::rotation::{Clients, Rotation};
 use kubelet::certificate::store::{Pair, Store};
+use kubelet::host::addresses::HostIps;
 use serde_json::json;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -39,6 +41,8 @@ struct World {
     calendar: Arc<Calendar>,
     stop: CancellationToken,
     dir: tempfile::TempDir,
+    address: watch::Sender<Arc<Vec<IpAddr>>>,
+    host_ips: HostIps,
 }
 
 impl World {
@@ -63,7 +67,10 @@ impl World {
         let daemon = Daemon::embed(&Config::resolve(&flags::parse(words)).unwrap(), host, store)
             .await
             .unwrap();
+        let (address, host_ips) = HostIps::following(vec!["192.0.2.9".parse().unwrap()]);
         Self {
+            address,
+            host_ips,
             daemon,
             calendar,
             stop: CancellationToken::new(),
@@ -84,6 +91,7 @@ impl World {
                 node: "n1".to_owned(),
                 serving: serving.then(|| (vec!["192.0.2.9".parse().unwrap()], vec!["n1".to_owned()])),
             },
+            host_ips: Some(self.host_ips.clone()),
             store: if serving {
                 Store::server(&pki)
             } else {
@@ -172,6 +180,15 @@ async fn a_serving_certificate_waits_for_a_human_and_is_asked_for_again_when_den
     assert!(!current.has_changed().unwrap());
     settle("Approved").await;
     next(&mut current, 60).await;
+
+    // Another address: another certificate, and the old one until then.
+    let moved: IpAddr = "192.0.2.77".parse().unwrap();
+    world.address.send_replace(Arc::new(vec![moved]));
+    settle("Approved").await;
+    let second = next(&mut current, 60).await;
+    assert!(second.names(&[moved], &["n1".to_owned()]));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!current.has_changed().unwrap(), "asked for once");
     assert!(
         Store::server(&world.dir.path().join("pki"))
             .current()

@@ -8,6 +8,7 @@ use crate::certificate::rotation::{Clients, Expired, Rotation};
 use crate::certificate::serving::Serving;
 use crate::certificate::store::Store;
 use crate::config::{AuthorizationMode, Config};
+use crate::host::addresses::HostIps;
 use crate::node::Facts;
 use client::Clock;
 use rustls::ServerConfig;
@@ -42,7 +43,13 @@ pub(super) struct Kept {
 }
 
 /// Finds out how this kubelet is known.
-pub(super) async fn find(config: &Config, facts: &Facts, clock: Arc<dyn Clock>, seed: u64) -> Result<Known, BootError> {
+pub(super) async fn find(
+    config: &Config,
+    facts: &Facts,
+    host_ips: &HostIps,
+    clock: Arc<dyn Clock>,
+    seed: u64,
+) -> Result<Known, BootError> {
     let (client, keeper) = match &config.paths.kubeconfig {
         None => {
             check_standalone(config)?;
@@ -54,7 +61,7 @@ pub(super) async fn find(config: &Config, facts: &Facts, clock: Arc<dyn Clock>, 
             (Some(client), keeper)
         }
     };
-    let served = serving(config, facts, client.as_ref(), clock, seed)?;
+    let served = serving(config, facts, host_ips, client.as_ref(), clock, seed)?;
     Ok(Known { client, keeper, served })
 }
 
@@ -103,6 +110,7 @@ impl Kept {
 fn serving(
     config: &Config,
     facts: &Facts,
+    host_ips: &HostIps,
     client: Option<&kube::Client>,
     clock: Arc<dyn Clock>,
     seed: u64,
@@ -110,7 +118,7 @@ fn serving(
     let client_ca = config.server.client_ca.as_deref();
     let plain = |serving| Served { serving, issuing: None };
     match (config.server.tls_bootstrap, client) {
-        (true, Some(client)) => return Ok(issued(config, facts, client, clock, seed)),
+        (true, Some(client)) => return Ok(issued(config, facts, host_ips, client, clock, seed)),
         (true, None) => tracing::warn!("serverTLSBootstrap has no effect without an API server"),
         (false, _) => {}
     }
@@ -120,7 +128,14 @@ fn serving(
     }))
 }
 
-fn issued(config: &Config, facts: &Facts, client: &kube::Client, clock: Arc<dyn Clock>, seed: u64) -> Served {
+fn issued(
+    config: &Config,
+    facts: &Facts,
+    host_ips: &HostIps,
+    client: &kube::Client,
+    clock: Arc<dyn Clock>,
+    seed: u64,
+) -> Served {
     let store = Store::server(&config.paths.cert_dir);
     let names = vec![facts.host_name.clone()];
     let stored = store.current().unwrap_or_else(|error| {
@@ -139,6 +154,7 @@ fn issued(config: &Config, facts: &Facts, client: &kube::Client, clock: Arc<dyn 
             node: facts.name.clone(),
             serving: Some((facts.ips.clone(), names)),
         },
+        host_ips: Some(host_ips.clone()),
         store,
         clients: Clients {
             own: client.clone(),

@@ -1,6 +1,7 @@
 //! What is asked of the host at start.
 
 use crate::config::Config;
+use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
 use crate::node::{Facts, allocatable};
@@ -10,6 +11,8 @@ use proto::api::resources::ResourceList;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Whether the unified hierarchy is all there is.
 pub(super) fn is_cgroup_v2(mount: &str) -> bool {
@@ -122,4 +125,15 @@ pub(super) fn protect_from_oom(score: i64) {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string()) {
         tracing::debug!(score, %error, "own oom_score_adj not set");
     }
+}
+
+/// The node's addresses: the configured ones, or the one found, which is followed from now on.
+pub(super) fn ips(config: &Config, facts: &Facts, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> HostIps {
+    if !config.node.ips.is_empty() {
+        return HostIps::fixed(facts.ips.clone());
+    }
+    let (sender, ips) = HostIps::following(facts.ips.clone());
+    let every = config.node.status_update;
+    tasks.spawn(addresses::follow(sender, machine::route_address, every, stop.clone()));
+    ips
 }

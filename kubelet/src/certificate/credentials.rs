@@ -181,6 +181,7 @@ pub async fn connect(
     };
     let rotation = Rotation {
         wanted,
+        host_ips: None,
         store,
         clients: Clients {
             own: own.clone(),
@@ -266,12 +267,20 @@ fn warn_of_clock(kubeconfig: &Path, now: Timestamp) {
 }
 
 fn warn_if_early(pair: &Pair, now: Timestamp) {
-    if now < pair.not_before {
-        tracing::error!(
-            valid_from = %pair.not_before, clock = %now,
-            "the client certificate is not valid yet: is this machine's clock set?"
-        );
+    if let Some(message) = too_early(pair, now) {
+        tracing::error!("{message}");
     }
+}
+
+/// What there is to say of a clock that is behind a certificate's start. The certificate is used all the same: the API server
+/// goes by its own clock, and asking for another one would not set ours.
+fn too_early(pair: &Pair, now: Timestamp) -> Option<String> {
+    (now < pair.not_before).then(|| {
+        format!(
+            "the client certificate is valid from {}, and this machine's clock says {now}: is the clock set?",
+            pair.not_before
+        )
+    })
 }
 
 /// The pair to begin with: the store's, or the kubeconfig's own; none if they are over.

@@ -5,6 +5,7 @@
 use super::CertificateError;
 use super::request::{RequestError, Wanted, obtain};
 use super::store::{Pair, Store};
+use crate::host::addresses::HostIps;
 use client::backoff::Seeded;
 use client::{Backoff, Clock};
 use jiff::Timestamp;
@@ -59,6 +60,8 @@ pub struct Clients {
 pub struct Rotation {
     /// What is wanted.
     pub wanted: Wanted,
+    /// The addresses a serving certificate has to name, where they can change.
+    pub host_ips: Option<HostIps>,
     /// Where it is kept.
     pub store: Store,
     /// Whom to ask.
@@ -82,31 +85,58 @@ pub fn deadline(pair: &Pair, seed: u64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or(pair.not_after)
 }
 
-/// How long until the next request.
-fn wait(current: Option<&Pair>, seed: u64, now: Timestamp) -> Duration {
-    let Some(pair) = current else { return Duration::ZERO };
+/// How long until the next request. One that does not speak for all that is wanted is asked for again at once.
+fn wait(current: Option<&Pair>, wanted: &Wanted, seed: u64, now: Timestamp) -> Duration {
+    let speaks = |pair: &&Pair| {
+        wanted
+            .serving
+            .as_ref()
+            .is_none_or(|(ips, names)| pair.names(ips, names))
+    };
+    let Some(pair) = current.filter(speaks) else {
+        return Duration::ZERO;
+    };
     Duration::try_from(deadline(pair, seed).duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+/// Waits until the addresses change, for ever if they cannot.
+async fn moved(host_ips: &mut Option<HostIps>) {
+    match host_ips {
+        Some(ips) => ips.changed().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Rotation {
     /// Runs until told to stop.
-    pub async fn run(self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             () = self.turns() => {}
             () = stop.cancelled() => {}
         }
     }
 
-    async fn turns(&self) {
+    async fn turns(&mut self) {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY, self.seed);
+        let mut host_ips = self.host_ips.clone();
         loop {
+            if let (Some((ips, _)), Some(now)) = (&mut self.wanted.serving, &host_ips) {
+                *ips = now.current().to_vec();
+            }
             let current = self.current.borrow().clone();
-            let left = wait(current.as_deref(), self.seed, self.clock.now());
+            let left = wait(current.as_deref(), &self.wanted, self.seed, self.clock.now());
             if !left.is_zero() {
-                tokio::time::sleep(left.min(LOOK_EVERY)).await;
+                tokio::select! {
+                    () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+                    () = moved(&mut host_ips) => {}
+                }
                 continue;
             }
-            let renewed = self.renew(current.as_deref()).await;
+            let renewed = tokio::select! {
+                renewed = self.renew(current.as_deref()) => renewed,
+                // A certificate for the old address would be of no use.
+                () = moved(&mut host_ips) => continue,
+            };
             self.server_is_there
                 .send_replace(renewed.as_ref().err().is_none_or(RotationError::was_heard));
             match renewed {

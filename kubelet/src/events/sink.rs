@@ -1,6 +1,7 @@
 //! Writes correlated events to the API server, one after another, at most `eventRecordQPS` of them a second.
 
 use super::correlate::{Correlator, Raw, Write};
+use crate::rate::{Bucket, Rate};
 use client::AsTree;
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -15,25 +16,13 @@ use tokio::time::Instant;
 
 /// Deadline of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries per event; after that it is lost (events are best effort).
+/// Tries per event an API server may turn down; after that it is lost (events are best effort).
 const TRIES: u32 = 12;
-/// How fast events are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// `eventRecordQPS`; 0 means no bound.
-    pub per_second: u32,
-    /// `eventBurst`.
-    pub burst: u32,
-}
-
-impl Default for Rate {
-    /// Upstream's defaults (kubelet contract §1).
-    fn default() -> Self {
-        Self {
-            per_second: 50,
-            burst: 100,
-        }
-    }
+/// How long an event waits for an API server that does not answer. Those behind it wait in the queue, which is bounded.
+const AWAY_MAX: Duration = Duration::from_secs(1800);
+/// Whether the API server itself turned an event down, rather than being away, behind a gateway or not.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if !matches!(status.code, 502..=504))
 }
 
 /// The writing end of a [`super::Recorder`].
@@ -43,9 +32,7 @@ pub struct Sink {
     queue: mpsc::Receiver<Raw>,
     correlator: Correlator,
     rng: StdRng,
-    rate: Rate,
-    tokens: f64,
-    refilled: Instant,
+    bucket: Bucket,
 }
 
 impl Sink {
@@ -62,9 +49,7 @@ impl Sink {
             queue,
             correlator: Correlator::default(),
             rng: StdRng::seed_from_u64(seed),
-            tokens: f64::from(rate.burst),
-            rate,
-            refilled: Instant::now(),
+            bucket: Bucket::new(rate),
         }
     }
 
@@ -89,27 +74,18 @@ impl Sink {
     }
 
     async fn pace(&mut self) {
-        if self.rate.per_second == 0 {
-            return;
+        while let Err(wait) = self.bucket.take(Instant::now()) {
+            tokio::time::sleep(wait).await;
         }
-        let (now, per_second) = (Instant::now(), f64::from(self.rate.per_second));
-        // Less than one at a time would be none at all.
-        let burst = f64::from(self.rate.burst.max(1));
-        self.tokens = (self.tokens + (now - self.refilled).as_secs_f64() * per_second).min(burst);
-        self.refilled = now;
-        if self.tokens < 1.0 {
-            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.tokens) / per_second)).await;
-            self.refilled = Instant::now();
-            self.tokens = 1.0;
-        }
-        self.tokens -= 1.0;
     }
 
     async fn write(&mut self, client: &kube::Client, raw: &Raw, write: &Write) {
         // Events about things without a namespace live in `default`.
         let namespace = raw.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let api: Api<AsTree<Event>> = Api::namespaced(client.clone(), &namespace);
-        for attempt in 0..TRIES {
+        let begun = Instant::now();
+        let (mut attempt, mut refusals) = (0, 0);
+        while refusals < TRIES && begun.elapsed() < AWAY_MAX {
             match tokio::time::timeout(WRITE_TIMEOUT, self.send(&api, &namespace, raw, write)).await {
                 Ok(Ok(())) => return,
                 Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
@@ -119,10 +95,14 @@ impl Sink {
                     tracing::debug!(reason = raw.reason, error = %status, "event refused");
                     return;
                 }
-                Ok(Err(error)) => tracing::debug!(reason = raw.reason, %error, "event not written, retrying"),
+                Ok(Err(error)) => {
+                    refusals += u32::from(is_refusal(&error));
+                    tracing::debug!(reason = raw.reason, %error, "event not written, retrying");
+                }
                 Err(_) => tracing::debug!(reason = raw.reason, "event not written in time, retrying"),
             }
             let base = Duration::from_millis(500u64 << attempt.min(5));
+            attempt += 1;
             tokio::time::sleep(base.mul_f64(0.5 + self.rng.random::<f64>())).await;
         }
         tracing::warn!(reason = raw.reason, "event lost: the API server did not take it");

@@ -118,17 +118,20 @@ pub fn host_name() -> String {
     name.to_string_lossy().to_lowercase()
 }
 
-/// The address packets for elsewhere leave from; nothing is sent to find out. Loopback where there is no route.
-pub fn default_address() -> IpAddr {
+/// The address packets for elsewhere leave from; nothing is sent to find out.
+pub fn route_address() -> Option<IpAddr> {
     let probe = |bind: &str, to: &str| -> Option<IpAddr> {
         let socket = UdpSocket::bind(bind).ok()?;
         socket.connect(to).ok()?;
         let address = socket.local_addr().ok()?.ip();
         (!address.is_unspecified()).then_some(address)
     };
-    probe("0.0.0.0:0", "192.0.2.1:9")
-        .or_else(|| probe("[::]:0", "[2001:db8::1]:9"))
-        .unwrap_or(IpAddr::from([127, 0, 0, 1]))
+    probe("0.0.0.0:0", "192.0.2.1:9").or_else(|| probe("[::]:0", "[2001:db8::1]:9"))
+}
+
+/// That address, or loopback where there is no route.
+pub fn default_address() -> IpAddr {
+    route_address().unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
 
 /// Size and free space of the file system `path` is on.

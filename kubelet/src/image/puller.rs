@@ -1,6 +1,7 @@
 //! The node's pulls: those of one image with the same credentials are one, and only so many run at a time, first come first
 //! served. A pull goes on while anybody waits for it, and is finished even if nobody does any more.
 
+use crate::rate::{Bucket, Rate};
 use crate::runtime::{Runtime, RuntimeError};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -23,22 +24,35 @@ pub struct Pulled {
     pub used: Option<usize>,
 }
 
-type Waiting = Shared<BoxFuture<'static, Result<Pulled, RuntimeError>>>;
+/// Why an image was not pulled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PullError {
+    /// There were more pulls than `registryPullQPS` and `registryBurst` allow. It is the container's back-off that waits.
+    #[error("pull QPS exceeded")]
+    Throttled,
+    /// The runtime could not.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+type Waiting = Shared<BoxFuture<'static, Result<Pulled, PullError>>>;
 
 /// Pulls images. Cheap to clone.
 #[derive(Clone)]
 pub struct Puller {
     runtime: Arc<dyn Runtime>,
     permits: Arc<Semaphore>,
+    bucket: Arc<Mutex<Bucket>>,
     running: Arc<Mutex<BTreeMap<(String, String), Waiting>>>,
 }
 
 impl Puller {
-    /// A puller that runs at most `parallel_max` pulls at a time.
-    pub fn new(runtime: Arc<dyn Runtime>, parallel_max: usize) -> Self {
+    /// A puller that runs at most `parallel_max` pulls at a time, and begins them at this rate.
+    pub fn new(runtime: Arc<dyn Runtime>, parallel_max: usize, rate: Rate) -> Self {
         Self {
             runtime,
             permits: Arc::new(Semaphore::new(parallel_max.max(1))),
+            bucket: Arc::new(Mutex::new(Bucket::new(rate))),
             running: Arc::default(),
         }
     }
@@ -49,7 +63,7 @@ impl Puller {
         image: &str,
         credentials: &[pb::AuthConfig],
         sandbox: Option<pb::PodSandboxConfig>,
-    ) -> Result<Pulled, RuntimeError> {
+    ) -> Result<Pulled, PullError> {
         let key = (image.to_owned(), fingerprint(credentials));
         let waiting = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,23 +86,31 @@ impl Puller {
         sandbox: Option<pb::PodSandboxConfig>,
     ) -> Waiting {
         let (runtime, permits, running) = (self.runtime.clone(), self.permits.clone(), self.running.clone());
+        let bucket = self.bucket.clone();
         let task = tokio::spawn(async move {
             let result = match permits.acquire().await {
-                Ok(_permit) => pull_with_any(&*runtime, &key.0, credentials, sandbox).await,
-                Err(_) => Err(RuntimeError::new(
-                    "PullImage",
-                    Code::Cancelled,
-                    "the kubelet is shutting down",
-                )),
+                Ok(_permit) if !may_begin(&bucket) => Err(PullError::Throttled),
+                Ok(_permit) => pull_with_any(&*runtime, &key.0, credentials, sandbox)
+                    .await
+                    .map_err(PullError::from),
+                Err(_) => Err(failed(Code::Cancelled, "the kubelet is shutting down")),
             };
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
             result
         });
-        let finished = task.map(|joined| {
-            joined.unwrap_or_else(|error| Err(RuntimeError::new("PullImage", Code::Internal, error.to_string())))
-        });
+        let finished =
+            task.map(|joined| joined.unwrap_or_else(|error| Err(failed(Code::Internal, &error.to_string()))));
         finished.boxed().shared()
     }
+}
+
+fn failed(code: Code, message: &str) -> PullError {
+    RuntimeError::new("PullImage", code, message).into()
+}
+
+fn may_begin(bucket: &Mutex<Bucket>) -> bool {
+    let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+    bucket.take(Instant::now()).is_ok()
 }
 
 async fn pull_with_any(
@@ -151,7 +173,7 @@ mod tests {
         for image in ["a", "b", "c"] {
             fake.add_remote_image(image);
         }
-        let puller = Puller::new(Arc::new(fake.clone()), parallel);
+        let puller = Puller::new(Arc::new(fake.clone()), parallel, Rate::UNBOUND);
         (fake, puller)
     }
 
@@ -181,6 +203,22 @@ mod tests {
         let results = futures::future::join_all(["a", "b", "c"].map(|image| puller.pull(image, &[], None))).await;
         assert!(results.iter().all(Result::is_ok));
         assert_eq!(begun.elapsed(), Duration::from_secs(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_pulls_than_the_rate_allows_are_turned_down_and_not_begun() {
+        let (fake, _) = puller(1);
+        let rate = Rate {
+            per_second: 1,
+            burst: 2,
+        };
+        let puller = Puller::new(Arc::new(fake.clone()), 5, rate);
+        let results = futures::future::join_all(["a", "b", "c"].map(|image| puller.pull(image, &[], None))).await;
+        let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+        assert_eq!(refused, [&PullError::Throttled]);
+        assert_eq!(refused[0].to_string(), "pull QPS exceeded");
+        assert_eq!(pulls(&fake), 2);
+        assert!(puller.pull("c", &[], None).await.is_ok(), "ten seconds later");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use super::{Dependencies, Kubelet, Settings};
 use crate::cgroup::{CgroupSettings, Cgroups};
 use crate::host::FakeMounter;
+use crate::host::addresses::HostIps;
 use crate::id::PodUid;
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
@@ -23,6 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -296,6 +298,8 @@ pub(crate) struct Bench {
     pub(crate) standalone: bool,
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
+    address: watch::Sender<Arc<Vec<IpAddr>>>,
+    host_ips: HostIps,
 }
 
 /// A kubelet that runs.
@@ -313,10 +317,28 @@ impl Bench {
     /// A node whose runtime's faults follow from the seed.
     pub(crate) fn seeded(seed: u64) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(crate::pod::testing::at(0)));
+        Self::of(Api::new(), clock, seed)
+    }
+
+    /// Another machine whose kubelet has the same node's name.
+    pub(crate) fn beside(other: &Self) -> Self {
+        Self::of(other.api.clone(), other.clock.clone(), 2)
+    }
+
+    /// Gives the machine another address.
+    pub(crate) fn move_to(&self, address: &str) {
+        let address = address.parse().expect("an address");
+        self.address.send_replace(Arc::new(vec![address]));
+    }
+
+    fn of(api: Api, clock: Arc<dyn Clock>, seed: u64) -> Self {
         let runtime = FakeRuntime::new(clock.clone(), seed);
         runtime.add_image("img:latest");
+        let (address, host_ips) = HostIps::following(vec![IpAddr::from([192, 0, 2, 10])]);
         Self {
-            api: Api::new(),
+            address,
+            host_ips,
+            api,
             runtime,
             clock,
             standalone: false,
@@ -345,6 +367,7 @@ impl Bench {
         node.root_dir = root.join("kubelet");
         node.pod_logs_dir = root.join("logs");
         node.cgroups.per_qos = false;
+        node.host_ips = self.host_ips.clone();
         let client = self.api.client();
         let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), 1));
         let volumes = Volumes::new(

@@ -5,6 +5,7 @@
 //! while ago, since a sandbox may have its address before the runtime lists it, and those with an address of none of our
 //! ranges, which another node on this machine may have given. Owns nothing; never looks at pods.
 
+use super::bridge::{self, is_in};
 use super::{FILE_NAME, NETWORK_NAME};
 use crate::id::SandboxId;
 use serde_json::{Value, json};
@@ -89,7 +90,7 @@ pub async fn collect(
         .iter()
         .flat_map(|dir| read_reservations(&dir.join(NETWORK_NAME), now))
         .collect::<Vec<_>>();
-    let valid = valid_attachments(sandboxes, &ranges(&list), &reservations);
+    let valid = valid_attachments(sandboxes, &bridge::ranges(&list), &reservations);
     let mut outcome = Ok(());
     for (plugin, config) in requests(&list, &valid) {
         let file = bin_dir.join(&plugin);
@@ -107,29 +108,6 @@ fn data_dirs(list: &Value) -> BTreeSet<PathBuf> {
         .filter(|plugin| plugin["ipam"]["type"] == "host-local")
         .map(|plugin| PathBuf::from(plugin["ipam"]["dataDir"].as_str().unwrap_or(DEFAULT_DATA_DIR)))
         .collect()
-}
-
-/// The ranges addresses of a list are given from.
-fn ranges(list: &Value) -> Vec<(IpAddr, u32)> {
-    let plugins = list["plugins"].as_array().into_iter().flatten();
-    let sets = plugins.flat_map(|plugin| plugin["ipam"]["ranges"].as_array().into_iter().flatten());
-    let ranges = sets.flat_map(|set| set.as_array().into_iter().flatten());
-    ranges
-        .filter_map(|range| {
-            let (addr, bits) = range["subnet"].as_str()?.split_once('/')?;
-            Some((addr.parse().ok()?, bits.parse().ok()?))
-        })
-        .collect()
-}
-
-/// Whether an address is in a range.
-fn is_in(addr: &IpAddr, (network, bits): &(IpAddr, u32)) -> bool {
-    let shared = match (addr, network) {
-        (IpAddr::V4(addr), IpAddr::V4(network)) => (addr.to_bits() ^ network.to_bits()).leading_zeros(),
-        (IpAddr::V6(addr), IpAddr::V6(network)) => (addr.to_bits() ^ network.to_bits()).leading_zeros(),
-        _ => return false,
-    };
-    shared >= *bits
 }
 
 /// The reservations in a network's folder; what cannot be read is none.
@@ -246,8 +224,8 @@ mod tests {
             reservation("10.2.0.4", "foreign", "eth0", 600),
             reservation("fd00::5", "old6", "eth0", 600),
         ];
-        let list = super::super::conflist(&["10.1.0.0/24".to_owned(), "fd00::/64".to_owned()], false);
-        let valid = valid_attachments(&["known".to_owned().into()], &ranges(&list), &reservations);
+        let list = super::super::conflist("cni0", &["10.1.0.0/24".to_owned(), "fd00::/64".to_owned()], false);
+        let valid = valid_attachments(&["known".to_owned().into()], &bridge::ranges(&list), &reservations);
         let pairs: Vec<(&str, &str)> = valid
             .iter()
             .map(|(id, ifname)| (id.as_str(), ifname.as_str()))
@@ -288,7 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = |name: &str| dir.path().join(name);
         fs::create_dir(path("bin")).expect("dir");
-        let list = super::super::conflist(&["10.1.0.0/24".to_owned()], true);
+        let list = super::super::conflist("cni0", &["10.1.0.0/24".to_owned()], true);
         fs::write(path(FILE_NAME), list.to_string()).expect("conflist");
         let put = |name: &str, script: String| {
             fs::write(path("bin").join(name), script).expect("plugin");

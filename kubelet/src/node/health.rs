@@ -9,15 +9,25 @@ pub struct Health {
     pub runtime: String,
     /// Why its network is not ready, `container runtime network not ready: ...`.
     pub network: String,
+    /// Why its pods are not all seen, `PLEG is not healthy: ...`.
+    pub pleg: String,
 }
 
 impl Health {
-    /// What a runtime status means for the node.
-    pub fn of(status: &RuntimeStatus) -> Self {
+    /// What a runtime's status, and what is wrong with looking at its pods, mean for the node.
+    pub fn of(status: &RuntimeStatus, pleg: Option<String>) -> Self {
+        Self {
+            pleg: pleg.unwrap_or_default(),
+            ..Self::of_runtime(status)
+        }
+    }
+
+    fn of_runtime(status: &RuntimeStatus) -> Self {
         if *status == RuntimeStatus::default() {
             return Self {
                 runtime: "container runtime status check may not have completed yet".to_owned(),
                 network: String::new(),
+                pleg: String::new(),
             };
         }
         let text = |ready: bool, message: &str, otherwise: &str| match (ready, message) {
@@ -39,17 +49,18 @@ impl Health {
             // A runtime that does not answer says the same of both.
             network: if network == runtime { String::new() } else { network },
             runtime,
+            pleg: String::new(),
         }
     }
 
     /// Whether nothing is in the way.
     pub fn is_ready(&self) -> bool {
-        self.runtime.is_empty() && self.network.is_empty()
+        self.problems().is_empty()
     }
 
     /// Everything in the way, as the Ready condition's message.
     pub(super) fn problems(&self) -> Vec<&str> {
-        [self.runtime.as_str(), self.network.as_str()]
+        [self.runtime.as_str(), self.network.as_str(), self.pleg.as_str()]
             .into_iter()
             .filter(|text| !text.is_empty())
             .collect()
@@ -63,7 +74,7 @@ mod tests {
     #[test]
     fn conditions_become_texts() {
         assert!(
-            Health::of(&RuntimeStatus::default())
+            Health::of(&RuntimeStatus::default(), None)
                 .runtime
                 .contains("may not have completed yet")
         );
@@ -72,10 +83,15 @@ mod tests {
             network_ready: true,
             ..RuntimeStatus::default()
         };
-        assert!(Health::of(&status).is_ready());
+        assert!(Health::of(&status, None).is_ready());
+        let unseen = Health::of(&status, Some("PLEG is not healthy: why".into()));
+        assert_eq!(
+            (unseen.is_ready(), unseen.problems()),
+            (false, vec!["PLEG is not healthy: why"])
+        );
         status.network_ready = false;
         status.network_message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized".into();
-        let health = Health::of(&status);
+        let health = Health::of(&status, None);
         assert!(!health.is_ready());
         assert_eq!(health.problems(), [status.network_message.as_str()]);
         let down = RuntimeStatus {
@@ -83,6 +99,6 @@ mod tests {
             network_message: "container runtime is down".into(),
             ..RuntimeStatus::default()
         };
-        assert_eq!(Health::of(&down).problems(), ["container runtime is down"]);
+        assert_eq!(Health::of(&down, None).problems(), ["container runtime is down"]);
     }
 }

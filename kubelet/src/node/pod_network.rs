@@ -3,11 +3,12 @@
 
 use crate::config::Config;
 use crate::network::{self, Outcome, collect, install};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimeStatus};
 use client::informer::Informer;
 use k8s_openapi::api::core::v1::Node;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The wait after a configuration that could not be written.
@@ -17,10 +18,38 @@ const COLLECT_EVERY: Duration = Duration::from_secs(600);
 /// How soon it is tried again after a failure.
 const COLLECT_RETRY: Duration = Duration::from_secs(60);
 
+/// When to collect. Pure.
+#[derive(Debug, Default)]
+struct Timer {
+    /// Nothing while the network is not ours.
+    due: Option<Instant>,
+    away: bool,
+}
+
+impl Timer {
+    /// A configuration was written or found.
+    fn network_is(&mut self, outcome: &Outcome, now: Instant) {
+        self.due = (*outcome == Outcome::Ours).then_some(now);
+    }
+
+    /// The runtime is there or not. While it was away sandboxes may have vanished, so its return is a reason to collect.
+    fn runtime_is(&mut self, ready: bool, now: Instant) {
+        if ready && std::mem::take(&mut self.away) {
+            self.due = self.due.map(|_| now);
+        }
+        self.away |= !ready;
+    }
+
+    fn collected(&mut self, all: bool, now: Instant) {
+        self.due = Some(now + if all { COLLECT_EVERY } else { COLLECT_RETRY });
+    }
+}
+
 /// Keeps the node's network.
 pub(super) struct Keeper {
     pub(super) config: Arc<Config>,
     pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) status: watch::Receiver<RuntimeStatus>,
     pub(super) node: Informer<Node>,
     pub(super) name: String,
 }
@@ -30,9 +59,10 @@ impl Keeper {
     pub(super) async fn keep(self) {
         let mut changes = self.node.subscribe();
         let mut applied: Vec<String> = Vec::new();
-        // When to collect; never while the network is not ours.
-        let mut collect_at: Option<Instant> = None;
+        let mut status = self.status.clone();
+        let mut timer = Timer::default();
         loop {
+            timer.runtime_is(status.borrow_and_update().runtime_ready, Instant::now());
             let cidrs = self
                 .node
                 .get("", &self.name)
@@ -41,14 +71,15 @@ impl Keeper {
             if cidrs.is_empty() || cidrs == applied {
                 tokio::select! {
                     _ = changes.next() => {}
-                    () = at(collect_at) => collect_at = Some(Instant::now() + self.collect().await),
+                    Ok(()) = status.changed() => {}
+                    () = at(timer.due) => timer.collected(self.collect().await, Instant::now()),
                 }
                 continue;
             }
             match apply(&self.config, &*self.runtime, &cidrs).await {
                 Ok(outcome) => {
                     applied = cidrs;
-                    collect_at = (outcome == Outcome::Ours).then(Instant::now);
+                    timer.network_is(&outcome, Instant::now());
                 }
                 Err(error) => {
                     tracing::error!(
@@ -61,21 +92,21 @@ impl Keeper {
         }
     }
 
-    /// Collects once; returns the wait before the next time.
-    async fn collect(&self) -> Duration {
+    /// Collects once; tells whether everything was collected.
+    async fn collect(&self) -> bool {
         let paths = &self.config.paths;
         let sandboxes = match self.runtime.list_sandbox_ids().await {
             Ok(sandboxes) => sandboxes,
             Err(error) => {
                 tracing::debug!(%error, "network not collected: the runtime does not answer");
-                return COLLECT_RETRY;
+                return false;
             }
         };
         match collect::collect(&paths.cni_conf_dir, &paths.cni_bin_dir, &sandboxes, SystemTime::now()).await {
-            Ok(()) => COLLECT_EVERY,
+            Ok(()) => true,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "network not collected");
-                COLLECT_RETRY
+                false
             }
         }
     }
@@ -136,5 +167,33 @@ pub(super) fn pod_cidrs(node: &Node) -> Vec<String> {
     match &spec.pod_cidrs {
         Some(cidrs) if !cidrs.is_empty() => cidrs.clone(),
         _ => spec.pod_cidr.iter().filter(|c| !c.is_empty()).cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_collected_and_when() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut timer = Timer::default();
+        timer.runtime_is(false, after(0));
+        timer.runtime_is(true, after(1));
+        assert_eq!(timer.due, None, "the network is not ours");
+        timer.network_is(&Outcome::Ours, after(2));
+        assert_eq!(timer.due, Some(after(2)));
+        timer.collected(true, after(3));
+        assert_eq!(timer.due, Some(after(603)));
+        timer.runtime_is(true, after(10));
+        assert_eq!(timer.due, Some(after(603)), "it was never away");
+        timer.runtime_is(false, after(20));
+        timer.collected(false, after(30));
+        assert_eq!(timer.due, Some(after(90)), "a failure is tried again soon");
+        timer.runtime_is(true, after(40));
+        assert_eq!(timer.due, Some(after(40)), "it came back");
+        timer.network_is(&Outcome::Foreign("other".into()), after(50));
+        assert_eq!(timer.due, None);
     }
 }

@@ -1,10 +1,15 @@
 //! The keeper against a pretended API server, and the parts of its writes.
 
+mod faults;
+
 use super::pod_network::pod_cidrs;
 use super::status::tests::{config, facts};
 use super::*;
 use crate::network;
-use crate::runtime::fake::FakeRuntime;
+use crate::rate::Rate;
+use crate::runtime::RuntimeError;
+use crate::runtime::fake::{FakeRuntime, Mishap};
+use crate::runtime::pleg::Pleg;
 use bytes::Bytes;
 use client::TokioClock;
 use futures::StreamExt;
@@ -56,28 +61,44 @@ fn pod_cidrs_of_either_field() {
 }
 
 /// An API server with one node at most; it remembers what was written.
-#[derive(Default)]
 struct Server {
     node: Option<Value>,
+    /// The range a node is given.
+    range: &'static str,
     lease: Option<Value>,
     patches: Vec<Value>,
     renewals: u32,
-    watcher: Option<mpsc::UnboundedSender<Bytes>>,
+    watchers: Vec<mpsc::UnboundedSender<Bytes>>,
+    events: Vec<Value>,
     calls: Vec<String>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            node: None,
+            range: "10.9.0.0/24",
+            lease: None,
+            patches: Vec::new(),
+            renewals: 0,
+            watchers: Vec::new(),
+            events: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
 }
 
 impl Server {
     fn show(&mut self, kind: &str) {
-        if let (Some(watcher), Some(node)) = (&self.watcher, &self.node) {
-            let line = format!("{}\n", json!({"type": kind, "object": node}));
-            let _ = watcher.send(Bytes::from(line));
-        }
+        let Some(node) = &self.node else { return };
+        let line = Bytes::from(format!("{}\n", json!({"type": kind, "object": node})));
+        self.watchers.retain(|watcher| watcher.send(line.clone()).is_ok());
     }
 
     fn put_node(&mut self, mut node: Value) -> Value {
         node["metadata"]["uid"] = json!("n-1");
         node["metadata"]["resourceVersion"] = json!((self.patches.len() + 2).to_string());
-        node["spec"]["podCIDR"] = json!("10.9.0.0/24");
+        node["spec"]["podCIDR"] = json!(self.range);
         let kind = if self.node.is_some() { "MODIFIED" } else { "ADDED" };
         self.node = Some(node.clone());
         self.show(kind);
@@ -93,7 +114,7 @@ impl Server {
         match (method, path) {
             ("GET", "/api/v1/nodes") if query.contains("watch=") => {
                 let (sender, receiver) = mpsc::unbounded_channel();
-                self.watcher = Some(sender);
+                self.watchers.push(sender);
                 // What was written after the list the watch resumes from.
                 self.show("ADDED");
                 let frames =
@@ -116,10 +137,25 @@ impl Server {
                 }
                 (200, whole(self.put_node(node)))
             }
+            ("GET", path) if path.contains("/leases") => match &self.lease {
+                Some(lease) => (200, whole(lease.clone())),
+                None => (404, missing()),
+            },
             ("POST" | "PUT", path) if path.contains("/leases") => {
+                let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
+                if self.lease.as_ref().map_or(Value::Null, version) != version(body) {
+                    let text = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": "changed"});
+                    return (409, whole(text));
+                }
                 self.renewals += 1;
-                self.lease = Some(body.clone());
-                (200, whole(body.clone()))
+                let mut lease = body.clone();
+                lease["metadata"]["resourceVersion"] = json!(self.renewals.to_string());
+                self.lease = Some(lease.clone());
+                (200, whole(lease))
+            }
+            ("POST", "/api/v1/namespaces/default/events") => {
+                self.events.push(body.clone());
+                (201, whole(body.clone()))
             }
             _ => (404, missing()),
         }
@@ -169,6 +205,7 @@ fn last_ready(server: &Server) -> Option<String> {
 /// A node's keeper at work; its network files are under `dir`.
 struct AtWork {
     dir: tempfile::TempDir,
+    runtime: FakeRuntime,
     status: watch::Sender<RuntimeStatus>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -176,25 +213,55 @@ struct AtWork {
 
 impl AtWork {
     fn begin(server: &Arc<Mutex<Server>>) -> Self {
+        Self::begin_as(server, facts())
+    }
+
+    /// A kubelet of a machine of its own.
+    fn on_machine(server: &Arc<Mutex<Server>>, machine: &str, boot: &str) -> Self {
+        let mut facts = facts();
+        facts.machine.machine_id = machine.to_owned();
+        facts.machine.boot_id = boot.to_owned();
+        Self::begin_as(server, facts)
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.task.await.expect("ended");
+    }
+
+    fn begin_as(server: &Arc<Mutex<Server>>, facts: Facts) -> Self {
+        let ips = HostIps::fixed(facts.ips.clone());
+        Self::begin_at(server, facts, ips)
+    }
+
+    fn begin_at(server: &Arc<Mutex<Server>>, facts: Facts, host_ips: HostIps) -> Self {
         let dir = tempfile::tempdir().expect("temp dir");
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
         let mut config = config();
         config.paths.cni_conf_dir = dir.path().join("net.d");
         config.paths.cni_bin_dir = dir.path().join("bin");
         let status = watch::Sender::new(RuntimeStatus::default());
+        let runtime = FakeRuntime::new(clock.clone(), 0);
+        let client = Some(api(server));
+        let (recorder, sink) = Recorder::new(clock.clone(), &facts.name, client, Rate::default(), 1);
+        tokio::spawn(sink.run());
         let keeper = Keeper::new(NodeParts {
             client: api(server),
-            runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+            runtime: Arc::new(runtime.clone()),
             status: status.subscribe(),
+            sweeps: Pleg::new(Arc::new(FakeRuntime::new(clock.clone(), 0)), Duration::from_secs(45)).sweeps(),
             clock,
+            recorder,
             config: Arc::new(config),
-            facts: facts(),
+            host_ips,
+            facts,
             seed: 1,
         });
         let stop = CancellationToken::new();
         let task = tokio::spawn(keeper.run(stop.clone()));
         Self {
             dir,
+            runtime,
             status,
             stop,
             task,
@@ -207,6 +274,7 @@ async fn a_node_registers_follows_its_runtime_and_writes_only_what_changed() {
     let server = Arc::new(Mutex::new(Server::default()));
     let AtWork {
         dir,
+        runtime: _,
         status,
         stop,
         task,
@@ -259,6 +327,7 @@ async fn a_node_that_is_deleted_is_registered_again() {
     let server = Arc::new(Mutex::new(Server::default()));
     let AtWork {
         dir: _dir,
+        runtime: _,
         status: _status,
         stop,
         task,

@@ -8,6 +8,7 @@ pub(crate) mod log_file;
 mod rush;
 mod start;
 
+use super::grace;
 use super::operation::{Key, Operation};
 use super::shape;
 use super::spec::{self, NodeContext};
@@ -19,7 +20,7 @@ use crate::objects::Objects;
 use crate::runtime::observed::ObservedPod;
 use crate::runtime::pleg::Pleg;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
-use crate::volume::{HostVolume, Volumes};
+use crate::volume::{Ending, HostVolume, Volumes};
 use client::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ pub struct Subject {
     pub volumes: Arc<BTreeMap<String, HostVolume>>,
     /// The image a start creates from.
     pub image: Option<ImageInfo>,
+    /// The pod's end, if it is ending.
+    pub ending: Option<Ending>,
 }
 
 /// What came of an operation.
@@ -118,6 +121,9 @@ impl Tools {
         );
         let _turn = self.rush.turn(&operation).await;
         let _working = touches_runtime.then(|| self.pleg.working(&subject.uid));
+        if matches!(key, Key::PreStop(_) | Key::Stop(_)) {
+            self.mark_ending(&subject).await;
+        }
         let mut effect = self.effect(&subject, operation).await;
         let mut observed = true;
         if touches_runtime || key == Key::Observe {
@@ -283,6 +289,19 @@ impl Tools {
         let attempt = subject.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.context).ok();
         self.images.ensure(&subject.pod, container, sandbox).await
+    }
+
+    /// Tells the next kubelet, should this one die, that the pod's grace has begun. Without the mark it would begin anew.
+    async fn mark_ending(&self, subject: &Subject) {
+        let Some(ending) = subject
+            .ending
+            .filter(|ending| ending.grace_seconds > grace::STOP_SECONDS_MIN)
+        else {
+            return;
+        };
+        if let Err(error) = self.volumes.mark_ending(&subject.uid, ending).await {
+            tracing::debug!(pod = %subject.uid, %error, "the pod's end is not marked");
+        }
     }
 
     async fn stop(

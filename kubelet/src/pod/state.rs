@@ -85,6 +85,16 @@ impl PodState {
         }
     }
 
+    /// Goes on with an end that an earlier kubelet began then, with that grace: what has passed of it has passed.
+    pub(super) fn resume(&mut self, since: Timestamp, grace_seconds: i64, now: Timestamp) {
+        if let Self::Terminating(t) = self
+            && since < t.since
+        {
+            t.grace_seconds = grace::shorten(grace_seconds, since, t.grace_seconds, now);
+            t.since = since;
+        }
+    }
+
     /// Everything stopped.
     pub(super) fn stopped(&mut self) {
         if let Self::Terminating(t) = self {
@@ -104,6 +114,30 @@ impl PodState {
 mod tests {
     use super::*;
     use crate::pod::testing::{at, pod};
+
+    #[test]
+    fn an_end_begun_before_a_restart_goes_on() {
+        let pod = pod("p").build();
+        let resumed = |state: &mut PodState, since, grace| {
+            state.terminate(Cause::Deleted, &pod, None, at(100));
+            state.resume(at(since), grace, at(100));
+            state.termination().map(|t| (t.since, t.grace_seconds))
+        };
+        assert_eq!(resumed(&mut PodState::Syncing, 80, 30), Some((at(80), 30)));
+        assert_eq!(
+            resumed(&mut PodState::Syncing, 80, 300),
+            Some((at(80), 50)),
+            "the pod's own grace is shorter by now"
+        );
+        assert_eq!(
+            resumed(&mut PodState::Syncing, 200, 5),
+            Some((at(100), 30)),
+            "the clock went back: the mark says nothing"
+        );
+        let mut state = PodState::Syncing;
+        state.resume(at(80), 30, at(100));
+        assert_eq!(state, PodState::Syncing, "what does not end is not ended");
+    }
 
     #[test]
     fn states_only_move_forward_and_grace_only_shrinks() {

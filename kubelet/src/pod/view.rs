@@ -4,15 +4,17 @@
 
 use crate::id::PodUid;
 use crate::runtime::observed::ObservedPod;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 /// One pod as its worker last saw it.
 #[derive(Clone, Debug)]
 pub struct PodSnapshot {
-    /// The desired pod, with the status its worker computed last.
+    /// The desired pod as it was delivered: its own status may be an older one.
     pub pod: Arc<Pod>,
+    /// The status its worker computed last.
+    pub status: Arc<PodStatus>,
     /// What the runtime has of it.
     pub observed: Arc<ObservedPod>,
     /// Whether the worker still has something running or to release.
@@ -96,6 +98,7 @@ mod tests {
                     "creationTimestamp": created, "deletionTimestamp": deleted}});
                 let snapshot = PodSnapshot {
                     pod: Arc::new(serde_json::from_value(pod).unwrap()),
+                    status: Arc::default(),
                     observed: Arc::new(ObservedPod::empty(PodUid::new(uid))),
                     active,
                 };

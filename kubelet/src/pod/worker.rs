@@ -19,10 +19,11 @@ use super::state::{Cause, PodState};
 use super::status;
 use super::view::PodView;
 use crate::api_status::StatusWriter;
+use crate::heartbeat::Heartbeat;
 use crate::id::PodUid;
 use crate::probe::prober::{self, Prober};
 use crate::runtime::observed::ObservedPod;
-use crate::volume::HostVolume;
+use crate::volume::{Ending, HostVolume};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub network: watch::Receiver<Network>,
     /// The scheme of container ids.
     pub runtime_name: String,
+    /// The sign of life of the loop over pods.
+    pub heartbeat: Heartbeat,
     /// The bounds of crash back-offs.
     pub crash: Bounds,
     /// Ends every worker without ending its pod.
@@ -113,6 +116,8 @@ pub struct Worker {
     running: BTreeMap<Key, Running>,
     refreshing: Option<(Arc<Pod>, AbortHandle)>,
     told: notices::Told,
+    /// The end an earlier kubelet began, until the turn that takes it up or finds that the pod does not end.
+    resumed: Option<Ending>,
 }
 
 impl Worker {
@@ -135,6 +140,7 @@ impl Worker {
             running: BTreeMap::new(),
             refreshing: None,
             told: notices::Told::default(),
+            resumed: None,
         }
     }
 
@@ -143,12 +149,17 @@ impl Worker {
         let shutdown = self.shared.shutdown.clone();
         let mut outcomes = self.prober.outcomes();
         let mut network = self.shared.network.clone();
+        let mut host_ips = self.shared.tools.context.host_ips.clone();
+        let mut trouble = self.shared.tools.pleg.trouble(&self.uid);
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
             let observed = self.observed.borrow_and_update().clone();
             if !remembered && let Some(observed) = observed.as_deref() {
                 self.remember(&desired.pod, observed);
+                if observed.alive().next().is_some() {
+                    self.resumed = self.shared.tools.volumes.ending(&self.uid).await;
+                }
                 remembered = true;
             }
             // A statement of its own: the turn may publish outcomes, which waits for every borrow to end.
@@ -170,6 +181,8 @@ impl Worker {
                 Ok(()) = self.observed.changed() => {}
                 Ok(()) = outcomes.changed() => {}
                 Ok(()) = network.changed() => {}
+                Ok(()) = trouble.changed() => self.tell_trouble(&desired, trouble.borrow_and_update().as_ref()),
+                () = host_ips.changed() => {}
                 () = sleep(wake) => {}
             }
         }
@@ -184,6 +197,11 @@ impl Worker {
     ) -> Turn {
         let now = self.shared.tools.clock.now();
         self.move_forward(desired, now);
+        if observed.is_some()
+            && let Some(ending) = self.resumed.take()
+        {
+            self.state.resume(ending.since, ending.grace_seconds, now);
+        }
         let plan = loop {
             let plan = self.plan(desired, observed, outcomes, now);
             match plan.advance {
@@ -354,6 +372,10 @@ impl Worker {
             observed: observed.clone(),
             volumes: self.volumes.clone(),
             image,
+            ending: self.state.termination().map(|termination| Ending {
+                since: termination.since,
+                grace_seconds: termination.grace_seconds,
+            }),
         };
         let task = self
             .tasks

@@ -13,6 +13,7 @@ use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
 use crate::id::{FullName, PodUid};
+use crate::runtime::RuntimeError;
 use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -44,6 +45,9 @@ pub struct Workers {
     tasks: JoinSet<Exit>,
     /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
     cooling: BTreeMap<PodUid, Instant>,
+    /// Orphans that are being looked at, beside the loop: one look may hang.
+    looks: JoinSet<(PodUid, Result<(), RuntimeError>)>,
+    looking: BTreeSet<PodUid>,
     leftovers_released: bool,
     /// Pods came or went since the QoS cgroups' shares were last set.
     shares_outdated: bool,
@@ -67,6 +71,8 @@ impl Workers {
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
+            looks: JoinSet::new(),
+            looking: BTreeSet::new(),
             leftovers_released: false,
             shares_outdated: false,
         }
@@ -76,6 +82,7 @@ impl Workers {
     pub async fn run(mut self) {
         let shutdown = self.shared.shutdown.clone();
         loop {
+            self.shared.heartbeat.beat();
             self.reconcile().await;
             let cooled = self.cooling.values().min().copied();
             tokio::select! {
@@ -84,7 +91,9 @@ impl Workers {
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
                 Ok(()) = self.pods.changed() => {}
                 Ok(()) = self.known.changed() => {}
+                Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 () = sleep_until(cooled) => {}
+                () = tokio::time::sleep(self.shared.heartbeat.period()) => {}
             }
         }
         while self.tasks.join_next().await.is_some() {}
@@ -106,14 +115,14 @@ impl Workers {
                     .send_if_modified(|desired| std::mem::replace(&mut desired.present, false));
             }
         }
-        self.end_orphans(&pods, &known, complete).await;
+        self.look_at_orphans(&pods, &known, complete);
         for pod in in_order(&pods) {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
                 None if self.cooling.contains_key(&uid) => {}
                 // Two static pods of one name come after each other; the end of the first is the next turn.
-                None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod)) => {}
+                None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod), &known) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
@@ -131,36 +140,47 @@ impl Workers {
         }
     }
 
-    fn is_taken(&self, name: &FullName) -> bool {
-        self.live.values().any(|live| live.name == *name)
+    fn is_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {
+        self.live.values().any(|live| live.name == *name) || self.may_be_taken(name, known)
     }
 
-    /// Ends what runs though no source has it, once every source has delivered; before that only what had the name of a static
-    /// pod that is to run now.
-    async fn end_orphans(&mut self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>, complete: bool) {
-        let unknown = |uid: &&PodUid| !pods.contains_key(*uid);
-        let statics: BTreeSet<FullName> = pods
-            .values()
-            .filter(|pod| shape::is_static(pod))
-            .map(|pod| shape::full_name(pod))
-            .collect();
-        for uid in known.iter().filter(unknown) {
-            let left_alone = self.live.contains_key(uid) || self.cooling.contains_key(uid);
-            if !left_alone && (complete || self.has_name_of(uid, &statics)) {
-                self.end_orphan(uid).await;
+    /// Looks at what runs though no source has it, to end it, once every source has delivered; before that only what was not
+    /// seen yet, or had the name of a static pod that is to run now.
+    fn look_at_orphans(&mut self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>, complete: bool) {
+        let statics = names_of_statics(pods);
+        for uid in known.iter().filter(|uid| !pods.contains_key(*uid)) {
+            let busy = self.looking.contains(uid) || self.cooling.contains_key(uid);
+            if self.live.contains_key(uid) || busy {
+                continue;
+            }
+            let unseen = self.shared.tools.pleg.watch(uid).borrow().is_none();
+            if complete || unseen || self.name_of(uid).is_some_and(|name| statics.contains(&name)) {
+                self.looking.insert(uid.clone());
+                let (pleg, uid) = (self.shared.tools.pleg.clone(), uid.clone());
+                self.looks.spawn(async move {
+                    let looked = pleg.refresh(&uid).await;
+                    (uid, looked)
+                });
             }
         }
     }
 
-    fn has_name_of(&self, uid: &PodUid, names: &BTreeSet<FullName>) -> bool {
+    /// The name of what runs of a pod, once that was seen.
+    fn name_of(&self, uid: &PodUid) -> Option<FullName> {
         let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
-        let sandbox = observed.as_ref().and_then(|observed| observed.sandbox());
-        sandbox.is_some_and(|sandbox| {
-            names.contains(&FullName {
-                namespace: sandbox.namespace.clone(),
-                name: sandbox.name.clone(),
-            })
+        let sandbox = observed.as_ref().and_then(|observed| observed.sandbox())?;
+        Some(FullName {
+            namespace: sandbox.namespace.clone(),
+            name: sandbox.name.clone(),
         })
+    }
+
+    /// Whether something that no source has may have the name: it is being looked at, or could not be.
+    fn may_be_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {
+        let waiting = self.looking.iter().chain(self.cooling.keys());
+        waiting
+            .filter(|uid| known.contains(*uid) && !self.live.contains_key(*uid))
+            .any(|uid| self.name_of(uid).is_none_or(|taken| taken == *name))
     }
 
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
@@ -187,15 +207,25 @@ impl Workers {
     }
 
     /// Ends a pod that runs though no source has it; tries again in a while if it cannot be looked at.
-    async fn end_orphan(&mut self, uid: &PodUid) {
-        if let Err(error) = self.shared.tools.pleg.refresh(uid).await {
+    fn end_orphan(&mut self, uid: PodUid, looked: Result<(), RuntimeError>) {
+        self.looking.remove(&uid);
+        if let Err(error) = looked {
             tracing::warn!(pod = %uid, %error, "looking at an orphaned pod failed");
-            self.cooling.insert(uid.clone(), Instant::now() + ORPHAN_RETRY);
+            self.cooling.insert(uid, Instant::now() + ORPHAN_RETRY);
             return;
         }
-        let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
+        // It may have been delivered, and got its worker, meanwhile.
+        let pods = self.pods.borrow().clone();
+        if self.live.contains_key(&uid) || pods.desired.contains_key(&uid) {
+            return;
+        }
+        let in_the_way = |name: FullName| names_of_statics(&pods.desired).contains(&name);
+        if !pods.complete && !self.name_of(&uid).is_some_and(in_the_way) {
+            return;
+        }
+        let observed = self.shared.tools.pleg.watch(&uid).borrow().clone();
         let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
-            self.shared.tools.pleg.forget(uid);
+            self.shared.tools.pleg.forget(&uid);
             // It vanished between two looks (a removal an earlier kubelet had asked for): its directories are still there.
             self.leftovers_released = false;
             return;
@@ -226,7 +256,7 @@ impl Workers {
             rejected: None,
             kill: Some(kill),
         };
-        self.spawn(uid.clone(), desired);
+        self.spawn(uid, desired);
     }
 
     /// Releases directories and cgroups of pods that ended while no kubelet ran; tells whether nothing is left to release.
@@ -310,6 +340,11 @@ impl Workers {
             self.shared.statuses.forget(&uid);
         }
     }
+}
+
+fn names_of_statics(pods: &BTreeMap<PodUid, Arc<Pod>>) -> BTreeSet<FullName> {
+    let statics = pods.values().filter(|pod| shape::is_static(pod));
+    statics.map(|pod| shape::full_name(pod)).collect()
 }
 
 /// Removes the log directories (`<namespace>_<name>_<uid>`) of pods that are gone.

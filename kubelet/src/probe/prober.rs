@@ -6,6 +6,7 @@
 use super::check::{self, Target};
 use super::outcome::{Kind, Machine, Outcome, Outcomes};
 use crate::events::{Recorder, Severity};
+use crate::host::addresses::HostIps;
 use crate::id::ContainerId;
 use crate::runtime::Runtime;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
@@ -32,8 +33,8 @@ pub struct Tools {
     pub clock: Arc<dyn Clock>,
     /// When this kubelet started: what ran before keeps what was known of it.
     pub kubelet_start: Timestamp,
-    /// The node's address, for pods on the host network.
-    pub host_ip: Option<String>,
+    /// The node's addresses, for pods on the host network.
+    pub host_ips: HostIps,
 }
 
 /// One pod's probes. Dropping it ends them.
@@ -154,7 +155,8 @@ struct Follower {
 struct Instance {
     id: ContainerId,
     started_at: Timestamp,
-    pod_ip: String,
+    /// Its pod's own address; the node's of the moment if it has none.
+    pod_ip: Option<String>,
 }
 
 impl Follower {
@@ -190,19 +192,16 @@ impl Follower {
             .spec
             .as_ref()
             .is_some_and(|spec| spec.host_network == Some(true));
-        let host_ip = self.tools.host_ip.clone().filter(|_| host_network);
         let name = self.container.name.clone();
         let find = |pod: &ObservedPod| {
             let newest = pod
                 .newest(&name)
                 .filter(|c| is_running(c) && done.as_ref() != Some(&c.id))?;
-            let pod_ip = host_ip
-                .clone()
-                .or_else(|| pod.sandbox().and_then(|s| s.ips.first().cloned()));
+            let pod_ip = pod.sandbox().and_then(|s| s.ips.first().cloned());
             Some(Instance {
                 id: newest.id.clone(),
                 started_at: newest.started_at.unwrap_or(newest.created_at),
-                pod_ip: pod_ip.unwrap_or_default(),
+                pod_ip: (!host_network).then(|| pod_ip.unwrap_or_default()),
             })
         };
         let mut found = None;
@@ -280,10 +279,12 @@ impl Follower {
 
     /// One check, repeated at once if it could not be carried out; tells nothing if it never could.
     async fn check(&self, instance: &Instance) -> Option<bool> {
+        let host_ip = || self.tools.host_ips.texts().into_iter().next().unwrap_or_default();
+        let pod_ip = instance.pod_ip.clone().unwrap_or_else(host_ip);
         let target = Target {
             container: &self.container,
             id: &instance.id,
-            pod_ip: &instance.pod_ip,
+            pod_ip: &pod_ip,
         };
         let mut last = String::new();
         for _ in 0..ERROR_TRIES {
@@ -357,14 +358,14 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
     fn tools(clock: Arc<dyn Clock>) -> Tools {
-        let (recorder, _sink) = Recorder::new(clock.clone(), "n", None, crate::events::Rate::default(), 1);
+        let (recorder, _sink) = Recorder::new(clock.clone(), "n", None, crate::rate::Rate::default(), 1);
         let runtime = Arc::new(FakeRuntime::new(clock.clone(), 1));
         Tools {
             runtime,
             recorder,
             clock,
             kubelet_start: Timestamp::UNIX_EPOCH,
-            host_ip: None,
+            host_ips: HostIps::fixed(Vec::new()),
         }
     }
 

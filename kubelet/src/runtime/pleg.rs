@@ -6,6 +6,9 @@
 //! it is about and no other. Never decides anything about a pod.
 
 mod look;
+mod sweeps;
+
+pub use sweeps::Sweeps;
 
 use super::events::{self, Report};
 use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSummary};
@@ -45,6 +48,7 @@ struct Inner {
     ended_unknown: Mutex<VecDeque<String>>,
     known: watch::Sender<Arc<BTreeSet<PodUid>>>,
     swept: AtomicBool,
+    sweeps: watch::Sender<Sweeps>,
     tasks: TaskTracker,
 }
 
@@ -58,6 +62,8 @@ struct Slot {
     /// Operations under way that end with a look.
     operations: AtomicUsize,
     observed: watch::Sender<Option<Arc<ObservedPod>>>,
+    /// Why the last look failed, if it did.
+    trouble: watch::Sender<Option<RuntimeError>>,
 }
 
 impl Slot {
@@ -90,6 +96,7 @@ impl Pleg {
                 ended_unknown: Mutex::default(),
                 known: watch::Sender::new(Arc::default()),
                 swept: AtomicBool::new(false),
+                sweeps: watch::Sender::new(Sweeps::begin()),
                 tasks: TaskTracker::new(),
             }),
         }
@@ -99,6 +106,16 @@ impl Pleg {
     /// observed as empty from the start.
     pub fn watch(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<ObservedPod>>> {
         self.slot(uid).observed.subscribe()
+    }
+
+    /// Why the pod's last look failed; nothing while looks succeed.
+    pub fn trouble(&self, uid: &PodUid) -> watch::Receiver<Option<RuntimeError>> {
+        self.slot(uid).trouble.subscribe()
+    }
+
+    /// How the sweeps go.
+    pub fn sweeps(&self) -> watch::Receiver<Sweeps> {
+        self.inner.sweeps.subscribe()
     }
 
     /// The pods the runtime has something of.
@@ -129,8 +146,14 @@ impl Pleg {
         }
         let covers = slot.requests.load(Ordering::SeqCst);
         let previous = slot.observed.borrow().clone();
-        let observed = look::look(&*self.inner.runtime, &slot.uid, previous.as_deref()).await?;
-        self.publish(slot, observed);
+        let looked = look::look(&*self.inner.runtime, &slot.uid, previous.as_deref()).await;
+        let trouble = looked.as_ref().err().cloned();
+        slot.trouble.send_if_modified(|known| {
+            let changed = *known != trouble;
+            *known = trouble;
+            changed
+        });
+        self.publish(slot, looked?);
         slot.covered.send_replace(covers);
         Ok(())
     }
@@ -157,9 +180,27 @@ impl Pleg {
 
     /// Lists everything in two calls and looks again at each pod whose list entries differ from its observation.
     pub async fn sweep(&self) -> Result<(), RuntimeError> {
+        let differing = self.list().await?;
+        self.look_at(differing).await;
+        Ok(())
+    }
+
+    /// The same for a start: returns once it is known what there is, and looks at it meanwhile. A look that hangs is about one
+    /// pod, and a pod is left alone until it was looked at.
+    pub async fn begin(&self) -> Result<(), RuntimeError> {
+        let differing = self.list().await?;
+        let pleg = self.clone();
+        self.inner.tasks.spawn(async move { pleg.look_at(differing).await });
+        Ok(())
+    }
+
+    /// Lists everything; returns the pods that differ from their observation.
+    async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
         let runtime = &self.inner.runtime;
-        let (sandboxes, containers) =
-            futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None)).await?;
+        let listed = futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None)).await;
+        // What follows is about single pods, one of which may hang.
+        self.inner.sweeps.send_modify(|sweeps| sweeps.note(&listed));
+        let (sandboxes, containers) = listed?;
         let listed = group(sandboxes, containers);
         let mut differing: BTreeSet<PodUid> = BTreeSet::new();
         for (uid, summary) in &listed {
@@ -185,14 +226,17 @@ impl Pleg {
             *current = Arc::new(known);
             changed
         });
+        self.inner.swept.store(true, Ordering::SeqCst);
+        Ok(differing)
+    }
+
+    async fn look_at(&self, differing: BTreeSet<PodUid>) {
         let looks = differing.iter().map(|uid| self.refresh(uid));
         for (uid, result) in differing.iter().zip(futures::future::join_all(looks).await) {
             if let Err(error) = result {
                 tracing::warn!(pod = %uid, %error, "looking at a pod failed");
             }
         }
-        self.inner.swept.store(true, Ordering::SeqCst);
-        Ok(())
     }
 
     /// Handles events and sweeps until shut down.
@@ -327,6 +371,7 @@ impl Pleg {
             looking: tokio::sync::Mutex::default(),
             operations: AtomicUsize::new(0),
             observed: watch::Sender::new(initial),
+            trouble: watch::Sender::new(None),
         });
         slots.insert(uid.clone(), slot.clone());
         slot

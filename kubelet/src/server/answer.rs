@@ -1,5 +1,6 @@
 //! Answers in the few forms there are.
 
+use crate::heartbeat::Heartbeat;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
@@ -32,6 +33,17 @@ pub(super) fn text(code: u16, text: &str) -> Answer {
     with(code, TEXT, whole(text.to_owned()))
 }
 
+/// `/healthz`: that the kubelet answers, and that the loop over its pods comes around; only what fails is named.
+pub(super) fn health(heartbeat: &Heartbeat) -> Answer {
+    match heartbeat.check() {
+        Ok(()) => text(200, "ok"),
+        Err(_) => text(
+            500,
+            "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n",
+        ),
+    }
+}
+
 /// A JSON document.
 pub(super) fn json(text: String) -> Answer {
     with(200, JSON, whole(text))
@@ -50,4 +62,21 @@ pub(super) fn stream(body: Body) -> Answer {
 /// Raw bytes.
 pub(super) fn bytes(bytes: Vec<u8>) -> Answer {
     with(200, TEXT, whole(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_hangs_is_named() {
+        let heartbeat = Heartbeat::new(Duration::from_secs(60));
+        assert_eq!(health(&heartbeat).status(), 200);
+        tokio::time::advance(Duration::from_secs(301)).await;
+        let answer = health(&heartbeat);
+        assert_eq!(answer.status(), 500);
+        let body = answer.into_body().collect().await.expect("body").to_bytes();
+        assert!(String::from_utf8_lossy(&body).contains("[-]syncloop failed"));
+    }
 }

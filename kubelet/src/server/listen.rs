@@ -1,6 +1,7 @@
 //! Sockets: binding, TLS handshakes, connections, the plain health port.
 
 use super::{Answer, Peer, Server, User, answer};
+use crate::heartbeat::Heartbeat;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -122,11 +123,14 @@ async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAdd
 }
 
 /// Serves `/healthz` in plain text on its own port until told to stop.
-pub async fn serve_health(listener: TcpListener, stop: CancellationToken) {
-    let answer = |request: Request<Incoming>| async move {
-        match request.uri().path() {
-            "/healthz" => answer::text(200, "ok"),
-            _ => answer::text(404, "404 page not found\n"),
+pub async fn serve_health(listener: TcpListener, heartbeat: Heartbeat, stop: CancellationToken) {
+    let answer = move |request: Request<Incoming>| {
+        let heartbeat = heartbeat.clone();
+        async move {
+            match request.uri().path() {
+                "/healthz" => answer::health(&heartbeat),
+                _ => answer::text(404, "404 page not found\n"),
+            }
         }
     };
     serve_plain(listener, answer, stop).await;

@@ -71,7 +71,7 @@ pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: 
 }
 
 fn status_of<'a>(snapshot: &'a PodSnapshot, name: &str) -> Option<&'a ContainerStatus> {
-    let status = snapshot.pod.status.as_ref()?;
+    let status = &snapshot.status;
     let all = [
         &status.container_statuses,
         &status.init_container_statuses,

@@ -25,7 +25,11 @@ fn bare(pod: &Pod) -> serde_json::Value {
 
 /// Every pod of this node with its live status.
 pub(super) fn pods(view: &PodView) -> Answer {
-    list(view.list().iter().map(|snapshot| bare(&snapshot.pod)))
+    list(view.list().iter().map(|snapshot| {
+        let mut pod = bare(&snapshot.pod);
+        pod["status"] = serde_json::to_value(&*snapshot.status).unwrap_or_default();
+        pod
+    }))
 }
 
 /// What runs, as the runtime sees it: names and images only.

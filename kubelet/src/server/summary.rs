@@ -6,13 +6,17 @@ use super::ServerParts;
 use crate::cgroup::Usage;
 use crate::host::load::Load;
 use crate::host::machine::{self, Disk};
+use crate::host::traffic::{self, Traffic};
 use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
 use crate::runtime::observed::ContainerState;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// The document; `only_cpu_and_memory` leaves file systems out.
+/// The interface a pod's network is known by.
+const MAIN_INTERFACE: &str = "eth0";
+
+/// The document; `only_cpu_and_memory` leaves file systems and the network out.
 pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> Value {
     let now = parts.clock.now();
     let containers = match parts.runtime.list_container_stats().await {
@@ -29,16 +33,57 @@ pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> V
             .usage(Some((*snapshot.pod).clone()))
             .await
             .unwrap_or_default();
-        pods.push(pod(snapshot, &usage, &containers, only_cpu_and_memory, now));
+        let mut told = pod(snapshot, &usage, &containers, only_cpu_and_memory, now);
+        if !only_cpu_and_memory {
+            put_network(&mut told, &traffic_of(parts, snapshot).await, now);
+        }
+        pods.push(Value::Object(told));
     }
     let (roots, root_dir) = (parts.roots.clone(), parts.root_dir.clone());
-    let read = tokio::task::spawn_blocking(move || (Load::read(&roots), machine::disk(&root_dir))).await;
-    let (load, disk) = read.unwrap_or_default();
+    let read = move || {
+        (
+            Load::read(&roots),
+            machine::disk(&root_dir),
+            traffic::read(&roots, None),
+        )
+    };
+    let (load, disk, traffic) = tokio::task::spawn_blocking(read).await.unwrap_or_default();
     let disk = (!only_cpu_and_memory).then_some(disk);
-    json!({"node": node(&parts.node_name, &load, disk, now), "pods": pods})
+    let mut node = node(&parts.node_name, &load, disk, now);
+    if !only_cpu_and_memory {
+        put_network(&mut node, &traffic, now);
+    }
+    json!({"node": node, "pods": pods})
 }
 
-fn node(name: &str, load: &Load, disk: Option<Disk>, now: Timestamp) -> Value {
+/// What the pod's interfaces have carried; nothing while nothing of it runs.
+async fn traffic_of(parts: &ServerParts, snapshot: &PodSnapshot) -> Vec<Traffic> {
+    let process = parts.cgroups.process((*snapshot.pod).clone()).await.ok().flatten();
+    let Some(process) = process else {
+        return Vec::new();
+    };
+    let roots = parts.roots.clone();
+    let read = tokio::task::spawn_blocking(move || traffic::read(&roots, Some(process)));
+    read.await.unwrap_or_default()
+}
+
+/// Puts the block of the network: its main interface, by name, and each of them.
+fn put_network(into: &mut Map<String, Value>, traffic: &[Traffic], now: Timestamp) {
+    let main = traffic.iter().find(|interface| interface.name == MAIN_INTERFACE);
+    let Some(main) = main.or(traffic.first()) else {
+        return;
+    };
+    let block = |interface: &Traffic| {
+        json!({"name": interface.name, "rxBytes": interface.rx_bytes, "rxErrors": interface.rx_errors,
+            "txBytes": interface.tx_bytes, "txErrors": interface.tx_errors})
+    };
+    let mut network = block(main);
+    network["time"] = Value::from(now.to_string());
+    network["interfaces"] = traffic.iter().map(block).collect();
+    into.insert("network".to_owned(), network);
+}
+
+fn node(name: &str, load: &Load, disk: Option<Disk>, now: Timestamp) -> Map<String, Value> {
     let mut node = Map::from_iter([("nodeName".to_owned(), Value::from(name))]);
     let booted = load.booted.and_then(|at| Timestamp::from_second(at).ok());
     node.insert(
@@ -64,7 +109,7 @@ fn node(name: &str, load: &Load, disk: Option<Disk>, now: Timestamp) -> Value {
         ];
         put(&mut node, "fs", &numbers, now);
     }
-    Value::Object(node)
+    node
 }
 
 fn pod(
@@ -73,7 +118,7 @@ fn pod(
     containers: &[ContainerUsage],
     only_cpu_and_memory: bool,
     now: Timestamp,
-) -> Value {
+) -> Map<String, Value> {
     let meta = &snapshot.pod.metadata;
     let own = containers
         .iter()
@@ -96,7 +141,7 @@ fn pod(
     put(&mut pod, "cpu", &[("usageCoreNanoSeconds", usage.cpu_nanos)], now);
     let memory = [("usageBytes", usage.memory), ("workingSetBytes", usage.working_set)];
     put(&mut pod, "memory", &memory, now);
-    Value::Object(pod)
+    pod
 }
 
 fn container(snapshot: &PodSnapshot, usage: &ContainerUsage, only_cpu_and_memory: bool, now: Timestamp) -> Value {
@@ -138,5 +183,32 @@ fn put(into: &mut Map<String, Value>, name: &str, numbers: &[(&str, Option<u64>)
     if !block.is_empty() {
         block.insert("time".to_owned(), Value::from(at.to_string()));
         into.insert(name.to_owned(), Value::Object(block));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_known_by_its_main_interface_and_tells_of_each() {
+        let interface = |name: &str, rx_bytes| Traffic {
+            name: name.to_owned(),
+            rx_bytes,
+            rx_errors: 1,
+            tx_bytes: 2,
+            tx_errors: 3,
+        };
+        let mut told = Map::new();
+        let now = Timestamp::UNIX_EPOCH;
+        put_network(&mut told, &[], now);
+        assert!(told.is_empty());
+        put_network(&mut told, &[interface("cni0", 5), interface("eth0", 7)], now);
+        let each =
+            |name: &str, rx: u64| json!({"name": name, "rxBytes": rx, "rxErrors": 1, "txBytes": 2, "txErrors": 3});
+        let mut expected = each("eth0", 7);
+        expected["time"] = json!("1970-01-01T00:00:00Z");
+        expected["interfaces"] = json!([each("cni0", 5), each("eth0", 7)]);
+        assert_eq!(told["network"], expected);
     }
 }

@@ -11,6 +11,7 @@ use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -121,15 +122,20 @@ async fn bench() -> Bench {
     };
     let spec = r#"{"containers":[{"name":"main"},{"name":"late"}]}"#;
     let mut pod = crate::pod::spec::testing::pod(spec);
-    pod.status = serde_json::from_value(
-        json!({"containerStatuses": [{"name": "late", "ready": false, "restartCount": 0, "image": "", "imageID": "",
-        "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}),
-    )
+    // What was delivered is older than what the worker knows.
+    pod.status = Some(PodStatus {
+        phase: Some("Unknown".to_owned()),
+        ..PodStatus::default()
+    });
+    let status: PodStatus = serde_json::from_value(json!({"phase": "Pending",
+        "containerStatuses": [{"name": "late", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+        "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}))
     .expect("status");
     pods.publish(
         PodUid::from("u-1"),
         PodSnapshot {
             pod: Arc::new(pod),
+            status: Arc::new(status),
             observed: Arc::new(observed),
             active: true,
         },
@@ -149,6 +155,7 @@ async fn bench() -> Bench {
     let server = Server::new(ServerParts {
         pods,
         runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
+        heartbeat: Heartbeat::new(Duration::from_secs(60)),
         auth: Auth::new(&settings(), Some(api()), "node-a"),
         clock,
         cgroups: Cgroups::open("/nonexistent", "/nonexistent", cgroup_settings).expect("no cgroups"),
@@ -263,6 +270,9 @@ async fn a_client_certificate_is_an_identity() {
         (&json!("PodList"), &json!("web"))
     );
     assert!(list["items"][0].get("kind").is_none());
+    let status = &list["items"][0]["status"];
+    assert_eq!(status["phase"], "Pending", "the worker's, not the delivered one");
+    assert_eq!(status["containerStatuses"][0]["name"], "late");
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ fn bench() -> Bench {
     let client = kube::Client::new(service, "default");
     let settings = VolumeSettings {
         root_dir: root.path().to_owned(),
-        host_ips: vec![],
+        host_ips: HostIps::fixed(vec![]),
         allocatable: NodeAllocatable {
             cpu_milli: 1000,
             memory: 1 << 20,

@@ -3,6 +3,7 @@
 //! One connection carries all requests and watches (HTTP/1.1 only where the server offers nothing else). Pings notice a dead
 //! server within 45 seconds, as upstream's client does. Never retries a request: callers know what may be repeated.
 
+use crate::early;
 use crate::identity::{Closing, Identity};
 use http::HeaderValue;
 use http::header::USER_AGENT;
@@ -180,6 +181,7 @@ fn transport(
     let identity = options.identity.clone().unwrap_or_default();
     let connector = ServiceBuilder::new()
         .map_response(move |stream: Stream| identity.connection(stream))
+        .map_err(early::explain)
         .service(connector);
     let client = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -230,6 +232,33 @@ mod tests {
         let error = from_kubeconfig(&path, &Options::new("test")).await.err().unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
         chain(&error)
+    }
+
+    #[tokio::test]
+    async fn an_authority_in_a_file_is_read_again_and_one_in_the_kubeconfig_is_not() {
+        let dir = std::env::temp_dir().join(format!("skiff-authority-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let authority = rcgen::CertificateParams::new(vec![])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
+        std::fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
+        let read = async |cluster: &str| {
+            let path = dir.join("kubeconfig");
+            let text = format!(
+                "{HEAD}clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:1', {cluster}}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            read_kubeconfig(&path).await.unwrap().root_cert_file
+        };
+        assert_eq!(read("certificate-authority: ca.pem").await, Some(dir.join("ca.pem")));
+        // "Cg==" is an empty line.
+        assert_eq!(
+            read("certificate-authority-data: Cg==, certificate-authority: ca.pem").await,
+            None
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     const HEAD: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\

@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 
+use crate::cases::crash::node_ready;
+use crate::cases::pod::{self, run_and_wait};
 use crate::cases::workload::{addresses, delete};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NODE, run};
 use crate::wait;
 
 /// The folder with the node's reservations, and an address of its range that nothing has got to.
@@ -66,4 +68,128 @@ pub(crate) fn vanished_sandboxes(cluster: &Cluster) -> anyhow::Result<()> {
         cluster.page(address)?;
     }
     delete(cluster, "held", "app=held")
+}
+
+/// The node's range, as it is configured.
+fn range(cluster: &Cluster) -> anyhow::Result<String> {
+    let text = fs::read_to_string(cluster.path("cni/net.d/10-skiff.conflist"))?;
+    let list: serde_json::Value = serde_json::from_str(&text)?;
+    let subnet = list["plugins"][0]["ipam"]["ranges"][0][0]["subnet"].as_str();
+    Ok(subnet.context("a range")?.to_owned())
+}
+
+/// The node's object is deleted and made again with another range, under a kubelet that sees both at once.
+fn change_range(cluster: &Cluster, range_wanted: &str) -> anyhow::Result<()> {
+    let kubelet = nix::unistd::Pid::from_raw(cluster.pid("kubelet")?);
+    nix::sys::signal::kill(kubelet, nix::sys::signal::Signal::SIGSTOP)?;
+    let node = format!(
+        r#"{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "{NODE}"}},
+             "spec": {{"podCIDR": "{range_wanted}", "podCIDRs": ["{range_wanted}"]}}}}"#
+    );
+    let changed = cluster
+        .kubectl(&["delete", "node", NODE])
+        .and_then(|_| cluster.apply(&node));
+    nix::sys::signal::kill(kubelet, nix::sys::signal::Signal::SIGCONT)?;
+    changed?;
+    wait::until(60, "the range is configured", || {
+        let now = range(cluster)?;
+        ensure!(now == range_wanted, "{now}");
+        Ok(())
+    })?;
+    wait::until(60, "the node is labelled again", || {
+        let label = cluster.get(&["node", NODE], r"{.metadata.labels.kubernetes\.io/os}")?;
+        ensure!(label == "linux", "{label:?}");
+        Ok(())
+    })?;
+    node_ready(cluster, "True")
+}
+
+/// Another podCIDR: old pods keep their addresses and stay reachable, new ones are in the new range, and both reach each other.
+pub(crate) fn range_changed(cluster: &Cluster) -> anyhow::Result<()> {
+    cluster.kubectl(&["create", "deployment", "old", "--image=nginx", "--replicas=1"])?;
+    let old = addresses(cluster, "app=old", 1)?;
+    let client = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "100000"]}
+"#;
+    run_and_wait(cluster, "client", client)?;
+    let first = range(cluster)?;
+    let network = first.rsplitn(3, '.').nth(2).context("an IPv4 range")?;
+    let second = format!("{network}.77.0/24");
+    ensure!(first != second, "{first}");
+    let kubelet = cluster.pid("kubelet")?;
+    change_range(cluster, &second)?;
+    cluster.kubectl(&["create", "deployment", "new", "--image=nginx", "--replicas=1"])?;
+    let new = addresses(cluster, "app=new", 1)?;
+    ensure!(new[0].starts_with(second.trim_end_matches("0/24")), "{new:?}");
+    ensure!(addresses(cluster, "app=old", 1)? == old, "the old pod moved");
+    for address in old.iter().chain(&new) {
+        cluster.page(address)?;
+        let url = format!("http://{address}/");
+        let page = cluster.kubectl(&["exec", "client", "--", "wget", "-qO-", &url])?;
+        ensure!(page.contains("Welcome to nginx"), "{address}: {page}");
+    }
+    let counts = cluster.get(&["pods"], "{.items[*].status.containerStatuses[*].restartCount}")?;
+    ensure!(counts == "0 0 0", "{counts}");
+    delete(cluster, "old", "app=old")?;
+    pod::delete(cluster, "client")?;
+    let folder = Path::new("/var/lib/cni/networks/skiff");
+    ensure!(!folder.join(&old[0]).exists(), "the old pod's address is held");
+    change_range(cluster, &first)?;
+    cluster.page(&new[0])?;
+    delete(cluster, "new", "app=new")?;
+    ensure!(!folder.join(&new[0]).exists(), "the new pod's address is held");
+    ensure!(cluster.pid("kubelet")? == kubelet, "the kubelet was restarted");
+    Ok(())
+}
+
+/// Another address of the machine: the node shows it soon, and pods that are there or on its network do not mind.
+pub(crate) fn address_changed(cluster: &Cluster) -> anyhow::Result<()> {
+    let shown = |wanted: &str| {
+        wait::until(60, "the node's address", || {
+            let path = r#"{.status.addresses[?(@.type=="InternalIP")].address}"#;
+            let address = cluster.get(&["node", NODE], path)?;
+            ensure!(address == wanted, "{address}, not {wanted}");
+            let path = "{.status.hostIP} {.status.podIP}";
+            let ips = cluster.get(&["pod", "on-host"], path)?;
+            ensure!(ips == format!("{wanted} {wanted}"), "{ips}");
+            Ok(())
+        })
+    };
+    let manifest = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: on-host}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: c, image: busybox, imagePullPolicy: IfNotPresent, command: [sleep, "100000"]}
+"#;
+    run_and_wait(cluster, "on-host", manifest)?;
+    let first = cluster.get(&["pod", "on-host"], "{.status.hostIP}")?;
+    let second = "192.0.2.77";
+    ensure!(first != second, "{first}");
+    let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>());
+    ip(&format!("address add {second}/24 dev uplink"))?;
+    // What leaves from here leaves from the second address.
+    let leaves_from = |address: &str| {
+        ip(&format!(
+            "route replace 192.0.2.0/24 dev uplink proto kernel scope link src {address}"
+        ))
+    };
+    leaves_from(second)?;
+    let moved = shown(second);
+    leaves_from(&first)?;
+    ip(&format!("address delete {second}/24 dev uplink"))?;
+    moved?;
+    shown(&first)?;
+    let count = cluster.get(&["pod", "on-host"], "{.status.containerStatuses[0].restartCount}")?;
+    ensure!(count == "0", "restarted {count} times");
+    pod::delete(cluster, "on-host")
 }

@@ -8,6 +8,7 @@ use kubelet::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
 use kubelet::config;
 use kubelet::downward::NodeAllocatable;
 use kubelet::host::FakeMounter;
+use kubelet::host::addresses::HostIps;
 use kubelet::host::machine::{Disk, Machine};
 use kubelet::kubelet::{Dependencies, Kubelet, Settings};
 use kubelet::node::{Facts, Keeper, NodeParts};
@@ -81,7 +82,7 @@ impl Node {
     /// Starts a kubelet on what is there.
     pub fn start(&mut self, client: kube::Client) {
         let kubelet = self.kubelet(client.clone());
-        let status = kubelet.runtime_status();
+        let (status, sweeps, recorder) = (kubelet.runtime_status(), kubelet.sweeps(), kubelet.recorder());
         self.shutdown = CancellationToken::new();
         let stop = self.shutdown.clone();
         self.tasks
@@ -90,9 +91,12 @@ impl Node {
             client,
             runtime: Arc::new(self.runtime.clone()),
             status,
+            sweeps,
             clock: self.clock.clone(),
+            recorder,
             config: Arc::new(config(&self.name, self.dir.path())),
             facts: facts(&self.name),
+            host_ips: HostIps::fixed(facts(&self.name).ips),
             seed: self.seed,
         });
         self.tasks.spawn(keeper.run(self.shutdown.clone()));
@@ -226,7 +230,7 @@ fn facts(name: &str) -> Facts {
 fn context(name: &str, dir: &Path) -> NodeContext {
     NodeContext {
         node_name: name.to_owned(),
-        host_ips: vec!["192.0.2.10".into()],
+        host_ips: HostIps::fixed(vec!["192.0.2.10".parse().expect("an address")]),
         root_dir: dir.join("kubelet"),
         pod_logs_dir: dir.join("logs"),
         cluster_domain: "cluster.local".into(),

@@ -31,6 +31,24 @@ fn kubeconfig(dir: &Path, user: &str) -> PathBuf {
 }
 
 #[test]
+fn a_clock_behind_a_certificates_start_is_told_with_both_times() {
+    let (cert, key) = pair();
+    let pair = Pair::parse(format!("{cert}{key}")).unwrap();
+    let told = too_early(&pair, at(IN_2026)).unwrap();
+    assert!(told.contains("2027-01-01T00:00:00Z"), "{told}");
+    assert!(told.contains(&at(IN_2026).to_string()), "{told}");
+    assert_eq!(too_early(&pair, at(IN_2027)), None);
+    // It is used all the same, and nothing is asked for in its place.
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("both.pem"), format!("{cert}{key}")).unwrap();
+    let path = kubeconfig(dir.path(), "{client-certificate: both.pem, client-key: both.pem}");
+    assert_eq!(usable(&path, at(IN_2026)), Ok(()));
+    let store = Store::client(&dir.path().join("pki"));
+    let first = first_pair(&path, &store, at(IN_2026)).unwrap();
+    assert_eq!(first.map(|first| first.not_before), Some(pair.not_before));
+}
+
+#[test]
 fn a_kubeconfig_serves_while_its_certificate_does() {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = pair();

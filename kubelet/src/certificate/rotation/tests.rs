@@ -16,6 +16,13 @@ fn pair(from: i64, until: i64) -> Pair {
     }
 }
 
+fn client() -> Wanted {
+    Wanted {
+        node: "n".into(),
+        serving: None,
+    }
+}
+
 proptest! {
     #[test]
     fn renewal_falls_between_70_and_90_percent(seed: u64, from in 0_i64..2_000_000_000, life in 1000_i64..100_000_000) {
@@ -28,9 +35,9 @@ proptest! {
 
 #[test]
 fn what_is_missing_or_over_is_asked_for_at_once() {
-    assert_eq!(wait(None, 1, at(0)), Duration::ZERO);
-    assert_eq!(wait(Some(&pair(0, 1000)), 1, at(2000)), Duration::ZERO);
-    let left = wait(Some(&pair(0, 1000)), 1, at(0)).as_secs();
+    assert_eq!(wait(None, &client(), 1, at(0)), Duration::ZERO);
+    assert_eq!(wait(Some(&pair(0, 1000)), &client(), 1, at(2000)), Duration::ZERO);
+    let left = wait(Some(&pair(0, 1000)), &client(), 1, at(0)).as_secs();
     assert!((700..=900).contains(&left), "{left}");
 }
 

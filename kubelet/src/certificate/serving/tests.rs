@@ -67,6 +67,30 @@ async fn changed_files_are_read_again_and_broken_ones_are_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_authority_of_clients_is_taken_and_a_broken_one_is_not() {
+    let (dir, other) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+    self_signed(dir.path());
+    self_signed(other.path());
+    let file = |name: &str| dir.path().join(name);
+    let authority = file("clients.crt");
+    fs::copy(file("kubelet.crt"), &authority).expect("copied");
+    let mut serving = Serving::files(&file("kubelet.crt"), &file("kubelet.key"), Some(&authority));
+    let (tls, mut reader) = watch::channel(Arc::new(serving.config().expect("usable")));
+    let stop = CancellationToken::new();
+    tokio::spawn(serving.follow(tls, stop.clone()));
+    let turn = LOOK_EVERY * 3;
+    fs::write(&authority, "torn").expect("written");
+    tokio::time::sleep(turn).await;
+    assert!(!reader.has_changed().expect("open"), "the broken file is not used");
+    fs::copy(other.path().join("kubelet.crt"), &authority).expect("copied");
+    tokio::time::timeout(turn, reader.changed())
+        .await
+        .expect("in time")
+        .expect("read again");
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_issued_certificate_is_used_when_it_comes() {
     let key = KeyPair::generate().expect("key");
     let cert = CertificateParams::new(vec![])

@@ -36,6 +36,7 @@ fn healthy() -> Health {
     Health {
         runtime: String::new(),
         network: String::new(),
+        pleg: String::new(),
     }
 }
 

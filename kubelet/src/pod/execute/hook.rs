@@ -82,14 +82,14 @@ impl Tools {
     ) -> Result<(), String> {
         let described = shape::described(&subject.pod);
         let pod_ip = match subject.observed.sandbox() {
-            Some(sandbox) if !sandbox.host_network => sandbox.ips.first(),
-            _ => self.context.host_ips.first(),
+            Some(sandbox) if !sandbox.host_network => sandbox.ips.first().cloned(),
+            _ => self.context.host_ips.texts().into_iter().next(),
         };
         let target = Target {
             container,
             id,
             pod: &described,
-            pod_ip: pod_ip.map(String::as_str),
+            pod_ip: pod_ip.as_deref(),
         };
         match hook::run(&*self.runtime, handler, &target).await {
             Ok(Done::Plainly) => Ok(()),

@@ -90,7 +90,7 @@ impl Tools {
         let attempt = sandbox.map_or(0, |sandbox| sandbox.attempt);
         let pod_ips = match sandbox {
             Some(sandbox) if !sandbox.host_network => sandbox.ips.clone(),
-            _ => context.host_ips.clone(),
+            _ => context.host_ips.texts(),
         };
         let references = spec::env_references(pod, container);
         let objects = if shape::is_static(pod) {

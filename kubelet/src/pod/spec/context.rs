@@ -2,6 +2,7 @@
 
 use crate::cgroup::CgroupNaming;
 use crate::downward::NodeAllocatable;
+use crate::host::addresses::HostIps;
 use std::path::PathBuf;
 
 /// The node's resolver configuration (kubelet contract §6, DNS).
@@ -58,7 +59,7 @@ pub struct NodeContext {
     /// The Node object's name.
     pub node_name: String,
     /// The node's internal addresses, primary first (`status.hostIP`, `status.hostIPs`).
-    pub host_ips: Vec<String>,
+    pub host_ips: HostIps,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `podLogsDir`.

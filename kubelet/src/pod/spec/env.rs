@@ -164,9 +164,10 @@ impl Builder<'_> {
     /// The value of one reference; `None` is an optional one that is absent.
     fn referenced(&self, variable: &str, from: &EnvVarSource) -> Result<Option<String>, SpecError> {
         if let Some(field) = &from.field_ref {
+            let host_ips = self.ctx.host_ips.texts();
             let addresses = Addresses {
                 pod_ips: self.pod_ips,
-                host_ips: &self.ctx.host_ips,
+                host_ips: &host_ips,
             };
             return Ok(Some(downward::field_value(self.pod, field, addresses)?));
         }

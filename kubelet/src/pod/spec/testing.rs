@@ -3,6 +3,7 @@
 use super::{NodeContext, ResolvConf};
 use crate::cgroup::{CgroupDriver, CgroupNaming};
 use crate::downward::NodeAllocatable;
+use crate::host::addresses::HostIps;
 use k8s_openapi::api::core::v1::Pod;
 
 /// Pod `shop/web` (UID `u-1`) with this spec; a container `main` is added when the text gives none.
@@ -24,7 +25,7 @@ pub(crate) fn pod(spec: &str) -> Pod {
 pub(crate) fn context() -> NodeContext {
     NodeContext {
         node_name: "node-a".into(),
-        host_ips: vec!["192.0.2.10".into()],
+        host_ips: HostIps::fixed(vec!["192.0.2.10".parse().expect("an address")]),
         root_dir: "/var/lib/kubelet".into(),
         pod_logs_dir: "/var/log/pods".into(),
         cluster_domain: "cluster.local".into(),

@@ -4,8 +4,10 @@ use super::{Desired, Worker};
 use crate::events::{Recorder, Severity};
 use crate::pod::plan::Plan;
 use crate::pod::shape;
+use crate::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
+use tonic::Code;
 
 /// What has been told and still holds.
 #[derive(Debug, Default)]
@@ -54,6 +56,15 @@ impl Worker {
             self.told.waiting.insert(name.clone(), told);
         }
         self.told.waiting.retain(|name, _| plan.waiting.contains_key(name));
+    }
+
+    /// Tells that the runtime does not say how the pod is. One that does not answer at all is the node's to tell.
+    pub(super) fn tell_trouble(&self, desired: &Desired, trouble: Option<&RuntimeError>) {
+        if let Some(error) = trouble.filter(|error| error.code != Code::Unavailable) {
+            let message = format!("error determining status: {error}");
+            let recorder = &self.shared.tools.recorder;
+            recorder.pod(&desired.pod, Severity::Warning, "FailedSync", message);
+        }
     }
 
     fn tell_rejection(&mut self, desired: &Desired) {

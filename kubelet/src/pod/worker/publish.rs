@@ -9,7 +9,7 @@ use crate::pod::view::PodSnapshot;
 use crate::probe::outcome::Outcomes;
 use crate::runtime::observed::ObservedPod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use std::sync::Arc;
 
 impl Worker {
@@ -22,9 +22,9 @@ impl Worker {
         plan: &Plan,
         now: Timestamp,
     ) {
-        let context = &self.shared.tools.context;
+        let host_ips = self.shared.tools.context.host_ips.texts();
         let status = match &desired.rejected {
-            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &context.host_ips, now),
+            Some((reason, message)) => status::rejected(&desired.pod, reason, message, &host_ips, now),
             None => {
                 let mut previous = (*self.status).clone();
                 adopt_foreign(&mut previous, desired.pod.status.as_ref());
@@ -37,7 +37,7 @@ impl Worker {
                     waiting: &plan.waiting,
                     starting: &plan.starting,
                     runtime_name: &self.shared.runtime_name,
-                    host_ips: &context.host_ips,
+                    host_ips: &host_ips,
                     now,
                 })
             }
@@ -49,12 +49,9 @@ impl Worker {
         let deleting = desired.pod.metadata.deletion_timestamp.is_some();
         let active = !matches!(self.state, PodState::Released(_));
         if !orphaned {
-            let shown = Pod {
-                status: Some((*self.status).clone()),
-                ..(*desired.pod).clone()
-            };
             let snapshot = PodSnapshot {
-                pod: Arc::new(shown),
+                pod: desired.pod.clone(),
+                status: self.status.clone(),
                 observed: observed.clone(),
                 active,
             };

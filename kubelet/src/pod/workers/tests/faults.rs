@@ -137,3 +137,152 @@ async fn pods_live_on_without_a_list_of_everything() {
     assert_eq!(bench.running("before"), 1);
     kubelet.kill().await;
 }
+
+/// What happened while nobody could take an event is told afterwards: nothing in the queue is given up meanwhile.
+#[tokio::test(start_paused = true)]
+async fn events_outlive_an_api_server_that_is_away_for_ten_minutes() {
+    let bench = Bench::new();
+    let run = Run::For {
+        duration: Duration::from_secs(100),
+        exit_code: 3,
+    };
+    bench.runtime.script_image(
+        "img:latest",
+        Behaviour {
+            run,
+            ..Behaviour::default()
+        },
+    );
+    let kubelet = bench.start();
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    bench.until("told", |b| has_event(b, "Started", "")).await;
+    bench.api.set_away(true);
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    assert!(!has_event(&bench, "BackOff", ""), "nobody could be told");
+    bench.api.set_away(false);
+    bench
+        .until("told", |b| {
+            has_event(b, "BackOff", "Back-off restarting failed container c")
+        })
+        .await;
+    kubelet.kill().await;
+}
+
+/// Two kubelets of one name, each with a runtime of its own: both run the pod, and neither ends what the other runs.
+#[tokio::test(start_paused = true)]
+async fn two_kubelets_of_one_name_leave_each_others_containers_alone() {
+    let first = Bench::new();
+    let second = Bench::beside(&first);
+    let (one, two) = (first.start(), second.start());
+    first.api.create(&simple("p"));
+    for bench in [&first, &second] {
+        bench
+            .until("running", |b| b.running("p") == 1 && is_ready(b, "p"))
+            .await;
+    }
+    tokio::time::sleep(Duration::from_secs(1200)).await;
+    two.kill().await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    for bench in [&first, &second] {
+        assert_eq!(bench.running("p"), 1);
+        let calls = bench.runtime.calls();
+        let ended = calls
+            .iter()
+            .filter(|call| call.starts_with("Stop") || call.starts_with("Remove"));
+        assert_eq!(ended.collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+    assert_eq!(statuses(&first, "p")[0].restart_count, 0);
+    let again = second.start();
+    first.api.delete("p", 30, at(0));
+    for bench in [&first, &second] {
+        bench
+            .until("gone", |b| b.runtime.counts() == (0, 0) && b.leftovers().is_empty())
+            .await;
+    }
+    assert!(!first.api.has("p"));
+    one.kill().await;
+    again.kill().await;
+}
+
+/// A look at one pod that hangs: that pod says so, the others come and go, and it comes right by itself.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_hangs_on_one_pod() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    bench.runtime.next("ContainerStatus", Mishap::Hang);
+    bench.api.create(&simple("stuck"));
+    let begun = bench.clock.now();
+    let asked = |b: &Bench| b.runtime.calls().iter().any(|call| call.starts_with("ContainerStatus"));
+    bench.until("the runtime hangs", asked).await;
+    bench.api.create(&simple("other"));
+    bench.until("the other", |b| is_ready(b, "other")).await;
+    bench.api.delete("other", 30, at(0));
+    bench.until("the other is gone", |b| !b.api.has("other")).await;
+    let took = bench.clock.now().duration_since(begun).as_secs();
+    assert!(took < 60 && !is_ready(&bench, "stuck"), "{took} s");
+    bench
+        .until("told", |b| {
+            has_event(
+                b,
+                "FailedSync",
+                "error determining status: rpc error: code = DeadlineExceeded",
+            )
+        })
+        .await;
+    bench.until("it came right", |b| is_ready(b, "stuck")).await;
+    assert_eq!(bench.running("stuck"), 1);
+    assert!(bench.runtime.doubled().is_empty());
+    kubelet.kill().await;
+}
+
+/// Looking at what an earlier kubelet left hangs: pods start all the same, and what was left goes once it can be looked at.
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_cannot_be_looked_at_holds_nobody_up() {
+    let bench = Bench::new();
+    let first = bench.start();
+    bench.api.create(&simple("orphan"));
+    bench.until("ready", |b| is_ready(b, "orphan")).await;
+    first.kill().await;
+    bench.api.remove("orphan");
+    bench.runtime.next("ContainerStatus", Mishap::Hang);
+    let begun = bench.clock.now();
+    let second = bench.start();
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    let took = bench.clock.now().duration_since(begun).as_secs();
+    assert!(took < 60, "{took} s");
+    assert_eq!(bench.running("orphan"), 1, "it could not be looked at yet");
+    bench.until("the orphan is gone", |b| b.running("orphan") == 0).await;
+    assert_eq!(bench.running("p"), 1);
+    second.kill().await;
+}
+
+/// Another address of the node reaches its pods' statuses, those on its own network included, without a restart.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_another_address() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    let mut on_host = simple("host");
+    on_host.spec.as_mut().expect("spec").host_network = Some(true);
+    bench.api.create(&on_host);
+    bench.api.create(&simple("own"));
+    let ips = |b: &Bench, name: &str| {
+        let status = b.api.status(name).unwrap_or_default();
+        (status.host_ip.unwrap_or_default(), status.pod_ip.unwrap_or_default())
+    };
+    for name in ["host", "own"] {
+        bench.until("ready", |b| is_ready(b, name)).await;
+    }
+    assert_eq!(ips(&bench, "host"), ("192.0.2.10".into(), "192.0.2.10".into()));
+    let own = ips(&bench, "own").1;
+    bench.move_to("192.0.2.77");
+    bench
+        .until("told of both", |b| {
+            ips(b, "host") == ("192.0.2.77".into(), "192.0.2.77".into())
+                && ips(b, "own") == ("192.0.2.77".into(), own.clone())
+        })
+        .await;
+    assert_eq!((bench.running("host"), bench.running("own")), (1, 1));
+    kubelet.kill().await;
+}

@@ -93,6 +93,65 @@ async fn a_hook_begun_before_a_restart_is_not_begun_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_goes_on_after_a_restart_with_what_is_left_of_its_grace() {
+    // The hook had 8 of 30 seconds when its kubelet died, and the next one comes 5 seconds later.
+    let bench = bench(20, 0);
+    let first = bench.start();
+    bench.api.create(&with_hook(false));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    bench.api.delete("p", 30, at(0));
+    bench.until("hook", |b| !calls(b, "ExecSync").is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    first.kill().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let second = bench.start();
+    gone(&bench).await;
+    assert_eq!(graces(&bench), ["17"]);
+    assert_eq!(calls(&bench, "ExecSync").len(), 1);
+    second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_ignores_its_stop_has_its_grace_once_whatever_happens_to_the_kubelet() {
+    let bench = Bench::new();
+    let stubborn = Behaviour {
+        stops_after: None,
+        ..Behaviour::default()
+    };
+    bench.runtime.script_image("img:latest", stubborn);
+    let first = bench.start();
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    let begun = bench.clock.now();
+    bench.api.delete("p", 60, at(0));
+    bench.until("stop", |b| !calls(b, "StopContainer").is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    first.kill().await;
+    // The runtime forgets a stop whose caller is gone: the container is told again, with the rest.
+    let second = bench.start();
+    gone(&bench).await;
+    let took = bench.clock.now().duration_since(begun).as_secs();
+    assert!((60..70).contains(&took), "{took} s");
+    second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_deleted_while_no_kubelet_was_there_has_its_whole_grace() {
+    let bench = bench(1, 0);
+    let first = bench.start();
+    bench.api.create(&with_hook(false));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    first.kill().await;
+    bench.api.delete("p", 30, at(0));
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let second = bench.start();
+    gone(&bench).await;
+    assert_eq!(calls(&bench, "ExecSync"), ["ExecSync drain"]);
+    assert_eq!(graces(&bench), ["29"]);
+    second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_second_delete_with_less_grace_ends_the_hook() {
     let bench = bench(500, 0);
     let kubelet = bench.start();
