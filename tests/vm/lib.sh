@@ -43,6 +43,7 @@ PEM=/var/lib/kubelet/pki/kubelet-client-current.pem
 AS_NODE="curl -fsSN --cacert /var/lib/controlplane/pki/ca.crt --cert $PEM --key $PEM"
 OWN_NODE="$AS_NODE --max-time 10 https://127.0.0.1:6443/api/v1/nodes/vm-node"
 WATCH_NODE="$AS_NODE --max-time 120 https://127.0.0.1:6443/api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dvm-node"
+# Of a control plane that writes a condition's fields in any order.
 IS_READY="tr -d ' \n' | grep -qE '\"type\":\"Ready\"[^}]*\"status\":\"True\"|\"status\":\"True\"[^}]*\"type\":\"Ready\"'"
 READY="$OWN_NODE | $IS_READY"
 # kubelet_said TEXT: the lines with it, of the kubelet that runs now or was tried last.
@@ -155,11 +156,14 @@ reboot() {
     before=$(notes)
     vm 'cat >/root/note-ready; chmod 755 /root/note-ready' <<NOTE
 #!/bin/bash
-boot=\$(cat /proc/sys/kernel/random/boot_id)
+# By the shell alone: a program started here would take from the boot.
+read -r boot </proc/sys/kernel/random/boot_id
+ready='"status":"True"[^}]*"type":"Ready"'
 until [[ -s /root/ready-after ]]; do
     ${WATCH_NODE//&/\\&} 2>/dev/null | while read -r node; do
-        if grep -q "\$boot" <<<"\$node" && { $IS_READY; } <<<"\$node"; then
-            cut -d' ' -f1 /proc/uptime >/root/ready-after
+        if [[ \$node = *"\$boot"* && \$node =~ \$ready ]]; then
+            read -r uptime _ </proc/uptime
+            echo "\$uptime" >/root/ready-after
             echo node-is-ready >/dev/console
             break
         fi

@@ -70,7 +70,7 @@ pub(super) fn choose(present: &BTreeMap<String, Vec<Net>>, ranges: &[Net]) -> St
     let takes = |name: &&String| !wanted.iter().any(|gateway| refuses(of(name), gateway));
     let has = |name: &&String| wanted.iter().any(|gateway| of(name).contains(gateway));
     let candidates: Vec<&String> = names.iter().filter(takes).collect();
-    let found = candidates.iter().copied().find(|name| has(&name));
+    let found = candidates.iter().copied().find(|name| has(name));
     let chosen = found.or(candidates.first().copied()).unwrap_or(&names[0]);
     chosen.clone()
 }

@@ -45,11 +45,10 @@ async fn two_kubelets_of_one_name_are_told_on_the_node_and_the_one_that_stays_de
     })
     .await;
     tokio::time::sleep(Duration::from_secs(1200)).await;
+    first.end().await;
     let server = server.lock().expect("lock");
     assert_eq!(described_machine(&server).as_deref(), Some("aaa"));
     assert_eq!(rivals(&server).len(), 2, "over, and told no more");
-    drop(server);
-    first.end().await;
 }
 
 #[tokio::test(start_paused = true)]
