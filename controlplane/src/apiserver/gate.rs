@@ -15,6 +15,9 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(crate) mod secured;
+
 /// The chain around storage. Every function that can refuse returns the complete error reply.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
