@@ -156,6 +156,7 @@ impl Daemon {
             let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
             tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
         }
+        tasks.spawn(bootstrap::keep_service(server.clone(), facts, shutdown.clone()));
         spawn_clients(&mut tasks, config, &host, &pki, &server, &shutdown);
         health.set_started();
         Ok(Self {
