@@ -284,20 +284,30 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
         let user = match user {
-            Some(user) => user,
+            Some(user) => {
+                record.sent_by(&user, info, &parts, gate.audit());
+                user
+            }
             None => {
                 let peer = parts.extensions.get::<PeerCertificates>().cloned();
                 let peer = peer.as_ref().map(PeerCertificates::chain);
-                match gate.authenticate(&parts, peer, self.reader()).await {
-                    Ok(user) => user,
+                let sender = match gate.authenticate(&parts, peer, self.reader()).await {
+                    Ok(sender) => sender,
                     Err(error) => {
                         record.sent_by(&User::default(), info, &parts, gate.audit());
                         return Err(error);
                     }
+                };
+                record.sent_by(&sender, info, &parts, gate.audit());
+                match gate.impersonate(&sender, &parts, self.reader()).await? {
+                    None => sender,
+                    Some(other) => {
+                        record.acts_as(&other);
+                        other
+                    }
                 }
             }
         };
-        record.sent_by(&user, info, &parts, gate.audit());
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;
