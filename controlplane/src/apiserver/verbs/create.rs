@@ -3,8 +3,8 @@
 use super::Operation;
 use super::{Answer, Call, object, store_failed};
 use crate::apiserver::status::ApiError;
-use crate::resource::PrepareContext;
 use crate::resource::field::{set, text};
+use crate::resource::{PrepareContext, without_effect};
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -84,7 +84,8 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
             return Err(ApiError::invalid(call.kind.group, call.kind.kind, name, errors));
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
-        let warnings = strategy.warnings(&candidate);
+        let mut warnings = strategy.warnings(&candidate);
+        warnings.extend(without_effect::warnings(call.kind, &candidate));
         match store(call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {
                 if attempts == NAME_ATTEMPTS {

@@ -4,6 +4,7 @@ use super::Operation;
 use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
 use crate::apiserver::status::{ApiError, FieldError};
 use crate::resource::field::set;
+use crate::resource::without_effect;
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -87,8 +88,15 @@ async fn change_now(
         }
         check_identity(call, name, &new, &old)?;
         prepare(call, &mut new, &old, dry_run).await?;
+        let warnings = match call.info.subresource.as_str() {
+            "" => without_effect::warnings(call.kind, &new),
+            _ => Vec::new(),
+        };
         let lost = match store(call, &stored, new, dry_run).await? {
-            Outcome::Done(answer) => return Ok(answer),
+            Outcome::Done(answer) => {
+                call.warnings.extend(warnings);
+                return Ok(answer);
+            }
             Outcome::Lost(current) => current,
         };
         if pinned.is_some() && on_conflict == OnConflict::Refuse {
