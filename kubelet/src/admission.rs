@@ -1,10 +1,11 @@
 //! Admission to the node.
 //!
 //! Owns the node's ledger: what admitted pods hold of its CPU, memory, pod slots and host ports. [`decide`] is pure. One task
-//! (the owner of the workers) holds the ledger; a pod's grant returns when its worker finishes. Pods the runtime already has
-//! are granted again after a restart, never judged twice.
+//! (the owner of the workers) holds the ledger; a pod's grant returns when nothing of it can run any more, however long its
+//! object stays. Pods the runtime already has are granted again after a restart, never judged twice.
 
 pub mod decide;
+pub mod sysctl;
 
 use crate::id::PodUid;
 use crate::pod::shape;
@@ -42,6 +43,11 @@ impl Ledger {
     /// Grants without judging: what runs already, runs.
     pub fn grant(&mut self, pod: &Pod) {
         self.grants.insert(shape::uid(pod), Holding::of(pod));
+    }
+
+    /// Takes back the grants of pods that have ended.
+    pub fn release_ended(&mut self, ended: impl Fn(&PodUid) -> bool) {
+        self.grants.retain(|uid, _| !ended(uid));
     }
 
     /// Takes a grant back.

@@ -6,6 +6,7 @@
 
 mod credentials;
 mod host;
+mod kernel;
 mod lock;
 mod watchdog;
 
@@ -64,6 +65,9 @@ pub enum BootError {
     /// Swap and `failSwapOn`.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
+    /// Kernel flags and `protectKernelDefaults`.
+    #[error("protectKernelDefaults: {}", .0.join(", "))]
+    KernelFlags(Vec<String>),
     /// A webhook is to be asked, and there is no `--kubeconfig` that says where it is.
     #[error("no client provided, cannot use webhook {0}: give --kubeconfig, or configure another {0}")]
     NoWebhook(&'static str),
@@ -186,7 +190,9 @@ async fn sockets(config: &Config) -> Result<Sockets, BootError> {
 
 async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError> {
     let endpoint = config.runtime.socket.clone();
-    let runtime = CriRuntime::new(&endpoint.to_string_lossy(), None, config.runtime.request_timeout)
+    let images = config.runtime.image_socket.as_ref().map(|path| path.to_string_lossy());
+    let timeout = config.runtime.request_timeout;
+    let runtime = CriRuntime::new(&endpoint.to_string_lossy(), images.as_deref(), timeout)
         .map_err(|e| BootError::Endpoint(Box::new(e)))?;
     let mut tries = 1;
     loop {
@@ -365,6 +371,7 @@ fn build(
         cgroups,
         metrics: Arc::new(Metrics::new(&facts.name)),
         node_name: facts.name.clone(),
+        handlers: config.server.handlers,
         stream_idle: config.server.stream_idle,
         configuration: config.effective.clone(),
         roots: Roots::default(),
@@ -384,6 +391,12 @@ fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     }
     if config.fail_swap_on && Machine::swap_is_on(roots) {
         return Err(BootError::SwapOn);
+    }
+    if config.protect_kernel_defaults {
+        let mistakes = kernel::mistakes(roots);
+        if !mistakes.is_empty() {
+            return Err(BootError::KernelFlags(mistakes));
+        }
     }
     Ok(())
 }
@@ -410,6 +423,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let host_ips = host::ips(&config, &facts, &mut tasks, &stop);
     let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
+    host::allow_open_files(config.max_open_files);
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);

@@ -6,6 +6,7 @@ use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
 use crate::node::{Facts, allocatable};
 use crate::pod::spec::ResolvConf;
+use nix::sys::resource::{Resource, setrlimit};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
 use std::collections::BTreeMap;
@@ -124,6 +125,13 @@ pub(super) fn admissible(config: &Config, facts: &Facts) -> ResourceList {
 pub(super) fn protect_from_oom(score: i64) {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string()) {
         tracing::debug!(score, %error, "own oom_score_adj not set");
+    }
+}
+
+/// Raises (or lowers) how many files this process may have open; where that is not allowed it works with what it has.
+pub(super) fn allow_open_files(files: u64) {
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, files, files) {
+        tracing::warn!(files, %error, "maxOpenFiles not set");
     }
 }
 

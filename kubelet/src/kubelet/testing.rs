@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
+use proto::api::resources::ResourceList;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -106,6 +107,13 @@ impl Api {
         let mut pod = self.state().pods[name].clone();
         pod["metadata"]["deletionTimestamp"] = serde_json::to_value(Time(now)).expect("a time");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        self.store(pod, "MODIFIED");
+    }
+
+    /// Changes a pod as an update by a user does.
+    pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = self.state().pods[name].clone();
+        change(&mut pod);
         self.store(pod, "MODIFIED");
     }
 
@@ -296,6 +304,8 @@ pub(crate) struct Bench {
     pub(crate) clock: Arc<dyn Clock>,
     /// Its kubelets know no API server.
     pub(crate) standalone: bool,
+    /// What its pods are admitted to; what is not listed is not judged.
+    pub(crate) allocatable: ResourceList,
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
@@ -342,6 +352,7 @@ impl Bench {
             runtime,
             clock,
             standalone: false,
+            allocatable: ResourceList::new(),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
         }
@@ -406,6 +417,7 @@ impl Bench {
                     path: Some(self.manifests()),
                     ..StaticSources::default()
                 },
+                allocatable: self.allocatable.clone(),
                 ..Settings::default()
             },
         });

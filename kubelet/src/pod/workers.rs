@@ -116,7 +116,7 @@ impl Workers {
             }
         }
         self.look_at_orphans(&pods, &known, complete);
-        for pod in in_order(&pods) {
+        for pod in in_order(&pods, &known) {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
@@ -186,12 +186,18 @@ impl Workers {
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
         let over = super::status::is_terminal(pod.status.as_ref());
         let ending = pod.metadata.deletion_timestamp.is_some();
-        let rejected = if over || ending {
+        let rejected = if over {
             None
         } else if known.contains(&uid) {
+            // What runs holds what it has until it has ended, also on its way there.
             self.ledger.grant(pod);
             None
+        } else if ending {
+            None
         } else {
+            let view = &self.shared.view;
+            self.ledger
+                .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
             self.ledger
                 .admit(pod)
                 .err()
@@ -376,14 +382,16 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Pods in the order they were created, so that those that came first are admitted first.
-fn in_order(pods: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<&Arc<Pod>> {
-    let mut pods: Vec<_> = pods.values().collect();
-    pods.sort_by_key(|pod| {
+/// Pods in the order they are admitted: what the runtime has keeps its place before anything new is judged, then those that
+/// were created first.
+fn in_order<'a>(pods: &'a BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) -> Vec<&'a Arc<Pod>> {
+    let mut pods: Vec<_> = pods.iter().collect();
+    pods.sort_by_key(|(uid, pod)| {
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, pod.metadata.namespace.clone(), pod.metadata.name.clone())
+        let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+        (!known.contains(*uid), created, name)
     });
-    pods
+    pods.into_iter().map(|(_, pod)| pod).collect()
 }
 
 /// Hands a worker its pod if it is another delivery of it.

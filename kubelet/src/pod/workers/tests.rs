@@ -1,3 +1,4 @@
+mod admission;
 mod faults;
 mod hooks;
 mod images;
