@@ -5,12 +5,14 @@
 //! object stays. Pods the runtime already has are granted again after a restart, never judged twice.
 
 pub mod decide;
+pub mod placement;
 pub mod sysctl;
 
 use crate::id::PodUid;
 use crate::pod::shape;
 use decide::{Holding, Node, Rejection};
 use k8s_openapi::api::core::v1::Pod;
+use placement::NodeView;
 use std::collections::BTreeMap;
 
 /// What the node's admitted pods hold.
@@ -29,13 +31,13 @@ impl Ledger {
         }
     }
 
-    /// Admits a pod, or tells why not. A pod that holds a grant keeps it.
-    pub fn admit(&mut self, pod: &Pod) -> Result<(), Rejection> {
+    /// Admits a pod to the node as it is described now, or tells why not. A pod that holds a grant keeps it.
+    pub fn admit(&mut self, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
         let uid = shape::uid(pod);
         if self.grants.contains_key(&uid) {
             return Ok(());
         }
-        decide::decide(&self.node, self.grants.values(), pod)?;
+        decide::decide(&self.node, view, self.grants.values(), pod)?;
         self.grants.insert(uid, Holding::of(pod));
         Ok(())
     }

@@ -4,12 +4,14 @@
 //! Owns no rule of its own beyond "what must be true before we start"; pods are [`crate::kubelet`]'s, the node is
 //! [`crate::node`]'s.
 
+mod capabilities;
 mod credentials;
 mod host;
 mod kernel;
 mod lock;
 mod watchdog;
 
+use crate::admission::sysctl;
 use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
@@ -37,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -306,6 +309,8 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
         sweep_every: SWEEP_EVERY,
         sync_frequency: config.pods.sync_frequency,
         allocatable: host::admissible(config, facts),
+        sysctls: sysctl::Rules::new(config.pods.allowed_unsafe_sysctls.clone(), &facts.machine.kernel),
+        apparmor: host::has_apparmor(&Roots::default()),
         statics: config.statics.clone(),
     }
 }
@@ -337,6 +342,9 @@ fn build(
         allocatable: context.allocatable,
     };
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
+    let mut described = node::own_description(&config.node, facts);
+    described.known = client.is_none();
+    let described = watch::Sender::new(described);
     let kubelet = Kubelet::new(Dependencies {
         client: client.cloned(),
         runtime: runtime.clone(),
@@ -346,6 +354,7 @@ fn build(
         volumes,
         cgroups: cgroups.clone(),
         context,
+        node: described.subscribe(),
         settings: settings(config, facts),
     });
     let keeper = client.map(|client| {
@@ -359,6 +368,7 @@ fn build(
             config: config.clone(),
             facts: facts.clone(),
             host_ips: host_ips.clone(),
+            described,
             seed,
         })
     });
@@ -412,6 +422,7 @@ async fn drain(mut tasks: JoinSet<()>) {
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
     let roots = Roots::default();
     check_host(&config, &roots)?;
+    capabilities::tell();
     let (proceed, _lock) = lock_file(&config, &stop).await?;
     if !proceed {
         return Ok(());

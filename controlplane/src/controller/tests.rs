@@ -7,6 +7,7 @@ mod gate;
 mod namespaces;
 mod nodes;
 mod remote;
+mod scheduling;
 
 use super::{ControllerContext, spawn_all};
 use crate::apiserver::user::User;

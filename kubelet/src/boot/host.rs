@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
-use crate::node::{Facts, allocatable};
+use crate::node::{Facts, allocatable, max_pods};
 use crate::pod::spec::ResolvConf;
 use nix::sys::resource::{Resource, setrlimit};
 use proto::api::quantity::{Format, Quantity};
@@ -109,7 +109,7 @@ pub(super) fn admissible(config: &Config, facts: &Facts) -> ResourceList {
         ),
         (
             "pods".to_owned(),
-            Quantity::from_units(config.node.max_pods, Format::DecimalSi),
+            Quantity::from_units(max_pods(config, &facts.machine), Format::DecimalSi),
         ),
     ]);
     for (size, amount) in &facts.hugepages {
@@ -119,6 +119,13 @@ pub(super) fn admissible(config: &Config, facts: &Facts) -> ResourceList {
         );
     }
     list
+}
+
+/// Whether the kernel enforces AppArmor profiles.
+pub(super) fn has_apparmor(roots: &Roots) -> bool {
+    let switch = roots.sys.join("module/apparmor/parameters/enabled");
+    roots.sys.join("kernel/security/apparmor").exists()
+        && fs::read_to_string(switch).is_ok_and(|text| text.starts_with('Y'))
 }
 
 /// Makes the kernel spare this process; where that is not allowed the node works all the same.

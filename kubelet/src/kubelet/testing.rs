@@ -1,6 +1,7 @@
 //! A whole kubelet over a scripted runtime and a scripted API server, on tokio's paused clock.
 
 use super::{Dependencies, Kubelet, Settings};
+use crate::admission::placement::NodeView;
 use crate::cgroup::{CgroupSettings, Cgroups};
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
@@ -306,6 +307,8 @@ pub(crate) struct Bench {
     pub(crate) standalone: bool,
     /// What its pods are admitted to; what is not listed is not judged.
     pub(crate) allocatable: ResourceList,
+    /// Its node object, as far as pods are judged by it.
+    pub(crate) described: watch::Sender<NodeView>,
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
@@ -353,9 +356,19 @@ impl Bench {
             clock,
             standalone: false,
             allocatable: ResourceList::new(),
+            described: watch::Sender::new(NodeView {
+                known: true,
+                ..NodeView::default()
+            }),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
         }
+    }
+
+    /// The file of a volume of a pod, as containers see it now.
+    pub(crate) fn volume_file(&self, pod: &str, volume: &str) -> String {
+        let volumes = self.root.path().join(format!("kubelet/pods/{pod}/volumes"));
+        std::fs::read_to_string(volumes.join(volume)).unwrap_or_default()
     }
 
     /// The directory of static pods.
@@ -412,6 +425,7 @@ impl Bench {
             volumes,
             cgroups,
             context: Arc::new(node),
+            node: self.described.subscribe(),
             settings: Settings {
                 statics: StaticSources {
                     path: Some(self.manifests()),

@@ -12,6 +12,7 @@ use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
+use crate::admission::placement::NodeView;
 use crate::id::{FullName, PodUid};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
@@ -41,6 +42,8 @@ pub struct Workers {
     ledger: Ledger,
     pods: watch::Receiver<Pods>,
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
+    /// The node as it is described: what new pods are judged by.
+    node: watch::Receiver<NodeView>,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
     /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
@@ -61,13 +64,14 @@ struct Live {
 
 impl Workers {
     /// Workers for the pods a source delivers.
-    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>) -> Self {
+    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: watch::Receiver<NodeView>) -> Self {
         let known = shared.tools.pleg.known();
         Self {
             shared,
             ledger,
             pods,
             known,
+            node,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
@@ -91,6 +95,7 @@ impl Workers {
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
                 Ok(()) = self.pods.changed() => {}
                 Ok(()) = self.known.changed() => {}
+                Ok(()) = self.node.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 () = sleep_until(cooled) => {}
                 () = tokio::time::sleep(self.shared.heartbeat.period()) => {}
@@ -107,6 +112,7 @@ impl Workers {
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
+        let node_known = self.node.borrow_and_update().known;
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
         for (uid, live) in &self.live {
@@ -123,6 +129,8 @@ impl Workers {
                 None if self.cooling.contains_key(&uid) => {}
                 // Two static pods of one name come after each other; the end of the first is the next turn.
                 None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod), &known) => {}
+                // A node whose labels and taints are not known yet would refuse for good what it may well take.
+                None if !node_known && !shape::is_static(pod) && !known.contains(&uid) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
@@ -198,8 +206,9 @@ impl Workers {
             let view = &self.shared.view;
             self.ledger
                 .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
+            let node = self.node.borrow().clone();
             self.ledger
-                .admit(pod)
+                .admit(&node, pod)
                 .err()
                 .map(|rejection| (rejection.reason, rejection.message))
         };

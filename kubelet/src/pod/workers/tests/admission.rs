@@ -1,9 +1,11 @@
 //! What pods hold of their node, over a whole kubelet.
 
 use super::*;
+use crate::admission::placement::NodeView;
 use k8s_openapi::api::core::v1::{ContainerPort, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use proto::api::quantity::Quantity;
+use serde_json::json;
 
 /// A node with one slot and one CPU.
 fn small() -> Bench {
@@ -93,5 +95,88 @@ async fn a_pod_on_its_way_out_holds_what_it_has_also_for_the_next_kubelet() {
     bench.until("the first is gone", |b| !b.api.has("first")).await;
     bench.api.create(&greedy("third"));
     bench.until("then there is", |b| is_ready(b, "third")).await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_fit_its_node_says_why() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    let cases = [
+        (
+            "sysctl",
+            json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
+            "SysctlForbidden",
+            "Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted",
+        ),
+        (
+            "selector",
+            json!({"nodeSelector": {"disk": "ssd"}}),
+            "NodeAffinity",
+            "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+        ),
+        (
+            "system",
+            json!({"os": {"name": "windows"}}),
+            "PodOSNotSupported",
+            "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS",
+        ),
+        (
+            "confined",
+            json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}),
+            "AppArmor",
+            "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host",
+        ),
+    ];
+    for (name, wish, expected, message) in cases {
+        let mut pod = serde_json::to_value(simple(name)).expect("a pod");
+        for (field, value) in wish.as_object().expect("fields") {
+            pod["spec"][field] = value.clone();
+        }
+        bench.api.create(&serde_json::from_value(pod).expect("a pod"));
+        bench
+            .until(expected, |b| reason(b, name).as_deref() == Some(expected))
+            .await;
+        let status = bench.api.status(name).expect("a status");
+        assert_eq!(
+            (status.phase.as_deref(), status.message.as_deref()),
+            (Some("Failed"), Some(message))
+        );
+        bench
+            .until("told", |b| b.api.events().iter().any(|(r, _)| r == expected))
+            .await;
+    }
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_judged_by_a_node_that_is_not_known_yet() {
+    let bench = Bench::new();
+    bench.described.send_replace(NodeView::default());
+    let kubelet = bench.start();
+    let mut pod = simple("p");
+    pod.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
+    bench.api.create(&pod);
+    bench.write_manifest("static.json", "static", "img:latest");
+    bench
+        .until("static pods wait for nobody", |b| is_ready(b, "static-node-a"))
+        .await;
+    assert_eq!(reason(&bench, "p"), None);
+    bench.described.send_replace(NodeView {
+        labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        known: true,
+        ..NodeView::default()
+    });
+    bench.until("ready", |b| is_ready(b, "p")).await;
+
+    let hard = json!({"key": "gone", "effect": "NoExecute"});
+    bench.described.send_modify(|node| {
+        node.taints = vec![serde_json::from_value(hard).expect("a taint")];
+    });
+    bench.api.create(&simple("late"));
+    bench
+        .until("tainted", |b| reason(b, "late").as_deref() == Some("TaintToleration"))
+        .await;
+    assert!(is_ready(&bench, "p"), "what runs is not judged again");
     kubelet.kill().await;
 }
