@@ -37,7 +37,7 @@ pub struct ImageError {
 }
 
 /// When an image is pulled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
     /// Before every start.
     Always,

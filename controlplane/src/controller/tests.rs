@@ -6,6 +6,7 @@ mod garbage;
 mod namespaces;
 mod nodes;
 mod remote;
+mod scheduling;
 
 use super::{ControllerContext, spawn_all};
 use crate::apiserver::gate::secured::{Denied, Secured};

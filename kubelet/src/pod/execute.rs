@@ -22,7 +22,7 @@ use crate::runtime::pleg::Pleg;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use crate::volume::{Ending, HostVolume, Volumes};
 use client::Clock;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +84,8 @@ pub enum Effect {
     Volumes(Result<BTreeMap<String, HostVolume>, String>),
     /// A sandbox; the error tells whether its name is still reserved.
     Sandbox(u32, Result<SandboxId, RuntimeError>),
-    /// An image, for a container.
-    Image(String, Result<ImageInfo, ImageError>),
+    /// An image, for a container as it was when the image was asked for.
+    Image(Box<Container>, Result<ImageInfo, ImageError>),
     /// A container's postStart hook; the error is its message.
     PostStart(String, Result<(), String>),
     /// A container's start.
@@ -147,9 +147,10 @@ impl Tools {
             Operation::Prepare => Effect::Done(self.prepare(subject).await),
             Operation::Volumes => Effect::Volumes(self.mount(subject).await),
             Operation::StartSandbox { attempt } => Effect::Sandbox(attempt, self.start_sandbox(subject, attempt).await),
-            Operation::PrepareImage { container } => {
+            Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
-                Effect::Image(container, result)
+                let asked = shape::find(&subject.pod, &container).map(|(_, spec)| spec.clone());
+                Effect::Image(Box::new(asked.unwrap_or_default()), result)
             }
             Operation::StartContainer {
                 container,

@@ -12,6 +12,7 @@ use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
+use crate::admission::placement::NodeView;
 use crate::id::{FullName, PodUid};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
@@ -41,6 +42,8 @@ pub struct Workers {
     ledger: Ledger,
     pods: watch::Receiver<Pods>,
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
+    /// The node as it is described: what new pods are judged by.
+    node: watch::Receiver<NodeView>,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
     /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
@@ -61,13 +64,14 @@ struct Live {
 
 impl Workers {
     /// Workers for the pods a source delivers.
-    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>) -> Self {
+    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: watch::Receiver<NodeView>) -> Self {
         let known = shared.tools.pleg.known();
         Self {
             shared,
             ledger,
             pods,
             known,
+            node,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
@@ -91,6 +95,7 @@ impl Workers {
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
                 Ok(()) = self.pods.changed() => {}
                 Ok(()) = self.known.changed() => {}
+                Ok(()) = self.node.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 () = sleep_until(cooled) => {}
                 () = tokio::time::sleep(self.shared.heartbeat.period()) => {}
@@ -107,6 +112,7 @@ impl Workers {
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
+        let node_known = self.node.borrow_and_update().known;
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
         for (uid, live) in &self.live {
@@ -116,13 +122,15 @@ impl Workers {
             }
         }
         self.look_at_orphans(&pods, &known, complete);
-        for pod in in_order(&pods) {
+        for pod in in_order(&pods, &known) {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
                 None if self.cooling.contains_key(&uid) => {}
                 // Two static pods of one name come after each other; the end of the first is the next turn.
                 None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod), &known) => {}
+                // A node whose labels and taints are not known yet would refuse for good what it may well take.
+                None if !node_known && !shape::is_static(pod) && !known.contains(&uid) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
@@ -186,14 +194,21 @@ impl Workers {
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
         let over = super::status::is_terminal(pod.status.as_ref());
         let ending = pod.metadata.deletion_timestamp.is_some();
-        let rejected = if over || ending {
+        let rejected = if over {
             None
         } else if known.contains(&uid) {
+            // What runs holds what it has until it has ended, also on its way there.
             self.ledger.grant(pod);
             None
+        } else if ending {
+            None
         } else {
+            let view = &self.shared.view;
             self.ledger
-                .admit(pod)
+                .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
+            let node = self.node.borrow().clone();
+            self.ledger
+                .admit(&node, pod)
                 .err()
                 .map(|rejection| (rejection.reason, rejection.message))
         };
@@ -376,14 +391,16 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Pods in the order they were created, so that those that came first are admitted first.
-fn in_order(pods: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<&Arc<Pod>> {
-    let mut pods: Vec<_> = pods.values().collect();
-    pods.sort_by_key(|pod| {
+/// Pods in the order they are admitted: what the runtime has keeps its place before anything new is judged, then those that
+/// were created first.
+fn in_order<'a>(pods: &'a BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) -> Vec<&'a Arc<Pod>> {
+    let mut pods: Vec<_> = pods.iter().collect();
+    pods.sort_by_key(|(uid, pod)| {
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, pod.metadata.namespace.clone(), pod.metadata.name.clone())
+        let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+        (!known.contains(*uid), created, name)
     });
-    pods
+    pods.into_iter().map(|(_, pod)| pod).collect()
 }
 
 /// Hands a worker its pod if it is another delivery of it.

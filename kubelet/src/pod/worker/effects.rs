@@ -6,7 +6,7 @@ use crate::id::ContainerId;
 use crate::pod::backoff::Crash;
 use crate::pod::execute::{Effect, Reply, StartError};
 use crate::pod::hooks;
-use crate::pod::memory::{ImageState, PostStart, Stop, Waiting};
+use crate::pod::memory::{PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
 use crate::pod::shape;
@@ -134,7 +134,10 @@ impl Worker {
                 }
             },
             Effect::Image(container, result) => {
-                self.take_image(container, result, now);
+                match result {
+                    Ok(image) => self.memory.image_ready(&container, image),
+                    Err(error) => self.memory.image_failed(&container, error.reason, error.message, now),
+                }
                 true
             }
             Effect::Started(container, result) => self.take_start(&key, container, result),
@@ -167,27 +170,6 @@ impl Worker {
     fn complain(&self, key: &Key, error: &str) -> bool {
         tracing::warn!(pod = %self.uid, ?key, error, "an operation failed and is tried again");
         false
-    }
-
-    fn take_image(
-        &mut self,
-        container: String,
-        result: Result<crate::runtime::ImageInfo, crate::image::ImageError>,
-        now: Timestamp,
-    ) {
-        let desired = self.desired.borrow().clone();
-        let image = shape::find(&desired.pod, &container)
-            .and_then(|(_, spec)| spec.image.clone())
-            .unwrap_or_default();
-        match result {
-            Ok(info) => {
-                self.memory.image_failures.remove(&image);
-                self.memory.images.insert(container, ImageState::Ready { image: info });
-            }
-            Err(error) => self
-                .memory
-                .image_failed(&container, &image, error.reason, error.message, now),
-        }
     }
 
     fn take_start(&mut self, key: &Key, container: String, result: Result<crate::id::ContainerId, StartError>) -> bool {
