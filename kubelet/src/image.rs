@@ -123,13 +123,14 @@ impl Images {
         sandbox: Option<pb::PodSandboxConfig>,
     ) -> Result<ImageInfo, ImageError> {
         let given = container.image.as_deref().unwrap_or_default();
-        let image = reference::with_tag(given).map_err(|_| {
-            let message = format!(
-                "Failed to apply default image tag \"{given}\": couldn't parse image name \"{given}\": invalid reference \
-                 format"
-            );
+        let image = reference::with_tag(given).map_err(|why| {
+            let message =
+                format!("Failed to apply default image tag \"{given}\": couldn't parse image name \"{given}\": {why}");
             self.warn(pod, container, "InspectFailed", &message);
-            ImageError { reason: "InvalidImageName", message }
+            ImageError {
+                reason: "InvalidImageName",
+                message,
+            }
         })?;
         let policy = Policy::of(container);
         let keyring = self.keyring(pod).await;

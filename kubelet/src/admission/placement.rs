@@ -12,6 +12,9 @@ const OS: &str = "linux";
 /// Annotations by which older manifests ask for a profile; the API server turns them into fields, nobody does for static pods.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
+/// The reason of a pod whose selector or affinity the node's labels do not match.
+pub const NODE_AFFINITY: &str = "NodeAffinity";
+
 /// The node's object as far as pods are judged by it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
@@ -61,7 +64,7 @@ pub(super) fn judge_affinity(name: &str, view: &NodeView, pod: &Pod) -> Result<(
         return Ok(());
     }
     let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
-    Err(rejection("NodeAffinity", message))
+    Err(rejection(NODE_AFFINITY, message))
 }
 
 /// Refuses pods that would be evicted at once; static pods never are.

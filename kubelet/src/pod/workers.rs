@@ -12,7 +12,7 @@ use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
-use crate::admission::placement::NodeView;
+use crate::admission::placement::{NODE_AFFINITY, NodeView};
 use crate::id::{FullName, PodUid};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
@@ -33,6 +33,8 @@ const ORPHAN_RETRY: Duration = Duration::from_secs(1);
 /// How long until leftovers that could not be released are tried again, and the name that wait has among those of pods.
 const LEFTOVERS_RETRY: Duration = Duration::from_secs(10);
 const LEFTOVERS: &str = "leftovers of earlier pods";
+/// How long the watch of the node has to bring the label a pod was bound for, before the pod is refused for it.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// How long a worker that panicked is left alone before it is started again.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
@@ -51,6 +53,8 @@ pub struct Workers {
     /// Orphans that are being looked at, beside the loop: one look may hang.
     looks: JoinSet<(PodUid, Result<(), RuntimeError>)>,
     looking: BTreeSet<PodUid>,
+    /// Pods the node's labels did not fit when they were judged for the first time.
+    doubted: BTreeSet<PodUid>,
     leftovers_released: bool,
     /// Pods came or went since the QoS cgroups' shares were last set.
     shares_outdated: bool,
@@ -77,6 +81,7 @@ impl Workers {
             cooling: BTreeMap::new(),
             looks: JoinSet::new(),
             looking: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             leftovers_released: false,
             shares_outdated: false,
         }
@@ -115,6 +120,7 @@ impl Workers {
         let node_known = self.node.borrow_and_update().known;
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
+        self.doubted.retain(|uid| pods.contains_key(uid));
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired
@@ -207,10 +213,14 @@ impl Workers {
             self.ledger
                 .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
             let node = self.node.borrow().clone();
-            self.ledger
-                .admit(&node, pod)
-                .err()
-                .map(|rejection| (rejection.reason, rejection.message))
+            let rejection = self.ledger.admit(&node, pod).err();
+            let by_labels = rejection.as_ref().is_some_and(|why| why.reason == NODE_AFFINITY);
+            if by_labels && self.doubted.insert(uid.clone()) {
+                // The scheduler may have seen a label sooner than this kubelet.
+                self.cooling.insert(uid, Instant::now() + SECOND_LOOK);
+                return;
+            }
+            rejection.map(|rejection| (rejection.reason, rejection.message))
         };
         let desired = Desired {
             pod: pod.clone(),

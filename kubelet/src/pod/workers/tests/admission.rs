@@ -169,6 +169,17 @@ async fn nobody_is_judged_by_a_node_that_is_not_known_yet() {
     });
     bench.until("ready", |b| is_ready(b, "p")).await;
 
+    // The pod may be there before the label it was bound for.
+    let mut pod = simple("early");
+    pod.spec.as_mut().expect("spec").node_selector = Some([("rack".to_owned(), "7".to_owned())].into());
+    bench.api.create(&pod);
+    bench.until("delivered", |b| b.api.has("early")).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    bench.described.send_modify(|node| {
+        node.labels.insert("rack".to_owned(), "7".to_owned());
+    });
+    bench.until("ready", |b| is_ready(b, "early")).await;
+
     let hard = json!({"key": "gone", "effect": "NoExecute"});
     bench.described.send_modify(|node| {
         node.taints = vec![serde_json::from_value(hard).expect("a taint")];
