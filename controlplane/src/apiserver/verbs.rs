@@ -26,7 +26,7 @@ use super::server::not_supported;
 use super::status::ApiError;
 use super::user::User;
 use super::{ApiServer, Body};
-use crate::resource::Kind;
+use crate::resource::{Kind, deprecated};
 use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
             prefix: reader::prefix(stored),
             namespace: if kind.namespaced { &info.namespace } else { "" },
             output,
-            warnings: Vec::new(),
+            warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
         })
     }
 
@@ -368,7 +368,7 @@ fn store_failed(error: &StoreError) -> ApiError {
 
 fn bad_field_validation(found: &str) -> ApiError {
     let supported = ["Ignore", "Warn", "Strict"];
-    let error = super::status::FieldError::not_supported("fieldValidation", found, &supported);
+    let error = crate::resource::field_error::FieldError::not_supported("fieldValidation", found, &supported);
     ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![error])
 }
 

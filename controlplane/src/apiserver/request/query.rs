@@ -65,7 +65,7 @@ impl Query {
                 "All" => asked = true,
                 "" => {}
                 other => {
-                    let error = crate::apiserver::status::FieldError::not_supported("dryRun", other, &["All"]);
+                    let error = crate::resource::field_error::FieldError::not_supported("dryRun", other, &["All"]);
                     return Err(ApiError::invalid("meta.k8s.io", options_kind, "", vec![error]));
                 }
             }

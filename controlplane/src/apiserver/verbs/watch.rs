@@ -5,9 +5,10 @@
 use super::filter::Filter;
 use super::{Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body, reply};
 use crate::resource::Kind;
+use crate::resource::field_error::FieldError;
 use crate::store::Revision;
 use crate::store::window::{Event, ResourceWindow, RevisionError, Snapshot, Stored};
 use bytes::{Bytes, BytesMut};
