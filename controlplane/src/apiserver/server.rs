@@ -382,13 +382,20 @@ fn deadline(query: &Query) -> Result<Duration, ApiError> {
     })
 }
 
-/// A Go duration of hours, minutes, seconds and milliseconds, such as `1m30s`.
+/// A Go duration, such as `1m30s`; zero if it is negative, which means the same to its reader. `None` if Go could not read or
+/// hold it.
 fn seconds(text: &str) -> Option<Duration> {
-    if text == "0" {
+    /// What 63 bits of nanoseconds hold.
+    const GO_MAX_SECONDS: f64 = 9_223_372_036.0;
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned == "0" {
         return Some(Duration::ZERO);
     }
+    if unsigned.is_empty() {
+        return None;
+    }
     let mut total = 0.0_f64;
-    let mut rest = text;
+    let mut rest = unsigned;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest.get(..digits)?.parse().ok()?;
@@ -396,6 +403,7 @@ fn seconds(text: &str) -> Option<Duration> {
         let (unit, scale) = [
             ("ms", 0.001),
             ("us", 1e-6),
+            ("µs", 1e-6),
             ("ns", 1e-9),
             ("h", 3600.0),
             ("m", 60.0),
@@ -406,7 +414,13 @@ fn seconds(text: &str) -> Option<Duration> {
         total += number * scale;
         rest = rest.get(unit.len()..)?;
     }
-    Duration::try_from_secs_f64(total).ok()
+    if total > GO_MAX_SECONDS {
+        return None;
+    }
+    match text.starts_with('-') {
+        true => Some(Duration::ZERO),
+        false => Duration::try_from_secs_f64(total).ok(),
+    }
 }
 
 #[cfg(test)]
@@ -421,10 +435,19 @@ mod tests {
             ("1.5h", Some(5_400_000)),
             ("250ms", Some(250)),
             ("0", Some(0)),
+            ("0s", Some(0)),
+            ("-5s", Some(0)),
+            ("+5s", Some(5_000)),
+            ("1000000h", Some(3_600_000_000_000)),
+            ("9999999999h", None),
+            (&"9".repeat(400), None),
+            (&format!("{}s", "9".repeat(400)), None),
+            ("-", None),
             ("30", None),
             ("x", None),
         ];
         for (text, expected) in cases {
+            let text: &str = text;
             assert_eq!(seconds(text).map(|found| found.as_millis()), expected, "{text}");
         }
     }
