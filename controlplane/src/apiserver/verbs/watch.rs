@@ -29,8 +29,8 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 /// A piece of the body ends once it has this many bytes; only one event may go beyond.
 const PIECE_BYTES: usize = 64 << 10;
-/// Longest watch, in seconds: a year. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
-const LONGEST_SECONDS: u64 = 365 * 24 * 3600;
+/// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
+const LONGEST_SECONDS: u64 = 24 * 3600;
 
 pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiError> {
     let filter = Filter::parse(call.kind, call.info)?;

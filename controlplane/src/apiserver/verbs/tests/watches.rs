@@ -213,8 +213,8 @@ async fn the_length_of_a_watch_is_bounded_whatever_is_asked_for() {
         ("5", Some(5)),
         ("0", None),
         ("-5", Some(0)),
-        ("9223372036854775807", Some(365 * 24 * 3600)),
-        ("18446744073709551", Some(365 * 24 * 3600)),
+        ("9223372036854775807", Some(24 * 3600)),
+        ("18446744073709551", Some(24 * 3600)),
     ] {
         let start = Instant::now();
         let mut watch = Watch::json(&server, &format!("{MAPS}?watch=1&timeoutSeconds={text}")).await;
