@@ -36,9 +36,9 @@ pub(super) enum OnStall {
 #[derive(Default)]
 pub(super) struct Holds {
     /// Its request's place.
-    pub(super) seat: Option<flow::Seat>,
+    pub(super) _seat: Option<flow::Seat>,
     /// The room for its bytes.
-    pub(super) room: Option<Arc<flow::Room>>,
+    pub(super) _room: Option<Arc<flow::Room>>,
 }
 
 /// The replies of one server that are being sent.

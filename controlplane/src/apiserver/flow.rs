@@ -9,14 +9,13 @@ mod level;
 mod limit;
 mod room;
 
-
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
 use level::Level;
+use limit::{Limit, Permit, Refused};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use limit::{Permit, Refused, Limit};
 
 /// Rooms for bytes count in kilobytes.
 const UNIT_BYTES: usize = 1024;

@@ -334,8 +334,8 @@ impl ApiServer {
     /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read.
     fn sent(&self, mut response: Response<Body>, seat: Option<flow::Seat>, info: &RequestInfo) -> Response<Body> {
         let holds = Holds {
-            seat,
-            room: response.extensions_mut().remove::<Arc<flow::Room>>(),
+            _seat: seat,
+            _room: response.extensions_mut().remove::<Arc<flow::Room>>(),
         };
         let on_stall = match info.verb.as_str() {
             "watch" => OnStall::End,

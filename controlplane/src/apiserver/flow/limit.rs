@@ -56,6 +56,7 @@ impl Limit {
     }
 
     /// Units taken now.
+    #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
         self.inner().room.taken()
     }

@@ -67,6 +67,7 @@ impl Room {
     }
 
     /// Units taken now.
+    #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
         self.taken
     }

@@ -146,7 +146,7 @@ async fn the_past_of_a_busy_resource_costs_a_quiet_one_nothing() {
         if number == 100 {
             start = revision;
         }
-        if number % 1_000 == 0 {
+        if number.is_multiple_of(1_000) {
             overwrite(&store, &quiet, "/registry/nodes/a", kilobyte.clone()).await;
         }
     }
@@ -168,7 +168,7 @@ async fn a_watch_resumes_after_five_minutes_of_500_writes_a_second() {
     let mut start = 0;
     for second in 0..330_u32 {
         for number in 0..500_u32 {
-            let kind = if number % 2 == 0 { "pods" } else { "leases" };
+            let kind = if number.is_multiple_of(2) { "pods" } else { "leases" };
             let key = format!("/registry/{kind}/{}", (second * 500 + number) % 5_000);
             let expect = at.get(&key).map_or(Expect::Absent, |revision| Expect::At(*revision));
             let revision = store.put(&key, value.clone(), expect).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_window_that_fell_behind_the_store_reads_everything_anew() {
 #[test]
 fn a_reader_may_resume_wherever_it_is_said_to_be_complete() {
     const WRITERS: usize = 4;
-    const WRITES: usize = 3_000;
+    const WRITES: usize = 1_000;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
@@ -238,13 +238,13 @@ fn a_reader_may_resume_wherever_it_is_said_to_be_complete() {
                 for number in 0..WRITES {
                     let key = format!(
                         "/registry/{}/{writer}-{number}",
-                        if number % 3 == 0 { "other" } else { "pods" }
+                        if number.is_multiple_of(3) { "other" } else { "pods" }
                     );
                     store
                         .put(&key, Bytes::from_static(b"{}"), Expect::Absent)
                         .await
                         .unwrap();
-                    if number % 32 == 0 {
+                    if number.is_multiple_of(32) {
                         tokio::task::yield_now().await;
                     }
                 }

@@ -19,12 +19,16 @@ async fn write(store: Arc<dyn Store>, truth: Truth, seconds: u64, group: usize) 
     for _ in 0..seconds * 1000 / group as u64 {
         for _ in 0..group {
             number += 1;
-            let place = if number % 5 == 0 { "pods/b" } else { "configmaps/a" };
+            let place = if number.is_multiple_of(5) {
+                "pods/b"
+            } else {
+                "configmaps/a"
+            };
             let name = format!("m{}", number * 7 % 40);
             let key = format!("/registry/{place}/{name}");
             let object = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"n": number.to_string()}});
             let revision = match at.get(&key).copied() {
-                Some(old) if number % 11 == 0 => {
+                Some(old) if number.is_multiple_of(11) => {
                     at.remove(&key);
                     store.delete(&key, old).await.unwrap()
                 }
