@@ -154,6 +154,8 @@ impl Options {
             ));
         }
         let limit = query.number("limit")?.unwrap_or(0);
+        // Means something for watches only, but is read as a number everywhere.
+        query.number("timeoutSeconds")?;
         Ok(Self {
             revision: parse_revision(revision_text)?,
             matching,
