@@ -30,7 +30,7 @@ const PAGE: usize = 500;
 /// How long writes are watched.
 const WATCH_TIME: Duration = Duration::from_secs(10);
 /// How long the last events may take to arrive, and a request to be answered.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Readers that do not read.
 const STALLED: usize = 200;
 
