@@ -3,6 +3,7 @@
 //! Everything takes its paths as arguments; nothing here knows what a pod is.
 
 pub mod addresses;
+pub mod beneath;
 pub mod load;
 pub mod machine;
 pub mod mount;

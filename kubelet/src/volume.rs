@@ -65,12 +65,22 @@ pub enum VolumeError {
     /// A file for a container's start could not be made.
     #[error("failed to prepare {what} for container {container:?}: {why}")]
     ContainerFile {
-        /// `hosts file`, `termination message file`, `log directory` or `subPath of volume V`.
+        /// `hosts file`, `termination message file`, `log directory` or `preStop mark`.
         what: String,
         /// The container.
         container: String,
         /// What went wrong.
         why: String,
+    },
+    /// A sub path is not there, cannot be made, or is not inside its volume.
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}: {why}")]
+    SubPath {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+        /// What went wrong.
+        why: io::Error,
     },
     /// A pod's mounts or directories could not be removed; what is left stays for the next try.
     #[error("failed to release volumes of pod {uid}: {why}")]

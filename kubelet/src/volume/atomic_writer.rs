@@ -156,6 +156,8 @@ fn link_visible(volume: &Path, names: &BTreeSet<String>) -> Result<(), WriteErro
         if fs::read_link(&link).is_ok_and(|to| to == target) {
             continue;
         }
+        // A subPath of a key that was not there yet made a directory of its name.
+        crate::host::tree::remove(&link).map_err(failed("remove", &link))?;
         symlink(&target, &link).map_err(failed("link", &link))?;
     }
     Ok(())
