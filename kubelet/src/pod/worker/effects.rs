@@ -55,9 +55,13 @@ impl Worker {
         reason: &StopReason,
         now: Timestamp,
     ) -> &mut Stop {
+        let spec = shape::find(pod, container);
+        let kind = spec.map_or(shape::Kind::Regular, |(kind, _)| kind);
         let restarts = match reason {
             StopReason::Changed | StopReason::Unknown => true,
-            StopReason::Liveness | StopReason::Startup => shape::restart_policy(pod) != "Never",
+            StopReason::Liveness | StopReason::Startup => {
+                spec.is_some_and(|(kind, spec)| shape::restarts_after_stop(pod, kind, spec))
+            }
             StopReason::PodEnds | StopReason::PostStart => false,
         };
         if restarts {
@@ -66,7 +70,7 @@ impl Worker {
         let still_there = |id: &ContainerId| observed.containers.iter().any(|c| c.id == *id);
         self.memory.stops.retain(|id, _| still_there(id));
         if !self.memory.stops.contains_key(id) {
-            let message = reason.message(container);
+            let message = reason.message(kind, container, restarts);
             let recorder = &self.shared.tools.recorder;
             recorder.container(pod, container, Severity::Normal, "Killing", message);
         }
