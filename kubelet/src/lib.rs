@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod config;
 pub mod downward;
 pub mod events;
+pub mod expansion;
 pub mod heartbeat;
 pub mod hook;
 pub mod host;

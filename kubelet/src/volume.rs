@@ -16,7 +16,7 @@ pub use ending::Ending;
 
 use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
-use crate::host::{Mounter, tree};
+use crate::host::{FileWork, Mounter, WorkError, tree};
 use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
 use client::Clock;
@@ -33,6 +33,13 @@ use std::time::Duration;
 
 /// Pause before the content of a running pod's volumes is tried again after a failure.
 const REFRESH_RETRY: Duration = Duration::from_secs(10);
+/// How long is waited for a pod's volumes to be mounted or unmounted, as upstream does; the work itself goes on.
+const FILES_DEADLINE: Duration = Duration::from_secs(123);
+/// How long a stop is held up by the marks it leaves for the next kubelet.
+const MARKS_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Stands for the UID where the work is no single pod's.
+const NO_POD: &str = "";
 
 /// A volume as the translation to CRI sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,9 +97,18 @@ pub enum VolumeError {
         /// What went wrong, naming the path.
         why: String,
     },
-    /// The task that did the file work went away.
-    #[error("volume task ended early")]
-    Task,
+    /// The pod's volumes are not mounted in time.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition",
+        .unmounted.join(" ")
+    )]
+    NotMounted {
+        /// The volumes that were to be mounted.
+        unmounted: Vec<String>,
+    },
+    /// The file work is not over in time, or was lost.
+    #[error(transparent)]
+    Work(#[from] WorkError),
 }
 
 fn set_up(volume: &str, why: impl ToString) -> VolumeError {
@@ -121,6 +137,10 @@ pub struct Volumes {
 
 struct Inner {
     settings: VolumeSettings,
+    /// A pod's files, one job at a time, by its UID.
+    files: FileWork,
+    /// The marks in a pod's directory: not held up by what hangs in its volumes.
+    marks: FileWork,
     mounter: Arc<dyn Mounter>,
     objects: Arc<Objects>,
     clock: Arc<dyn Clock>,
@@ -150,6 +170,8 @@ impl Volumes {
     ) -> Self {
         let inner = Inner {
             settings,
+            files: FileWork::new(FILES_DEADLINE),
+            marks: FileWork::new(MARKS_DEADLINE),
             mounter,
             objects,
             clock,
@@ -162,19 +184,28 @@ impl Volumes {
         self.inner.pod_dir(uid)
     }
 
-    async fn blocking<T: Send + 'static>(
+    /// Works on the files of one pod; what hangs is waited for [`FILES_DEADLINE`].
+    async fn files<T: Send + 'static>(
         &self,
+        uid: &PodUid,
         work: impl FnOnce(&Inner) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || work(&inner))
-            .await
-            .map_err(|_| VolumeError::Task)?
+        self.inner.files.run(uid.as_str(), move || work(&inner)).await?
+    }
+
+    async fn marks<T: Send + 'static>(
+        &self,
+        uid: &PodUid,
+        work: impl FnOnce(&Path) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let dir = self.inner.pod_dir(uid);
+        self.inner.marks.run(uid.as_str(), move || work(&dir)).await?
     }
 
     /// Makes the root directory's own tree, its propagation shared. Once, at start.
     pub async fn setup(&self) -> Result<(), VolumeError> {
-        self.blocking(|inner| {
+        self.files(&PodUid::from(NO_POD), |inner| {
             let root = &inner.settings.root_dir;
             let fail = |why| VolumeError::PodDirectory {
                 path: root.clone(),
@@ -192,16 +223,17 @@ impl Volumes {
     /// Makes the pod's directories. Before its volumes.
     pub async fn prepare_pod_dirs(&self, pod: &Pod) -> Result<(), VolumeError> {
         let uid = uid_of(pod);
-        self.blocking(move |inner| inner.make_pod_dirs(&uid)).await
+        self.files(&uid.clone(), move |inner| inner.make_pod_dirs(&uid)).await
     }
 
     /// Makes ready every volume some container of the pod mounts, and returns them by name. Idempotent; what is ready stays as it
     /// is, and content is brought up to date.
     pub async fn ensure(&self, pod: &Pod) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
         let (ready, _) = self.fetch(pod).await?;
-        let pod = pod.clone();
-        self.blocking(move |inner| {
-            let uid = uid_of(&pod);
+        let unmounted = ready.iter().map(|volume| volume.plan.name.clone()).collect();
+        let (pod, uid) = (pod.clone(), uid_of(pod));
+        let key = uid.clone();
+        let mounted = self.files(&key, move |inner| {
             inner.make_pod_dirs(&uid)?;
             let mounted = inner.mounted(&uid)?;
             let mut out = BTreeMap::new();
@@ -210,8 +242,11 @@ impl Volumes {
                 out.insert(volume.plan.name.clone(), host);
             }
             Ok(out)
-        })
-        .await
+        });
+        match mounted.await {
+            Err(VolumeError::Work(WorkError::Overdue)) => Err(VolumeError::NotMounted { unmounted }),
+            other => other,
+        }
     }
 
     /// Keeps the content of the pod's ConfigMap, Secret, downward and projected volumes current; never returns. To be polled
@@ -243,9 +278,9 @@ impl Volumes {
     /// Writes changed content; returns when a token has to be renewed.
     async fn refresh(&self, pod: &Arc<Pod>) -> Result<Option<Duration>, VolumeError> {
         let (ready, wait) = self.fetch(pod).await?;
-        let pod = pod.clone();
-        self.blocking(move |inner| {
-            let dir = inner.pod_dir(&uid_of(&pod));
+        let (pod, uid) = (pod.clone(), uid_of(pod));
+        self.files(&uid.clone(), move |inner| {
+            let dir = inner.pod_dir(&uid);
             for volume in ready.iter().filter(|v| v.payload.is_some()) {
                 // Only what ensure has set up; a pod that is going away is not given new directories.
                 if dir.join(&volume.plan.directory).is_dir() {
@@ -298,8 +333,10 @@ impl Volumes {
 
     /// Makes the files one container start needs.
     pub async fn prepare_container(&self, request: ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
-        self.blocking(move |inner| container_files::prepare(inner, &request))
-            .await
+        self.files(&request.pod.clone(), move |inner| {
+            container_files::prepare(inner, &request)
+        })
+        .await
     }
 
     /// Marks that an instance's preStop hook begins; tells whether it was not marked before. The mark is of this kubelet
@@ -310,32 +347,28 @@ impl Volumes {
         container: &str,
         instance: &ContainerId,
     ) -> Result<bool, VolumeError> {
-        let (pod, container, instance) = (pod.clone(), container.to_owned(), instance.clone());
-        self.blocking(move |inner| container_files::mark_pre_stop(&inner.pod_dir(&pod), &container, &instance))
-            .await
+        let (container, instance) = (container.to_owned(), instance.clone());
+        self.marks(pod, move |dir| {
+            container_files::mark_pre_stop(dir, &container, &instance)
+        })
+        .await
     }
 
     /// Marks that the pod's containers are being stopped.
     pub async fn mark_ending(&self, pod: &PodUid, ending: Ending) -> Result<(), VolumeError> {
-        let pod = pod.clone();
-        self.blocking(move |inner| ending::write(&inner.pod_dir(&pod), ending))
-            .await
+        self.marks(pod, move |dir| ending::write(dir, ending)).await
     }
 
     /// The end of the pod that an earlier kubelet began, if its directory is still there.
     pub async fn ending(&self, pod: &PodUid) -> Option<Ending> {
-        let pod = pod.clone();
-        self.blocking(move |inner| Ok(ending::read(&inner.pod_dir(&pod))))
-            .await
-            .ok()
-            .flatten()
+        self.marks(pod, |dir| Ok(ending::read(dir))).await.ok().flatten()
     }
 
     /// Unmounts everything of the pod and removes its directory, never crossing into a mount that would not go. Idempotent.
     pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
         self.inner.objects.release(uid);
         let uid = uid.clone();
-        self.blocking(move |inner| {
+        self.files(&uid.clone(), move |inner| {
             let fail = |why: String| VolumeError::Release { uid: uid.clone(), why };
             let dir = inner.pod_dir(&uid);
             for point in inner.mounter.mounts_below(&dir).map_err(|e| fail(e.to_string()))? {
@@ -349,7 +382,7 @@ impl Volumes {
 
     /// UIDs of all pods that have a directory: what start-up compares with the pods it knows.
     pub async fn list(&self) -> Result<BTreeSet<PodUid>, VolumeError> {
-        self.blocking(|inner| {
+        self.files(&PodUid::from(NO_POD), |inner| {
             let pods = inner.settings.root_dir.join("pods");
             let entries = match fs::read_dir(&pods) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),

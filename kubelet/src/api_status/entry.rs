@@ -1,9 +1,10 @@
 //! What the writer knows of one pod: what is to be told, what was, and when the next write may begin. Pure.
 
-use super::{Update, body};
+use super::{RETRY_FIRST, RETRY_MAX, Update, body};
 use crate::id::PodUid;
 use crate::pod::shape;
 use crate::pod::status::is_terminal;
+use client::Backoff;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(super) struct Entry {
     pub(super) writing: bool,
     /// Its place in the queue, and since when it has had one.
     pub(super) queued: Option<(u8, Instant)>,
-    pub(super) failures: u32,
+    pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
 }
 
@@ -41,6 +42,11 @@ pub(super) struct Acknowledged {
 impl Entry {
     /// Nothing of it was sent yet.
     pub(super) fn new(update: Update, target: Option<Arc<Pod>>) -> Self {
+        // Pods that failed together are not all tried again together.
+        let seed = shape::uid(&update.pod)
+            .as_str()
+            .bytes()
+            .fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         Self {
             update,
             target,
@@ -48,7 +54,7 @@ impl Entry {
             deleted: false,
             writing: false,
             queued: None,
-            failures: 0,
+            backoff: Backoff::new(RETRY_FIRST, RETRY_MAX, seed),
             not_before: None,
         }
     }

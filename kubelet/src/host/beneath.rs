@@ -62,7 +62,11 @@ fn permissions(root: &OwnedFd) -> io::Result<Mode> {
 }
 
 fn or_dot(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
 }
 
 fn lookup(root: &OwnedFd, relative: &Path) -> io::Result<OwnedFd> {

@@ -297,7 +297,7 @@ pub(crate) struct Bench {
     /// Its kubelets know no API server.
     pub(crate) standalone: bool,
     root: tempfile::TempDir,
-    mounter: Arc<FakeMounter>,
+    pub(crate) mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
     host_ips: HostIps,
 }
@@ -335,7 +335,7 @@ impl Bench {
         let runtime = FakeRuntime::new(clock.clone(), seed);
         runtime.add_image("img:latest");
         let (address, host_ips) = HostIps::following(vec![IpAddr::from([192, 0, 2, 10])]);
-        Self {
+        let bench = Self {
             address,
             host_ips,
             api,
@@ -344,7 +344,10 @@ impl Bench {
             standalone: false,
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
-        }
+        };
+        std::fs::write(bench.resolv_conf(), "nameserver 192.0.2.1\n").expect("a file");
+        std::fs::write(bench.hosts(), "127.0.0.1 node\n").expect("a file");
+        bench
     }
 
     /// The directory of static pods.
@@ -360,6 +363,30 @@ impl Bench {
         std::fs::write(self.manifests().join(file), manifest.to_string()).expect("a manifest");
     }
 
+    /// The node's resolver configuration.
+    pub(crate) fn resolv_conf(&self) -> PathBuf {
+        self.root.path().join("resolv.conf")
+    }
+
+    /// The node's own hosts file.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.root.path().join("hosts")
+    }
+
+    /// The hosts file that was made for a pod.
+    pub(crate) fn hosts_of(&self, pod: &str) -> String {
+        let path = self.root.path().join(format!("kubelet/pods/{pod}/etc-hosts"));
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// Leaves the directory of a pod with a mount in it, as a kubelet that died does; gives the mount point.
+    pub(crate) fn leave(&self, pod: &str) -> PathBuf {
+        let point = self.root.path().join(format!("kubelet/pods/{pod}/volumes/v"));
+        std::fs::create_dir_all(&point).expect("a directory");
+        crate::host::Mounter::tmpfs(&*self.mounter, &point, "").expect("a mount");
+        point
+    }
+
     /// Starts a kubelet on this node.
     pub(crate) fn start(&self) -> Alive {
         let root = self.root.path();
@@ -368,6 +395,8 @@ impl Bench {
         node.pod_logs_dir = root.join("logs");
         node.cgroups.per_qos = false;
         node.host_ips = self.host_ips.clone();
+        node.resolv_conf = Some(self.resolv_conf());
+        node.hosts_path = self.hosts();
         let client = self.api.client();
         let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), 1));
         let volumes = Volumes::new(

@@ -5,6 +5,7 @@
 
 mod hook;
 pub(crate) mod log_file;
+mod node_files;
 mod rush;
 mod start;
 
@@ -14,6 +15,7 @@ use super::shape;
 use super::spec::{self, NodeContext};
 use crate::cgroup::Cgroups;
 use crate::events::{Recorder, Severity};
+use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
 use crate::objects::Objects;
@@ -56,6 +58,8 @@ pub struct Tools {
     pub sandbox_permits: Arc<Semaphore>,
     /// Has removals wait for pods that start or stop.
     pub rush: Rush,
+    /// Logs and the node's own files: by pod, or by path.
+    pub files: FileWork,
 }
 
 /// The pod as an operation sees it: the snapshot its worker started it from.
@@ -215,7 +219,11 @@ impl Tools {
                 .map_err(|error| error.to_string())
         };
         let logs = async {
-            let made = tokio::fs::create_dir_all(&logs).await;
+            let directory = logs.clone();
+            let made = self
+                .files
+                .run(subject.uid.as_str(), move || std::fs::create_dir_all(directory));
+            let made = made.await.map_err(std::io::Error::other).flatten();
             made.map_err(|error| format!("create log directory {}: {error}", logs.display()))
         };
         match futures::future::try_join3(cgroup, dirs, logs).await {
@@ -266,8 +274,10 @@ impl Tools {
                 "RuntimeClass {class:?} is not supported by this kubelet yet"
             )));
         }
-        let config = spec::sandbox_config(&subject.pod, attempt, &self.context).map_err(|e| invalid(e.to_string()))?;
-        for warning in spec::dns_config(&subject.pod, &self.context).1 {
+        let node = self.resolver().await.map_err(|error| invalid(error.to_string()))?;
+        let config = spec::sandbox_config(&subject.pod, attempt, &self.context, &node);
+        let config = config.map_err(|error| invalid(error.to_string()))?;
+        for warning in spec::dns_config(&subject.pod, &self.context, &node).1 {
             self.warn(subject, warning.reason, warning.message);
         }
         let _permit = self
@@ -287,7 +297,8 @@ impl Tools {
             });
         };
         let attempt = subject.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.context).ok();
+        let node = self.resolver().await.unwrap_or_default();
+        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.context, &node).ok();
         self.images.ensure(&subject.pod, container, sandbox).await
     }
 
@@ -324,19 +335,23 @@ impl Tools {
         self.runtime.remove_container(id).await?;
         if let Some(container) = subject.observed.containers.iter().find(|c| c.id == *id) {
             let own = spec::pod_log_directory(&subject.pod, &self.context);
-            log_file::remove(&self.context.pod_logs_dir, own, &subject.pod, container).await;
+            log_file::remove(&self.files, &self.context.pod_logs_dir, own, &subject.pod, container).await;
         }
         Ok(())
     }
 
     async fn purge(&self, subject: &Subject) -> Result<(), String> {
         let logs = spec::pod_log_directory(&subject.pod, &self.context);
-        match tokio::fs::remove_dir_all(&logs).await {
+        let directory = logs.clone();
+        let removed = self
+            .files
+            .run(subject.uid.as_str(), move || std::fs::remove_dir_all(directory));
+        match removed.await.map_err(std::io::Error::other).flatten() {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(format!("remove log directory {}: {error}", logs.display()))
             }
             _ => {
-                log_file::remove_dead_links(&self.context.pod_logs_dir).await;
+                log_file::remove_dead_links(&self.files, &self.context.pod_logs_dir).await;
                 Ok(())
             }
         }

@@ -2,6 +2,7 @@
 
 use super::grpc;
 use super::http::{self, Question};
+use crate::expansion::expand;
 use crate::id::ContainerId;
 use crate::runtime::Runtime;
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
@@ -115,7 +116,7 @@ async fn run_command(
         .command
         .iter()
         .flatten()
-        .map(|word| expand(word, target.container))
+        .map(|word| expand(word, |name| literal(name, target.container)))
         .collect();
     match runtime.exec_sync(target.id, &command, limit).await {
         Ok(output) if output.exit_code == 0 => Ok(Report::passed()),
@@ -214,41 +215,13 @@ pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, S
     }
 }
 
-/// `$(VAR)` from the container's literal environment; anything else stays as it is.
-fn expand(word: &str, container: &Container) -> String {
-    let mut text = String::new();
-    let mut rest = word;
-    while let Some(at) = rest.find('$') {
-        text.push_str(&rest[..at]);
-        let tail = &rest[at + 1..];
-        if let Some(tail) = tail.strip_prefix('$') {
-            text.push('$');
-            rest = tail;
-            continue;
-        }
-        let variable = tail.strip_prefix('(').and_then(|tail| tail.split_once(')'));
-        let literal = variable.and_then(|(name, _)| literal(name, container));
-        match (variable, literal) {
-            (Some((_, after)), Some(value)) => {
-                text.push_str(value);
-                rest = after;
-            }
-            _ => {
-                text.push('$');
-                rest = tail;
-            }
-        }
-    }
-    text.push_str(rest);
-    text
-}
-
-fn literal<'a>(name: &str, container: &'a Container) -> Option<&'a str> {
+/// A variable the container's environment gives in so many words: others are not known here.
+fn literal(name: &str, container: &Container) -> Option<String> {
     let variable = container.env.iter().flatten().rfind(|variable| variable.name == name)?;
     if variable.value_from.is_some() {
         None
     } else {
-        Some(variable.value.as_deref().unwrap_or_default())
+        Some(variable.value.clone().unwrap_or_default())
     }
 }
 
@@ -289,7 +262,7 @@ mod tests {
             ("$(A", "$(A"),
         ];
         for (word, expected) in cases {
-            assert_eq!(expand(word, &c), expected, "{word}");
+            assert_eq!(expand(word, |name| literal(name, &c)), expected, "{word}");
         }
     }
 

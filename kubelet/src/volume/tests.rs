@@ -153,7 +153,9 @@ async fn sub_paths_follow_links_inside_their_volume_and_none_out_of_it() {
         error,
         "failed to prepare subPath for volumeMount \"disk\" of container \"c\": it is not within the volume path"
     );
-    let written = bound(&bench, "info", "labels").await.expect("a file of the kubelet's own");
+    let written = bound(&bench, "info", "labels")
+        .await
+        .expect("a file of the kubelet's own");
     assert!(written.contains("/info/..20"), "{written}");
     let missing = bound(&bench, "info", "later").await.expect("made");
     assert!(missing.ends_with("/info/later"), "{missing}");

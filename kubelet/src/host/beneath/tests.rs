@@ -115,11 +115,17 @@ fn missing_directories_are_made_with_the_volumes_permissions() {
         bench.inode("inside/a/b"),
         "below a link inside"
     );
-    let mode = fs::metadata(volume.join("inside/a/b")).expect("there").permissions().mode();
+    let mode = fs::metadata(volume.join("inside/a/b"))
+        .expect("there")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o7777, 0o2775, "the sticky bit is not passed on");
     fs::set_permissions(volume.join("inside/a/b"), fs::Permissions::from_mode(0o700)).expect("mode");
     bench.open("link/a/b").expect("opened");
-    let mode = fs::metadata(volume.join("inside/a/b")).expect("there").permissions().mode();
+    let mode = fs::metadata(volume.join("inside/a/b"))
+        .expect("there")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o7777, 0o700, "what was there keeps its own");
 }
 

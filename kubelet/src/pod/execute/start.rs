@@ -2,14 +2,14 @@
 
 use super::{Subject, Tools, log_file};
 use crate::events::Severity;
-use crate::id::{ContainerId, SandboxId};
+use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::objects::ResolvedObjects;
 use crate::pod::shape;
 use crate::pod::spec::{self, ContainerInput};
 use crate::runtime::RuntimeError;
 use crate::volume::ContainerFilesRequest;
 use k8s_openapi::api::core::v1::Container;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A start that failed, in the words of a waiting container.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,14 +106,15 @@ impl Tools {
         let logs = spec::pod_log_directory(pod, context);
         let restart_count = match restart_count {
             Some(count) => count,
-            None => from_logs(&logs.join(&container.name)).await,
+            None => self.from_logs(&subject.uid, logs.join(&container.name)).await?,
         };
+        let node_hosts = self.node_hosts(pod).await.map_err(StartError::config)?;
         let request = ContainerFilesRequest {
             pod: subject.uid.clone(),
             container: container.name.clone(),
             restart_count,
             log_directory: logs,
-            hosts: spec::hosts_file(pod, &pod_ips, context),
+            hosts: spec::hosts_file(pod, &pod_ips, context, &node_hosts),
             sub_paths: spec::sub_paths(container, &environment).map_err(StartError::config)?,
             volumes: (*subject.volumes).clone(),
         };
@@ -134,7 +135,8 @@ impl Tools {
             ctx: context,
         })
         .map_err(StartError::config)?;
-        let sandbox_config = spec::sandbox_config(pod, attempt, context).map_err(StartError::config)?;
+        let node = self.resolver().await.map_err(StartError::config)?;
+        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node).map_err(StartError::config)?;
 
         let created = self.runtime.create_container(sandbox_id, config, &sandbox_config).await;
         let id = created.map_err(|error| StartError::create(&error, restart_count))?;
@@ -147,27 +149,31 @@ impl Tools {
         self.recorder
             .container(pod, &container.name, Severity::Normal, "Started", "Container started");
         let log = spec::pod_log_directory(pod, context).join(format!("{}/{restart_count}.log", container.name));
-        log_file::make_link(&context.pod_logs_dir, pod, &container.name, id.as_str(), log).await;
+        log_file::make_link(
+            &self.files,
+            &context.pod_logs_dir,
+            pod,
+            &container.name,
+            id.as_str(),
+            log,
+        )
+        .await;
         Ok(id)
     }
 }
 
-/// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any.
-async fn from_logs(directory: &Path) -> u32 {
-    let Ok(mut entries) = tokio::fs::read_dir(directory).await else {
-        return 0;
-    };
-    let mut next = 0;
-    while let Ok(Some(entry)) = entries.next_entry().await {
-        next = next.max(
-            entry
-                .file_name()
-                .to_str()
-                .and_then(number_of)
-                .map_or(0, |number| number + 1),
-        );
+impl Tools {
+    async fn from_logs(&self, uid: &PodUid, directory: PathBuf) -> Result<u32, StartError> {
+        let counted = self.files.run(uid.as_str(), move || from_logs(&directory));
+        counted.await.map_err(StartError::config)
     }
-    next
+}
+
+/// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any.
+fn from_logs(directory: &Path) -> u32 {
+    let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let numbers = names.filter_map(|entry| number_of(entry.file_name().to_str()?));
+    numbers.map(|number| number + 1).max().unwrap_or(0)
 }
 
 /// The number in `N.log` and whatever rotation makes of it.
@@ -180,14 +186,14 @@ fn number_of(file: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn the_restart_count_goes_on_from_the_logs() {
+    #[test]
+    fn the_restart_count_goes_on_from_the_logs() {
         let dir = tempfile::tempdir().expect("temp dir");
-        assert_eq!(from_logs(&dir.path().join("none")).await, 0);
-        assert_eq!(from_logs(dir.path()).await, 0);
+        assert_eq!(from_logs(&dir.path().join("none")), 0);
+        assert_eq!(from_logs(dir.path()), 0);
         for file in ["0.log", "2.log.20260101-000000.gz", "notes.txt", "x.log"] {
             std::fs::write(dir.path().join(file), "").expect("write");
         }
-        assert_eq!(from_logs(dir.path()).await, 3);
+        assert_eq!(from_logs(dir.path()), 3);
     }
 }
