@@ -26,6 +26,7 @@ pub mod objects;
 pub mod pod;
 pub mod probe;
 pub mod rate;
+pub mod reason;
 pub mod runtime;
 pub mod server;
 pub mod source;

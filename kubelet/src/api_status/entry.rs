@@ -4,6 +4,7 @@ use super::{RETRY_FIRST, RETRY_MAX, Update, body};
 use crate::id::PodUid;
 use crate::pod::shape;
 use crate::pod::status::is_terminal;
+use crate::reason;
 use client::Backoff;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::borrow::Cow;
@@ -117,7 +118,7 @@ impl Entry {
         let conditions = self.update.status.conditions.as_ref();
         if self.update.delete || is_terminal(Some(&self.update.status)) {
             0
-        } else if proto::api::condition::is_true(conditions, "Ready") {
+        } else if proto::api::condition::is_true(conditions, reason::condition::READY) {
             1
         } else {
             2

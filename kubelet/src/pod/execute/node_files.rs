@@ -1,33 +1,11 @@
 //! Files of the node that shape its pods, read when they are needed: whoever changes them has every new pod see it.
 
 use super::Tools;
-use crate::host::WorkError;
+use crate::pod::failure::NodeFileError;
 use crate::pod::shape;
 use crate::pod::spec::ResolvConf;
 use k8s_openapi::api::core::v1::Pod;
-use std::io;
-use std::path::{Path, PathBuf};
-
-/// A file of the node that a pod needs and that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NodeFileError {
-    /// It cannot be opened or read.
-    #[error("open {path}: {why}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: io::Error,
-    },
-    /// Its file system hangs.
-    #[error("open {path}: {why}")]
-    Work {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: WorkError,
-    },
-}
+use std::path::Path;
 
 impl Tools {
     /// The node's resolver configuration; empty where `resolvConf` names no file.

@@ -2,54 +2,15 @@
 
 use super::{Subject, Tools, log_file};
 use crate::events::Severity;
-use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
+use crate::pod::failure::StartError;
 use crate::pod::shape;
 use crate::pod::spec::{self, ContainerInput};
-use crate::runtime::RuntimeError;
+use crate::reason::event;
 use crate::volume::ContainerFilesRequest;
 use k8s_openapi::api::core::v1::Container;
 use std::path::{Path, PathBuf};
-
-/// A start that failed, in the words of a waiting container.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct StartError {
-    /// The waiting reason.
-    pub reason: &'static str,
-    /// The message.
-    pub message: String,
-    /// The restart count whose name the runtime still holds, if that is why.
-    pub reserved: Option<u32>,
-}
-
-impl StartError {
-    fn config(message: impl ToString) -> Self {
-        Self {
-            reason: "CreateContainerConfigError",
-            message: message.to_string(),
-            reserved: None,
-        }
-    }
-
-    // Of a runtime's error users are told its description alone, as upstream does here.
-    fn create(error: &RuntimeError, restart_count: u32) -> Self {
-        let reserved = error.is_name_reserved().then_some(restart_count);
-        Self {
-            reason: "CreateContainerError",
-            message: error.message.clone(),
-            reserved,
-        }
-    }
-
-    fn run(error: &RuntimeError) -> Self {
-        Self {
-            reason: "RunContainerError",
-            message: error.message.clone(),
-            reserved: None,
-        }
-    }
-}
 
 impl Tools {
     /// Creates and starts a container in a sandbox, and tells users.
@@ -60,18 +21,10 @@ impl Tools {
         sandbox: &SandboxId,
         restart_count: Option<u32>,
     ) -> Result<ContainerId, StartError> {
-        let Some((_, container)) = shape::find(&subject.pod, name) else {
-            return Err(StartError::config(format!(
-                "container {name:?} is no longer in the pod"
-            )));
-        };
-        let started = self.try_start(subject, container, sandbox, restart_count).await;
-        if let Err(error) = &started {
-            let message = format!("Error: {}", error.message);
-            self.recorder
-                .container(&subject.pod, name, Severity::Warning, "Failed", message);
+        match shape::find(&subject.pod, name) {
+            Some((_, container)) => self.try_start(subject, container, sandbox, restart_count).await,
+            None => Err(StartError::Gone(name.to_owned())),
         }
-        started
     }
 
     async fn try_start(
@@ -100,29 +53,29 @@ impl Tools {
             }
         } else {
             let resolved = self.objects.resolve(&subject.uid, &references).await;
-            resolved.map_err(StartError::config)?
+            resolved.map_err(StartError::Object)?
         };
-        let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::config)?;
+        let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::Spec)?;
         let logs = spec::pod_log_directory(pod, context);
         let restart_count = match restart_count {
             Some(count) => count,
-            None => self.from_logs(&subject.uid, logs.join(&container.name)).await?,
+            None => self.from_logs(subject, container, logs.join(&container.name)).await?,
         };
-        let node_hosts = self.node_hosts(pod).await.map_err(StartError::config)?;
+        let node_hosts = self.node_hosts(pod).await.map_err(StartError::NodeFile)?;
         let request = ContainerFilesRequest {
             pod: subject.uid.clone(),
             container: container.name.clone(),
             restart_count,
             log_directory: logs,
             hosts: spec::hosts_file(pod, &pod_ips, context, &node_hosts),
-            sub_paths: spec::sub_paths(container, &environment).map_err(StartError::config)?,
+            sub_paths: spec::sub_paths(container, &environment).map_err(StartError::Spec)?,
             volumes: (*subject.volumes).clone(),
         };
         let files = self
             .volumes
             .prepare_container(request)
             .await
-            .map_err(StartError::config)?;
+            .map_err(StartError::Files)?;
         let image = subject.image.clone().unwrap_or_default();
         let config = spec::container_config(&ContainerInput {
             pod,
@@ -134,20 +87,27 @@ impl Tools {
             files: &files,
             ctx: context,
         })
-        .map_err(StartError::config)?;
-        let node = self.resolver().await.map_err(StartError::config)?;
-        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node).map_err(StartError::config)?;
+        .map_err(StartError::Spec)?;
+        let node = self.resolver().await.map_err(StartError::NodeFile)?;
+        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node).map_err(StartError::Spec)?;
 
         let created = self.runtime.create_container(sandbox_id, config, &sandbox_config).await;
-        let id = created.map_err(|error| StartError::create(&error, restart_count))?;
-        self.recorder
-            .container(pod, &container.name, Severity::Normal, "Created", "Container created");
-        self.runtime
-            .start_container(&id)
-            .await
-            .map_err(|error| StartError::run(&error))?;
-        self.recorder
-            .container(pod, &container.name, Severity::Normal, "Started", "Container started");
+        let id = created.map_err(|error| StartError::Create { error, restart_count })?;
+        self.recorder.container(
+            pod,
+            &container.name,
+            Severity::Normal,
+            event::CREATED,
+            "Container created",
+        );
+        self.runtime.start_container(&id).await.map_err(StartError::Run)?;
+        self.recorder.container(
+            pod,
+            &container.name,
+            Severity::Normal,
+            event::STARTED,
+            "Container started",
+        );
         let log = spec::pod_log_directory(pod, context).join(format!("{}/{restart_count}.log", container.name));
         log_file::make_link(
             &self.files,
@@ -163,9 +123,10 @@ impl Tools {
 }
 
 impl Tools {
-    async fn from_logs(&self, uid: &PodUid, directory: PathBuf) -> Result<u32, StartError> {
-        let counted = self.files.run(uid.as_str(), move || from_logs(&directory));
-        counted.await.map_err(StartError::config)
+    async fn from_logs(&self, subject: &Subject, container: &Container, directory: PathBuf) -> Result<u32, StartError> {
+        let counted = self.files.run(subject.uid.as_str(), move || from_logs(&directory));
+        let container = container.name.clone();
+        counted.await.map_err(|why| StartError::Logs { container, why })
     }
 }
 

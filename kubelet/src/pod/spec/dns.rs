@@ -1,6 +1,7 @@
 //! A pod's resolver configuration (kubelet contract §6, DNS).
 
 use super::{NodeContext, ResolvConf};
+use crate::reason;
 use k8s_openapi::api::core::v1::Pod;
 use proto::cri;
 
@@ -59,7 +60,7 @@ pub fn dns_config(pod: &Pod, ctx: &NodeContext, node: &ResolvConf) -> (cri::DnsC
         Policy::Cluster if ctx.cluster_dns.is_empty() => {
             let wanted = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
             warnings.push(DnsWarning {
-                reason: "MissingClusterDNS",
+                reason: reason::event::MISSING_CLUSTER_DNS,
                 message: format!("pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using {wanted:?} policy. Falling back to \"Default\" policy.", pod_format(pod)),
             });
             of_the_node(ctx, node)
@@ -115,7 +116,7 @@ fn limit(conf: &mut ResolvConf, warnings: &mut Vec<DnsWarning>) {
     if conf.nameservers.len() > NAMESERVERS_MAX {
         conf.nameservers.truncate(NAMESERVERS_MAX);
         warnings.push(DnsWarning {
-            reason: "DNSConfigForming",
+            reason: reason::event::DNS_CONFIG_FORMING,
             message: format!(
                 "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
                 conf.nameservers.join(" ")
@@ -130,7 +131,7 @@ fn limit(conf: &mut ResolvConf, warnings: &mut Vec<DnsWarning>) {
     }
     if conf.searches.len() < before {
         warnings.push(DnsWarning {
-            reason: "DNSConfigForming",
+            reason: reason::event::DNS_CONFIG_FORMING,
             message: format!(
                 "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
                 conf.searches.join(" ")

@@ -2,6 +2,7 @@
 
 use super::{Inputs, seconds};
 use crate::pod::shape::{self, Kind};
+use crate::reason;
 use crate::runtime::observed::{ContainerState as Observed, ObservedContainer};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
@@ -9,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 /// The reason of a container nobody can find any more.
-const UNKNOWN: &str = "ContainerStatusUnknown";
+const UNKNOWN: &str = reason::terminated::CONTAINER_STATUS_UNKNOWN;
 const GONE_MESSAGE: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
 const GONE_AT_END_MESSAGE: &str = "The container could not be located when the pod was terminated";
@@ -79,9 +80,9 @@ fn previous<'a>(inputs: &Inputs<'a>, kind: Kind, name: &str) -> Option<&'a Conta
 
 fn default_waiting(inputs: &Inputs<'_>) -> ContainerState {
     let reason = if shape::inits(inputs.pod).is_empty() {
-        "ContainerCreating"
+        reason::waiting::CONTAINER_CREATING
     } else {
-        "PodInitializing"
+        reason::waiting::POD_INITIALIZING
     };
     waiting(reason, None)
 }
@@ -146,7 +147,7 @@ fn any_regular_created(inputs: &Inputs<'_>) -> bool {
 /// An init container that is lost after regular ones were created must have done its work.
 fn completed(previous: &ContainerStatus) -> ContainerStatus {
     let terminated = ContainerStateTerminated {
-        reason: Some("Completed".to_owned()),
+        reason: Some(reason::terminated::COMPLETED.to_owned()),
         message: Some(
             "Unable to get init container status from container runtime and pod has been initialized, treat it as exited \
              normally"

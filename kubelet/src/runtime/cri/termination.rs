@@ -1,5 +1,6 @@
 //! The message a container leaves behind when it ends: its termination file, or the end of its log.
 
+use crate::reason;
 use crate::runtime::observed::ObservedContainer;
 use std::io::SeekFrom;
 use std::path::Path;
@@ -21,7 +22,7 @@ pub(super) async fn read_message(container: &mut ObservedContainer) {
     }
     let falls_back = container.termination_policy == "FallbackToLogsOnError"
         && container.exit_code != 0
-        && container.reason != "ContainerCannotRun";
+        && container.reason != reason::terminated::CONTAINER_CANNOT_RUN;
     if message.is_empty() && falls_back {
         message = log_tail(Path::new(&container.log_path)).await.unwrap_or_default();
     }
