@@ -59,7 +59,10 @@ impl Tools {
         let logs = spec::pod_log_directory(pod, context);
         let restart_count = match restart_count {
             Some(count) => count,
-            None => self.from_logs(subject, container, logs.join(&container.name)).await?,
+            None => {
+                self.restart_count(subject, container, logs.join(&container.name))
+                    .await?
+            }
         };
         let node_hosts = self.node_hosts(pod).await.map_err(StartError::NodeFile)?;
         let request = ContainerFilesRequest {
@@ -123,7 +126,12 @@ impl Tools {
 }
 
 impl Tools {
-    async fn from_logs(&self, subject: &Subject, container: &Container, directory: PathBuf) -> Result<u32, StartError> {
+    async fn restart_count(
+        &self,
+        subject: &Subject,
+        container: &Container,
+        directory: PathBuf,
+    ) -> Result<u32, StartError> {
         let counted = self.files.run(subject.uid.as_str(), move || from_logs(&directory));
         let container = container.name.clone();
         counted.await.map_err(|why| StartError::Logs { container, why })
