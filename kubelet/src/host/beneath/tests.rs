@@ -140,16 +140,18 @@ fn swap(dir: PathBuf, one: &'static str, other: &'static str, stop: Arc<AtomicBo
 }
 
 /// How often both outcomes have to be seen before a race counts as run, and the most turns it may take to see them.
-const SEEN_MIN: usize = 200;
+const SEEN_MIN: usize = 20_000;
+/// One of how many opened descriptors is mounted as well: that takes a hundred times as long as opening it.
+const MOUNTED: usize = 100;
 const TURNS_MAX: usize = 5_000_000;
 
-/// Opens `path` until it was opened and refused often enough, giving each opened descriptor to `check`.
-fn race(bench: &Bench, path: &str, check: impl Fn(&OwnedFd)) {
+/// Opens `path` until it was opened and refused often enough, giving each opened descriptor to `check` with its number.
+fn race(bench: &Bench, path: &str, check: impl Fn(&OwnedFd, usize)) {
     let (mut opened, mut refused) = (0, 0);
     for _ in 0..TURNS_MAX {
         match open(&bench.volume(), Path::new(path)) {
             Ok(fd) => {
-                check(&fd);
+                check(&fd, opened);
                 opened += 1;
             }
             Err(_) => refused += 1,
@@ -169,6 +171,7 @@ fn what_is_mounted_is_never_outside_while_a_container_swaps_it() {
     symlink(bench.outside(), volume.join("evil")).expect("link");
     let target = bench.dir.path().join("target");
     fs::create_dir(&target).expect("dir");
+    let inside = bench.inode("inside");
     let stop = Arc::new(AtomicBool::new(false));
     let swapping = swap(volume, "inside", "evil", stop.clone());
     std::thread::scope(|scope| {
@@ -178,7 +181,11 @@ fn what_is_mounted_is_never_outside_while_a_container_swaps_it() {
                 unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace (root)");
                 let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
                 mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("private mounts");
-                race(&bench, "inside", |fd| {
+                race(&bench, "inside", |fd, number| {
+                    assert_eq!(fstat(fd).expect("stat").st_ino, inside);
+                    if number % MOUNTED != 0 {
+                        return;
+                    }
                     KernelMounter.bind_fd(fd.as_fd(), &target).expect("mounted");
                     let mark = fs::read_to_string(target.join("mark")).expect("read");
                     KernelMounter.unmount(&target).expect("unmounted");
