@@ -137,7 +137,7 @@ async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, String> {
         .scheme
         .as_deref()
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
-    let port = port(&get.port, target.container)?;
+    let port = port(&get.port, target.container).map_err(|error| error.to_string())?;
     let path = get.path.as_deref().unwrap_or("/");
     let mut question = Question::new(https, host, port, path, get.http_headers.as_ref());
     question.agent = AGENT;

@@ -6,13 +6,16 @@
 mod atomic_writer;
 mod container_files;
 mod ending;
+mod error;
 mod local;
 mod payload;
 mod plan;
 mod set_up;
 
+pub use atomic_writer::WriteError;
 pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
 pub use ending::Ending;
+pub use error::{SetUpError, VolumeError};
 
 use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
@@ -20,6 +23,7 @@ use crate::host::{FileWork, Mounter, WorkError, tree};
 use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
 use client::Clock;
+use error::set_up;
 use k8s_openapi::api::core::v1::Pod;
 use payload::{FilesInput, Payload};
 use plan::{Source, VolumePlan};
@@ -48,74 +52,6 @@ pub struct HostVolume {
     pub path: PathBuf,
     /// Its content is the kubelet's: containers only read it.
     pub read_only: bool,
-}
-
-/// Why a pod's volumes are not as they should be; `Display` is the text of the `FailedMount` event.
-#[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// One volume could not be set up.
-    #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
-    SetUp {
-        /// The volume.
-        volume: String,
-        /// What went wrong, in upstream's words where it has some.
-        why: String,
-    },
-    /// A directory of the pod could not be made.
-    #[error("failed to make pod directory {path}: {why}")]
-    PodDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// What went wrong.
-        why: io::Error,
-    },
-    /// A file for a container's start could not be made.
-    #[error("failed to prepare {what} for container {container:?}: {why}")]
-    ContainerFile {
-        /// `hosts file`, `termination message file`, `log directory` or `preStop mark`.
-        what: String,
-        /// The container.
-        container: String,
-        /// What went wrong.
-        why: String,
-    },
-    /// A sub path is not there, cannot be made, or is not inside its volume.
-    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}: {why}")]
-    SubPath {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-        /// What went wrong.
-        why: io::Error,
-    },
-    /// A pod's mounts or directories could not be removed; what is left stays for the next try.
-    #[error("failed to release volumes of pod {uid}: {why}")]
-    Release {
-        /// The pod.
-        uid: PodUid,
-        /// What went wrong, naming the path.
-        why: String,
-    },
-    /// The pod's volumes are not mounted in time.
-    #[error(
-        "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition",
-        .unmounted.join(" ")
-    )]
-    NotMounted {
-        /// The volumes that were to be mounted.
-        unmounted: Vec<String>,
-    },
-    /// The file work is not over in time, or was lost.
-    #[error(transparent)]
-    Work(#[from] WorkError),
-}
-
-fn set_up(volume: &str, why: impl ToString) -> VolumeError {
-    VolumeError::SetUp {
-        volume: volume.to_owned(),
-        why: why.to_string(),
-    }
 }
 
 /// What volumes are made with.

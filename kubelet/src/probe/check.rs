@@ -4,7 +4,7 @@ use super::grpc;
 use super::http::{self, Question};
 use crate::expansion::expand;
 use crate::id::ContainerId;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimeError};
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::io::ErrorKind;
@@ -76,8 +76,25 @@ pub fn timeout(probe: &Probe) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Why a probe could not be carried out; `Display` is what the `Unhealthy` event says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// A port that is none, by number or by a name the container does not have.
+    #[error("invalid port number: {0}")]
+    Port(String),
+    /// A question no HTTP server can be asked.
+    #[error("{0}")]
+    Question(String),
+    /// A probe of a kind there is none of.
+    #[error("missing or unsupported probe handler for {0}")]
+    NoHandler(String),
+    /// The runtime could not run the command.
+    #[error(transparent)]
+    Exec(RuntimeError),
+}
+
 /// Carries a probe out. `Err` is a probe that could not be carried out, which says nothing about the container.
-pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) -> Result<Report, String> {
+pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) -> Result<Report, CheckError> {
     let limit = timeout(probe);
     if let Some(exec) = &probe.exec {
         return run_command(runtime, exec, target, limit).await;
@@ -100,10 +117,7 @@ pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) ->
         let service = action.service.as_deref().unwrap_or_default();
         return Ok(grpc::ask(&host_and_port(target.pod_ip, port), service, limit).await);
     }
-    Err(format!(
-        "missing or unsupported probe handler for {}",
-        target.container.name
-    ))
+    Err(CheckError::NoHandler(target.container.name.clone()))
 }
 
 async fn run_command(
@@ -111,7 +125,7 @@ async fn run_command(
     exec: &ExecAction,
     target: &Target<'_>,
     limit: Duration,
-) -> Result<Report, String> {
+) -> Result<Report, CheckError> {
     let command: Vec<String> = exec
         .command
         .iter()
@@ -133,11 +147,11 @@ async fn run_command(
                 limit.as_secs()
             )))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(CheckError::Exec(error)),
     }
 }
 
-fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, String> {
+fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, CheckError> {
     let https = get
         .scheme
         .as_deref()
@@ -157,7 +171,7 @@ fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, String
     ))
 }
 
-async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, String> {
+async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, CheckError> {
     let port = port(&tcp.port, target.container)?;
     let host = tcp
         .host
@@ -193,8 +207,8 @@ pub(super) fn dial_error(address: &str, error: &std::io::Error) -> String {
 }
 
 /// A port by number, or by its name in the container.
-pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, String> {
-    let invalid = |port: &dyn std::fmt::Display| format!("invalid port number: {port}");
+pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, CheckError> {
+    let invalid = |port: &dyn std::fmt::Display| CheckError::Port(port.to_string());
     match wanted {
         IntOrString::Int(number) => u16::try_from(*number)
             .ok()

@@ -294,7 +294,7 @@ impl Follower {
                     self.tell(&report);
                     return Some(report.passed);
                 }
-                Err(error) => last = error,
+                Err(error) => last = error.to_string(),
             }
         }
         let message = format!(

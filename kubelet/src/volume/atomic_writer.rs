@@ -18,15 +18,23 @@ const NAME_MAX: usize = 255;
 
 /// Why the files could not be written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WriteError {
+pub enum WriteError {
     /// A path that must not be in a volume.
     #[error("invalid path {path:?}: {why}")]
-    Path { path: String, why: &'static str },
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A file operation failed.
     #[error("{what} {path}: {why}")]
     Io {
+        /// What was to be done.
         what: &'static str,
+        /// With what.
         path: PathBuf,
+        /// Why not.
         why: io::Error,
     },
 }
