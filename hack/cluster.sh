@@ -28,11 +28,15 @@ put_binary() {
 
 install_binaries() {
     local name
-    for name in kubelet controlplane imagetool podtool; do put_binary "$RELEASE/$name" "$name" "$name"; done
+    for name in kubelet controlplane imagetool podtool; do put_binary "$BINARIES/$name" "$name" "$name"; done
     mkdir -p "$DATA"/cni/{bin,net.d}
     # The kubelet finds the plugins beside itself and installs them, with their links, where the runtime looks.
     put_binary "$STATIC/cni-plugins" cni-plugins kubelet
+    echo "$PROFILE" >"$DATA/bin/profile"
 }
+
+# profile_of_cluster: which profile the cluster's binaries are of; nothing without a cluster.
+profile_of_cluster() { cat "$DATA/bin/profile" 2>/dev/null || true; }
 
 # restart_if_changed NAME: stops NAME when it was started from something older.
 restart_if_changed() {
@@ -78,8 +82,8 @@ ensure_kubectl() {
     local version=v1.36.2 architecture
     architecture=$(dpkg --print-architecture)
     say "installing kubectl"
-    if curl -fsSL --connect-timeout 5 --max-time 120 -o "$DATA/run/kubectl" "https://dl.k8s.io/release/$version/bin/linux/$architecture/kubectl" 2>/dev/null &&
-        [[ $(curl -fsSL --max-time 20 "https://dl.k8s.io/release/$version/bin/linux/$architecture/kubectl.sha256") = "$(sha256sum "$DATA/run/kubectl" | cut -d' ' -f1)" ]]; then
+    if curl -fsSL --retry 1 --connect-timeout 5 --max-time 120 -o "$DATA/run/kubectl" "https://dl.k8s.io/release/$version/bin/linux/$architecture/kubectl" 2>/dev/null &&
+        [[ $(curl -fsSL --retry 1 --max-time 20 "https://dl.k8s.io/release/$version/bin/linux/$architecture/kubectl.sha256") = "$(sha256sum "$DATA/run/kubectl" | cut -d' ' -f1)" ]]; then
         install -m 755 "$DATA/run/kubectl" /usr/local/bin/kubectl
         rm -f "$DATA/run/kubectl"
     else
@@ -189,6 +193,7 @@ clusterDomain: cluster.local
 port: $KUBELET_PORT
 readOnlyPort: 0
 healthzPort: $HEALTHZ_PORT
+maxPods: $MAX_PODS
 rotateCertificates: true
 authentication:
   anonymous:

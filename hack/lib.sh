@@ -9,15 +9,11 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Everything a cluster writes is under this directory.
 DATA=${SKIFF_DATA:-$ROOT/.data}
 case $DATA in /*) ;; *) DATA=$PWD/$DATA ;; esac
-TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
-HOST_TRIPLE=$(uname -m)-unknown-linux-gnu
-STATIC=$TARGET/$HOST_TRIPLE/static
-# SKIFF_PROFILE=dev takes unoptimised binaries, for a short way from a change to a running node.
-PROFILE=${SKIFF_PROFILE:-release}
-RELEASE=$TARGET/${PROFILE/#dev/debug}
 
 # Settings of a cluster: the environment's when it is started first, then those it was started with (kept in DATA).
 SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP)
+# Those that a running cluster may be given anew.
+CHANGEABLE_SETTINGS=(MAX_PODS)
 load_settings() {
     local name variable
     # shellcheck disable=SC1091
@@ -30,6 +26,7 @@ load_settings() {
     POD_CIDR=${POD_CIDR:-${SKIFF_POD_CIDR:-10.244.0.0/16}}
     SERVICE_CIDR=${SERVICE_CIDR:-${SKIFF_SERVICE_CIDR:-10.96.0.0/16}}
     CGROUP=${CGROUP:-${SKIFF_CGROUP:-/skiff}}
+    MAX_PODS=${SKIFF_MAX_PODS:-${MAX_PODS:-110}}
     for name in "${SETTINGS[@]}"; do
         variable=SKIFF_$name
         if [[ -n ${!variable:-} && ${!variable} != "${!name}" ]]; then
@@ -39,7 +36,7 @@ load_settings() {
 }
 save_settings() {
     local name
-    for name in "${SETTINGS[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$DATA/settings"
+    for name in "${SETTINGS[@]}" "${CHANGEABLE_SETTINGS[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$DATA/settings"
 }
 
 # Images do not depend on a cluster: several may share them.
@@ -55,86 +52,10 @@ die() {
 }
 need_root() { [[ $(id -u) = 0 ]] || die "$(basename "$0") must run as root: it starts containers"; }
 
-# install_packages PACKAGE...: Debian packages that are not there yet.
-install_packages() {
-    local missing=() package
-    for package; do
-        dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")
-    done
-    [[ ${#missing[@]} -gt 0 ]] || return 0
-    say "installing ${missing[*]}"
-    apt_lists
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >"$DATA/log/apt.log" 2>&1 ||
-        die "apt-get install ${missing[*]} failed; see $DATA/log/apt.log"
-}
-
-# apt_lists: the package lists, fetched when the machine has none.
-apt_lists() {
-    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && return 0
-    apt-get update -qq </dev/null >"$DATA/log/apt.log" 2>&1 || die "apt-get update failed; see $DATA/log/apt.log"
-}
-
-# debian_source: where this machine's own packages come from: a mirror's URI and the release's name.
-debian_source() {
-    local codename
-    # Names and origins are in the lists, not in apt's configuration.
-    apt_lists
-    codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-    # shellcheck disable=SC2016
-    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
-        awk -v codename="$codename" '!found && $2 == codename && $3 == "main" && $4 == "Debian" { print $1, $2; found = 1 } END { exit !found }' ||
-        die "apt on this machine knows no Debian package source"
-}
-
-# unpack_from_suite SUITE PACKAGE DIRECTORY: unpacks a package of another Debian suite, from the mirror this machine is
-# set to, without installing anything: the machine's own packages and lists stay as they are.
-unpack_from_suite() {
-    local suite=$1 package=$2 directory=$3 apt source keyring=/usr/share/keyrings/debian-archive-keyring.gpg trust=
-    [[ -f $directory/.unpacked ]] && return 0
-    say "fetching $package of Debian $suite"
-    mkdir -p "$DATA/log"
-    source=$(debian_source)
-    if [[ -r $keyring ]]; then trust="[signed-by=$keyring] "; fi
-    apt=$(mktemp -d)
-    mkdir -p "$apt"/{state/lists/partial,cache/archives/partial} "$directory"
-    echo "deb $trust${source% *} $suite main" >"$apt/sources.list"
-    (
-        cd "$apt"
-        options=(-o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State=$apt/state"
-            -o Dir::State::status=/dev/null -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root)
-        apt-get "${options[@]}" update -qq && apt-get "${options[@]}" download -qq "$package"
-    ) </dev/null >>"$DATA/log/apt.log" 2>&1 || {
-        rm -rf "$apt"
-        die "fetching $package of Debian $suite failed; see $DATA/log/apt.log"
-    }
-    dpkg-deb -x "$apt"/*.deb "$directory"
-    rm -rf "$apt"
-    touch "$directory/.unpacked"
-}
-
-# need_cargo: the Rust toolchain is the one thing that is not a Debian package here.
-need_cargo() {
-    if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo ]]; then
-        PATH=${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH
-    fi
-    command -v cargo >/dev/null || die "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml") or newer (https://rustup.rs)"
-}
-
-# build PACKAGE...: binaries, named like their packages.
-build() {
-    local arguments=() package
-    for package; do arguments+=(-p "$package"); done
-    (cd "$ROOT" && cargo build --locked --profile "$PROFILE" "${arguments[@]}" </dev/null) || die "building $* failed"
-}
-
-# build_static PACKAGE...: the small static binaries, for containers that have no C library and for plugins that start
-# tens of times a second.
-build_static() {
-    local arguments=() package
-    for package; do arguments+=(-p "$package"); done
-    (cd "$ROOT" && RUSTFLAGS='-C target-feature=+crt-static' \
-        cargo build --locked --profile static --target "$HOST_TRIPLE" "${arguments[@]}" </dev/null) || die "building $* failed"
-}
+# shellcheck source=packages.sh
+. "$ROOT/hack/packages.sh"
+# shellcheck source=build.sh
+. "$ROOT/hack/build.sh"
 
 # until_true SECONDS COMMAND...: runs the command until it succeeds; fails after SECONDS.
 until_true() {

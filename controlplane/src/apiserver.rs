@@ -25,6 +25,7 @@ mod server;
 pub mod service;
 pub mod status;
 pub mod table;
+mod turns;
 pub mod user;
 pub mod verbs;
 

@@ -1,6 +1,7 @@
 //! What every cluster has from its first second: namespaces, default RBAC, priority classes, the Service `kubernetes`.
 //!
 //! Runs at each start before `/readyz` turns ok, through the API server itself as a typed identity, and writes only what is missing.
+//! The Service `kubernetes` is looked after as long as the server runs.
 //! Owns these objects' content; the default service accounts and root CA config maps are controllers' work.
 
 mod objects;
@@ -14,9 +15,13 @@ use crate::store::StoreError;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use std::net::IpAddr;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Writes in flight at a time: enough for the store to commit them in a few batches.
 const AT_ONCE: usize = 64;
+/// How often the Service `kubernetes` is looked after; upstream's kubernetesservice controller does so every 10 s.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Why the cluster's first objects could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -59,27 +64,69 @@ pub struct Facts {
 pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError> {
     let reader = server.reader();
     reader.refresh().await.map_err(BootstrapError::Store)?;
-    let client = server.client_as(User::named("system:apiserver", &["system:masters"]));
+    let client = server.client_as(apiserver());
     // Namespaces first: what lies in them is refused before they are there.
     let mut rest = policy::cluster_roles();
     rest.extend(policy::cluster_role_bindings());
     rest.extend(policy::namespaced());
     rest.extend(objects::priority_classes());
-    rest.extend(objects::kubernetes_service(facts));
     rest.push(objects::authentication(facts));
     rest.push(objects::cluster_info(facts));
     for batch in [objects::namespaces(), rest] {
-        let writes: Vec<Write> = batch
-            .iter()
-            .map(|wanted| Write::plan(reader, wanted))
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .collect();
-        let sent = futures::stream::iter(writes).map(|write| write.send(client.clone()));
-        sent.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        ensure(reader, &client, &batch).await?;
+    }
+    // Its address may be somebody else's, which must not keep the server from starting: whoever can mend that needs it.
+    if let Err(error) = ensure(reader, &client, &objects::kubernetes_service(facts)).await {
+        tracing::warn!(
+            error = detailed(&error),
+            "the Service kubernetes is not as it should be"
+        );
     }
     Ok(())
+}
+
+/// Puts the Service `kubernetes`, its Endpoints and its EndpointSlice back whenever they are missing or changed, until shutdown.
+pub async fn keep_service(server: ApiServer, facts: Facts, shutdown: CancellationToken) {
+    let client = server.client_as(apiserver());
+    let wanted = objects::kubernetes_service(&facts);
+    let mut told = String::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        let error = ensure(server.reader(), &client, &wanted).await.err();
+        let text = error.as_ref().map(detailed).unwrap_or_default();
+        // Once for each reason, not every five seconds.
+        if !text.is_empty() && text != told {
+            tracing::warn!(error = text, "the Service kubernetes is not as it should be, retrying");
+        }
+        told = text;
+    }
+}
+
+fn apiserver() -> User {
+    User::named("system:apiserver", &["system:masters"])
+}
+
+/// An error with its cause.
+fn detailed(error: &BootstrapError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
+/// Writes those of the objects that are missing or not as wanted.
+async fn ensure(reader: &Reader, client: &kube::Client, batch: &[Value]) -> Result<(), BootstrapError> {
+    let writes: Vec<Write> = batch
+        .iter()
+        .map(|wanted| Write::plan(reader, wanted))
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .collect();
+    let sent = futures::stream::iter(writes).map(|write| write.send(client.clone()));
+    sent.buffer_unordered(AT_ONCE).try_collect::<()>().await
 }
 
 /// One write that is needed.

@@ -18,6 +18,7 @@ use crate::apiserver::{ApiServer, Parts, service};
 use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{AuditConfig, Config, StoreKind};
 use crate::controller::{self, ControllerContext};
+use crate::pki::reload::Watched;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::AllocateError;
 use crate::scheduler::{self, SchedulerContext};
@@ -133,14 +134,18 @@ impl Daemon {
         listener: Option<TcpListener>,
     ) -> Result<Self, DaemonError> {
         let advertise = advertised(config, &host);
+        let clients_watched = Watched::new(client_ca_paths(config));
+        let serving_watched = Watched::new(serving_paths(config).into());
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
-        let tls = tls::server_config(&pki.serving, &serving_path(config)).map_err(DaemonError::Pki)?;
+        let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
+        let edge = edge(config, &host, &pki, advertise, health.clone())?;
+        let authn = Arc::clone(&edge.authn);
         let parts = Parts {
             store,
             clock: Arc::clone(&host.clock),
             seed: host.seed,
-            gate: Arc::new(edge(config, &host, &pki, advertise, health.clone())?),
+            gate: Arc::new(edge),
         };
         let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
         let facts = Facts {
@@ -153,9 +158,17 @@ impl Daemon {
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listener {
-            let (_, tls) = tokio::sync::watch::channel(Arc::new(tls));
+            let (newest, tls) = tokio::sync::watch::channel(Arc::new(tls));
+            let [cert, key] = serving_paths(config);
+            let read = move || tls::server_config(&pki::read_identity(&cert, &key)?, &cert).map(Arc::new);
+            let take = move |new| drop(newest.send_replace(new));
+            tasks.spawn(serving_watched.follow(read, take, shutdown.clone()));
+            let (paths, more) = (client_ca_paths(config), config.identity.client_ca_file.clone());
+            let read = move || tls::client_trust(&files::read(&paths[0])?, more.as_deref());
+            tasks.spawn(clients_watched.follow(read, move |new| authn.trust(new), shutdown.clone()));
             tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
         }
+        tasks.spawn(bootstrap::keep_service(server.clone(), facts, shutdown.clone()));
         spawn_clients(&mut tasks, config, &host, &pki, &server, &shutdown);
         health.set_started();
         Ok(Self {
@@ -212,11 +225,20 @@ fn advertised(config: &Config, host: &Host) -> IpAddr {
     })
 }
 
-fn serving_path(config: &Config) -> PathBuf {
+/// The serving certificate and its key.
+fn serving_paths(config: &Config) -> [PathBuf; 2] {
     match &config.identity.tls_files {
-        Some((cert, _)) => cert.clone(),
-        None => config.data_dir.join("pki/apiserver.crt"),
+        Some((cert, key)) => [cert.clone(), key.clone()],
+        None => ["apiserver.crt", "apiserver.key"].map(|name| config.data_dir.join("pki").join(name)),
     }
+}
+
+/// Our CA, then the file with more whose client certificates are accepted.
+fn client_ca_paths(config: &Config) -> Vec<PathBuf> {
+    let own = config.data_dir.join("pki/ca.crt");
+    std::iter::once(own)
+        .chain(config.identity.client_ca_file.clone())
+        .collect()
 }
 
 /// The chain around storage that the configuration asks for; also what a cluster without a socket (the simulation) uses.
@@ -232,9 +254,9 @@ pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: 
         identity.audiences.clone(),
     );
     let tokens = Arc::new(tokens.map_err(DaemonError::Tokens)?);
-    let verifier = tls::client_verifier(&pki.ca_pem, identity.client_ca_file.as_deref()).map_err(DaemonError::Pki)?;
+    let trust = tls::client_trust(&pki.ca_pem, identity.client_ca_file.as_deref()).map_err(DaemonError::Pki)?;
     let authn = Arc::new(Authn::new(AuthnParts {
-        client_certificates: Some(verifier),
+        client_certificates: Some(trust),
         token_file: token_file(identity.token_auth_file.as_deref())?,
         tokens: Arc::clone(&tokens),
         anonymous: identity.anonymous,

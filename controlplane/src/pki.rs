@@ -8,6 +8,7 @@ pub mod authority;
 mod der;
 pub mod files;
 pub mod kubeconfig;
+pub mod reload;
 pub mod request;
 pub mod template;
 pub mod tls;
@@ -112,10 +113,7 @@ pub fn ensure(config: &Config, advertise: IpAddr, hostname: &str, now: Timestamp
     let authority = Authority::ensure(&dir, now)?;
     let names = serving_names(config, advertise, hostname);
     let serving = match &config.identity.tls_files {
-        Some((cert, key)) => Identity {
-            cert_pem: files::read(cert)?,
-            key_pem: files::read(key)?,
-        },
+        Some((cert, key)) => read_identity(cert, key)?,
         None => ensure_identity(
             &dir,
             "apiserver",
@@ -136,6 +134,17 @@ pub fn ensure(config: &Config, advertise: IpAddr, hostname: &str, now: Timestamp
         service_account_key_pem,
         service_account_public_pem,
         admin_kubeconfig,
+    })
+}
+
+/// A certificate and its key as they stand in files.
+///
+/// # Errors
+/// Names the file that cannot be read.
+pub fn read_identity(cert: &Path, key: &Path) -> Result<Identity, PkiError> {
+    Ok(Identity {
+        cert_pem: files::read(cert)?,
+        key_pem: files::read(key)?,
     })
 }
 

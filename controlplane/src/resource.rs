@@ -35,6 +35,7 @@ mod storage;
 mod table;
 mod template;
 mod webhook;
+pub(crate) mod without_effect;
 
 pub mod field;
 pub mod metadata;

@@ -111,6 +111,13 @@ pub trait Store: Send + Sync + 'static {
     /// Writes `value` if `expect` holds; returns the write's revision.
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError>;
 
+    /// As [`Store::put`] over the revision `expect`, for what frees space, now or later: a smaller value, a step of
+    /// the key's deletion. A backend that refuses what would add to a nearly
+    /// full disk ([`StoreError::Full`]) takes it all the same.
+    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
+        self.put(key, value, Expect::At(expect)).await
+    }
+
     /// Deletes the key if its last write is `expect`; returns the deletion's revision.
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError>;
 

@@ -258,3 +258,47 @@ fn a_watch_shows_what_happens_after_it_began() {
     cluster.kubectl(&["label", "cm", "seen", "a=b"]);
     assert_eq!(watch.next_line(), "configmap/seen");
 }
+
+#[test]
+fn the_service_kubernetes_survives_delete_all() {
+    let mut cluster = Cluster::start(&["--advertise-address=192.0.2.7"]);
+    let deleted = cluster.kubectl(&["delete", "all", "--all"]);
+    assert!(deleted.contains("service \"kubernetes\" deleted"), "{deleted}");
+    let is_back = |cluster: &Cluster| {
+        let service = cluster.kubectl(&["get", "service", "kubernetes", "--ignore-not-found", "-o", "name"]);
+        let slice = cluster.kubectl(&[
+            "get",
+            "endpointslice",
+            "kubernetes",
+            "-o",
+            "jsonpath={.endpoints[0].addresses[0]}",
+        ]);
+        let endpoints = cluster.kubectl(&[
+            "get",
+            "endpoints",
+            "kubernetes",
+            "-o",
+            "jsonpath={.subsets[0].addresses[0].ip}",
+        ]);
+        service == "service/kubernetes\n" && slice == "192.0.2.7" && endpoints == "192.0.2.7"
+    };
+    cluster.kubectl(&["wait", "--for=create", "--timeout=10s", "service/kubernetes"]);
+    assert!(is_back(&cluster));
+    cluster.kubectl(&["delete", "service,endpoints,endpointslices", "kubernetes"]);
+    cluster.kill_and_restart();
+    assert!(is_back(&cluster));
+}
+
+#[test]
+fn edit_sends_what_the_editor_changed_and_nothing_else() {
+    let cluster = Cluster::start(&[]);
+    cluster.kubectl(&["create", "configmap", "c", "--from-literal=colour=red"]);
+    let edit = |editor: &str| cluster.kubectl_edit(editor, &["configmap", "c"]);
+    let colour = || cluster.kubectl(&["get", "cm", "c", "-o", "jsonpath={.data.colour}"]);
+    assert_eq!(edit("sed -i s/red/green/").unwrap(), "configmap/c edited\n");
+    assert_eq!(colour(), "green");
+    assert_eq!(edit("true").unwrap(), "Edit cancelled, no changes made.\n");
+    let error = edit("sed -i -e s/green/blue/ -e s/^data:/datum:/").unwrap_err();
+    assert!(error.contains("no valid changes were saved"), "{error}");
+    assert_eq!(colour(), "green");
+}

@@ -20,9 +20,7 @@ make_root() {
         die "debootstrap failed; see $DATA/log/debootstrap.log"
     # The kernel is unpacked, not installed: its maintainer scripts would build a large initramfs.
     kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-    mkdir -p "$VM/deb"
-    (cd "$VM/deb" && apt-get -o APT::Sandbox::User=root download -qq "$kernel" </dev/null >>"$DATA/log/apt.log" 2>&1) ||
-        die "apt-get download $kernel failed; see $DATA/log/apt.log"
+    download_packages "$VM/deb" "$kernel"
     # Beside the tree: unpacked over it, the package's /lib would take the place of the link of that name.
     dpkg-deb -x "$VM/deb"/linux-image-*.deb "$VM/deb/kernel"
     mkdir -p "$root/usr/lib/modules"

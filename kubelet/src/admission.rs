@@ -1,15 +1,18 @@
 //! Admission to the node.
 //!
 //! Owns the node's ledger: what admitted pods hold of its CPU, memory, pod slots and host ports. [`decide`] is pure. One task
-//! (the owner of the workers) holds the ledger; a pod's grant returns when its worker finishes. Pods the runtime already has
-//! are granted again after a restart, never judged twice.
+//! (the owner of the workers) holds the ledger; a pod's grant returns when nothing of it can run any more, however long its
+//! object stays. Pods the runtime already has are granted again after a restart, never judged twice.
 
 pub mod decide;
+pub mod placement;
+pub mod sysctl;
 
 use crate::id::PodUid;
 use crate::pod::shape;
 use decide::{Holding, Node, Rejection};
 use k8s_openapi::api::core::v1::Pod;
+use placement::NodeView;
 use std::collections::BTreeMap;
 
 /// What the node's admitted pods hold.
@@ -28,13 +31,13 @@ impl Ledger {
         }
     }
 
-    /// Admits a pod, or tells why not. A pod that holds a grant keeps it.
-    pub fn admit(&mut self, pod: &Pod) -> Result<(), Rejection> {
+    /// Admits a pod to the node as it is described now, or tells why not. A pod that holds a grant keeps it.
+    pub fn admit(&mut self, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
         let uid = shape::uid(pod);
         if self.grants.contains_key(&uid) {
             return Ok(());
         }
-        decide::decide(&self.node, self.grants.values(), pod)?;
+        decide::decide(&self.node, view, self.grants.values(), pod)?;
         self.grants.insert(uid, Holding::of(pod));
         Ok(())
     }
@@ -42,6 +45,11 @@ impl Ledger {
     /// Grants without judging: what runs already, runs.
     pub fn grant(&mut self, pod: &Pod) {
         self.grants.insert(shape::uid(pod), Holding::of(pod));
+    }
+
+    /// Takes back the grants of pods that have ended.
+    pub fn release_ended(&mut self, ended: impl Fn(&PodUid) -> bool) {
+        self.grants.retain(|uid, _| !ended(uid));
     }
 
     /// Takes a grant back.

@@ -4,11 +4,14 @@
 //! Owns no rule of its own beyond "what must be true before we start"; pods are [`crate::kubelet`]'s, the node is
 //! [`crate::node`]'s.
 
+mod capabilities;
 mod credentials;
 mod host;
+mod kernel;
 mod lock;
 mod watchdog;
 
+use crate::admission::sysctl;
 use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
@@ -36,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +70,9 @@ pub enum BootError {
     /// Swap and `failSwapOn`.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
+    /// Kernel flags and `protectKernelDefaults`.
+    #[error("protectKernelDefaults: {}", .0.join(", "))]
+    KernelFlags(Vec<String>),
     /// A webhook is to be asked, and there is no `--kubeconfig` that says where it is.
     #[error("no client provided, cannot use webhook {0}: give --kubeconfig, or configure another {0}")]
     NoWebhook(&'static str),
@@ -188,7 +195,9 @@ async fn sockets(config: &Config) -> Result<Sockets, BootError> {
 
 async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError> {
     let endpoint = config.runtime.socket.clone();
-    let runtime = CriRuntime::new(&endpoint.to_string_lossy(), None, config.runtime.request_timeout)
+    let images = config.runtime.image_socket.as_ref().map(|path| path.to_string_lossy());
+    let timeout = config.runtime.request_timeout;
+    let runtime = CriRuntime::new(&endpoint.to_string_lossy(), images.as_deref(), timeout)
         .map_err(|e| BootError::Endpoint(Box::new(e)))?;
     let mut tries = 1;
     loop {
@@ -302,6 +311,8 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
         sweep_every: SWEEP_EVERY,
         sync_frequency: config.pods.sync_frequency,
         allocatable: host::admissible(config, facts),
+        sysctls: sysctl::Rules::new(config.pods.allowed_unsafe_sysctls.clone(), &facts.machine.kernel),
+        apparmor: host::has_apparmor(&Roots::default()),
         statics: config.statics.clone(),
     }
 }
@@ -333,6 +344,9 @@ fn build(
         allocatable: context.allocatable,
     };
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
+    let mut described = node::own_description(&config.node, facts);
+    described.known = client.is_none();
+    let described = watch::Sender::new(described);
     let kubelet = Kubelet::new(Dependencies {
         client: client.cloned(),
         runtime: runtime.clone(),
@@ -342,6 +356,7 @@ fn build(
         volumes,
         cgroups: cgroups.clone(),
         context,
+        node: described.subscribe(),
         settings: settings(config, facts),
     });
     let keeper = client.map(|client| {
@@ -355,6 +370,7 @@ fn build(
             config: config.clone(),
             facts: facts.clone(),
             host_ips: host_ips.clone(),
+            described,
             seed,
         })
     });
@@ -367,6 +383,7 @@ fn build(
         cgroups,
         metrics: Arc::new(Metrics::new(&facts.name)),
         node_name: facts.name.clone(),
+        handlers: config.server.handlers,
         stream_idle: config.server.stream_idle,
         configuration: config.effective.clone(),
         roots: Roots::default(),
@@ -387,6 +404,12 @@ fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     if config.fail_swap_on && Machine::swap_is_on(roots) {
         return Err(BootError::SwapOn);
     }
+    if config.protect_kernel_defaults {
+        let mistakes = kernel::mistakes(roots);
+        if !mistakes.is_empty() {
+            return Err(BootError::KernelFlags(mistakes));
+        }
+    }
     Ok(())
 }
 
@@ -401,6 +424,7 @@ async fn drain(mut tasks: JoinSet<()>) {
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
     let roots = Roots::default();
     check_host(&config, &roots)?;
+    capabilities::tell();
     let (proceed, _lock) = lock_file(&config, &stop).await?;
     if !proceed {
         return Ok(());
@@ -412,6 +436,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let host_ips = host::ips(&config, &facts, &mut tasks, &stop);
     let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
+    host::allow_open_files(config.max_open_files);
     let runtime = connect_runtime(&config).await?;
     let driver = cgroup_driver(&config, &*runtime).await;
     let config = Arc::new(config);

@@ -4,6 +4,7 @@
 //! Owns the files in `--cert-dir`. Never decides who may call the kubelet.
 
 pub mod credentials;
+mod offer;
 pub mod request;
 pub mod rotation;
 pub mod serving;

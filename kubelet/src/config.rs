@@ -59,6 +59,10 @@ pub struct Config {
     pub fail_swap_on: bool,
     /// Refuse to start on a cgroup v1 host.
     pub fail_cgroup_v1: bool,
+    /// `protectKernelDefaults`: refuse to start where kernel flags are not as expected.
+    pub protect_kernel_defaults: bool,
+    /// `maxOpenFiles`: how many files this process may have open.
+    pub max_open_files: u64,
     /// What to tell the user: flags and fields without effect.
     pub warnings: Vec<String>,
     /// The whole KubeletConfiguration, defaults included, as `/configz` shows it.
@@ -126,6 +130,8 @@ pub struct Paths {
 pub struct RuntimeConfig {
     /// Path of the runtime's Unix socket.
     pub socket: PathBuf,
+    /// `imageServiceEndpoint`: the socket of whoever has the images, if that is not the runtime.
+    pub image_socket: Option<PathBuf>,
     /// `runtimeRequestTimeout`.
     pub request_timeout: Duration,
     /// How many images are pulled at once: 1 with `serializeImagePulls`, `None` without bound.
@@ -151,6 +157,8 @@ pub struct PodConfig {
     pub event_burst: u32,
     /// `seccompDefault`.
     pub seccomp_default: bool,
+    /// `allowedUnsafeSysctls`: names, or beginnings of names followed by `*`.
+    pub allowed_unsafe_sysctls: Vec<String>,
     /// `singleProcessOOMKill`; `None` is the host's default.
     pub single_process_oom_kill: Option<bool>,
 }
@@ -215,6 +223,10 @@ pub struct ServerConfig {
     pub healthz: Option<(IpAddr, u16)>,
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
     pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// What is offered of TLS.
+    pub tls: ServingTls,
+    /// Which endpoints there are.
+    pub handlers: Handlers,
     /// `serverTLSBootstrap`: the cluster issues the serving certificate.
     pub tls_bootstrap: bool,
     /// `authentication.x509.clientCAFile`.
@@ -227,6 +239,41 @@ pub struct ServerConfig {
     pub authorization: AuthorizationMode,
     /// `streamingConnectionIdleTimeout`.
     pub stream_idle: Duration,
+}
+
+/// What the server offers of TLS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServingTls {
+    /// `tlsMinVersion` is `VersionTLS13`; nothing older than TLS 1.2 is offered in any case.
+    pub tls13_only: bool,
+    /// `tlsCipherSuites`, of which those of TLS 1.2 can be chosen; `None` offers all there are.
+    pub suites: Option<Vec<rustls::CipherSuite>>,
+    /// `tlsCurvePreferences`; `None` offers all there are.
+    pub groups: Option<Vec<rustls::NamedGroup>>,
+}
+
+/// Endpoints of the server that can be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handlers {
+    /// `enableDebuggingHandlers`: those that run commands and show logs; without it none of the others is there either.
+    pub debugging: bool,
+    /// `enableProfilingHandler`.
+    pub profiling: bool,
+    /// `enableDebugFlagsHandler`.
+    pub flags: bool,
+    /// `enableSystemLogHandler`.
+    pub system_log: bool,
+}
+
+impl Default for Handlers {
+    fn default() -> Self {
+        Self {
+            debugging: true,
+            profiling: true,
+            flags: true,
+            system_log: true,
+        }
+    }
 }
 
 /// `authorization.mode`.

@@ -38,7 +38,7 @@ pub struct ImageError {
 }
 
 /// When an image is pulled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
     /// Before every start.
     Always,
@@ -124,13 +124,14 @@ impl Images {
         sandbox: Option<pb::PodSandboxConfig>,
     ) -> Result<ImageInfo, ImageError> {
         let given = container.image.as_deref().unwrap_or_default();
-        let image = reference::with_tag(given).map_err(|_| {
-            let message = format!(
-                "Failed to apply default image tag \"{given}\": couldn't parse image name \"{given}\": invalid reference \
-                 format"
-            );
+        let image = reference::with_tag(given).map_err(|why| {
+            let message =
+                format!("Failed to apply default image tag \"{given}\": couldn't parse image name \"{given}\": {why}");
             self.warn(pod, container, reason::event::INSPECT_FAILED, &message);
-            ImageError { reason: reason::waiting::INVALID_IMAGE_NAME, message }
+            ImageError {
+                reason: reason::waiting::INVALID_IMAGE_NAME,
+                message,
+            }
         })?;
         let policy = Policy::of(container);
         let keyring = self.keyring(pod).await;

@@ -10,6 +10,8 @@ pub(crate) mod testing;
 
 use crate::admission::Ledger;
 use crate::admission::decide::Node;
+use crate::admission::placement::NodeView;
+use crate::admission::sysctl;
 use crate::api_status::StatusWriter;
 use crate::cgroup::{CgroupError, Cgroups};
 use crate::events::{Recorder, Sink};
@@ -65,6 +67,8 @@ pub struct Dependencies {
     pub cgroups: Cgroups,
     /// The node's facts.
     pub context: Arc<NodeContext>,
+    /// The node's object as it is described: what new pods are judged by.
+    pub node: watch::Receiver<NodeView>,
     /// Bounds and periods.
     pub settings: Settings,
 }
@@ -86,6 +90,10 @@ pub struct Settings {
     pub sync_frequency: Duration,
     /// What pods can be admitted to; a resource that is not listed is not judged.
     pub allocatable: ResourceList,
+    /// Which sysctls pods may set.
+    pub sysctls: sysctl::Rules,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub apparmor: bool,
     /// Where static pods come from.
     pub statics: StaticSources,
 }
@@ -100,6 +108,8 @@ impl Default for Settings {
             sweep_every: Duration::from_secs(45),
             sync_frequency: Duration::from_secs(60),
             allocatable: ResourceList::new(),
+            sysctls: sysctl::Rules::default(),
+            apparmor: false,
             statics: StaticSources::default(),
         }
     }
@@ -186,8 +196,11 @@ impl Kubelet {
         let node = Node {
             name: self.parts.context.node_name.clone(),
             allocatable: self.parts.settings.allocatable.clone(),
+            sysctls: self.parts.settings.sysctls.clone(),
+            apparmor: self.parts.settings.apparmor,
         };
-        let workers = Workers::new(shared, Ledger::new(node), desired.clone());
+        let described = self.parts.node.clone();
+        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), described);
 
         let mut tasks = JoinSet::new();
         tasks.spawn(self.pleg.clone().run(shutdown.clone()));

@@ -1,22 +1,18 @@
 //! Metrics registry of one kubelet, under upstream's names. Nothing is process-global.
 
+mod http;
+
+pub use http::{Begun, Port};
+
 use crate::config::VERSION;
 use crate::pod::view::PodView;
 use crate::runtime::observed::ContainerState;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicI64;
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct HttpLabels {
-    method: String,
-    path: String,
-    code: u16,
-}
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct NodeLabel {
@@ -39,7 +35,7 @@ type Number = Gauge<i64, AtomicI64>;
 /// The metrics of one kubelet.
 pub struct Metrics {
     registry: Registry,
-    http: Family<HttpLabels, Counter>,
+    http: http::Requests,
     running_pods: Number,
     desired_pods: Number,
     running_containers: Family<StateLabel, Number>,
@@ -49,16 +45,11 @@ impl Metrics {
     /// An empty registry for this node.
     pub fn new(node: &str) -> Self {
         let mut registry = Registry::default();
-        let http = Family::<HttpLabels, Counter>::default();
+        let http = http::Requests::register(&mut registry);
         let (running_pods, desired_pods) = (Number::default(), Number::default());
         let running_containers = Family::<StateLabel, Number>::default();
         let names = Family::<NodeLabel, Number>::default();
         let builds = Family::<BuildLabels, Number>::default();
-        registry.register(
-            "kubelet_http_requests",
-            "Number of the http requests received since the server started",
-            http.clone(),
-        );
         registry.register(
             "kubelet_running_pods",
             "Number of pods that have a running pod sandbox",
@@ -99,21 +90,9 @@ impl Metrics {
         }
     }
 
-    /// Counts one answered request; only the first part of the path is a label.
-    pub fn http_request(&self, method: &str, path: &str, code: u16) {
-        let root = path.split('/').find(|part| !part.is_empty()).unwrap_or_default();
-        // Paths nobody serves are one label, however many are tried.
-        let root = if code == 404 && root != "containerLogs" {
-            "other"
-        } else {
-            root
-        };
-        let labels = HttpLabels {
-            method: method.to_owned(),
-            path: root.to_owned(),
-            code,
-        };
-        self.http.get_or_create(&labels).inc();
+    /// Counts a request that begins; it is under way until what comes back is dropped.
+    pub fn http_request(&self, port: Port, method: &str, path: &str) -> Begun {
+        self.http.begin(port, method, path)
     }
 
     /// All metrics as Prometheus text, pods counted now.
@@ -156,16 +135,8 @@ mod tests {
     #[test]
     fn names_are_upstreams() {
         let metrics = Metrics::new("node-a");
-        metrics.http_request("GET", "/containerLogs/ns/p/c", 200);
-        metrics.http_request("GET", "/a/b", 404);
-        metrics.http_request("GET", "/c/d", 404);
         let text = metrics.text(&PodView::default());
-        for line in [
-            "kubelet_http_requests_total{method=\"GET\",path=\"containerLogs\",code=\"200\"} 1",
-            "kubelet_http_requests_total{method=\"GET\",path=\"other\",code=\"404\"} 2",
-            "kubelet_running_pods 0",
-            "kubelet_node_name{node=\"node-a\"} 1",
-        ] {
+        for line in ["kubelet_running_pods 0", "kubelet_node_name{node=\"node-a\"} 1"] {
             assert!(text.contains(line), "{line} in {text}");
         }
     }

@@ -11,9 +11,10 @@ mod status;
 
 pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
-pub use status::{Facts, RuntimeFacts, allocatable, node_status};
+pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
 
-use crate::config::Config;
+use crate::admission::placement::NodeView;
+use crate::config::{Config, NodeConfig};
 use crate::events::{Recorder, Severity};
 use crate::host::addresses::HostIps;
 use crate::runtime::pleg::Sweeps;
@@ -87,6 +88,8 @@ pub struct NodeParts {
     pub facts: Facts,
     /// Its addresses, should they change.
     pub host_ips: HostIps,
+    /// Where it is told how the node is described, for those who judge pods by it.
+    pub described: watch::Sender<NodeView>,
     /// Seed of jitter.
     pub seed: u64,
 }
@@ -169,12 +172,18 @@ impl Keeper {
             node: self.node.clone(),
             name: self.parts.facts.name.clone(),
         };
+        let describe = describe(
+            self.node.clone(),
+            self.parts.facts.name.clone(),
+            self.parts.described.clone(),
+        );
         let work = async {
             self.register().await;
             tokio::join!(self.keep_status(lease_taken), lease.keep(), network.keep());
         };
         tokio::select! {
             () = work => {}
+            () = describe => {}
             () = stop.cancelled() => {}
         }
     }
@@ -320,6 +329,34 @@ impl Keeper {
         written.report_at = Some(Instant::now() + Duration::from_secs_f64(wait));
         Ok(())
     }
+}
+
+/// Tells how the node's object describes it, from the first answer of the API server on. While there is no object, what this
+/// kubelet would register holds.
+async fn describe(node: Informer<Node>, name: String, described: watch::Sender<NodeView>) {
+    let own = described.borrow().clone();
+    let mut changes = node.subscribe();
+    node.synced().await;
+    loop {
+        let view = match node.get("", &name) {
+            Some(node) => NodeView::of(&node),
+            None => NodeView {
+                known: true,
+                ..own.clone()
+            },
+        };
+        described.send_if_modified(|shown| {
+            let changed = *shown != view;
+            *shown = view;
+            changed
+        });
+        changes.next().await;
+    }
+}
+
+/// The labels and taints this kubelet would register its node with.
+pub fn own_description(config: &NodeConfig, facts: &Facts) -> NodeView {
+    register::Registration::new(config, facts).description()
 }
 
 /// The patch that makes a status what it should be: conditions always (their heartbeat moves), the rest where it changed.

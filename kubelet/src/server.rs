@@ -4,6 +4,7 @@
 
 mod answer;
 mod auth;
+mod disabled;
 mod listen;
 mod logs;
 mod metrics;
@@ -18,9 +19,10 @@ pub use auth::{Auth, User};
 pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
 
 use crate::cgroup::Cgroups;
+use crate::config::Handlers;
 use crate::heartbeat::Heartbeat;
 use crate::host::machine::Roots;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Port};
 use crate::pod::view::PodView;
 use crate::runtime::Runtime;
 use hyper::Request;
@@ -50,6 +52,8 @@ pub struct ServerParts {
     pub metrics: Arc<Metrics>,
     /// This node's name.
     pub node_name: String,
+    /// Which endpoints there are.
+    pub handlers: Handlers,
     /// `streamingConnectionIdleTimeout`.
     pub stream_idle: Duration,
     /// The KubeletConfiguration in force.
@@ -83,9 +87,9 @@ impl Server {
     /// Answers one request.
     pub async fn answer(self: Arc<Self>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let answer = self.admit(&peer, request).await;
+        let begun = self.parts.metrics.http_request(Port::ReadWrite, method.as_str(), &path);
+        let answer = answer::counted(self.admit(&peer, request).await, begun);
         let code = answer.status().as_u16();
-        self.parts.metrics.http_request(method.as_str(), &path, code);
         tracing::debug!(%method, path, code, peer = %peer.address, "request");
         answer
     }
@@ -129,14 +133,24 @@ impl Server {
 
     /// Answers one request of the read-only port, where nobody is asked who they are.
     pub async fn answer_read_only(self: Arc<Self>, request: Request<Incoming>) -> Answer {
-        match router::route(request.method(), request.uri().path()) {
+        let (method, path) = (request.method(), request.uri().path());
+        let begun = self.parts.metrics.http_request(Port::ReadOnly, method.as_str(), path);
+        let answer = match router::route(method, path) {
             Ok(route) if router::is_read_only(&route) => self.route(request).await,
-            _ => answer::text(405, "Debug endpoints are disabled.\n"),
-        }
+            _ => answer::text(405, disabled::DEBUG),
+        };
+        answer::counted(answer, begun)
     }
 
     async fn route(&self, request: Request<Incoming>) -> Answer {
         let parts = &self.parts;
+        let path = request.uri().path();
+        if let Some(text) = disabled::refusal(&parts.handlers, path) {
+            return answer::text(405, text);
+        }
+        if disabled::is_absent(&parts.handlers, path) {
+            return answer::text(404, "404 page not found\n");
+        }
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let route = match router::route(request.method(), request.uri().path()) {
             Ok(route) => route,

@@ -190,8 +190,7 @@ impl Volumes {
     pub async fn keep_current(&self, pod: Arc<Pod>) {
         let Ok(plans) = plan::plans(&pod) else { return };
         let references: Vec<ObjectRef> = plans.iter().flat_map(|p| p.references(&pod)).collect();
-        let wants_token = plans.iter().any(VolumePlan::wants_token);
-        if references.is_empty() && !wants_token {
+        if references.is_empty() && !plans.iter().any(VolumePlan::changes_by_itself) {
             return std::future::pending().await;
         }
         let mut changes = self.inner.objects.changes(&uid_of(&pod), &references);

@@ -1,6 +1,7 @@
 //! The cases, in the order they run.
 
 mod crash;
+mod forward;
 mod identity;
 mod mistake;
 mod network;
@@ -32,6 +33,9 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("exec", stream::exec),
     ("exec_with_input_from_a_file", stream::exec_input),
     ("exec_with_a_terminal", stream::exec_terminal),
+    ("port_forward", forward::port_forward),
+    ("cp_both_ways", forward::copy),
+    ("edit", forward::edit),
     ("init_containers_and_volumes", pod::volumes),
     ("configmap_change_reaches_the_pod", pod::configmap_change),
     ("phases_and_restarts", pod::phases_and_restarts),

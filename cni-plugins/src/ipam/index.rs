@@ -190,8 +190,9 @@ fn create_scratch(scratch: &Path, text: &str) -> io::Result<fs::File> {
 
 fn folder_stamp(folder: &Path) -> io::Result<String> {
     let metadata = fs::metadata(folder)?;
+    // What the index is ordered by is part of it: another version's is built anew.
     Ok(format!(
-        "{}:{} {}.{:09}",
+        "by container {}:{} {}.{:09}",
         metadata.dev(),
         metadata.ino(),
         metadata.mtime(),

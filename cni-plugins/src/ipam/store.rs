@@ -88,6 +88,11 @@ impl Owner {
     }
 }
 
+/// The container a file's trimmed content names: all of it, or its first line.
+fn id_of(content: &str) -> &str {
+    content.lines().next().unwrap_or_default().trim()
+}
+
 /// A reservation that needs only an address; good for one.
 #[derive(Debug)]
 pub struct Reservation {
@@ -230,9 +235,18 @@ impl Locked<'_> {
         let read = |set: usize| self.pointer_text(set);
         if !self.store.index.is_current(&self.store.folder, read) {
             let reservations = self.reservations()?;
-            self.store.index.rebuild(&reservations).map_err(Error::Index)?;
+            self.rebuild_index(&reservations)?;
         }
         Ok(())
+    }
+
+    /// Indexes reservations by container: content and address of each.
+    fn rebuild_index(&self, reservations: &[(String, IpAddr)]) -> Result<(), Error> {
+        let by_id = reservations
+            .iter()
+            .map(|(content, addr)| (id_of(content).to_owned(), *addr));
+        let by_id: Vec<_> = by_id.collect();
+        self.store.index.rebuild(&by_id).map_err(Error::Index)
     }
 
     /// Notes a failed change, after which the index is not trusted.
@@ -299,10 +313,11 @@ impl Locked<'_> {
             return Ok(false);
         }
         let index = &self.store.index;
-        let mut held = index.addresses(&reservation.content);
+        let id = id_of(&reservation.content);
+        let mut held = index.addresses(id);
         held.retain(|other| *other != addr);
         held.push(addr);
-        index.set_addresses(&reservation.content, &held).map_err(Error::Index)?;
+        index.set_addresses(id, &held).map_err(Error::Index)?;
         let path = self.path(&addr);
         match reservation.draft.link(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
@@ -313,14 +328,11 @@ impl Locked<'_> {
         Ok(true)
     }
 
-    /// The addresses `owner` holds.
+    /// The addresses `owner` holds, also by files of old plugins that name the container alone.
     pub fn addresses_of(&self, owner: &Owner) -> Vec<IpAddr> {
-        self.held_as(&owner.content())
-    }
-
-    fn held_as(&self, content: &str) -> Vec<IpAddr> {
-        let mut addresses = self.store.index.addresses(content);
-        addresses.retain(|addr| self.content(addr).as_deref() == Some(content));
+        let known = [owner.content(), owner.id.clone()];
+        let mut addresses = self.store.index.addresses(&owner.id);
+        addresses.retain(|addr| self.content(addr).is_some_and(|content| known.contains(&content)));
         addresses
     }
 
@@ -332,15 +344,19 @@ impl Locked<'_> {
     }
 
     fn try_release(&self, owner: &Owner) -> Result<(), Error> {
+        let mut left = self.store.index.addresses(&owner.id);
         for content in [owner.content(), owner.id.clone()] {
-            let held = self.held_as(&content);
+            let holds = |addr: &IpAddr| self.content(addr).as_deref() == Some(content.as_str());
+            let (held, others): (Vec<_>, Vec<_>) = left.into_iter().partition(holds);
             held.iter().try_for_each(|addr| self.remove(addr))?;
-            self.store.index.set_addresses(&content, &[]).map_err(Error::Index)?;
+            left = others;
             if !held.is_empty() {
                 break;
             }
         }
-        Ok(())
+        // What other interfaces of the container hold.
+        left.retain(|addr| self.content(addr).is_some_and(|content| id_of(&content) == owner.id));
+        self.store.index.set_addresses(&owner.id, &left).map_err(Error::Index)
     }
 
     /// Frees one address, if `owner` holds it.
@@ -350,13 +366,12 @@ impl Locked<'_> {
     }
 
     fn try_release_address(&self, owner: &Owner, addr: &IpAddr) -> Result<(), Error> {
-        let content = owner.content();
-        let mut held = self.held_as(&content);
-        if held.contains(addr) {
+        if self.content(addr).as_deref() == Some(owner.content().as_str()) {
             self.remove(addr)?;
         }
-        held.retain(|other| other != addr);
-        self.store.index.set_addresses(&content, &held).map_err(Error::Index)
+        let mut left = self.store.index.addresses(&owner.id);
+        left.retain(|other| other != addr);
+        self.store.index.set_addresses(&owner.id, &left).map_err(Error::Index)
     }
 
     /// Frees everything that belongs to none of the valid attachments (container ID, interface name).
@@ -375,7 +390,7 @@ impl Locked<'_> {
             .into_iter()
             .partition(|(content, _)| contents.contains(content));
         freed.iter().try_for_each(|(_, addr)| self.remove(addr))?;
-        self.store.index.rebuild(&kept).map_err(Error::Index)
+        self.rebuild_index(&kept)
     }
 
     /// Every reservation: its file's trimmed content and its address.

@@ -19,13 +19,6 @@ impl Mac {
         }
         pieces.next().is_none().then_some(Self(bytes))
     }
-
-    /// A random locally administered unicast address.
-    pub fn random() -> Self {
-        let mut bytes: [u8; 6] = rand::random();
-        bytes[0] = (bytes[0] & 0xfe) | 0x02;
-        Self(bytes)
-    }
 }
 
 impl std::fmt::Display for Mac {
@@ -169,11 +162,10 @@ pub fn set_up_announcing(target: Target<'_>) -> Message {
     set_flags(target, IFF_UP, IFF_UP).nested(IFLA_AF_SPEC, Attributes::new().nested(u16::from(AF_INET), inet))
 }
 
-/// Creates a bridge that is up. A given hardware address pins it, so it does not follow its ports.
-pub fn create_bridge(name: &str, mac: Mac, vlan_filtering: bool) -> Message {
-    let message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &info(AF_UNSPEC, 0, 0, 0))
-        .attr_str(IFLA_IFNAME, name)
-        .attr(IFLA_ADDRESS, &mac.0);
+/// Creates a bridge.
+pub fn create_bridge(name: &str, vlan_filtering: bool) -> Message {
+    let message =
+        Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &info(AF_UNSPEC, 0, 0, 0)).attr_str(IFLA_IFNAME, name);
     let mut kind = Attributes::new().attr_str(IFLA_INFO_KIND, "bridge");
     if vlan_filtering {
         kind = kind.nested(IFLA_INFO_DATA, Attributes::new().attr(IFLA_BR_VLAN_FILTERING, &[1]));
@@ -360,7 +352,6 @@ mod tests {
         ] {
             assert!(Mac::parse(bad).is_none() || bad.starts_with('+'), "{bad}");
         }
-        assert_eq!(Mac::random().0[0] & 3, 2);
     }
 
     #[test]

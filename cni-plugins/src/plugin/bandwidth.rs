@@ -116,8 +116,9 @@ fn previous(request: &Request) -> Result<CniResult, Error> {
         .ok_or_else(|| Error::internal("must be called as chained plugin"))
 }
 
-/// The host's end of the container's pair.
-fn host_end(request: &Request, outside: &mut Socket) -> Result<Link, Error> {
+/// The host's end of the container's pair, which must be one of the interfaces the plugins before this one have reported:
+/// what none of them made is not to be limited.
+fn host_end(request: &Request, outside: &mut Socket, previous: &CniResult) -> Result<Link, Error> {
     let path = &request.env.netns;
     let netns = Netns::open(path);
     let netns = netns.map_err(|error| Error::internal(format!("failed to open netns {path:?}: {}", chain(&error))))?;
@@ -127,13 +128,22 @@ fn host_end(request: &Request, outside: &mut Socket) -> Result<Link, Error> {
     let own = own.ok_or_else(|| Error::internal(format!("failed to find interface {ifname:?}: Link not found")))?;
     let peer = own.peer.filter(|_| own.kind == "veth").unwrap_or(0);
     let found = outside.link(Target::Index(peer)).map_err(|error| internal(&error))?;
-    found
-        .filter(|link| link.kind == "veth" && link.peer == Some(own.index))
-        .ok_or_else(|| {
-            Error::internal(format!(
-                "no host interface found: {ifname:?} has no peer in the host's namespace"
-            ))
-        })
+    let is_reported = |link: &Link| {
+        let mut on_host = previous
+            .interfaces
+            .iter()
+            .filter(|interface| interface.sandbox.is_empty());
+        on_host.any(|interface| interface.name == link.name)
+    };
+    let found = found.filter(|link| link.kind == "veth" && link.peer == Some(own.index));
+    if found.as_ref().is_some_and(|link| !is_reported(link)) {
+        return Err(Error::internal("no veth peer of container interface found in host ns"));
+    }
+    found.ok_or_else(|| {
+        Error::internal(format!(
+            "no host interface found: {ifname:?} has no peer in the host's namespace"
+        ))
+    })
 }
 
 fn add(request: &Request) -> Result<CniResult, Error> {
@@ -143,7 +153,7 @@ fn add(request: &Request) -> Result<CniResult, Error> {
         return Ok(result);
     }
     let mut outside = open()?;
-    let port = host_end(request, &mut outside)?;
+    let port = host_end(request, &mut outside, &result)?;
     if let Some(bucket) = limits.ingress {
         let limited = outside.request(add_token_bucket(port.index, bucket));
         limited.map_err(|error| Error::internal(format!("create ingress qdisc: {}", chain(&error))))?;
@@ -213,12 +223,12 @@ fn delete_device(outside: &mut Socket, name: &str) -> Result<(), Error> {
 
 fn check(request: &Request) -> Result<(), Error> {
     let limits = Limits::read(&request.fields())?;
-    previous(request)?;
+    let previous = previous(request)?;
     if limits.is_unlimited() {
         return Ok(());
     }
     let mut outside = open()?;
-    let port = host_end(request, &mut outside)?;
+    let port = host_end(request, &mut outside, &previous)?;
     let mut expected = Vec::new();
     expected.extend(limits.ingress.map(|bucket| (port, bucket)));
     if let Some(bucket) = limits.egress {

@@ -70,6 +70,35 @@ fn both_directions_are_limited() {
     host.del(&container, &bridge);
 }
 
+/// The container's interface was made by somebody the previous plugins do not know.
+#[test]
+fn what_is_not_in_the_previous_result_is_not_limited() {
+    let (host, container) = (Host::new(), Container::new());
+    let bridge = bridge_config(&host, "10.7.2.0/24", json!({}));
+    let mut result = host.add(&container, &bridge);
+    result["cniVersion"] = json!("1.0.0");
+    let config = |result: &Value| {
+        json!({
+            "cniVersion": "1.0.0", "name": "testnet", "type": "bandwidth", "prevResult": result,
+            "ingressRate": 8_000_000, "ingressBurst": 800_000,
+        })
+    };
+    let mut foreign = result.clone();
+    foreign["interfaces"][1]["name"] = json!("another");
+    for command in ["ADD", "CHECK"] {
+        let (code, text) = host.fail(command, &container, &config(&foreign));
+        assert_eq!(
+            (code, text.as_str()),
+            (999, "no veth peer of container interface found in host ns")
+        );
+    }
+    assert!(!disciplines(&host).contains("tbf"));
+    host.add(&container, &config(&result));
+    assert!(disciplines(&host).contains("tbf"));
+    host.del(&container, &config(&result));
+    host.del(&container, &bridge);
+}
+
 #[test]
 fn without_limits_nothing_happens() {
     let (host, container) = (Host::new(), Container::new());

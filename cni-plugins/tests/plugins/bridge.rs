@@ -420,6 +420,57 @@ fn hardware_address_layer_two_and_isolation() {
     assert_nothing_left(&host, &[&container]);
 }
 
+/// A bridge somebody else made takes the lowest address of its ports, until it is told to keep its own.
+#[test]
+fn the_address_of_an_existing_bridge_stays() {
+    let own = |host: &Host| {
+        host.namespace.link("cni0").unwrap()["address"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let layer_two = json!({"isGateway": false, "ipMasq": false, "ipam": {}});
+    for more in [json!({}), layer_two] {
+        for subnet in ["10.1.9.0/24", "fd00:9::/64"] {
+            let (host, container, other) = (Host::new(), Container::new(), Container::new());
+            host.namespace.ip(&["link", "add", "cni0", "type", "bridge"]);
+            let before = own(&host);
+            let config = bridge_config(&host, subnet, more.clone());
+            host.add(&container, &config);
+            // Lower than any other.
+            let port = host.namespace.ip_json(&["link", "show", "master", "cni0"])[0]["ifname"].clone();
+            host.namespace
+                .ip(&["link", "set", port.as_str().unwrap(), "address", "00:00:00:00:00:01"]);
+            assert_eq!(own(&host), before, "{subnet}");
+            host.add(&other, &config);
+            host.del(&container, &config);
+            assert_eq!(own(&host), before, "{subnet}");
+            host.del(&other, &config);
+            assert_eq!(own(&host), before, "{subnet}");
+        }
+    }
+}
+
+/// The container's interface is left down; the bridge, new or not, is up and has its link-local address all the same.
+#[test]
+fn a_container_interface_that_is_to_stay_down() {
+    for cni_version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let (host, container) = (Host::new(), Container::new());
+        let down = json!({
+            "cniVersion": cni_version, "disableContainerInterface": true, "isGateway": false, "ipMasq": false, "ipam": {},
+        });
+        let config = bridge_config(&host, "10.1.8.0/24", down);
+        let result = host.add(&container, &config);
+        assert_eq!(result["interfaces"].as_array().unwrap().len(), 3, "{result}");
+        assert_eq!(container.namespace.link("eth0").unwrap()["operstate"], "DOWN");
+        assert!(container.namespace.addresses("eth0").is_empty());
+        let bridge = host.namespace.ip(&["addr", "show", "dev", "cni0"]);
+        assert!(bridge.contains("inet6 fe80:"), "{bridge}");
+        host.del(&container, &config);
+        assert!(container.namespace.link("eth0").is_none());
+    }
+}
+
 #[test]
 fn a_bridge_made_for_nothing_goes_again() {
     let (host, container) = (Host::new(), Container::new());

@@ -48,6 +48,37 @@ fn an_attachment_holds_one_address_per_set() {
     );
 }
 
+/// A node that is taken over: what older versions of upstream's plugin reserved is freed, of either family.
+#[test]
+fn reservations_of_older_versions_are_freed() {
+    for content in ["ID", "ID\n", " \r\nID \r\n"] {
+        let (host, container) = (Host::new(), Container::new());
+        let config = config(&host, json!([[{"subnet": "10.2.9.0/24"}], [{"subnet": "fd00:9::/64"}]]));
+        let overwrite = || {
+            for address in ["10.2.9.2", "fd00:9::2"] {
+                let path = std::path::Path::new(&host.data_dir()).join("pool").join(address);
+                std::fs::write(path, content.replace("ID", &container.id)).unwrap();
+            }
+        };
+        host.add(&container, &config);
+        overwrite();
+        host.succeed("CHECK", &container, &config);
+        assert!(
+            host.fail("ADD", &container, &config)
+                .1
+                .contains("duplicate allocation is not allowed")
+        );
+        host.del(&container, &config);
+        assert!(host.reserved("pool").is_empty(), "{content:?}");
+        // Files that were there before this program was.
+        overwrite();
+        host.del(&Container::new(), &config);
+        assert_eq!(host.reserved("pool").len(), 2, "{content:?}");
+        host.del(&container, &config);
+        assert!(host.reserved("pool").is_empty(), "{content:?}");
+    }
+}
+
 #[test]
 fn wanted_addresses() {
     let host = Host::new();

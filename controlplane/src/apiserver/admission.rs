@@ -25,7 +25,6 @@ use proto::api::names::random_suffix;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value};
-use service_address::ServiceAddresses;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,7 +73,7 @@ impl Attributes<'_> {
 /// The chain of plugins.
 pub struct Admission {
     authz: Arc<Authz>,
-    services: ServiceAddresses,
+    services: Range,
     rng: Mutex<StdRng>,
 }
 
@@ -86,7 +85,7 @@ impl Admission {
     pub fn new(authz: Arc<Authz>, services: Range, seed: u64) -> Self {
         Self {
             authz,
-            services: ServiceAddresses::new(services),
+            services,
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
         }
     }
@@ -121,7 +120,7 @@ impl Admission {
             }
         } else if writes && attributes.is("", "services") {
             let start = self.random();
-            self.services.assign(attributes, object, old, reader, start)?;
+            service_address::assign(self.services, attributes, object, old, reader, start)?;
         } else if create && attributes.is("", "nodes") {
             node::taint_new(object);
         } else if create && certificate::applies(attributes) && attributes.info.subresource.is_empty() {

@@ -83,6 +83,11 @@ impl Trail {
         self.request_object = Some(object);
     }
 
+    /// The sender acts as somebody else, which is known after the request was received.
+    pub(super) fn acts_as(&mut self, other: &User) {
+        self.subject.acts_as(other);
+    }
+
     /// What authorization said.
     pub(super) fn authorized(&mut self, allowed: bool) {
         let decision = if allowed { "allow" } else { "forbid" };

@@ -12,19 +12,19 @@ pub use impersonate::impersonate;
 use super::reader::Reader;
 use super::status::ApiError;
 use super::user::User;
+use crate::pki::tls::ClientTrust;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use client::Clock;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::request::Parts;
 use k8s_openapi::jiff::Timestamp;
-use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::Value;
 use service_account::{Claims, TokenError, Tokens, check_bound, user_of};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use token_file::TokenFile;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -39,7 +39,7 @@ const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// What the authenticator knows.
 pub struct AuthnParts {
     /// Judges client certificates; `None`: they are ignored.
-    pub client_certificates: Option<Arc<dyn ClientCertVerifier>>,
+    pub client_certificates: Option<ClientTrust>,
     /// Static tokens.
     pub token_file: TokenFile,
     /// Service account tokens.
@@ -53,6 +53,7 @@ pub struct AuthnParts {
 /// Authenticates requests.
 pub struct Authn {
     parts: AuthnParts,
+    trust: RwLock<Option<ClientTrust>>,
     certificates: Mutex<Remembered<User>>,
     signatures: Mutex<Remembered<Claims>>,
 }
@@ -85,12 +86,18 @@ pub struct TokenAnswer {
 
 impl Authn {
     /// An authenticator.
-    pub fn new(parts: AuthnParts) -> Self {
+    pub fn new(mut parts: AuthnParts) -> Self {
         Self {
+            trust: RwLock::new(parts.client_certificates.take()),
             parts,
             certificates: Mutex::default(),
             signatures: Mutex::default(),
         }
+    }
+
+    /// Judges client certificates by `trust` from now on, also those that were judged before.
+    pub fn trust(&self, trust: ClientTrust) {
+        *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Some(trust);
     }
 
     /// Finds out who sends the request. `peer_certs` is the client's chain, leaf first, whose key the handshake has proved.
@@ -106,10 +113,10 @@ impl Authn {
         let now = self.parts.clock.now();
         let mut presented = false;
         if let Some([leaf, rest @ ..]) = peer_certs
-            && let Some(verifier) = &self.parts.client_certificates
+            && let Some(trust) = self.trust.read().unwrap_or_else(PoisonError::into_inner).clone()
         {
             presented = true;
-            match self.certificate(verifier.as_ref(), leaf, rest, now) {
+            match self.certificate(&trust, leaf, rest, now) {
                 Ok(Some(user)) => return Ok(user),
                 // A certificate without a name says nothing.
                 Ok(None) => presented = false,
@@ -135,22 +142,28 @@ impl Authn {
 
     fn certificate(
         &self,
-        verifier: &dyn ClientCertVerifier,
+        trust: &ClientTrust,
         leaf: &CertificateDer<'static>,
         rest: &[CertificateDer<'static>],
         now: Timestamp,
     ) -> Result<Option<User>, rustls::Error> {
         let digest: [u8; 32] = Sha256::digest(leaf).into();
-        if let Some(user) = recall(&self.certificates, &digest, now) {
+        let mut key = Sha256::new();
+        key.update(trust.digest);
+        key.update(digest);
+        let key: [u8; 32] = key.finalize().into();
+        if let Some(user) = recall(&self.certificates, &key, now) {
             return Ok(Some(user));
         }
         let seconds = u64::try_from(now.as_second()).unwrap_or(0);
-        verifier.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(Duration::from_secs(seconds)))?;
+        trust
+            .verifier
+            .verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(Duration::from_secs(seconds)))?;
         let Some((user, expires)) = certificate_user(leaf, &digest) else {
             return Ok(None);
         };
         let until = expires.min(now.as_second() + CERTIFICATE_SECONDS);
-        remember(&self.certificates, digest, user.clone(), until);
+        remember(&self.certificates, key, user.clone(), until);
         Ok(Some(user))
     }
 

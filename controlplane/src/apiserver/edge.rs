@@ -44,8 +44,16 @@ impl Gate for Edge {
         peer: Option<&[CertificateDer<'static>]>,
         reader: &Reader,
     ) -> Result<User, ApiError> {
-        let user = self.authn.authenticate(parts, peer, reader).await?;
-        impersonate(user, &parts.headers, &self.authz, reader)
+        self.authn.authenticate(parts, peer, reader).await
+    }
+
+    async fn impersonate(
+        &self,
+        sender: &User,
+        parts: &http::request::Parts,
+        reader: &Reader,
+    ) -> Result<Option<User>, ApiError> {
+        impersonate(sender, &parts.headers, &self.authz, reader)
     }
 
     async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError> {

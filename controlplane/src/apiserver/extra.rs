@@ -1,6 +1,7 @@
 //! Everything the API server answers that is neither storage nor discovery: health, version, metrics, reviews, service account
 //! tokens, their public keys (control-plane contract §1, §6). Requests come here authorized.
 
+mod component_status;
 pub mod health;
 mod metrics;
 mod openid;
@@ -61,6 +62,11 @@ impl Extra {
         request: Request<Body>,
     ) -> Answered {
         let outcome = if info.is_resource {
+            if info.resource == "componentstatuses" && matches!(info.verb.as_str(), "get" | "list") {
+                let query = Query::parse(request.uri().query().unwrap_or(""));
+                let answer = component_status::answer(info, &query, request.headers(), server.now());
+                return Answered::Yes(answer);
+            }
             if info.verb != "create" {
                 return Answered::Not(request);
             }

@@ -15,10 +15,13 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(crate) mod secured;
+
 /// The chain around storage. Every function that can refuse returns the complete error reply.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
-    /// Who sends this request (impersonation included); `peer` is the client's certificate chain, leaf first, whose key the
+    /// Who sends this request; `peer` is the client's certificate chain, leaf first, whose key the
     /// handshake has proved and whose chain is to be verified here.
     async fn authenticate(
         &self,
@@ -26,6 +29,19 @@ pub trait Gate: Send + Sync + 'static {
         peer: Option<&[CertificateDer<'static>]>,
         reader: &Reader,
     ) -> Result<User, ApiError>;
+
+    /// Whom the sender acts as for this request, if not as itself.
+    ///
+    /// # Errors
+    /// 403 if it may not.
+    async fn impersonate(
+        &self,
+        _sender: &User,
+        _parts: &http::request::Parts,
+        _reader: &Reader,
+    ) -> Result<Option<User>, ApiError> {
+        Ok(None)
+    }
 
     /// Whether `user` may do what `info` says; the error is the 403 reply.
     async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError>;

@@ -66,6 +66,11 @@ impl Record {
         }
     }
 
+    /// The sender acts as somebody else.
+    pub(super) fn acts_as(&self, other: &User) {
+        self.with_trail(|trail| trail.acts_as(other));
+    }
+
     /// What authorization said.
     pub(super) fn authorized(&self, allowed: bool) {
         self.with_trail(|trail| trail.authorized(allowed));

@@ -286,7 +286,7 @@ fn plain_list(page: &Page, kind: &Kind) -> Bytes {
     bytes.freeze()
 }
 
-fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
+pub(super) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
     let total: usize = warnings.iter().map(|text| text.chars().count()).sum();
     let mut seen: Vec<&String> = Vec::new();
     for text in warnings {

@@ -7,6 +7,7 @@ use super::record::{End, Record};
 use super::request::{Query, RequestInfo};
 use super::service::PeerCertificates;
 use super::status::ApiError;
+use super::turns::Turns;
 use super::user::User;
 use super::{Body, body, discovery, expiry, reply, verbs};
 use crate::metrics::Metrics;
@@ -59,6 +60,7 @@ struct Inner {
     gate: Arc<dyn Gate>,
     reads: Semaphore,
     writes: Semaphore,
+    turns: Turns,
     closing: CancellationToken,
     metrics: Arc<Metrics>,
     expiry: JoinHandle<()>,
@@ -100,6 +102,7 @@ impl ApiServer {
                 gate: parts.gate,
                 reads: Semaphore::new(MAX_READS),
                 writes: Semaphore::new(MAX_WRITES),
+                turns: Turns::default(),
                 closing: CancellationToken::new(),
                 metrics: Arc::default(),
                 expiry,
@@ -163,6 +166,11 @@ impl ApiServer {
             MAX_READS.saturating_sub(reads.available_permits()),
             MAX_WRITES.saturating_sub(writes.available_permits()),
         )
+    }
+
+    /// Who may write now where one object's revision is not enough to tell.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.inner.turns
     }
 
     pub(super) fn gate(&self) -> &dyn Gate {
@@ -276,20 +284,30 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
         let user = match user {
-            Some(user) => user,
+            Some(user) => {
+                record.sent_by(&user, info, &parts, gate.audit());
+                user
+            }
             None => {
                 let peer = parts.extensions.get::<PeerCertificates>().cloned();
                 let peer = peer.as_ref().map(PeerCertificates::chain);
-                match gate.authenticate(&parts, peer, self.reader()).await {
-                    Ok(user) => user,
+                let sender = match gate.authenticate(&parts, peer, self.reader()).await {
+                    Ok(sender) => sender,
                     Err(error) => {
                         record.sent_by(&User::default(), info, &parts, gate.audit());
                         return Err(error);
                     }
+                };
+                record.sent_by(&sender, info, &parts, gate.audit());
+                match gate.impersonate(&sender, &parts, self.reader()).await? {
+                    None => sender,
+                    Some(other) => {
+                        record.acts_as(&other);
+                        other
+                    }
                 }
             }
         };
-        record.sent_by(&user, info, &parts, gate.audit());
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;

@@ -262,6 +262,15 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// Waits until readers see what was answered, so that whoever has the next turn does.
+    async fn seen(&self, answer: Answer) -> Result<Answer, ApiError> {
+        if let Answer::Stored { revision, .. } = answer {
+            let reached = self.window.reach(revision).await;
+            reached.map_err(|error| store_failed(&error))?;
+        }
+        Ok(answer)
+    }
+
     /// Waits a little for a revision that has not been seen yet.
     async fn reach(&self, revision: Revision) -> Result<(), ApiError> {
         match tokio::time::timeout(FUTURE_WAIT, self.window.reach(revision)).await {

@@ -78,3 +78,63 @@ async fn a_moved_server_and_a_lost_rule_are_repaired() {
     let endpoints = reader.get("", "endpoints", "default", "kubernetes").unwrap();
     assert_eq!(endpoints["subsets"][0]["addresses"][0]["ip"], "192.0.2.9");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_service_kubernetes_comes_back_within_ten_seconds_with_what_leads_to_it() {
+    let server = server().await;
+    run(&server, &at("192.0.2.1")).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let keeping = tokio::spawn(keep_service(server.clone(), at("192.0.2.1"), shutdown.clone()));
+    let client = server.client_as(User::named("root", &["system:masters"]));
+    let paths = [
+        "/api/v1/namespaces/default/services/kubernetes",
+        "/api/v1/namespaces/default/endpoints/kubernetes",
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes",
+    ];
+    for path in paths {
+        let request = http::Request::delete(path).body(Vec::new()).unwrap();
+        client.request::<Value>(request).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    for path in paths {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        let back = client.request::<Value>(request).await.unwrap();
+        assert_eq!(back["metadata"]["name"], "kubernetes");
+    }
+    shutdown.cancel();
+    keeping.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_elses_service_at_its_address_keeps_nobody_from_starting() {
+    let parts = Parts {
+        store: Arc::new(Memory::new()),
+        clock: Arc::new(TokioClock::starting_at(Timestamp::from_second(1_800_000_000).unwrap())),
+        seed: 1,
+        gate: Arc::new(crate::apiserver::gate::secured::Secured::new()),
+    };
+    let server = ApiServer::new(parts).await.unwrap();
+    let client = server.client_as(User::named("root", &["system:masters"]));
+    let call = async |method: &str, path: &str, body: Value| {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request
+            .header("content-type", "application/json")
+            .body(body.to_string().into_bytes());
+        client.request::<Value>(request.unwrap()).await
+    };
+    run(&server, &at("192.0.2.1")).await.unwrap();
+    let services = "/api/v1/namespaces/default/services";
+    let kubernetes = format!("{services}/kubernetes");
+    call("DELETE", &kubernetes, json!({})).await.unwrap();
+    let thief = json!({"metadata": {"name": "thief"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 1}]}});
+    call("POST", services, thief).await.unwrap();
+    run(&server, &at("192.0.2.1")).await.unwrap();
+    assert!(call("GET", &kubernetes, json!({})).await.is_err());
+    call("DELETE", &format!("{services}/thief"), json!({})).await.unwrap();
+    server.reader().refresh().await.unwrap();
+    run(&server, &at("192.0.2.1")).await.unwrap();
+    assert_eq!(
+        call("GET", &kubernetes, json!({})).await.unwrap()["spec"]["clusterIP"],
+        "10.96.0.1"
+    );
+}

@@ -2,7 +2,8 @@
 //!
 //! Source: control-plane contract §12. The graph of owners ([`graph`], pure) is built from the metadata of every deletable
 //! resource, found by discovery. An owner that the graph does not know is looked up live before anything is deleted for its
-//! absence, so a graph that is late can delay a collection but never cause a wrong one.
+//! absence, so a graph that is late can delay a collection but never cause a wrong one. What rests on
+//! knowing all dependents (letting a foreground or orphaning deletion end) waits until every resource has been listed.
 
 use super::discovery;
 use super::execute::execute;
@@ -12,8 +13,9 @@ use super::queue::Queue;
 use super::write::{Failure, PatchKind, Resource, Verb, Write};
 use client::informer::Options;
 use client::{Backoff, Informer, Key};
-use futures::StreamExt;
+use futures::future::{BoxFuture, Shared};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
@@ -62,6 +64,25 @@ struct Collector {
     kinds: Mutex<BTreeMap<(String, String), Resource>>,
     absent: Mutex<Absent>,
     delays: Mutex<BTreeMap<String, Backoff>>,
+    unlisted: Mutex<Unlisted>,
+}
+
+/// What the graph cannot know of yet.
+struct Unlisted {
+    /// Resources whose first list has not been taken in.
+    resources: BTreeSet<Resource>,
+    /// Groups whose resources could not be found out.
+    groups: Vec<String>,
+}
+
+impl Unlisted {
+    /// The first of what is missing, in words.
+    fn first(&self) -> Option<String> {
+        let resource = self.resources.first();
+        resource
+            .map(|resource| format!("{}.{}", resource.plural, resource.group))
+            .or_else(|| self.groups.first().map(|group| format!("group {group}")))
+    }
 }
 
 /// UIDs known to be gone: they never come back.
@@ -94,6 +115,10 @@ pub async fn run(around: Surroundings) {
         kinds: Mutex::default(),
         absent: Mutex::default(),
         delays: Mutex::default(),
+        unlisted: Mutex::new(Unlisted {
+            resources: BTreeSet::new(),
+            groups: vec!["/".to_owned()],
+        }),
     });
     let mut followed = BTreeMap::new();
     tokio::select! {
@@ -143,7 +168,14 @@ impl Collector {
         let wanted: BTreeSet<Resource> = collectable.map(|d| d.resource).collect();
         if failed.is_empty() {
             followed.retain(|resource, _| wanted.contains(resource));
+            lock(&self.unlisted)
+                .resources
+                .retain(|resource| wanted.contains(resource));
         }
+        // In this order: there is no moment at which something seems to be known that is not.
+        let new = wanted.iter().filter(|resource| !followed.contains_key(*resource));
+        lock(&self.unlisted).resources.extend(new.cloned());
+        lock(&self.unlisted).groups = failed;
         let mut syncing = Vec::new();
         for resource in wanted {
             if let Entry::Vacant(place) = followed.entry(resource) {
@@ -154,11 +186,15 @@ impl Collector {
         }
         let all = futures::future::join_all(syncing);
         if timeout(SYNC_PATIENCE, all).await.is_err() {
-            tracing::warn!("some resources cannot be listed: their objects are not collected yet");
+            let first = lock(&self.unlisted).first().unwrap_or_default();
+            tracing::warn!(
+                first,
+                "some resources cannot be listed: foreground and orphaning deletions wait"
+            );
         }
     }
 
-    fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, futures::future::BoxFuture<'static, ()>) {
+    fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, Shared<BoxFuture<'static, ()>>) {
         let (mut feed, own, synced) = match self.around.informers.copy_of(resource) {
             Some(shared) => {
                 let informers = self.around.informers.clone();
@@ -168,7 +204,7 @@ impl Collector {
                         copy.synced().await;
                     }
                 };
-                (shared.metadata(), None, futures::FutureExt::boxed(synced))
+                (shared.metadata(), None, synced.boxed())
             }
             None => {
                 let kind = ApiResource {
@@ -182,11 +218,24 @@ impl Collector {
                 let own = Informer::spawn(api, Options::default());
                 let copy = own.clone();
                 let synced = async move { Informer::synced(&copy).await };
-                (own.metadata(), Some(own), futures::FutureExt::boxed(synced))
+                (own.metadata(), Some(own), synced.boxed())
             }
         };
         let (collector, resource) = (Arc::downgrade(self), resource.clone());
+        let synced = synced.shared();
+        let listed = synced.clone();
         let feeding = tokio::spawn(async move {
+            listed.await;
+            while let Some(changes) = feed.next().now_or_never() {
+                let Some(collector) = collector.upgrade() else { return };
+                changes
+                    .into_iter()
+                    .for_each(|change| collector.observe(&resource, &change));
+            }
+            match collector.upgrade() {
+                Some(collector) => collector.listed(&resource),
+                None => return,
+            }
             loop {
                 let changes = feed.next().await;
                 let Some(collector) = collector.upgrade() else { return };
@@ -200,6 +249,18 @@ impl Collector {
             feeding: feeding.abort_handle(),
         };
         (followed, synced)
+    }
+
+    /// The resource's first list is in the graph.
+    fn listed(&self, resource: &Resource) {
+        let all = {
+            let mut unlisted = lock(&self.unlisted);
+            unlisted.resources.remove(resource);
+            unlisted.first().is_none()
+        };
+        if all {
+            lock(&self.delays).keys().for_each(|uid| self.queue.add(uid.clone()));
+        }
     }
 
     fn observe(&self, resource: &Resource, change: &MetadataChange) {
@@ -290,6 +351,11 @@ impl Collector {
     }
 
     async fn act(&self, action: Action) -> Result<(), String> {
+        if action.needs_all_dependents()
+            && let Some(first) = lock(&self.unlisted).first()
+        {
+            return Err(format!("{first} has not been listed yet: there may be more dependents"));
+        }
         match action {
             Action::Nothing => Ok(()),
             Action::Wake(uids) => {

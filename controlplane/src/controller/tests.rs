@@ -3,12 +3,13 @@
 mod deployments;
 mod endpoints;
 mod garbage;
-mod gate;
 mod namespaces;
 mod nodes;
 mod remote;
+mod scheduling;
 
 use super::{ControllerContext, spawn_all};
+use crate::apiserver::gate::secured::{Denied, Secured};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts};
 use crate::bootstrap;
@@ -47,8 +48,14 @@ impl Drop for World {
 impl World {
     /// A server with controllers and scheduler, and that many ready nodes whose pods start when bound.
     async fn start(nodes: usize) -> Self {
+        Self::start_denying(nodes, Denied::default()).await
+    }
+
+    /// As [`World::start`], with a gate that refuses what `denied` says as long as it says so.
+    async fn start_denying(nodes: usize, denied: Denied) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
-        let gate = gate::Secured::new();
+        let mut gate = Secured::new();
+        gate.denied = denied;
         let refused = gate.refused.clone();
         let parts = Parts {
             store: Arc::new(Memory::new()),

@@ -1,5 +1,7 @@
 //! A whole control plane in one process, without a port, under a paused clock.
 
+mod advertised;
+
 use super::*;
 use crate::config::flags;
 use client::TokioClock;

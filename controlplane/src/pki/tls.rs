@@ -11,6 +11,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,21 +69,39 @@ pub fn kubelet_client_config(
     Ok(config)
 }
 
-/// A verifier for client certificates issued by `ca_pem` or by the CAs in `more` (a bundle file).
+/// Whose client certificates are good.
+#[derive(Clone)]
+pub struct ClientTrust {
+    /// Judges them.
+    pub verifier: Arc<dyn ClientCertVerifier>,
+    /// SHA-256 over the CAs: what was judged under one trust says nothing under another.
+    pub digest: [u8; 32],
+}
+
+/// Trust in client certificates issued by `ca_pem` or by the CAs in `more` (a bundle file).
 ///
 /// # Errors
 /// Names the bundle that cannot be used.
-pub fn client_verifier(ca_pem: &str, more: Option<&Path>) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
+pub fn client_trust(ca_pem: &str, more: Option<&Path>) -> Result<ClientTrust, PkiError> {
     let own = Path::new("ca.crt");
     let mut all = roots(ca_pem, own)?;
     if let Some(file) = more {
         all.roots.extend(roots(&files::read(file)?, file)?.roots);
     }
+    let mut digest = Sha256::new();
+    for root in &all.roots {
+        digest.update(root.subject.as_ref());
+        digest.update(root.subject_public_key_info.as_ref());
+    }
     let provider = Arc::new(ring::default_provider());
     let built = WebPkiClientVerifier::builder_with_provider(Arc::new(all), provider).build();
-    built.map_err(|error| PkiError::Content {
+    let verifier = built.map_err(|error| PkiError::Content {
         path: more.unwrap_or(own).to_owned(),
         why: format!("cannot verify client certificates: {error}"),
+    })?;
+    Ok(ClientTrust {
+        verifier,
+        digest: digest.finalize().into(),
     })
 }
 

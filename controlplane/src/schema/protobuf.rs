@@ -1,4 +1,5 @@
-//! Reading the protobuf form of a request body into the same tree JSON gives, driven by `data/protobuf-fields.tsv`. Pure.
+//! Reading the protobuf form of a request body into the same tree JSON gives, driven by `data/protobuf-fields.tsv` and
+//! `data/protobuf-json-names.tsv`. Pure.
 //!
 //! kubectl's typed commands and Go clients send it by default. Only reading is here: replies are JSON, which every client that
 //! sends protobuf accepts beside it.
@@ -7,11 +8,10 @@ mod special;
 mod table;
 mod wire;
 
-use super::{Schema, TypeId, schema};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
-use special::special;
+use special::{special, union};
 use table::{Field, Form, Label, message_of, messages};
 use wire::{Item, Wire, utf8, varint};
 
@@ -77,7 +77,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     }
     let message = message_of(&api_version, &kind)
         .ok_or_else(|| format!("no kind \"{kind}\" is registered for version \"{api_version}\""))?;
-    let mut value = Reader { schema: schema() }.message(message, raw, 0)?;
+    let mut value = read_message(message, raw, 0)?;
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".to_owned(), Value::String(api_version));
         map.insert("kind".to_owned(), Value::String(kind));
@@ -85,108 +85,86 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     Ok(value)
 }
 
-struct Reader {
-    schema: &'static Schema,
+fn read_message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
+    if depth > DEPTH_MAX {
+        return Err("the message is nested too deeply".to_owned());
+    }
+    if let Some(value) = special(name, bytes)? {
+        return Ok(value);
+    }
+    let fields = messages().get(name).ok_or_else(|| format!("unknown message {name}"))?;
+    let mut map = Map::new();
+    for item in Wire(bytes) {
+        let (number, item) = item?;
+        let Some(field) = fields.get(&number) else { continue };
+        read_field(field, item, &mut map, depth)?;
+    }
+    Ok(union(name, &mut map).unwrap_or(Value::Object(map)))
 }
 
-impl Reader {
-    fn message(&self, name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
-        if depth > DEPTH_MAX {
-            return Err("the message is nested too deeply".to_owned());
+fn read_field(field: &Field, item: Item<'_>, map: &mut Map<String, Value>, depth: usize) -> Result<(), String> {
+    match field.label {
+        Label::One => {
+            let value = read_value(field.form, item, depth)?;
+            match value {
+                Value::Object(inner) if field.is_inlined => map.extend(inner),
+                value if is_absent(field.name, &value) => {}
+                value => {
+                    map.insert(field.name.to_owned(), value);
+                }
+            }
         }
-        if let Some(value) = special(name, bytes)? {
-            return Ok(value);
-        }
-        let fields = messages().get(name).ok_or_else(|| format!("unknown message {name}"))?;
-        let own_type = self.schema.type_of(&definition(name));
-        let mut map = Map::new();
-        for item in Wire(bytes) {
-            let (number, item) = item?;
-            let Some(field) = fields.get(&number) else { continue };
-            self.field(field, item, own_type, &mut map, depth)?;
-        }
-        Ok(Value::Object(map))
-    }
-
-    fn field(
-        &self,
-        field: &Field,
-        item: Item<'_>,
-        own_type: Option<TypeId>,
-        map: &mut Map<String, Value>,
-        depth: usize,
-    ) -> Result<(), String> {
-        match field.label {
-            Label::One => {
-                let value = self.value(field.form, item, depth)?;
-                let is_inlined = own_type.is_some_and(|id| self.schema.get(id).field(field.name).is_none());
-                match value {
-                    // Members that JSON inlines are messages of which the JSON type knows nothing.
-                    Value::Object(inner) if is_inlined => map.extend(inner),
-                    value if is_absent(field.name, &value) => {}
-                    value => {
-                        map.insert(field.name.to_owned(), value);
+        Label::Many => {
+            let list = map.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+            let Some(list) = list.as_array_mut() else { return Ok(()) };
+            match (field.form, item) {
+                (Form::Int, Item::Bytes(packed)) => {
+                    let mut rest = packed;
+                    while !rest.is_empty() {
+                        list.push(Value::from(varint(&mut rest)?.cast_signed()));
                     }
                 }
-            }
-            Label::Many => {
-                let list = map.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
-                let Some(list) = list.as_array_mut() else { return Ok(()) };
-                match (field.form, item) {
-                    (Form::Int, Item::Bytes(packed)) => {
-                        let mut rest = packed;
-                        while !rest.is_empty() {
-                            list.push(Value::from(varint(&mut rest)?.cast_signed()));
-                        }
-                    }
-                    (form, item) => list.push(self.value(form, item, depth)?),
-                }
-            }
-            Label::Keyed => {
-                let Item::Bytes(entry) = item else {
-                    return Err(format!("{} is not a map", field.name));
-                };
-                let (mut key, mut value) = (String::new(), None);
-                for part in Wire(entry) {
-                    match part? {
-                        (1, Item::Bytes(text)) => key = utf8(text)?,
-                        (2, item) => value = Some(self.value(field.form, item, depth)?),
-                        _ => {}
-                    }
-                }
-                let value = match value {
-                    Some(value) => value,
-                    None => self.value(field.form, Item::Bytes(&[]), depth)?,
-                };
-                let entries = map.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-                if let Some(entries) = entries.as_object_mut() {
-                    entries.insert(key, value);
-                }
+                (form, item) => list.push(read_value(form, item, depth)?),
             }
         }
-        Ok(())
-    }
-
-    fn value(&self, form: Form, item: Item<'_>, depth: usize) -> Result<Value, String> {
-        Ok(match (form, item) {
-            (Form::Text, Item::Bytes(text)) => Value::String(utf8(text)?),
-            (Form::Bytes, Item::Bytes(bytes)) => Value::String(STANDARD.encode(bytes)),
-            (Form::Bool, Item::Number(number)) => Value::Bool(number != 0),
-            (Form::Int, Item::Number(number)) => Value::from(number.cast_signed()),
-            (Form::Double, Item::Fixed(bits)) => {
-                let number = serde_json::Number::from_f64(f64::from_bits(bits));
-                Value::Number(number.ok_or("not a finite number")?)
+        Label::Keyed => {
+            let Item::Bytes(entry) = item else {
+                return Err(format!("{} is not a map", field.name));
+            };
+            let (mut key, mut value) = (String::new(), None);
+            for part in Wire(entry) {
+                match part? {
+                    (1, Item::Bytes(text)) => key = utf8(text)?,
+                    (2, item) => value = Some(read_value(field.form, item, depth)?),
+                    _ => {}
+                }
             }
-            (Form::Message(name), Item::Bytes(bytes)) => self.message(name, bytes, depth + 1)?,
-            _ => return Err("a field has the wrong wire type".to_owned()),
-        })
+            let value = match value {
+                Some(value) => value,
+                None => read_value(field.form, Item::Bytes(&[]), depth)?,
+            };
+            let entries = map.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+            if let Some(entries) = entries.as_object_mut() {
+                entries.insert(key, value);
+            }
+        }
     }
+    Ok(())
 }
 
-/// The JSON definition of a message: the same path, as OpenAPI writes it.
-fn definition(message: &str) -> String {
-    let path = message.strip_prefix("k8s.io.").unwrap_or(message);
-    format!("io.k8s.{}", path.replace('_', "-"))
+fn read_value(form: Form, item: Item<'_>, depth: usize) -> Result<Value, String> {
+    Ok(match (form, item) {
+        (Form::Text, Item::Bytes(text)) => Value::String(utf8(text)?),
+        (Form::Bytes, Item::Bytes(bytes)) => Value::String(STANDARD.encode(bytes)),
+        (Form::Bool, Item::Number(number)) => Value::Bool(number != 0),
+        (Form::Int, Item::Number(number)) => Value::from(number.cast_signed()),
+        (Form::Double, Item::Fixed(bits)) => {
+            let number = serde_json::Number::from_f64(f64::from_bits(bits));
+            Value::Number(number.ok_or("not a finite number")?)
+        }
+        (Form::Message(name), Item::Bytes(bytes)) => read_message(name, bytes, depth + 1)?,
+        _ => return Err("a field has the wrong wire type".to_owned()),
+    })
 }
 
 fn is_absent(name: &str, value: &Value) -> bool {

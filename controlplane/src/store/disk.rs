@@ -2,7 +2,8 @@
 //!
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
 //! effect on its precondition; nobody sees or is told anything before the commit is on disk. A commit that fails leaves it
-//! unknown what the disk holds, so it ends the process; before the disk is full, writes that add something are refused. Never
+//! unknown what the disk holds, so it ends the process; before the disk is full, writes that add something are refused, unless they
+//! are steps of a deletion. Never
 //! interprets a value.
 
 mod directory;
@@ -33,8 +34,14 @@ const CACHE_BYTES: usize = 4 << 20;
 pub type OnFatal = Box<dyn Fn(&StoreError) + Send>;
 
 enum Operation {
-    Put { value: Bytes, expect: Expect },
-    Delete { expect: Revision },
+    Put {
+        value: Bytes,
+        expect: Expect,
+        is_for_deletion: bool,
+    },
+    Delete {
+        expect: Revision,
+    },
 }
 
 struct Job {
@@ -134,7 +141,29 @@ impl Disk {
 #[async_trait]
 impl Store for Disk {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        self.submit(key, Operation::Put { value, expect }).await
+        let is_for_deletion = false;
+        self.submit(
+            key,
+            Operation::Put {
+                value,
+                expect,
+                is_for_deletion,
+            },
+        )
+        .await
+    }
+
+    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
+        let (expect, is_for_deletion) = (Expect::At(expect), true);
+        self.submit(
+            key,
+            Operation::Put {
+                value,
+                expect,
+                is_for_deletion,
+            },
+        )
+        .await
     }
 
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
@@ -208,7 +237,13 @@ impl Writer {
         {
             let mut records = transaction.open_table(RECORDS)?;
             for job in batch.iter() {
-                if let (Some(refusal), Operation::Put { .. }) = (&full, &job.write) {
+                if let (
+                    Some(refusal),
+                    Operation::Put {
+                        is_for_deletion: false, ..
+                    },
+                ) = (&full, &job.write)
+                {
                     answers.push(Err(refusal.clone()));
                     continue;
                 }

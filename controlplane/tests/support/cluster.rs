@@ -80,6 +80,22 @@ impl Cluster {
         succeeded(words, &self.run(words, input)).unwrap_or_else(|error| panic!("kubectl {words:?}: {error}"))
     }
 
+    /// `kubectl edit` with a command for an editor; what it printed, and whether it succeeded.
+    #[allow(dead_code)]
+    pub(crate) fn kubectl_edit(&self, editor: &str, words: &[&str]) -> Result<String, String> {
+        let output = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .arg("edit")
+            .args(words)
+            .env("HOME", self.dir.path())
+            .env("KUBE_EDITOR", editor)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        succeeded(words, &output).map(|text| text + &told)
+    }
+
     /// Runs kubectl as administrator; its error text, for it must fail.
     pub(crate) fn kubectl_fails(&self, words: &[&str], input: &str) -> String {
         succeeded(words, &self.run(words, input)).expect_err("kubectl succeeded")

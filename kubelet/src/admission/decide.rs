@@ -1,5 +1,7 @@
 //! Whether the node can take a pod (kubelet contract §14, the predicates). Pure.
 
+use super::placement::{self, NodeView};
+use super::sysctl;
 use crate::pod::shape;
 use k8s_openapi::api::core::v1::Pod;
 use proto::api::quantity::{Format, Quantity};
@@ -13,6 +15,10 @@ pub struct Node {
     pub name: String,
     /// Allocatable amounts by resource, `pods` among them. A resource that is not listed is not judged.
     pub allocatable: ResourceList,
+    /// Which sysctls its pods may set.
+    pub sysctls: sysctl::Rules,
+    /// Whether its kernel enforces AppArmor profiles.
+    pub apparmor: bool,
 }
 
 /// What one pod holds.
@@ -69,9 +75,39 @@ impl Holding {
     }
 }
 
-/// Judges a pod against what the others hold.
-pub fn decide<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone, pod: &Pod) -> Result<(), Rejection> {
+/// Judges a pod against what the node is and what the others hold; the first rule that refuses it names the reason.
+pub fn decide<'a>(
+    node: &Node,
+    view: &NodeView,
+    others: impl Iterator<Item = &'a Holding> + Clone,
+    pod: &Pod,
+) -> Result<(), Rejection> {
     let wanted = Holding::of(pod);
+    node.sysctls.judge(shape::spec(pod))?;
+    placement::judge_os(pod)?;
+    enough(node, others.clone(), &wanted)?;
+    placement::judge_affinity(&node.name, view, pod)?;
+    let named = shape::spec(pod).node_name.as_deref();
+    if named.is_some_and(|name| name != node.name) {
+        return Err(rejection(
+            "NodeName",
+            "Predicate NodeName failed: node(s) didn't match the requested node name",
+        ));
+    }
+    if others.clone().any(|other| other.collides(&wanted)) {
+        let message = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        return Err(rejection("NodePorts", message));
+    }
+    placement::judge_taints(view, pod)?;
+    placement::judge_apparmor(node.apparmor, pod)
+}
+
+/// Refuses what there is not enough of.
+fn enough<'a>(
+    node: &Node,
+    others: impl Iterator<Item = &'a Holding> + Clone,
+    wanted: &Holding,
+) -> Result<(), Rejection> {
     let count = i64::try_from(others.clone().count()).unwrap_or(i64::MAX);
     if let Some(slots) = node.allocatable.get("pods") {
         let one_more = Quantity::from_units(count.saturating_add(1), Format::DecimalSi);
@@ -91,17 +127,6 @@ pub fn decide<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone
             let told = (amount(name, requested), amount(name, &used), amount(name, capacity));
             return Err(too_little(name, told.0, told.1, told.2));
         }
-    }
-    let spec = shape::spec(pod);
-    if spec.node_name.as_deref().is_some_and(|name| name != node.name) {
-        return Err(rejection(
-            "NodeName",
-            "Predicate NodeName failed: node(s) didn't match the requested node name",
-        ));
-    }
-    if others.clone().any(|other| other.collides(&wanted)) {
-        let message = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-        return Err(rejection("NodePorts", message));
     }
     Ok(())
 }
@@ -124,7 +149,7 @@ fn too_little(resource: &str, requested: i64, used: i64, capacity: i64) -> Rejec
     }
 }
 
-fn rejection(reason: &str, message: &str) -> Rejection {
+pub(super) fn rejection(reason: &str, message: &str) -> Rejection {
     Rejection {
         reason: reason.to_owned(),
         message: message.to_owned(),
@@ -147,6 +172,7 @@ mod tests {
                 .iter()
                 .map(|(name, text)| ((*name).to_owned(), parse(text)))
                 .collect(),
+            ..Node::default()
         }
     }
 
@@ -171,11 +197,29 @@ mod tests {
     }
 
     #[test]
+    fn the_first_rule_that_refuses_names_the_reason() {
+        let view = NodeView::default();
+        let reason = |pod: &Pod| decide(&node(), &view, [].iter(), pod).err().map(|r| r.reason);
+        let mut pod = asking("2", None);
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
+        assert_eq!(reason(&pod).as_deref(), Some("OutOfcpu"));
+        let sysctls: k8s_openapi::api::core::v1::PodSecurityContext =
+            serde_json::from_value(serde_json::json!({"sysctls": [{"name": "vm.swappiness", "value": "1"}]}))
+                .expect("a context");
+        pod.spec.as_mut().expect("spec").security_context = Some(sysctls);
+        assert_eq!(reason(&pod).as_deref(), Some("SysctlForbidden"));
+        let mut selects = asking("1", None);
+        selects.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
+        assert_eq!(reason(&selects).as_deref(), Some("NodeAffinity"));
+    }
+
+    #[test]
     fn pods_are_rejected_for_what_is_missing() {
         let held = |pods: &[Pod]| pods.iter().map(Holding::of).collect::<Vec<_>>();
         let judge = |others: &[Pod], pod: &Pod| {
             let held = held(others);
-            decide(&node(), held.iter(), pod).map_err(|r| (r.reason, r.message))
+            decide(&node(), &NodeView::default(), held.iter(), pod).map_err(|r| (r.reason, r.message))
         };
         assert_eq!(judge(&[], &asking("1", None)), Ok(()));
         let (reason, message) = judge(&[asking("600m", None)], &asking("500m", None)).expect_err("too much");

@@ -122,10 +122,11 @@ fn serving(
         (true, None) => tracing::warn!("serverTLSBootstrap has no effect without an API server"),
         (false, _) => {}
     }
-    Ok(plain(match &config.server.tls_files {
+    let serving = match &config.server.tls_files {
         Some((cert, key)) => Serving::files(cert, key, client_ca),
         None => Serving::self_signed(&config.paths.cert_dir, &facts.name, &facts.ips, client_ca)?,
-    }))
+    };
+    Ok(plain(serving.offering(config.server.tls.clone())))
 }
 
 fn issued(
@@ -148,7 +149,8 @@ fn issued(
     // One for other addresses is asked for again.
     let usable = stored.filter(|pair| pair.not_after > clock.now() && pair.names(&facts.ips, &names));
     let current = watch::Sender::new(usable.map(Arc::new));
-    let serving = Serving::issued(current.subscribe(), config.server.client_ca.as_deref());
+    let serving =
+        Serving::issued(current.subscribe(), config.server.client_ca.as_deref()).offering(config.server.tls.clone());
     let issuing = Rotation {
         wanted: Wanted {
             node: facts.name.clone(),

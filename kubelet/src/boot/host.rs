@@ -4,7 +4,8 @@ use crate::config::Config;
 use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
-use crate::node::{Facts, allocatable};
+use crate::node::{Facts, allocatable, max_pods};
+use nix::sys::resource::{Resource, setrlimit};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
 use std::collections::BTreeMap;
@@ -88,7 +89,7 @@ pub(super) fn admissible(config: &Config, facts: &Facts) -> ResourceList {
         ),
         (
             "pods".to_owned(),
-            Quantity::from_units(config.node.max_pods, Format::DecimalSi),
+            Quantity::from_units(max_pods(config, &facts.machine), Format::DecimalSi),
         ),
     ]);
     for (size, amount) in &facts.hugepages {
@@ -100,10 +101,24 @@ pub(super) fn admissible(config: &Config, facts: &Facts) -> ResourceList {
     list
 }
 
+/// Whether the kernel enforces AppArmor profiles.
+pub(super) fn has_apparmor(roots: &Roots) -> bool {
+    let switch = roots.sys.join("module/apparmor/parameters/enabled");
+    roots.sys.join("kernel/security/apparmor").exists()
+        && fs::read_to_string(switch).is_ok_and(|text| text.starts_with('Y'))
+}
+
 /// Makes the kernel spare this process; where that is not allowed the node works all the same.
 pub(super) fn protect_from_oom(score: i64) {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string()) {
         tracing::debug!(score, %error, "own oom_score_adj not set");
+    }
+}
+
+/// Raises (or lowers) how many files this process may have open; where that is not allowed it works with what it has.
+pub(super) fn allow_open_files(files: u64) {
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, files, files) {
+        tracing::warn!(files, %error, "maxOpenFiles not set");
     }
 }
 

@@ -3,8 +3,10 @@
 //!
 //! Owns `kubelet.crt` and `kubelet.key` there.
 
+use super::offer::offer;
 use super::store::Pair;
 use super::{CertificateError, certificates, private_key, write};
+use crate::config::ServingTls;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -38,6 +40,7 @@ enum Source {
 pub struct Serving {
     source: Source,
     client_ca: Option<PathBuf>,
+    offered: ServingTls,
     /// What the last configuration was made from.
     seen: Seen,
 }
@@ -59,6 +62,7 @@ impl Serving {
         Self {
             source: Source::Files(cert.to_owned(), key.to_owned()),
             client_ca: client_ca.map(Path::to_owned),
+            offered: ServingTls::default(),
             seen: Seen::default(),
         }
     }
@@ -85,8 +89,16 @@ impl Serving {
         Self {
             source: Source::Issued(current),
             client_ca: client_ca.map(Path::to_owned),
+            offered: ServingTls::default(),
             seen: Seen::default(),
         }
+    }
+
+    /// Offers no more than this of TLS.
+    #[must_use]
+    pub fn offering(mut self, offered: ServingTls) -> Self {
+        self.offered = offered;
+        self
     }
 
     /// A TLS configuration of what is there now; it asks clients for a certificate of the client CA, without insisting on one.
@@ -97,9 +109,10 @@ impl Serving {
         // Before anything is read: a change in between is noticed by the next look.
         self.seen = self.state();
         let tls = |e: &dyn std::fmt::Display| CertificateError::Tls(e.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let (provider, versions) = offer(&self.offered);
+        let provider = Arc::new(provider);
         let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(&versions)
             .map_err(|e| tls(&e))?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),

@@ -31,6 +31,13 @@ pub struct KubeletConfiguration {
     pub healthz_bind_address: Option<String>,
     pub tls_cert_file: Option<String>,
     pub tls_private_key_file: Option<String>,
+    pub tls_min_version: Option<String>,
+    pub tls_cipher_suites: Option<Vec<String>>,
+    pub tls_curve_preferences: Option<Vec<i64>>,
+    pub enable_debugging_handlers: Option<bool>,
+    pub enable_profiling_handler: Option<bool>,
+    pub enable_debug_flags_handler: Option<bool>,
+    pub enable_system_log_handler: Option<bool>,
     pub rotate_certificates: Option<bool>,
     #[serde(rename = "serverTLSBootstrap")]
     pub server_tls_bootstrap: Option<bool>,
@@ -59,6 +66,9 @@ pub struct KubeletConfiguration {
     #[serde(rename = "failCgroupV1")]
     pub fail_cgroup_v1: Option<bool>,
     pub fail_swap_on: Option<bool>,
+    pub protect_kernel_defaults: Option<bool>,
+    pub max_open_files: Option<i64>,
+    pub allowed_unsafe_sysctls: Option<Vec<String>>,
     pub runtime_request_timeout: Option<String>,
     pub max_pods: Option<i64>,
     pub pods_per_core: Option<i64>,
@@ -80,6 +90,7 @@ pub struct KubeletConfiguration {
     pub pod_logs_dir: Option<String>,
     pub seccomp_default: Option<bool>,
     pub container_runtime_endpoint: Option<String>,
+    pub image_service_endpoint: Option<String>,
     pub crash_loop_back_off: CrashLoopBackOff,
     #[serde(rename = "singleProcessOOMKill")]
     pub single_process_oom_kill: Option<bool>,

@@ -35,6 +35,11 @@ impl Flags {
         })
     }
 
+    /// Whether a flag sets that field of the configuration, whatever to.
+    pub fn sets(&self, field: &str) -> bool {
+        self.fields.iter().any(|(path, _)| *path == field)
+    }
+
     /// The text of a flag that has no configuration field.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.own.get(name).and_then(Value::as_str)

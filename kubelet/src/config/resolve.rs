@@ -7,6 +7,7 @@ mod node;
 mod pods;
 mod server;
 mod statics;
+mod tls;
 
 use super::duration;
 use super::{Config, Flags, KubeletConfiguration};
@@ -90,11 +91,13 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         cgroups: cgroups::cgroups(&mut reader, written),
         dns: pods::dns(&mut reader, written),
         server: server::server(&mut reader, written, from_file),
-        logging: logging::read(&mut reader, &written.logging),
+        logging: logging::read(&mut reader, &written.logging, flags.sets("logging.verbosity")),
         oom_score_adj: reader.range("oomScoreAdj", written.oom_score_adj, -999, -1000, 1000),
         exit_on_lock_contention: flags.bool("exit-on-lock-contention").unwrap_or(false),
         fail_swap_on: written.fail_swap_on.unwrap_or(true),
         fail_cgroup_v1: written.fail_cgroup_v1.unwrap_or(true),
+        protect_kernel_defaults: written.protect_kernel_defaults.unwrap_or(false),
+        max_open_files: pods::open_files(&mut reader, written),
         warnings: Vec::new(),
         effective: serde_json::Value::Null,
     };

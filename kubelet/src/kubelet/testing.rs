@@ -1,6 +1,7 @@
 //! A whole kubelet over a scripted runtime and a scripted API server, on tokio's paused clock.
 
 use super::{Dependencies, Kubelet, Settings};
+use crate::admission::placement::NodeView;
 use crate::cgroup::{CgroupSettings, Cgroups};
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
@@ -22,6 +23,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
+use proto::api::resources::ResourceList;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -106,6 +108,13 @@ impl Api {
         let mut pod = self.state().pods[name].clone();
         pod["metadata"]["deletionTimestamp"] = serde_json::to_value(Time(now)).expect("a time");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        self.store(pod, "MODIFIED");
+    }
+
+    /// Changes a pod as an update by a user does.
+    pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = self.state().pods[name].clone();
+        change(&mut pod);
         self.store(pod, "MODIFIED");
     }
 
@@ -296,6 +305,10 @@ pub(crate) struct Bench {
     pub(crate) clock: Arc<dyn Clock>,
     /// Its kubelets know no API server.
     pub(crate) standalone: bool,
+    /// What its pods are admitted to; what is not listed is not judged.
+    pub(crate) allocatable: ResourceList,
+    /// Its node object, as far as pods are judged by it.
+    pub(crate) described: watch::Sender<NodeView>,
     root: tempfile::TempDir,
     pub(crate) mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
@@ -342,12 +355,23 @@ impl Bench {
             runtime,
             clock,
             standalone: false,
+            allocatable: ResourceList::new(),
+            described: watch::Sender::new(NodeView {
+                known: true,
+                ..NodeView::default()
+            }),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
         };
         std::fs::write(bench.resolv_conf(), "nameserver 192.0.2.1\n").expect("a file");
         std::fs::write(bench.hosts(), "127.0.0.1 node\n").expect("a file");
         bench
+    }
+
+    /// The file of a volume of a pod, as containers see it now.
+    pub(crate) fn volume_file(&self, pod: &str, volume: &str) -> String {
+        let volumes = self.root.path().join(format!("kubelet/pods/{pod}/volumes"));
+        std::fs::read_to_string(volumes.join(volume)).unwrap_or_default()
     }
 
     /// The directory of static pods.
@@ -430,11 +454,13 @@ impl Bench {
             volumes,
             cgroups,
             context: Arc::new(node),
+            node: self.described.subscribe(),
             settings: Settings {
                 statics: StaticSources {
                     path: Some(self.manifests()),
                     ..StaticSources::default()
                 },
+                allocatable: self.allocatable.clone(),
                 ..Settings::default()
             },
         });

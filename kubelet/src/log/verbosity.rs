@@ -3,7 +3,8 @@
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
 
-/// The verbosity from which on `debug` and `trace` lines are wanted.
+/// The verbosity from which on lines about what goes well, `debug` and `trace` lines are wanted.
+const INFO: i64 = 1;
 const DEBUG: i64 = 3;
 const TRACE: i64 = 6;
 
@@ -19,7 +20,7 @@ pub struct Pattern {
 /// How much is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verbosity {
-    /// `-v`.
+    /// `-v`; at 0 only warnings and errors are said.
     pub default: i64,
     /// `--vmodule`; the first that matches counts.
     pub files: Vec<Pattern>,
@@ -39,7 +40,7 @@ impl Verbosity {
         let most = if own {
             level(verbosity)
         } else {
-            level(verbosity - DEBUG)
+            level((verbosity - DEBUG).max(verbosity.min(INFO)))
         };
         *metadata.level() <= most
     }
@@ -60,7 +61,8 @@ fn is_of(target: &str, part: &str) -> bool {
 
 fn level(verbosity: i64) -> LevelFilter {
     match verbosity {
-        ..DEBUG => LevelFilter::from_level(Level::INFO),
+        ..INFO => LevelFilter::from_level(Level::WARN),
+        INFO..DEBUG => LevelFilter::from_level(Level::INFO),
         DEBUG..TRACE => LevelFilter::from_level(Level::DEBUG),
         TRACE.. => LevelFilter::from_level(Level::TRACE),
     }
@@ -119,6 +121,21 @@ mod tests {
         assert_eq!(verbosity.of("kubelet/src/pod/plan.rs"), 4);
         assert_eq!(verbosity.of("kubelet/src/boot.rs"), 2);
         assert_eq!(verbosity.most(), LevelFilter::TRACE);
-        assert_eq!(Verbosity::default().most(), LevelFilter::INFO);
+        let most = |default| {
+            let verbosity = Verbosity {
+                default,
+                files: Vec::new(),
+            };
+            verbosity.most()
+        };
+        assert_eq!(
+            [most(0), most(1), most(2), most(3)],
+            [
+                LevelFilter::WARN,
+                LevelFilter::INFO,
+                LevelFilter::INFO,
+                LevelFilter::DEBUG
+            ]
+        );
     }
 }

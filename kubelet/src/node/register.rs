@@ -2,6 +2,7 @@
 
 use super::status::Facts;
 use super::{NodeError, call};
+use crate::admission::placement::NodeView;
 use crate::config::NodeConfig;
 use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
@@ -50,6 +51,15 @@ impl Registration {
             taints: config.taints.clone(),
             provider_id: config.provider_id.clone(),
             machine: (facts.machine.machine_id.clone(), facts.machine.system_uuid.clone()),
+        }
+    }
+
+    /// What pods are judged by as long as nobody says otherwise.
+    pub(super) fn description(&self) -> NodeView {
+        NodeView {
+            labels: self.labels.clone(),
+            taints: self.taints.clone(),
+            known: false,
         }
     }
 

@@ -74,7 +74,8 @@ fn plain(value: i64) -> ApiQuantity {
     Quantity::from_units(value, Format::DecimalSi).to_api()
 }
 
-fn max_pods(config: &Config, machine: &Machine) -> i64 {
+/// How many pods the node takes: `maxPods`, and no more than `podsPerCore` for each of its cores.
+pub fn max_pods(config: &Config, machine: &Machine) -> i64 {
     match config.node.pods_per_core {
         0 => config.node.max_pods,
         per_core => config.node.max_pods.min(per_core.saturating_mul(machine.cpus)),

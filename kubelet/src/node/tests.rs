@@ -207,6 +207,7 @@ struct AtWork {
     dir: tempfile::TempDir,
     runtime: FakeRuntime,
     status: watch::Sender<RuntimeStatus>,
+    descriptions: watch::Receiver<NodeView>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -245,6 +246,8 @@ impl AtWork {
         let client = Some(api(server));
         let (recorder, sink) = Recorder::new(clock.clone(), &facts.name, client, Rate::default(), 1);
         tokio::spawn(sink.run());
+        let described = watch::Sender::new(super::own_description(&config.node, &facts));
+        let descriptions = described.subscribe();
         let keeper = Keeper::new(NodeParts {
             client: api(server),
             runtime: Arc::new(runtime.clone()),
@@ -255,6 +258,7 @@ impl AtWork {
             config: Arc::new(config),
             host_ips,
             facts,
+            described,
             seed: 1,
         });
         let stop = CancellationToken::new();
@@ -263,6 +267,7 @@ impl AtWork {
             dir,
             runtime,
             status,
+            descriptions,
             stop,
             task,
         }
@@ -278,6 +283,7 @@ async fn a_node_registers_follows_its_runtime_and_writes_only_what_changed() {
         status,
         stop,
         task,
+        ..
     } = AtWork::begin(&server);
     until(&server, "registered and not ready", |s| {
         last_ready(s).as_deref() == Some("False")
@@ -331,6 +337,7 @@ async fn a_node_that_is_deleted_is_registered_again() {
         status: _status,
         stop,
         task,
+        ..
     } = AtWork::begin(&server);
     until(&server, "registered", |s| !s.patches.is_empty()).await;
     {
@@ -354,4 +361,28 @@ async fn a_node_that_is_deleted_is_registered_again() {
     assert_eq!(creations(&server.lock().expect("lock")), 2);
     stop.cancel();
     task.await.expect("ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_judged_by_what_the_api_server_has_of_the_node() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let mut node = AtWork::begin(&server);
+    let before = node.descriptions.borrow().clone();
+    assert!(!before.known && before.labels.contains_key("kubernetes.io/hostname"));
+    until(&server, "registered", |s| !s.patches.is_empty()).await;
+    {
+        let mut server = server.lock().expect("lock");
+        let object = server.node.as_mut().expect("a node");
+        object["metadata"]["resourceVersion"] = "1000".into();
+        object["metadata"]["labels"]["disk"] = "ssd".into();
+        object["spec"]["taints"] = serde_json::json!([{"key": "full", "effect": "NoExecute"}]);
+        server.show("MODIFIED");
+    }
+    let labelled = |view: &NodeView| view.known && view.labels.contains_key("disk") && view.taints.len() == 1;
+    let seen = tokio::time::timeout(Duration::from_secs(60), node.descriptions.wait_for(labelled)).await;
+    assert!(
+        seen.is_ok_and(|seen| seen.is_ok()),
+        "never told of its labels and taints"
+    );
+    node.end().await;
 }

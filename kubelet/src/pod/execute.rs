@@ -26,7 +26,7 @@ use crate::runtime::pleg::Pleg;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use crate::volume::{Ending, HostVolume, Volumes};
 use client::Clock;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,8 +89,8 @@ pub enum Effect {
     Volumes(Result<BTreeMap<String, HostVolume>, Failure>),
     /// A sandbox; the error tells whether its name is still reserved.
     Sandbox(u32, Result<SandboxId, Failure>),
-    /// An image, for a container.
-    Image(String, Result<ImageInfo, ImageError>),
+    /// An image, for a container as it was when the image was asked for.
+    Image(Box<Container>, Result<ImageInfo, ImageError>),
     /// A container's postStart hook.
     PostStart(String, Result<(), Failure>),
     /// A container's start.
@@ -172,9 +172,10 @@ impl Tools {
                 let started = self.start_sandbox(subject, attempt).await;
                 Effect::Sandbox(attempt, started.map_err(Failure::Sandbox))
             }
-            Operation::PrepareImage { container } => {
+            Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
-                Effect::Image(container, result)
+                let asked = shape::find(&subject.pod, &container).map(|(_, spec)| spec.clone());
+                Effect::Image(Box::new(asked.unwrap_or_default()), result)
             }
             Operation::StartContainer {
                 container,

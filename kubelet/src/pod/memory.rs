@@ -5,7 +5,9 @@
 use super::backoff::{Bounds, Crash, later};
 use super::operation::{Key, StopReason};
 use crate::id::{ContainerId, SandboxId};
+use crate::image;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a container is not running, in the words of its status.
@@ -17,26 +19,46 @@ pub struct Waiting {
     pub message: String,
 }
 
-/// An image's way to being there for the next start of a container.
+/// An image that is there for the next start of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImageState {
-    /// It is there; `id` is what to create from.
-    Ready {
-        /// The image as the runtime knows it.
-        image: crate::runtime::ImageInfo,
-    },
-    /// It could not be had.
-    Failed {
-        /// The waiting reason of the failure, such as `ErrImagePull`.
-        reason: &'static str,
-        /// Its message.
-        message: String,
-        /// When it failed.
-        at: Timestamp,
-        /// When it is tried again.
-        again: Timestamp,
-    },
+pub struct ReadyImage {
+    /// The reference that was asked for: a container that names another has no image yet.
+    pub reference: String,
+    /// The image as the runtime knows it.
+    pub image: crate::runtime::ImageInfo,
 }
+
+/// What a failure to have an image belongs to: the reference as written, and the policy by which it was to be had.
+pub type ImageKey = (String, image::Policy);
+
+/// An image that could not be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFailure {
+    /// The waiting reason of the failure, such as `ErrImagePull`.
+    pub reason: &'static str,
+    /// Its message.
+    pub message: String,
+    /// Failures in a row.
+    pub failures: u32,
+    /// When it failed.
+    pub at: Timestamp,
+    /// When it is tried again.
+    pub again: Timestamp,
+}
+
+/// How far the image a container names now is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageState<'a> {
+    /// Nobody looked yet, or it may be tried again.
+    Unknown,
+    /// It is there.
+    Ready(&'a crate::runtime::ImageInfo),
+    /// It could not be had, and is not tried again yet.
+    Failed(&'a ImageFailure),
+}
+
+/// How many images' failures are remembered of one pod: a user who edits the image again and again fills no memory.
+const IMAGE_FAILURES_MAX: usize = 32;
 
 /// An operation that failed and waits to be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,10 +110,10 @@ pub struct Memory {
     pub sandbox_attempt_min: u32,
     /// The least restart count of a container's next start, likewise.
     pub restart_count_min: BTreeMap<String, u32>,
-    /// Images, by container.
-    pub images: BTreeMap<String, ImageState>,
-    /// Image failures in a row, by image.
-    pub image_failures: BTreeMap<String, u32>,
+    /// Images that are there, by container.
+    pub images: BTreeMap<String, ReadyImage>,
+    /// Images that could not be had; at most 32 of them.
+    pub image_failures: BTreeMap<ImageKey, ImageFailure>,
     /// Crash back-offs, by container.
     pub crashes: BTreeMap<String, Crash>,
     /// Last start errors, by container.
@@ -133,26 +155,123 @@ impl Memory {
         (of == id).then_some(*hook)
     }
 
-    /// Notes that a container's image could not be had.
-    pub fn image_failed(
-        &mut self,
-        container: &str,
-        image: &str,
-        reason: &'static str,
-        message: String,
-        now: Timestamp,
-    ) {
-        let failures = self.image_failures.entry(image.to_owned()).or_default();
-        *failures += 1;
-        let again = later(now, Bounds::IMAGE_PULL.after(*failures));
-        self.images.insert(
-            container.to_owned(),
-            ImageState::Failed {
-                reason,
-                message,
-                at: now,
-                again,
-            },
+    /// How far the image is that the container names now, whatever it named before.
+    pub fn image(&self, container: &Container, now: Timestamp) -> ImageState<'_> {
+        let reference = container.image.as_deref().unwrap_or_default();
+        if let Some(ready) = self
+            .images
+            .get(&container.name)
+            .filter(|ready| ready.reference == reference)
+        {
+            return ImageState::Ready(&ready.image);
+        }
+        let failure = self.image_failures.get(&image_key(container));
+        match failure.filter(|failure| failure.again > now) {
+            Some(failure) => ImageState::Failed(failure),
+            None => ImageState::Unknown,
+        }
+    }
+
+    /// Notes that a container's image is there.
+    pub fn image_ready(&mut self, container: &Container, image: crate::runtime::ImageInfo) {
+        self.image_failures.remove(&image_key(container));
+        let reference = container.image.clone().unwrap_or_default();
+        let ready = ReadyImage { reference, image };
+        self.images.insert(container.name.clone(), ready);
+    }
+
+    /// Notes that a container's image could not be had. Containers that waited for one pull have failed once together.
+    pub fn image_failed(&mut self, container: &Container, reason: &'static str, message: String, now: Timestamp) {
+        let key = image_key(container);
+        let (failures, again) = match self.image_failures.get(&key) {
+            Some(earlier) if earlier.again > now => (earlier.failures, earlier.again),
+            earlier => {
+                let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
+                (failures, later(now, Bounds::IMAGE_PULL.after(failures)))
+            }
+        };
+        let failure = ImageFailure {
+            reason,
+            message,
+            failures,
+            at: now,
+            again,
+        };
+        self.image_failures.insert(key, failure);
+        while self.image_failures.len() > IMAGE_FAILURES_MAX {
+            let oldest = self.image_failures.iter().min_by_key(|(_, failure)| failure.at);
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+                break;
+            };
+            self.image_failures.remove(&oldest);
+        }
+    }
+}
+
+fn image_key(container: &Container) -> ImageKey {
+    let reference = container.image.clone().unwrap_or_default();
+    (reference, image::Policy::of(container))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::{at, container};
+
+    fn naming(image: &str) -> Container {
+        Container {
+            image: Some(image.to_owned()),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            ..container("c")
+        }
+    }
+
+    #[test]
+    fn an_image_is_that_of_the_name_it_was_asked_for() {
+        let (old, new) = (naming("a:1"), naming("a:2"));
+        let mut memory = Memory::default();
+        memory.image_ready(&old, crate::runtime::ImageInfo::default());
+        assert!(matches!(memory.image(&old, at(0)), ImageState::Ready(_)));
+        assert_eq!(memory.image(&new, at(0)), ImageState::Unknown);
+    }
+
+    #[test]
+    fn a_back_off_is_the_images_and_outlives_a_change_away_and_back() {
+        let (typo, right) = (naming("busybux"), naming("busybox"));
+        let failing = |memory: &Memory, now| match memory.image(&typo, at(now)) {
+            ImageState::Failed(failure) => Some((failure.failures, failure.again)),
+            _ => None,
+        };
+        let mut memory = Memory::default();
+        memory.image_failed(&typo, "ErrImagePull", "no".into(), at(0));
+        let beside = Container {
+            name: "d".into(),
+            ..typo.clone()
+        };
+        memory.image_failed(&beside, "ErrImagePull", "no".into(), at(1));
+        assert_eq!(failing(&memory, 5), Some((1, at(10))), "one pull, one failure");
+        assert_eq!(
+            memory.image(&right, at(5)),
+            ImageState::Unknown,
+            "the right name waits for nothing"
         );
+        memory.image_ready(&right, crate::runtime::ImageInfo::default());
+        assert_eq!(failing(&memory, 6), Some((1, at(10))), "the wrong one still does");
+        assert_eq!(memory.image(&typo, at(10)), ImageState::Unknown);
+        memory.image_failed(&typo, "ErrImagePull", "no".into(), at(10));
+        assert_eq!(failing(&memory, 11), Some((2, at(30))));
+    }
+
+    #[test]
+    fn failures_of_many_names_fill_no_memory() {
+        let mut memory = Memory::default();
+        for number in 0..1000 {
+            memory.image_failed(&naming(&format!("a:{number}")), "ErrImagePull", "no".into(), at(number));
+        }
+        assert_eq!(memory.image_failures.len(), IMAGE_FAILURES_MAX);
+        assert!(matches!(
+            memory.image(&naming("a:999"), at(1000)),
+            ImageState::Failed(_)
+        ));
     }
 }

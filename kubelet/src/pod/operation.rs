@@ -12,8 +12,8 @@ pub enum Key {
     Volumes,
     /// The sandbox.
     Sandbox,
-    /// A container's image.
-    Image(String),
+    /// A container's image, by the container and the reference it names: another name is another operation.
+    Image(String, String),
     /// A container's creation and start.
     Start(String),
     /// A container's postStart hook.
@@ -98,6 +98,8 @@ pub enum Operation {
     PrepareImage {
         /// The container.
         container: String,
+        /// The image as the container names it.
+        image: String,
     },
     /// Create and start a container.
     StartContainer {
@@ -191,7 +193,7 @@ impl Operation {
             Self::Prepare => Key::Prepare,
             Self::Volumes => Key::Volumes,
             Self::StartSandbox { .. } => Key::Sandbox,
-            Self::PrepareImage { container } => Key::Image(container.clone()),
+            Self::PrepareImage { container, image } => Key::Image(container.clone(), image.clone()),
             Self::StartContainer { container, .. } => Key::Start(container.clone()),
             Self::PostStart { id, .. } => Key::PostStart(id.clone()),
             Self::PreStop { id, .. } => Key::PreStop(id.clone()),
@@ -212,7 +214,7 @@ impl Key {
     pub fn end(&self) -> End {
         match self {
             // A mount that was only waited for less would still happen, after its directory was released.
-            Self::Image(_) | Self::Observe | Self::PostStart(_) | Self::PreStop(_) => End::Cancel,
+            Self::Image(..) | Self::Observe | Self::PostStart(_) | Self::PreStop(_) => End::Cancel,
             Self::Stop(_) => End::Shorten,
             _ => End::Never,
         }

@@ -179,9 +179,10 @@ impl<'a> Draft<'a> {
     /// Names what is in flight again where the plan cannot judge it, so that nothing is cancelled for lack of a look.
     fn keep_in_flight(&mut self) {
         for key in self.inputs.in_flight.keys() {
-            if let Key::Image(container) = key {
+            if let Key::Image(container, image) = key {
                 self.plan.operations.push(Operation::PrepareImage {
                     container: container.clone(),
+                    image: image.clone(),
                 });
             }
             if *key == Key::Volumes {

@@ -19,6 +19,9 @@ pub struct PodSnapshot {
     pub observed: Arc<ObservedPod>,
     /// Whether the worker still has something running or to release.
     pub active: bool,
+    /// Whether nothing of it runs or can run any more: what it held of the node is free, though its object and its volumes
+    /// may stay for long.
+    pub ended: bool,
 }
 
 /// The published pods. Cheap to clone; reads never wait on a worker.
@@ -101,6 +104,7 @@ mod tests {
                     status: Arc::default(),
                     observed: Arc::new(ObservedPod::empty(PodUid::new(uid))),
                     active,
+                    ended: !active,
                 };
                 view.publish(PodUid::new(uid), snapshot);
             }

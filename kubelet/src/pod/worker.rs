@@ -360,10 +360,13 @@ impl Worker {
     ) {
         tracing::debug!(pod = %self.uid, ?operation, "starting");
         let image = match operation {
-            Operation::StartContainer { container, .. } => match self.memory.images.get(container) {
-                Some(ImageState::Ready { image }) => Some(image.clone()),
-                _ => None,
-            },
+            Operation::StartContainer { container, .. } => {
+                let named = super::shape::find(&desired.pod, container);
+                match named.map(|(_, spec)| self.memory.image(spec, now)) {
+                    Some(ImageState::Ready(image)) => Some(image.clone()),
+                    _ => None,
+                }
+            }
             _ => None,
         };
         self.note_start(&desired.pod, observed, operation, now);

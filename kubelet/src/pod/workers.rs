@@ -12,6 +12,7 @@ use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
+use crate::admission::placement::{NODE_AFFINITY, NodeView};
 use crate::id::{FullName, PodUid};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
@@ -32,6 +33,8 @@ const ORPHAN_RETRY: Duration = Duration::from_secs(1);
 /// How long until leftovers that could not be released are tried again, and the name that wait has among those of pods.
 const LEFTOVERS_RETRY: Duration = Duration::from_secs(10);
 const LEFTOVERS: &str = "leftovers of earlier pods";
+/// How long the watch of the node has to bring the label a pod was bound for, before the pod is refused for it.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// How long a worker that panicked is left alone before it is started again.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
@@ -41,6 +44,8 @@ pub struct Workers {
     ledger: Ledger,
     pods: watch::Receiver<Pods>,
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
+    /// The node as it is described: what new pods are judged by.
+    node: watch::Receiver<NodeView>,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
     /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
@@ -49,6 +54,8 @@ pub struct Workers {
     looks: JoinSet<(PodUid, Result<(), RuntimeError>)>,
     looking: BTreeSet<PodUid>,
     leftovers: Leftovers,
+    /// Pods the node's labels did not fit when they were judged for the first time.
+    doubted: BTreeSet<PodUid>,
     /// Pods came or went since the QoS cgroups' shares were last set.
     shares_outdated: bool,
     /// The one task that sets them.
@@ -63,7 +70,7 @@ struct Live {
 
 impl Workers {
     /// Workers for the pods a source delivers.
-    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>) -> Self {
+    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: watch::Receiver<NodeView>) -> Self {
         let known = shared.tools.pleg.known();
         let leftovers = Leftovers::new(shared.tools.clone());
         Self {
@@ -71,12 +78,14 @@ impl Workers {
             ledger,
             pods,
             known,
+            node,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
             looks: JoinSet::new(),
             looking: BTreeSet::new(),
             leftovers,
+            doubted: BTreeSet::new(),
             shares_outdated: false,
             sharing: JoinSet::new(),
         }
@@ -95,6 +104,7 @@ impl Workers {
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
                 Ok(()) = self.pods.changed() => {}
                 Ok(()) = self.known.changed() => {}
+                Ok(()) = self.node.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
                 Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
@@ -113,8 +123,10 @@ impl Workers {
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
+        let node_known = self.node.borrow_and_update().known;
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
+        self.doubted.retain(|uid| pods.contains_key(uid));
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired
@@ -122,13 +134,15 @@ impl Workers {
             }
         }
         self.look_at_orphans(&pods, &known, complete);
-        for pod in in_order(&pods) {
+        for pod in in_order(&pods, &known) {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
                 None if self.cooling.contains_key(&uid) || self.leftovers.holds(&uid) => {}
                 // Two static pods of one name come after each other; the end of the first is the next turn.
                 None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod), &known) => {}
+                // A node whose labels and taints are not known yet would refuse for good what it may well take.
+                None if !node_known && !shape::is_static(pod) && !known.contains(&uid) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
@@ -185,16 +199,27 @@ impl Workers {
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
         let over = super::status::is_terminal(pod.status.as_ref());
         let ending = pod.metadata.deletion_timestamp.is_some();
-        let rejected = if over || ending {
+        let rejected = if over {
             None
         } else if known.contains(&uid) {
+            // What runs holds what it has until it has ended, also on its way there.
             self.ledger.grant(pod);
             None
+        } else if ending {
+            None
         } else {
+            let view = &self.shared.view;
             self.ledger
-                .admit(pod)
-                .err()
-                .map(|rejection| (rejection.reason, rejection.message))
+                .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
+            let node = self.node.borrow().clone();
+            let rejection = self.ledger.admit(&node, pod).err();
+            let by_labels = rejection.as_ref().is_some_and(|why| why.reason == NODE_AFFINITY);
+            if by_labels && self.doubted.insert(uid.clone()) {
+                // The scheduler may have seen a label sooner than this kubelet.
+                self.cooling.insert(uid, Instant::now() + SECOND_LOOK);
+                return;
+            }
+            rejection.map(|rejection| (rejection.reason, rejection.message))
         };
         let desired = Desired {
             pod: pod.clone(),
@@ -340,14 +365,16 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Pods in the order they were created, so that those that came first are admitted first.
-fn in_order(pods: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<&Arc<Pod>> {
-    let mut pods: Vec<_> = pods.values().collect();
-    pods.sort_by_key(|pod| {
+/// Pods in the order they are admitted: what the runtime has keeps its place before anything new is judged, then those that
+/// were created first.
+fn in_order<'a>(pods: &'a BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) -> Vec<&'a Arc<Pod>> {
+    let mut pods: Vec<_> = pods.iter().collect();
+    pods.sort_by_key(|(uid, pod)| {
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, pod.metadata.namespace.clone(), pod.metadata.name.clone())
+        let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+        (!known.contains(*uid), created, name)
     });
-    pods
+    pods.into_iter().map(|(_, pod)| pod).collect()
 }
 
 /// Hands a worker its pod if it is another delivery of it.

@@ -1,12 +1,16 @@
 //! Answers in the few forms there are.
 
 use crate::heartbeat::Heartbeat;
+use crate::metrics::Begun;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
+use hyper::body::{Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// The body of an answer; a stream that fails just ends.
 pub type Body = BoxBody<Bytes, Infallible>;
@@ -62,6 +66,34 @@ pub(super) fn stream(body: Body) -> Answer {
 /// Raw bytes.
 pub(super) fn bytes(bytes: Vec<u8>) -> Answer {
     with(200, TEXT, whole(bytes))
+}
+
+/// A body whose request is under way until its last part is sent, or nobody wants it any more.
+struct Counted {
+    body: Body,
+    _begun: Begun,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The same answer, counted as under way until it is sent.
+pub(super) fn counted(answer: Answer, begun: Begun) -> Answer {
+    answer.map(|body| Counted { body, _begun: begun }.boxed())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::certificate::serving::Serving;
 use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings};
-use crate::config::{AuthorizationMode, ServerConfig as Settings};
+use crate::config::{AuthorizationMode, ServerConfig as Settings, ServingTls};
 use crate::id::PodUid;
 use crate::pod::view::PodSnapshot;
 use crate::runtime::fake::FakeRuntime;
@@ -52,6 +52,7 @@ fn settings() -> Settings {
         port: 0,
         healthz: None,
         tls_files: None,
+        tls: ServingTls::default(),
         tls_bootstrap: false,
         client_ca: None,
         read_only_port: None,
@@ -61,6 +62,7 @@ fn settings() -> Settings {
             allowed: Duration::from_secs(60),
             denied: Duration::from_secs(60),
         },
+        handlers: Handlers::default(),
         stream_idle: Duration::from_secs(60),
     }
 }
@@ -107,6 +109,10 @@ impl Drop for Bench {
 }
 
 async fn bench() -> Bench {
+    bench_with(Handlers::default(), ServingTls::default()).await
+}
+
+async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
     let dir = tempfile::tempdir().expect("temp dir");
     let (now_log, old_log) = (dir.path().join("1.log"), dir.path().join("0.log"));
     std::fs::write(&now_log, "2026-11-20T10:00:00Z stdout F now\n").expect("log");
@@ -138,6 +144,7 @@ async fn bench() -> Bench {
             status: Arc::new(status),
             observed: Arc::new(observed),
             active: true,
+            ended: false,
         },
     );
     let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
@@ -161,6 +168,7 @@ async fn bench() -> Bench {
         cgroups: Cgroups::open("/nonexistent", "/nonexistent", cgroup_settings).expect("no cgroups"),
         metrics: Arc::new(Metrics::new("node-a")),
         node_name: "node-a".into(),
+        handlers,
         stream_idle: Duration::from_secs(60),
         configuration: json!({"kind": "KubeletConfiguration", "port": 10250}),
         roots: Roots::default(),
@@ -186,6 +194,7 @@ async fn bench() -> Bench {
 
     let mut serving =
         Serving::self_signed(&dir.path().join("pki"), "node-a", &[], Some(&ca_file)).expect("certificate");
+    serving = serving.offering(offered);
     let (_tls, tls) = tokio::sync::watch::channel(Arc::new(serving.config().expect("tls")));
     let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let address = listener.local_addr().expect("address");
@@ -420,4 +429,55 @@ async fn the_read_only_port_asks_nobody_and_changes_nothing() {
             "{path}"
         );
     }
+}
+
+#[tokio::test]
+async fn what_runs_commands_or_shows_logs_can_be_switched_off() {
+    let off = Handlers {
+        debugging: false,
+        ..Handlers::default()
+    };
+    let bench = bench_with(off, ServingTls::default()).await;
+    for path in [
+        "/exec/ns/p/main",
+        "/containerLogs/ns/p/main",
+        "/runningpods/",
+        "/logs/kubelet.log",
+    ] {
+        let expected = (405, "Debug endpoints are disabled.\n".to_owned());
+        assert_eq!(bench.get(Some("good"), path).await, expected, "{path}");
+        assert_eq!(
+            bench.get(None, path).await.0,
+            401,
+            "strangers are not even told: {path}"
+        );
+    }
+    assert_eq!(bench.get(Some("good"), "/configz").await.0, 404);
+    assert_eq!(bench.get(Some("good"), "/pods").await.0, 200);
+    let metrics = bench.get(Some("good"), "/metrics").await.1;
+    let counted =
+        r#"kubelet_http_requests_total{method="GET",path="exec",server_type="readwrite",long_running="true"} 2"#;
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_older_tls_than_configured_is_refused() {
+    let newest = ServingTls {
+        tls13_only: true,
+        ..ServingTls::default()
+    };
+    let bench = bench_with(Handlers::default(), newest).await;
+    assert_eq!(bench.get(Some("good"), "/pods").await.0, 200, "TLS 1.3 is spoken");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let old = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .expect("a version")
+        .with_root_certificates(bench.roots.clone())
+        .with_no_client_auth();
+    let socket = TcpStream::connect(bench.address).await.expect("connect");
+    let name = ServerName::try_from("node-a").expect("name");
+    let refused = tokio_rustls::TlsConnector::from(Arc::new(old))
+        .connect(name, socket)
+        .await;
+    assert!(refused.expect_err("refused").to_string().contains("ProtocolVersion"));
 }

@@ -95,8 +95,10 @@ impl VolumePlan {
         files.parts.iter().filter_map(reference).collect()
     }
 
-    pub(super) fn wants_token(&self) -> bool {
-        matches!(&self.source, Source::Files(files) if files.parts.iter().any(|p| matches!(p, Part::Token(_))))
+    /// Whether some content changes without any object that could be watched: tokens by time, the pod's own fields with it.
+    pub(super) fn changes_by_itself(&self) -> bool {
+        let own = |part: &Part| matches!(part, Part::Token(_) | Part::Downward(_));
+        matches!(&self.source, Source::Files(files) if files.parts.iter().any(own))
     }
 }
 

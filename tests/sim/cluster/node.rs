@@ -4,6 +4,7 @@ use super::view;
 use crate::checker::RuntimeView;
 use crate::workload::{CRASHER, SERVERS, WORKER};
 use client::Clock;
+use kubelet::admission::placement::NodeView;
 use kubelet::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
 use kubelet::config;
 use kubelet::downward::NodeAllocatable;
@@ -11,7 +12,7 @@ use kubelet::host::FakeMounter;
 use kubelet::host::addresses::HostIps;
 use kubelet::host::machine::{Disk, Machine};
 use kubelet::kubelet::{Dependencies, Kubelet, Settings};
-use kubelet::node::{Facts, Keeper, NodeParts};
+use kubelet::node::{Facts, Keeper, NodeParts, own_description};
 use kubelet::objects::Objects;
 use kubelet::pod::spec::NodeContext;
 use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
@@ -22,6 +23,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -81,7 +83,9 @@ impl Node {
 
     /// Starts a kubelet on what is there.
     pub fn start(&mut self, client: kube::Client) {
-        let kubelet = self.kubelet(client.clone());
+        let (config, facts) = (config(&self.name, self.dir.path()), facts(&self.name));
+        let described = watch::Sender::new(own_description(&config.node, &facts));
+        let kubelet = self.kubelet(client.clone(), described.subscribe());
         let (status, sweeps, recorder) = (kubelet.runtime_status(), kubelet.sweeps(), kubelet.recorder());
         self.shutdown = CancellationToken::new();
         let stop = self.shutdown.clone();
@@ -94,15 +98,16 @@ impl Node {
             sweeps,
             clock: self.clock.clone(),
             recorder,
-            config: Arc::new(config(&self.name, self.dir.path())),
-            facts: facts(&self.name),
-            host_ips: HostIps::fixed(facts(&self.name).ips),
+            config: Arc::new(config),
+            host_ips: HostIps::fixed(facts.ips.clone()),
+            facts,
+            described,
             seed: self.seed,
         });
         self.tasks.spawn(keeper.run(self.shutdown.clone()));
     }
 
-    fn kubelet(&self, client: kube::Client) -> Kubelet {
+    fn kubelet(&self, client: kube::Client, node: watch::Receiver<NodeView>) -> Kubelet {
         let context = context(&self.name, self.dir.path());
         let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), self.seed));
         let settings = VolumeSettings {
@@ -131,6 +136,7 @@ impl Node {
             volumes,
             cgroups: cgroups.expect("cgroups"),
             context: Arc::new(context),
+            node,
             settings: Settings::default(),
         })
     }

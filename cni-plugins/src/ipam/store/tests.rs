@@ -55,6 +55,54 @@ fn release(store: &Store, id: &str) {
     locked.close().unwrap();
 }
 
+/// Older versions of upstream's plugin wrote the container alone, with or without white space around it. Written over a
+/// file of ours, they leave the folder itself as it was.
+#[test]
+fn files_that_name_the_container_alone_are_freed() {
+    for content in ["c1", " c1 ", "c1\n", "\r\nc1\r\n", "\n  c1\t\n"] {
+        for addr in ["10.0.0.2", "fd00::2"] {
+            let fixture = Fixture::new();
+            let store = fixture.store();
+            assert!(reserve(&store, "c1", addr) && reserve(&store, "c2", "10.0.0.9"));
+            for overwritten in [true, false] {
+                if !overwritten {
+                    fs::remove_file(fixture.path("10.0.0.9")).unwrap();
+                }
+                fs::write(fixture.path(addr), content).unwrap();
+                let owner = Owner::new("c1", "eth0");
+                assert_eq!(store.lock().unwrap().addresses_of(&owner), [ip(addr)], "{content:?}");
+                release(&store, "c");
+                assert!(
+                    fixture.files().contains(addr),
+                    "{content:?}: freed for another container"
+                );
+                release(&store, "c1");
+                assert!(
+                    !fixture.files().contains(addr),
+                    "{content:?}, overwritten: {overwritten}"
+                );
+            }
+        }
+    }
+}
+
+/// Two interfaces of one container are two owners.
+#[test]
+fn an_interface_keeps_its_address_when_the_other_goes() {
+    let fixture = Fixture::new();
+    let store = fixture.store();
+    for (ifname, addr) in [("eth0", "10.0.0.2"), ("net1", "10.0.0.3")] {
+        let reservation = store.prepare(&Owner::new("c1", ifname)).unwrap();
+        let mut locked = store.lock().unwrap();
+        assert!(locked.reserve(&reservation, ip(addr), 0).unwrap());
+        locked.close().unwrap();
+    }
+    release(&store, "c1");
+    let locked = store.lock().unwrap();
+    assert!(locked.addresses_of(&Owner::new("c1", "eth0")).is_empty());
+    assert_eq!(locked.addresses_of(&Owner::new("c1", "net1")), [ip("10.0.0.3")]);
+}
+
 #[test]
 fn files_are_upstreams() {
     use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,7 @@ use super::plan::{AddressAction, bridge_address};
 use crate::cidr::Cidr;
 use crate::netlink::address;
 use crate::netlink::codec::Message;
-use crate::netlink::link::{self, Link, Mac, Target, VethEnd, VlanEntry};
+use crate::netlink::link::{self, Link, Target, VethEnd, VlanEntry};
 use crate::netlink::wire::{IF_OPER_UP, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_MTU};
 use crate::netlink::{Error as NetlinkError, Socket};
 use crate::netns::Netns;
@@ -37,7 +37,7 @@ fn find_or_make_bridge(outside: &mut Socket, config: &Config) -> Result<(Link, b
     let mut found = outside.link(Target::Name(name)).map_err(lookup())?;
     let mut is_new = false;
     if found.is_none() {
-        match outside.request(link::create_bridge(name, Mac::random(), config.uses_vlans())) {
+        match outside.request(link::create_bridge(name, config.uses_vlans())) {
             // Somebody else was faster.
             Err(error) if error.is_exists() => {}
             outcome => {
@@ -52,6 +52,7 @@ fn find_or_make_bridge(outside: &mut Socket, config: &Config) -> Result<(Link, b
     if bridge.kind != "bridge" {
         return Err(Error::internal(format!("{name:?} already exists but is not a bridge")));
     }
+    pin_address(outside, &bridge)?;
     let wanted = if config.promisc { IFF_UP | IFF_PROMISC } else { IFF_UP };
     if bridge.flags & wanted != wanted {
         // A rogue router advertisement must not reconfigure the host; without IPv6 there is no such switch.
@@ -62,6 +63,26 @@ fn find_or_make_bridge(outside: &mut Socket, config: &Config) -> Result<(Link, b
             .map_err(wrap(format_args!("could not set {name:?} up")))?;
     }
     Ok((bridge, is_new))
+}
+
+/// Has the bridge keep the hardware address it has: one that nobody has set becomes the lowest of its ports' and changes as
+/// they come and go. Given when a bridge is made, an address would leave it without a carrier, and so without a link-local
+/// address, until a port of it is up.
+fn pin_address(outside: &mut Socket, bridge: &Link) -> Result<(), Error> {
+    let Some(mac) = bridge.mac.filter(|_| !is_address_set(&bridge.name)) else {
+        return Ok(());
+    };
+    let pin = link::set(Target::Index(bridge.index)).attr(IFLA_ADDRESS, &mac);
+    let pinned = outside.request(pin).map(drop);
+    pinned.map_err(wrap("could not set bridge's mac"))
+}
+
+/// Whether somebody has set the hardware address of an interface. No netlink message tells. An address that is set once
+/// more has all neighbours forgotten, so it is not done each time.
+fn is_address_set(name: &str) -> bool {
+    const NET_ADDR_SET: &str = "3";
+    let assigned = std::fs::read_to_string(format!("/sys/class/net/{name}/addr_assign_type"));
+    assigned.is_ok_and(|text| text.trim() == NET_ADDR_SET)
 }
 
 /// Sets the MTU of a new bridge. Given at creation, it would only be a start, and the bridge would follow its ports.
@@ -245,18 +266,11 @@ fn ensure_address(outside: &mut Socket, carrier: &Link, wanted: Cidr, force: boo
     }
     match outside.request(address::add(carrier.index, wanted, false)) {
         // A parallel ADD was faster.
-        Err(error) if error.is_exists() => {}
+        Err(error) if error.is_exists() => Ok(()),
         outcome => outcome
             .map(drop)
-            .map_err(wrap(format_args!("could not add IP address to {name:?}")))?,
+            .map_err(wrap(format_args!("could not add IP address to {name:?}"))),
     }
-    // Writing the hardware address back pins it: otherwise the bridge takes the lowest of its ports'.
-    let Some(mac) = carrier.mac else { return Ok(()) };
-    let pin = link::set(Target::Index(carrier.index)).attr(IFLA_ADDRESS, &mac);
-    outside
-        .request(pin)
-        .map(drop)
-        .map_err(wrap(format_args!("could not set bridge's mac")))
 }
 
 /// The interface that carries the gateway of a VLAN: one end of a pair whose other end is a port in that VLAN.

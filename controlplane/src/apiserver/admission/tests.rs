@@ -302,41 +302,6 @@ async fn rights_not_held_cannot_be_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_never_share_an_address_even_before_they_are_stored() {
-    let world = world().await;
-    world.namespace("ns").await;
-    let service =
-        |name: &str| json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
-    let mut given = Vec::new();
-    for name in ["a", "b", "c", "d", "e", "f"] {
-        let service = world.create("services", service(name)).await.unwrap();
-        given.push(service["spec"]["clusterIP"].as_str().unwrap().to_owned());
-        assert!(service["spec"]["ports"][0]["nodePort"].as_u64().unwrap() >= 30_000);
-    }
-    given.sort();
-    given.dedup();
-    assert_eq!(given.len(), 6);
-    let error = world.create("services", service("g")).await.unwrap_err();
-    assert!(error.message.contains("failed to allocate IP"), "{}", error.message);
-    let mut same = service("h");
-    same["spec"]["clusterIP"] = json!(given[0]);
-    assert!(
-        world
-            .create("services", same.clone())
-            .await
-            .unwrap_err()
-            .message
-            .contains("already allocated")
-    );
-    // Requests that were never stored give their addresses back.
-    tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(
-        world.create("services", same).await.unwrap()["spec"]["clusterIP"],
-        given[0].as_str()
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_stored_service_keeps_its_address_and_blocks_it() {
     let world = world().await;
     world.namespace("ns").await;

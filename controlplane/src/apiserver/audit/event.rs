@@ -63,6 +63,11 @@ impl Subject {
         set("requestReceivedTimestamp", json!(micros(now)));
         Self { fields }
     }
+
+    /// Names whom the sender acts as (audit.k8s.io/v1 `impersonatedUser`); `user` stays the sender.
+    pub(super) fn acts_as(&mut self, other: &User) {
+        self.fields.insert("impersonatedUser".to_owned(), sender(other));
+    }
 }
 
 fn source(parts: &http::request::Parts) -> String {

@@ -26,6 +26,18 @@ impl Gate for Audited {
         gate::Open.authenticate(parts, peer, reader).await
     }
 
+    async fn impersonate(
+        &self,
+        _sender: &User,
+        parts: &http::request::Parts,
+        _reader: &Reader,
+    ) -> Result<Option<User>, ApiError> {
+        match parts.headers.get("impersonate-user").map(|name| name.to_str().unwrap()) {
+            Some("nobody") => Err(ApiError::new(403, "Forbidden", "no")),
+            name => Ok(name.map(|name| User::named(name, &["h"]))),
+        }
+    }
+
     async fn authorize(&self, user: &User, _info: &RequestInfo, _reader: &Reader) -> Result<(), ApiError> {
         match user.name.as_str() {
             "stranger" => Err(ApiError::new(403, "Forbidden", "no")),
@@ -103,13 +115,11 @@ async fn ask(server: &ApiServer, user: &str, method: &str, uri: &str, content: &
     server.handle(Some(User::named(user, &["g"])), request).await
 }
 
-#[tokio::test]
-async fn requests_are_written_as_the_policy_says() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("audit.log");
+/// A server that writes what [`POLICY`] says.
+async fn audited(path: &std::path::Path) -> ApiServer {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = LogOptions {
-        path: Some(path.clone()),
+        path: Some(path.to_owned()),
         max_size_mb: 100,
         max_backups: 0,
         max_age_days: 0,
@@ -122,7 +132,14 @@ async fn requests_are_written_as_the_policy_says() {
         seed: 1,
         gate: Arc::new(Audited(audit)),
     };
-    let server = ApiServer::new(parts).await.unwrap();
+    ApiServer::new(parts).await.unwrap()
+}
+
+#[tokio::test]
+async fn requests_are_written_as_the_policy_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let server = audited(&path).await;
     let made = ask(
         &server,
         "alice",
@@ -183,4 +200,34 @@ async fn requests_are_written_as_the_policy_says() {
     );
     assert_eq!(get["objectRef"]["resource"], "namespaces");
     assert!(get.get("requestObject").is_none());
+}
+
+#[tokio::test]
+async fn who_acts_as_somebody_else_is_named_beside_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let server = audited(&path).await;
+    let ask = async |other: &str, name: &str| {
+        let request = Request::post("/api/v1/namespaces").header("impersonate-user", other);
+        let content = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+        server
+            .handle(None, request.body(body::full(content)).unwrap())
+            .await
+            .status()
+    };
+    assert_eq!(ask("alice", "a").await, 201);
+    assert_eq!(ask("nobody", "b").await, 403);
+    let found = events(&path, 2).await;
+    for event in &found {
+        assert_eq!(event["user"]["username"], "system:admin");
+    }
+    assert_eq!(
+        found[0]["impersonatedUser"],
+        serde_json::json!({"username": "alice", "groups": ["h", "system:authenticated"]})
+    );
+    assert_eq!(found[0]["responseStatus"]["code"], 201);
+    assert_eq!(
+        (&found[1]["responseStatus"]["code"], found[1].get("impersonatedUser")),
+        (&403.into(), None)
+    );
 }

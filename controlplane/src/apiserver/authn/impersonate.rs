@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const EXTRA: &str = "impersonate-extra-";
 
-/// The identity the request wants to act as, or `user` itself if it names none.
+/// The identity the request wants to act as, if it names one.
 ///
 /// # Errors
 /// 403 if the user may not impersonate one of the parts; 400 if groups, uid or extras come without a user.
-pub fn impersonate(user: User, headers: &HeaderMap, authz: &Authz, reader: &Reader) -> Result<User, ApiError> {
+pub fn impersonate(user: &User, headers: &HeaderMap, authz: &Authz, reader: &Reader) -> Result<Option<User>, ApiError> {
     let all = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values
@@ -28,7 +28,7 @@ pub fn impersonate(user: User, headers: &HeaderMap, authz: &Authz, reader: &Read
     let extra = extras(headers);
     if name.is_empty() {
         if groups.is_empty() && uid.is_none() && extra.is_empty() {
-            return Ok(user);
+            return Ok(None);
         }
         return Err(ApiError::internal(format!(
             "requested [{groups:?} {extra:?} {uid:?}] without impersonating a user"
@@ -49,11 +49,11 @@ pub fn impersonate(user: User, headers: &HeaderMap, authz: &Authz, reader: &Read
             name: name.to_owned(),
             ..RequestInfo::default()
         };
-        let decision = authz.authorize(&user, &info, reader);
+        let decision = authz.authorize(user, &info, reader);
         if decision.allowed {
             Ok(())
         } else {
-            Err(forbidden(&user, &info, &decision.reason))
+            Err(forbidden(user, &info, &decision.reason))
         }
     };
     match account {
@@ -86,12 +86,12 @@ pub fn impersonate(user: User, headers: &HeaderMap, authz: &Authz, reader: &Read
     if !groups.iter().any(|group| group == everyone) {
         groups.push(everyone.to_owned());
     }
-    Ok(User {
+    Ok(Some(User {
         name,
         uid,
         groups,
         extra,
-    })
+    }))
 }
 
 fn extras(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {

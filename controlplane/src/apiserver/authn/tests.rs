@@ -43,7 +43,7 @@ async fn world(anonymous: bool) -> World {
         audiences,
     );
     let authn = Authn::new(AuthnParts {
-        client_certificates: Some(tls::client_verifier(authority.cert_pem(), None).unwrap()),
+        client_certificates: Some(tls::client_trust(authority.cert_pem(), None).unwrap()),
         token_file: TokenFile::parse("secret,static,7,\"g\"").unwrap(),
         tokens: Arc::new(tokens.unwrap()),
         anonymous,
@@ -181,11 +181,11 @@ async fn impersonation_needs_the_right() {
     let authz = Authz::default();
     let nobody = User::named("nobody", &[]);
     assert_eq!(
-        impersonate(nobody, &headers, &authz, &world.reader).unwrap_err().code,
+        impersonate(&nobody, &headers, &authz, &world.reader).unwrap_err().code,
         403
     );
     let root = User::named("root", &["system:masters"]);
-    let user = impersonate(root.clone(), &headers, &authz, &world.reader).unwrap();
+    let user = impersonate(&root, &headers, &authz, &world.reader).unwrap().unwrap();
     assert_eq!(
         user.groups,
         [
@@ -195,7 +195,23 @@ async fn impersonation_needs_the_right() {
         ]
     );
     assert_eq!(
-        impersonate(root.clone(), &http::HeaderMap::new(), &authz, &world.reader).unwrap(),
-        root
+        impersonate(&root, &http::HeaderMap::new(), &authz, &world.reader).unwrap(),
+        None
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_trust_counts_at_once_also_for_what_is_remembered() {
+    let (world, other) = (world(true).await, world(true).await);
+    let (ours, theirs) = (
+        certificate(&world.authority, now()),
+        certificate(&other.authority, now()),
+    );
+    assert!(world.ask(None, Some(ours.clone())).await.is_ok());
+    assert_eq!(world.ask(None, Some(theirs.clone())).await, Err(401));
+    world
+        .authn
+        .trust(tls::client_trust(other.authority.cert_pem(), None).unwrap());
+    assert_eq!(world.ask(None, Some(ours)).await, Err(401));
+    assert!(world.ask(None, Some(theirs)).await.is_ok());
 }

@@ -3,8 +3,8 @@
 use super::Operation;
 use super::{Answer, Call, object, store_failed};
 use crate::apiserver::status::ApiError;
-use crate::resource::PrepareContext;
 use crate::resource::field::{set, text};
+use crate::resource::{PrepareContext, without_effect};
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -39,8 +39,22 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Takes a decoded object through admission, preparation and validation into the store.
-pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+/// Takes a decoded object through admission, preparation and validation into the store, in its turn.
+pub(super) async fn insert(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+    let server = call.server;
+    let _in_namespace = match call.namespace {
+        "" => None,
+        namespace => Some(server.turns().create_in(namespace).await),
+    };
+    if !object::is_service(call.kind) {
+        return insert_now(call, object, dry_run).await;
+    }
+    let _among_services = server.turns().write_service().await;
+    let answer = insert_now(call, object, dry_run).await?;
+    call.seen(answer).await
+}
+
+async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Result<Answer, ApiError> {
     if !object::revision(&object).is_empty() {
         return Err(ApiError::new(
             500,
@@ -53,7 +67,6 @@ pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool
     strategy.default(&mut object);
     call.mutate(Operation::Create, dry_run, &mut object, None).await?;
     let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
-    prepare(call, &mut object);
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -63,12 +76,16 @@ pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool
             let name = generate_name(&base, call.server.random());
             set(&mut candidate, &["metadata", "name"], name);
         }
+        // With its name: strategies put it into labels and selectors.
+        prepare(call, &mut candidate);
         let errors = call.kind.validate(&candidate);
         if !errors.is_empty() {
             let name = object::name(&candidate);
             return Err(ApiError::invalid(call.kind.group, call.kind.kind, name, errors));
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
+        let mut warnings = strategy.warnings(&candidate);
+        warnings.extend(without_effect::warnings(call.kind, &candidate));
         match store(call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {
                 if attempts == NAME_ATTEMPTS {
@@ -77,7 +94,7 @@ pub(super) async fn insert(call: &mut Call<'_>, mut object: Value, dry_run: bool
             }
             outcome => {
                 if outcome.is_ok() {
-                    call.warnings.extend(strategy.warnings(&object));
+                    call.warnings.extend(warnings);
                 }
                 return outcome;
             }

@@ -6,7 +6,7 @@ use crate::apiserver::status::{ApiError, FieldError};
 use crate::resource::Kind;
 use crate::resource::field::{int, set, text};
 use crate::store::window::{Stored, canonical};
-use crate::store::{Expect, Revision, StoreError};
+use crate::store::{Revision, StoreError};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -118,6 +118,16 @@ enum Step {
 
 /// Deletes the named object as far as finalizers and grace allow now.
 pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
+    if !object::is_namespace(call.kind) {
+        return remove_now(call, name, options).await;
+    }
+    // Until nobody can make anything in it any more.
+    let _ending = call.server.turns().end(name).await;
+    let answer = remove_now(call, name, options).await?;
+    call.seen(answer).await
+}
+
+async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
@@ -305,7 +315,7 @@ async fn perform(call: &Call<'_>, stored: &Arc<Stored>, step: Step) -> Result<Pe
         Step::Remove => store.delete(&stored.key, stored.revision).await.map(Performed::Removed),
         Step::Write(new) => {
             let raw = Bytes::from(canonical(&new));
-            let put = store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await;
+            let put = store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await;
             put.map(|revision| {
                 let kept = Stored::new(Arc::clone(&stored.key), revision, stored.created, raw);
                 Performed::Kept(Arc::new(kept))

@@ -102,6 +102,10 @@ pub(super) fn is_namespace(kind: &Kind) -> bool {
     kind.plural == "namespaces" && kind.group.is_empty()
 }
 
+pub(super) fn is_service(kind: &Kind) -> bool {
+    kind.plural == "services" && kind.group.is_empty()
+}
+
 pub(super) fn is_pod(kind: &Kind) -> bool {
     kind.plural == "pods" && kind.group.is_empty()
 }

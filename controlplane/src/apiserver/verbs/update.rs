@@ -4,6 +4,7 @@ use super::Operation;
 use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
 use crate::apiserver::status::{ApiError, FieldError};
 use crate::resource::field::set;
+use crate::resource::without_effect;
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -59,6 +60,22 @@ pub(super) async fn change(
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
+    make: impl FnMut(&Value) -> Result<Value, ApiError>,
+) -> Result<Answer, ApiError> {
+    if !object::is_service(call.kind) {
+        return change_now(call, name, dry_run, on_conflict, make).await;
+    }
+    let server = call.server;
+    let _among_services = server.turns().write_service().await;
+    let answer = change_now(call, name, dry_run, on_conflict, make).await?;
+    call.seen(answer).await
+}
+
+async fn change_now(
+    call: &mut Call<'_>,
+    name: &str,
+    dry_run: bool,
+    on_conflict: OnConflict,
     mut make: impl FnMut(&Value) -> Result<Value, ApiError>,
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
@@ -71,8 +88,15 @@ pub(super) async fn change(
         }
         check_identity(call, name, &new, &old)?;
         prepare(call, &mut new, &old, dry_run).await?;
+        let warnings = match call.info.subresource.as_str() {
+            "" => without_effect::warnings(call.kind, &new),
+            _ => Vec::new(),
+        };
         let lost = match store(call, &stored, new, dry_run).await? {
-            Outcome::Done(answer) => return Ok(answer),
+            Outcome::Done(answer) => {
+                call.warnings.extend(warnings);
+                return Ok(answer);
+            }
             Outcome::Lost(current) => current,
         };
         if pinned.is_some() && on_conflict == OnConflict::Refuse {
@@ -125,6 +149,10 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
     call.admit(Operation::Update, dry_run, new, Some(old)).await
 }
 
+/// An object on its way out is written even when the disk is nearly full, unless it grows by more than this: its kubelet must say how
+/// it ended, controllers what holds it up. What does not grow is written anyway (finalizers and owners that are removed).
+const LEAVING_GROWTH_BYTES: usize = 16 << 10;
+
 enum Outcome {
     Done(Answer),
     /// Someone else was faster; carries what is there now.
@@ -134,6 +162,8 @@ enum Outcome {
 async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool) -> Result<Outcome, ApiError> {
     let raw = Bytes::from(canonical(&new));
     let is_deletion = object::completes_deletion(call.kind, &new);
+    let growth_bytes = raw.len().saturating_sub(stored.raw().len());
+    let frees_space = growth_bytes == 0 || (object::is_deleting(&new) && growth_bytes <= LEAVING_GROWTH_BYTES);
     if dry_run {
         return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
     }
@@ -147,6 +177,7 @@ async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool)
     let store = call.server.store();
     let outcome = match is_deletion {
         true => store.delete(&stored.key, stored.revision).await,
+        false if frees_space => store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await,
         false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
     };
     match outcome {

@@ -102,6 +102,13 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether it would be wrong with a dependent that the graph does not know yet.
+    pub fn needs_all_dependents(&self) -> bool {
+        matches!(self, Self::SetFinalizers { .. } | Self::Orphan { .. })
+    }
+}
+
 /// All objects by UID. Owners that were never seen are no nodes.
 #[derive(Debug, Default)]
 pub struct Graph {

@@ -71,3 +71,28 @@ async fn an_object_made_for_an_owner_that_is_gone_goes() {
         .until("/api/v1/namespaces/default/configmaps/late", Value::is_null)
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaning_deletion_waits_until_all_that_may_depend_is_listed() {
+    let collector = User::service_account("kube-system", "generic-garbage-collector").name;
+    let denied = Denied::new(Mutex::new(vec![(collector, "secrets")]));
+    let world = World::start_denying(0, denied.clone()).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owner = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "owner"}});
+    let owner = world.create(maps, owner).await;
+    let uid = &owner["metadata"]["uid"];
+    let secret = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "kept", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]}});
+    world.create("/api/v1/namespaces/default/secrets", secret).await;
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan"});
+    let path = format!("{maps}/owner");
+    world.call("DELETE", &path, Some(options)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let waiting = world.get(&path).await.expect("nobody knows yet what depends on it");
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["orphan"]));
+    denied.lock().unwrap().clear();
+    world.until(&path, Value::is_null).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let kept = world.get("/api/v1/namespaces/default/secrets/kept").await.unwrap();
+    assert_eq!(kept["metadata"]["ownerReferences"], Value::Null);
+}

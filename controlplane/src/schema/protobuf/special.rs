@@ -4,7 +4,7 @@ use super::table::META;
 use super::wire::{Item, Wire, first, number, utf8};
 use super::{MAGIC, read};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Messages whose JSON form is not an object of their fields.
 pub(super) fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
@@ -32,6 +32,23 @@ pub(super) fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String>
         _ => return Ok(None),
     };
     Ok(Some(value))
+}
+
+/// The messages that in JSON are one of their members: a schema, or else a list, true or false, or strings.
+pub(super) fn union(name: &str, fields: &mut Map<String, Value>) -> Option<Value> {
+    let short = name.strip_prefix("k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOr")?;
+    let other = match short {
+        "Array" => fields.remove("jSONSchemas"),
+        "Bool" => {
+            return fields
+                .remove("schema")
+                .or_else(|| fields.remove("allows"))
+                .or(Some(Value::Bool(false)));
+        }
+        "StringArray" => fields.remove("property"),
+        _ => return None,
+    };
+    other.or_else(|| fields.remove("schema")).or(Some(Value::Null))
 }
 
 /// JSON inside, or a whole enveloped object.

@@ -1,10 +1,15 @@
-//! The wire facts of every message, from `data/protobuf-fields.tsv`. Built once, at first use.
+//! The wire facts of every message, from `data/protobuf-fields.tsv`, and where its JSON form differs, from
+//! `data/protobuf-json-names.tsv`. Built once, at first use.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// The table: message, field, number, label, type.
 const FIELDS: &str = include_str!("../../../data/protobuf-fields.tsv");
+/// The fields whose JSON name is not their name in the first table: message, name there, JSON name.
+const JSON_NAMES: &str = include_str!("../../../data/protobuf-json-names.tsv");
+/// What stands in place of a JSON name when the member's fields stand in its parent.
+const INLINE: &str = "-inline-";
 
 pub(super) const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
 
@@ -29,7 +34,10 @@ pub(super) enum Label {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
+    /// The JSON name; of an inlined member, its name in the protobuf form.
     pub(super) name: &'static str,
+    /// Whether JSON has the member's fields in the parent, and no name for the member itself.
+    pub(super) is_inlined: bool,
     pub(super) label: Label,
     pub(super) form: Form,
 }
@@ -39,6 +47,9 @@ pub(super) type Messages = HashMap<&'static str, HashMap<u32, Field>>;
 pub(super) fn messages() -> &'static Messages {
     static MESSAGES: OnceLock<Messages> = OnceLock::new();
     MESSAGES.get_or_init(|| {
+        let json_names: HashMap<_, _> = json_names()
+            .map(|[message, name, json]| ((message, name), json))
+            .collect();
         let mut messages: Messages = HashMap::new();
         for line in FIELDS.lines().filter(|line| !line.starts_with('#')) {
             let columns: Vec<&'static str> = line.split('\t').collect();
@@ -48,8 +59,11 @@ pub(super) fn messages() -> &'static Messages {
                 let inner = form
                     .strip_prefix("map<string, ")
                     .and_then(|rest| rest.strip_suffix('>'));
+                let json_name = json_names.get(&(*message, *name)).copied().unwrap_or(name);
+                let is_inlined = json_name == INLINE;
                 let field = Field {
-                    name,
+                    name: if is_inlined { name } else { json_name },
+                    is_inlined,
                     label: match (*label, inner) {
                         (_, Some(_)) => Label::Keyed,
                         ("repeated", None) => Label::Many,
@@ -74,6 +88,13 @@ pub(super) fn messages() -> &'static Messages {
         }
         messages
     })
+}
+
+/// The rows of the second table. Messages that are one JSON value by themselves are read by [`super::special`].
+pub(super) fn json_names() -> impl Iterator<Item = [&'static str; 3]> {
+    let rows = JSON_NAMES.lines().filter(|line| !line.starts_with('#'));
+    let rows = rows.filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok());
+    rows.filter(|[message, ..]: &[&str; 3]| *message != "message")
 }
 
 /// The form a type's name in the table stands for; names without a package are of the message's own.

@@ -1,7 +1,7 @@
 //! Messages written by hand, and bytes that are none.
 
 use super::special::go_duration;
-use super::table::{Form, messages};
+use super::table::{Form, json_names, messages};
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -124,4 +124,130 @@ proptest! {
         let _ = read(&envelope("v1", "Pod", &raw));
         let _ = read(&raw);
     }
+}
+
+/// A value of a form on the wire, and how JSON shows it; of a message, one field that is no message by itself.
+fn sample(field: &Field) -> (Vec<u8>, Value) {
+    match field.form {
+        Form::Text => (b"x".to_vec(), json!("x")),
+        Form::Message(name) => {
+            let mut numbers: Vec<_> = messages()[name].iter().filter(|(_, inner)| !inner.is_inlined).collect();
+            numbers.sort_by_key(|(number, _)| **number);
+            let simple = numbers.iter().find(|(_, inner)| matches!(inner.form, Form::Text));
+            let (number, inner) = simple.or(numbers.first()).expect("a message with fields");
+            let (content, shown) = match inner.form {
+                Form::Message(_) => (Vec::new(), json!({})),
+                _ => sample(inner),
+            };
+            let shown = match inner.label {
+                Label::Many => json!([shown]),
+                _ => shown,
+            };
+            (bytes(**number as usize, &content), json!({ inner.name: shown }))
+        }
+        _ => (Vec::new(), Value::Null),
+    }
+}
+
+/// The number of a field by its name in the table of fields.
+fn number_of(message: &str, name: &str) -> usize {
+    let rows = include_str!("../../../data/protobuf-fields.tsv").lines();
+    let rows = rows.map(|line| line.split('\t').collect::<Vec<_>>());
+    let mut found = rows.filter(|row| row[0] == message && row[1] == name);
+    let row = found.next().unwrap_or_else(|| panic!("{message}.{name} is no field"));
+    row[2].parse().expect("a number")
+}
+
+#[test]
+fn every_row_of_the_json_names_is_read_under_that_name() {
+    let mut rows = 0;
+    for [message, name, json_name] in json_names() {
+        rows += 1;
+        let number = number_of(message, name);
+        if json_name.starts_with('(') {
+            let read = read_message(message, &bytes(number, br#"{"a":[1]}"#), 0).unwrap();
+            assert_eq!(read, json!({"a": [1]}), "{message}");
+            continue;
+        }
+        let field = &messages()[message][&(number as u32)];
+        let (raw, expected) = match (field.form, field.label) {
+            (Form::Bool, _) => (int(number, 1), json!(true)),
+            (_, label) => {
+                let (content, shown) = sample(field);
+                let shown = if label == Label::Many { json!([shown]) } else { shown };
+                (bytes(number, &content), shown)
+            }
+        };
+        let expected = match json_name {
+            "-inline-" => expected,
+            json_name => json!({ json_name: expected }),
+        };
+        assert_eq!(read_message(message, &raw, 0).unwrap(), expected, "{message}.{name}");
+    }
+    assert_eq!(rows, 36);
+}
+
+/// The other way round: whatever name JSON has for a field, the wire table gives, so nothing decoded is unknown to the schema.
+#[test]
+fn every_json_name_is_one_the_schema_knows() {
+    let schema = crate::schema::schema();
+    let definition = |message: &str| format!("io.k8s.{}", message.trim_start_matches("k8s.io.").replace('_', "-"));
+    let (mut unknown, mut compared) = (Vec::new(), 0);
+    for (message, fields) in messages() {
+        let Some(id) = schema.type_of(&definition(message)) else {
+            continue;
+        };
+        let mut fields: Vec<&Field> = fields.values().collect();
+        while let Some(field) = fields.pop() {
+            match field.form {
+                Form::Message(inner) if field.is_inlined => fields.extend(messages()[inner].values()),
+                _ => {
+                    compared += 1;
+                    if schema.get(id).field(field.name).is_none() {
+                        unknown.push(format!("{message}.{}", field.name));
+                    }
+                }
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
+#[test]
+fn unions_of_a_schema_are_the_one_member_they_have() {
+    const EXTENSIONS: &str = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1";
+    let schema = bytes(2, b"d");
+    for (field, raw, expected) in [
+        (24, bytes(1, &schema), json!({"items": {"$schema": "d"}})),
+        (24, bytes(2, &schema), json!({"items": [{"$schema": "d"}]})),
+        (30, int(1, 1), json!({"additionalProperties": true})),
+        (
+            30,
+            [int(1, 1), bytes(2, &schema)].concat(),
+            json!({"additionalProperties": {"$schema": "d"}}),
+        ),
+    ] {
+        let read = read_message(&format!("{EXTENSIONS}.JSONSchemaProps"), &bytes(field, &raw), 0).unwrap();
+        assert_eq!(read, expected);
+    }
+}
+
+/// What upstream's kubelet sends for a pod's token: without the uid the API server refuses it.
+#[test]
+fn a_token_request_keeps_the_uid_of_its_pod() {
+    let pod = [
+        bytes(1, b"Pod"),
+        bytes(2, b"v1"),
+        bytes(3, b"web-1"),
+        bytes(4, b"1234-5678"),
+    ]
+    .concat();
+    let spec = [bytes(1, b"api"), int(4, 3607), bytes(3, &pod)].concat();
+    let request = read(&envelope("authentication.k8s.io/v1", "TokenRequest", &bytes(2, &spec))).unwrap();
+    assert_eq!(
+        request["spec"],
+        json!({"audiences": ["api"], "expirationSeconds": 3607, "boundObjectRef":
+            {"kind": "Pod", "apiVersion": "v1", "name": "web-1", "uid": "1234-5678"}})
+    );
 }

@@ -15,6 +15,8 @@ const RESERVE_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
+    /// Free space below which nothing is added.
+    pub(super) reserve_bytes: u64,
     _lock: File,
 }
 
@@ -27,6 +29,7 @@ impl Directory {
         std::fs::create_dir_all(path).map_err(|error| unusable(path, "cannot be made", &error))?;
         Ok(Self {
             path: path.to_owned(),
+            reserve_bytes: RESERVE_BYTES,
             _lock: lock(path)?,
         })
     }
@@ -35,10 +38,10 @@ impl Directory {
     pub(super) fn refusal(&self) -> Option<StoreError> {
         let found = nix::sys::statvfs::statvfs(&self.path).ok()?;
         let free_bytes = found.blocks_available().saturating_mul(found.fragment_size());
-        (free_bytes < RESERVE_BYTES).then(|| StoreError::Full {
+        (free_bytes < self.reserve_bytes).then(|| StoreError::Full {
             directory: self.path.clone(),
             free_mib: free_bytes >> 20,
-            reserve_mib: RESERVE_BYTES >> 20,
+            reserve_mib: self.reserve_bytes >> 20,
         })
     }
 }

@@ -67,3 +67,30 @@ async fn concurrent_writes_to_one_key_have_one_winner_each_round() {
         seen = won[0];
     }
 }
+
+#[tokio::test]
+async fn a_nearly_full_disk_takes_steps_of_deletions_only() {
+    let path = tempfile::tempdir().unwrap();
+    let mut directory = Directory::hold(path.path()).unwrap();
+    directory.reserve_bytes = u64::MAX;
+    let database = builder().create(path.path().join(FILE)).unwrap();
+    let disk = Disk::start(directory, database, path.path(), Box::new(|error| panic!("{error}"))).unwrap();
+    let refused = disk.put("/a", Bytes::new(), Expect::Absent).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    disk.close().await;
+
+    let disk = Disk::open(path.path()).unwrap();
+    let made = disk.put("/a", Bytes::from_static(b"1"), Expect::Absent).await.unwrap();
+    disk.close().await;
+    let mut directory = Directory::hold(path.path()).unwrap();
+    directory.reserve_bytes = u64::MAX;
+    let database = builder().open(path.path().join(FILE)).unwrap();
+    let disk = Disk::start(directory, database, path.path(), Box::new(|error| panic!("{error}"))).unwrap();
+    let refused = disk.put("/a", Bytes::from_static(b"22"), Expect::At(made)).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    let marked = disk
+        .put_for_deletion("/a", Bytes::from_static(b"1 deleting"), made)
+        .await
+        .unwrap();
+    assert_eq!(disk.delete("/a", marked).await.unwrap(), marked + 1);
+}

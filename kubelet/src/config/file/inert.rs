@@ -1,11 +1,10 @@
-//! Fields that have no effect here yet. Their values are checked all the same, so that a file that this kubelet takes is one
-//! upstream's takes too. Pure.
+//! Fields that have no effect here yet, each with what it waits for. Their values are checked all the same, so that a file that
+//! this kubelet takes is one upstream's takes too. Nothing that hardens a node is among them: that is obeyed, or refused at
+//! start. Pure.
 
 use super::super::duration;
-use Shape::{
-    Any, Bool, Bools, Int, Integers, Number, OneOf, Quantities, QuantityText, Text, Texts, Thresholds, Time, Times,
-    Tree,
-};
+use Shape::{Any, Bool, Bools, Int, Number, OneOf, Quantities, QuantityText, Text, Thresholds, Time, Times, Tree};
+use Waits::{ApiMachinery, Network, NodeResources, Nothing, Observability, PodLife, Storage};
 use proto::api::quantity::Quantity;
 use serde_json::{Map, Value};
 
@@ -23,8 +22,6 @@ enum Shape {
     OneOf(&'static [&'static str]),
     /// A duration: none, or at least so many seconds.
     Time(u64),
-    Texts,
-    Integers,
     QuantityText,
     /// Text by name.
     Tree,
@@ -40,8 +37,28 @@ enum Shape {
     Any,
 }
 
-/// A field, what it must be, and upstream's default, which needs no warning.
-struct Field(&'static str, Shape, &'static str);
+/// What a field waits for before it has an effect: the topic of the work that builds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// Clients, API objects, feature gates.
+    ApiMachinery,
+    /// Services, DNS, host rules.
+    Network,
+    /// Reservations, eviction, garbage collection, logs, CPUs, memory, devices, shutdown.
+    NodeResources,
+    /// Traces and logs of the node.
+    Observability,
+    /// What happens to a pod and its containers.
+    PodLife,
+    /// Volumes that are not the kubelet's own.
+    Storage,
+    /// Nothing: it is about what this kubelet does not have (Go's runtime, hidden metrics, another wire format), or upstream
+    /// only checks it as well. It needs no warning.
+    Nothing,
+}
+
+/// A field, what it must be, upstream's default, which needs no warning, and what it waits for.
+struct Field(&'static str, Shape, &'static str, Waits);
 
 const SIGNALS: &[&str] = &[
     "memory.available",
@@ -56,96 +73,106 @@ const SIGNALS: &[&str] = &[
 ];
 
 const FIELDS: &[Field] = &[
-    Field("allowedUnsafeSysctls", Texts, ""),
     Field(
         "configMapAndSecretChangeDetectionStrategy",
         OneOf(&["Get", "Cache", "Watch"]),
         "\"Watch\"",
+        PodLife,
     ),
-    Field("containerLogMaxFiles", Int(2, MAX), "5"),
-    Field("containerLogMaxSize", QuantityText, "\"10Mi\""),
-    Field("containerLogMaxWorkers", Int(1, MAX), "1"),
-    Field("containerLogMonitorInterval", Time(3), "\"10s\""),
-    Field("contentType", Text, "\"application/vnd.kubernetes.protobuf\""),
-    Field("cpuManagerPolicy", OneOf(&["none", "static"]), "\"none\""),
-    Field("cpuManagerPolicyOptions", Tree, ""),
-    Field("cpuManagerReconcilePeriod", Time(0), "\"10s\""),
-    Field("enableContentionProfiling", Bool, "false"),
-    Field("enableControllerAttachDetach", Bool, "true"),
-    Field("enableDebugFlagsHandler", Bool, "true"),
-    Field("enableDebuggingHandlers", Bool, "true"),
-    Field("enableProfilingHandler", Bool, "true"),
-    Field("enableSystemLogHandler", Bool, "true"),
-    Field("enableSystemLogQuery", Bool, "false"),
-    Field("evictionHard", Thresholds, ""),
-    Field("evictionMaxPodGracePeriod", Int(i32::MIN as i64, MAX), "0"),
-    Field("evictionMinimumReclaim", Thresholds, ""),
-    Field("evictionPressureTransitionPeriod", Time(0), "\"5m\""),
-    Field("evictionSoft", Thresholds, ""),
-    Field("evictionSoftGracePeriod", Times, ""),
-    Field("featureGates", Bools, ""),
+    Field("containerLogMaxFiles", Int(2, MAX), "5", NodeResources),
+    Field("containerLogMaxSize", QuantityText, "\"10Mi\"", NodeResources),
+    Field("containerLogMaxWorkers", Int(1, MAX), "1", NodeResources),
+    Field("containerLogMonitorInterval", Time(3), "\"10s\"", NodeResources),
+    Field("contentType", Text, "\"application/vnd.kubernetes.protobuf\"", Nothing),
+    Field(
+        "cpuManagerPolicy",
+        OneOf(&["none", "static"]),
+        "\"none\"",
+        NodeResources,
+    ),
+    Field("cpuManagerPolicyOptions", Tree, "", NodeResources),
+    Field("cpuManagerReconcilePeriod", Time(0), "\"10s\"", NodeResources),
+    Field("enableContentionProfiling", Bool, "false", Nothing),
+    Field("enableControllerAttachDetach", Bool, "true", Storage),
+    Field("enableSystemLogQuery", Bool, "false", Observability),
+    Field("evictionHard", Thresholds, "", NodeResources),
+    Field(
+        "evictionMaxPodGracePeriod",
+        Int(i32::MIN as i64, MAX),
+        "0",
+        NodeResources,
+    ),
+    Field("evictionMinimumReclaim", Thresholds, "", NodeResources),
+    Field("evictionPressureTransitionPeriod", Time(0), "\"5m\"", NodeResources),
+    Field("evictionSoft", Thresholds, "", NodeResources),
+    Field("evictionSoftGracePeriod", Times, "", NodeResources),
+    Field("featureGates", Bools, "", ApiMachinery),
     Field(
         "hairpinMode",
         OneOf(&["promiscuous-bridge", "hairpin-veth", "none"]),
         "\"promiscuous-bridge\"",
+        Nothing,
     ),
-    Field("imageGCHighThresholdPercent", Int(0, 100), "85"),
-    Field("imageGCLowThresholdPercent", Int(0, 100), "80"),
-    Field("imageMaximumGCAge", Time(0), ""),
-    Field("imageMinimumGCAge", Time(0), "\"2m\""),
-    Field("imageServiceEndpoint", Text, ""),
-    Field("iptablesDropBit", Int(0, 31), "15"),
-    Field("iptablesMasqueradeBit", Int(0, 31), "14"),
-    Field("kernelMemcgNotification", Bool, "false"),
-    Field("kubeAPIBurst", Int(0, MAX), "100"),
-    Field("kubeAPIQPS", Int(0, MAX), "50"),
-    Field("kubeReservedCgroup", Text, ""),
-    Field("kubeletCgroups", Text, ""),
-    Field("localStorageCapacityIsolation", Bool, "true"),
-    Field("makeIPTablesUtilChains", Bool, "true"),
-    Field("maxOpenFiles", Int(0, i64::MAX), "1000000"),
-    Field("memoryManagerPolicy", OneOf(&["None", "Static"]), "\"None\""),
+    Field("imageGCHighThresholdPercent", Int(0, 100), "85", NodeResources),
+    Field("imageGCLowThresholdPercent", Int(0, 100), "80", NodeResources),
+    Field("imageMaximumGCAge", Time(0), "", NodeResources),
+    Field("imageMinimumGCAge", Time(0), "\"2m\"", NodeResources),
+    Field("iptablesDropBit", Int(0, 31), "15", Nothing),
+    Field("iptablesMasqueradeBit", Int(0, 31), "14", Nothing),
+    Field("kernelMemcgNotification", Bool, "false", NodeResources),
+    Field("kubeAPIBurst", Int(0, MAX), "100", ApiMachinery),
+    Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
+    Field("kubeReservedCgroup", Text, "", NodeResources),
+    Field("kubeletCgroups", Text, "", NodeResources),
+    Field("localStorageCapacityIsolation", Bool, "true", NodeResources),
+    Field("makeIPTablesUtilChains", Bool, "true", Network),
+    Field(
+        "memoryManagerPolicy",
+        OneOf(&["None", "Static"]),
+        "\"None\"",
+        NodeResources,
+    ),
     Field(
         "memoryReservationPolicy",
         OneOf(&["None", "TieredReservation"]),
         "\"None\"",
+        NodeResources,
     ),
-    Field("memorySwap", Tree, "{\"swapBehavior\":\"NoSwap\"}"),
-    Field("memoryThrottlingFactor", Number(0.0, 1.0), "0.9"),
-    Field("mergeDefaultEvictionSettings", Bool, "false"),
-    Field("protectKernelDefaults", Bool, "false"),
-    Field("qosReserved", Quantities, ""),
-    Field("reservedMemory", Any, ""),
-    Field("reservedSystemCPUs", Text, ""),
-    Field("runOnce", Bool, "false"),
-    Field("showHiddenMetricsForVersion", Text, ""),
-    Field("shutdownGracePeriod", Time(1), ""),
-    Field("shutdownGracePeriodByPodPriority", Any, ""),
-    Field("shutdownGracePeriodCriticalPods", Time(1), ""),
-    Field("systemCgroups", Text, ""),
-    Field("systemReservedCgroup", Text, ""),
-    Field("tlsCipherSuites", Texts, ""),
-    Field("tlsCurvePreferences", Integers, ""),
-    Field(
-        "tlsMinVersion",
-        OneOf(&["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"]),
-        "\"VersionTLS12\"",
-    ),
+    Field("memorySwap", Tree, "{\"swapBehavior\":\"NoSwap\"}", NodeResources),
+    Field("memoryThrottlingFactor", Number(0.0, 1.0), "0.9", NodeResources),
+    Field("mergeDefaultEvictionSettings", Bool, "false", NodeResources),
+    Field("qosReserved", Quantities, "", NodeResources),
+    Field("reservedMemory", Any, "", NodeResources),
+    Field("reservedSystemCPUs", Text, "", NodeResources),
+    Field("runOnce", Bool, "false", Nothing),
+    Field("showHiddenMetricsForVersion", Text, "", Nothing),
+    Field("shutdownGracePeriod", Time(1), "", NodeResources),
+    Field("shutdownGracePeriodByPodPriority", Any, "", NodeResources),
+    Field("shutdownGracePeriodCriticalPods", Time(1), "", NodeResources),
+    Field("systemCgroups", Text, "", NodeResources),
+    Field("systemReservedCgroup", Text, "", NodeResources),
     Field(
         "topologyManagerPolicy",
         OneOf(&["none", "best-effort", "restricted", "single-numa-node"]),
         "\"none\"",
+        NodeResources,
     ),
-    Field("topologyManagerPolicyOptions", Tree, ""),
-    Field("topologyManagerScope", OneOf(&["container", "pod"]), "\"container\""),
-    Field("tracing", Any, ""),
-    Field("userNamespaces", Any, "{\"idsPerPod\":65536}"),
+    Field("topologyManagerPolicyOptions", Tree, "", NodeResources),
+    Field(
+        "topologyManagerScope",
+        OneOf(&["container", "pod"]),
+        "\"container\"",
+        NodeResources,
+    ),
+    Field("tracing", Any, "", Observability),
+    Field("userNamespaces", Any, "{\"idsPerPod\":65536}", PodLife),
     Field(
         "volumePluginDir",
         Text,
         "\"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/\"",
+        Storage,
     ),
-    Field("volumeStatsAggPeriod", Time(0), "\"1m\""),
+    Field("volumeStatsAggPeriod", Time(0), "\"1m\"", Storage),
 ];
 
 /// Whether the field is one of these.
@@ -165,6 +192,10 @@ pub(super) fn mistake(name: &str, value: &Value) -> Option<String> {
 
 /// Whether a value asks for something this kubelet does not do: neither nothing nor upstream's default.
 pub(super) fn asks_for_more(name: &str, value: &Value) -> bool {
+    let field = FIELDS.iter().find(|field| field.0 == name);
+    if field.is_none_or(|field| field.3 == Nothing) {
+        return false;
+    }
     let empty = match value {
         Value::Null => true,
         Value::String(text) => text.is_empty() || duration::parse(text).is_ok_and(|time| time.is_zero()),
@@ -172,7 +203,7 @@ pub(super) fn asks_for_more(name: &str, value: &Value) -> bool {
         Value::Object(fields) => fields.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     };
-    let default = FIELDS.iter().find(|field| field.0 == name).map_or("", |field| field.2);
+    let default = field.map_or("", |field| field.2);
     let default: Option<Value> = serde_json::from_str(default).ok();
     let same = default.is_some_and(|default| default == *value || same_time(&default, value));
     !empty && !same
@@ -216,8 +247,6 @@ fn check(shape: Shape, value: &Value) -> Result<(), String> {
             }
         }
         QuantityText => quantity(text(value)?),
-        Texts => each(value, |item| text(item).map(drop)),
-        Integers => each(value, |item| check(Int(0, MAX), item)),
         Tree => named(value, |_, item| text(item).map(drop)),
         Bools => named(value, |_, item| check(Bool, item)),
         Times => named(value, |_, item| check(Time(0), item)),
@@ -233,11 +262,6 @@ fn check(shape: Shape, value: &Value) -> Result<(), String> {
 
 fn text(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| format!("{value} is not text"))
-}
-
-fn each(value: &Value, check: impl Fn(&Value) -> Result<(), String>) -> Result<(), String> {
-    let items = value.as_array().ok_or_else(|| format!("{value} is not a list"))?;
-    items.iter().try_for_each(check)
 }
 
 fn named(value: &Value, check: impl Fn(&str, &Value) -> Result<(), String>) -> Result<(), String> {
@@ -362,7 +386,6 @@ mod tests {
                 json!(0),
                 "memoryThrottlingFactor: 0 must be greater",
             ),
-            ("tlsCipherSuites", json!("x"), "tlsCipherSuites: \"x\" is not a list"),
             (
                 "featureGates",
                 json!({"A": "yes"}),
@@ -389,6 +412,29 @@ mod tests {
         ] {
             assert_eq!(asks_for_more(field, &value), more, "{field} {value}");
         }
+    }
+
+    #[test]
+    fn nothing_that_hardens_is_without_effect() {
+        for field in [
+            "allowedUnsafeSysctls",
+            "authentication",
+            "authorization",
+            "enableDebugFlagsHandler",
+            "enableDebuggingHandlers",
+            "enableProfilingHandler",
+            "enableSystemLogHandler",
+            "protectKernelDefaults",
+            "readOnlyPort",
+            "seccompDefault",
+            "tlsCipherSuites",
+            "tlsCurvePreferences",
+            "tlsMinVersion",
+        ] {
+            assert!(!is_inert(field), "{field}");
+        }
+        assert!(asks_for_more("userNamespaces", &json!({"idsPerPod": 131_072})));
+        assert!(!asks_for_more("hairpinMode", &json!("hairpin-veth")));
     }
 
     #[test]

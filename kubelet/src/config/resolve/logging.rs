@@ -7,7 +7,8 @@ use crate::log::{Format, Logging, Pattern, Verbosity};
 /// What this kubelet says without being told how much.
 const VERBOSITY: i64 = 2;
 
-pub(super) fn read(reader: &mut Reader, written: &LoggingConfiguration) -> Logging {
+/// What is logged. `by_flag`: it was `-v` that said how much.
+pub(super) fn read(reader: &mut Reader, written: &LoggingConfiguration, by_flag: bool) -> Logging {
     let format = match written.format.as_deref() {
         None | Some("" | "text") => Format::Text,
         Some("json") => Format::Json,
@@ -17,8 +18,8 @@ pub(super) fn read(reader: &mut Reader, written: &LoggingConfiguration) -> Loggi
         }
     };
     let max = i64::from(i32::MAX);
-    // A zero in a file is what tools write who mean nothing by it.
-    let given = written.verbosity.filter(|verbosity| *verbosity != 0);
+    // A zero in a file is what tools write who mean nothing by it; on the command line somebody means it.
+    let given = written.verbosity.filter(|verbosity| by_flag || *verbosity != 0);
     let default = reader.range("logging.verbosity", given, VERBOSITY, 0, max);
     let mut files = Vec::new();
     for item in written.vmodule.iter().flatten() {

@@ -1,6 +1,7 @@
 //! Paths, the runtime, pods and what their resolver files are made from.
 
 use super::{Reader, images};
+use crate::admission::sysctl;
 use crate::config::{DnsConfig, Flags, KubeletConfiguration, Paths, PodConfig, RuntimeConfig};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ const POD_LOGS_DIR: &str = "/var/log/pods";
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 const CNI_BIN_DIR: &str = "/opt/cni/bin";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
+const OPEN_FILES: i64 = 1_000_000;
 const RUNTIME_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 fn path(text: Option<&str>, default: &str) -> PathBuf {
@@ -36,23 +38,42 @@ pub(super) fn paths(written: &KubeletConfiguration, flags: &Flags) -> Paths {
     }
 }
 
+fn socket(reader: &mut Reader, field: &str, endpoint: &str) -> PathBuf {
+    match endpoint.split_once("://") {
+        Some(("unix", path)) => PathBuf::from(path),
+        None if endpoint.starts_with('/') => PathBuf::from(endpoint),
+        _ => {
+            reader.wrong(field, format!("{endpoint:?} is not of the form unix:///path"));
+            PathBuf::new()
+        }
+    }
+}
+
+pub(super) fn open_files(reader: &mut Reader, written: &KubeletConfiguration) -> u64 {
+    let files = reader.range("maxOpenFiles", written.max_open_files, OPEN_FILES, 0, i64::MAX);
+    u64::try_from(files).unwrap_or_default()
+}
+
+/// `allowedUnsafeSysctls`: names of the kernel, with dots or slashes, perhaps with `*` at the end.
+fn unsafe_sysctls(reader: &mut Reader, written: &KubeletConfiguration) -> Vec<String> {
+    let names = written.allowed_unsafe_sysctls.clone().unwrap_or_default();
+    for name in &names {
+        if let Some(why) = sysctl::pattern_mistake(name) {
+            reader.wrong("allowedUnsafeSysctls", why);
+        }
+    }
+    names
+}
+
 pub(super) fn runtime(reader: &mut Reader, written: &KubeletConfiguration) -> RuntimeConfig {
     let endpoint = written
         .container_runtime_endpoint
         .as_deref()
         .filter(|e| !e.is_empty())
         .unwrap_or(RUNTIME_ENDPOINT);
-    let socket = match endpoint.split_once("://") {
-        Some(("unix", path)) => PathBuf::from(path),
-        None if endpoint.starts_with('/') => PathBuf::from(endpoint),
-        _ => {
-            reader.wrong(
-                "containerRuntimeEndpoint",
-                format!("{endpoint:?} is not of the form unix:///path"),
-            );
-            PathBuf::new()
-        }
-    };
+    let socket = socket(reader, "containerRuntimeEndpoint", endpoint);
+    let images = written.image_service_endpoint.as_deref().filter(|e| !e.is_empty());
+    let image_socket = images.map(|endpoint| self::socket(reader, "imageServiceEndpoint", endpoint));
     let parallel = written.max_parallel_image_pulls;
     let wide = parallel.is_some_and(|n| n >= 2);
     let serial = written.serialize_image_pulls.unwrap_or(!wide);
@@ -64,6 +85,7 @@ pub(super) fn runtime(reader: &mut Reader, written: &KubeletConfiguration) -> Ru
     }
     let parallel = reader.range("maxParallelImagePulls", parallel, 0, 1, i64::from(i32::MAX));
     RuntimeConfig {
+        image_socket: image_socket.filter(|images| *images != socket),
         socket,
         request_timeout: reader.time(
             "runtimeRequestTimeout",
@@ -101,6 +123,7 @@ pub(super) fn pods(reader: &mut Reader, written: &KubeletConfiguration, flags: &
             .bool("seccomp-default")
             .or(written.seccomp_default)
             .unwrap_or(false),
+        allowed_unsafe_sysctls: unsafe_sysctls(reader, written),
         single_process_oom_kill: written.single_process_oom_kill,
     }
 }

@@ -1,7 +1,7 @@
 //! The servers, and who may ask them what.
 
-use super::{Reader, given};
-use crate::config::{AuthorizationMode, KubeletConfiguration, ServerConfig};
+use super::{Reader, given, tls};
+use crate::config::{AuthorizationMode, Handlers, KubeletConfiguration, ServerConfig};
 use std::time::Duration;
 
 /// Open to everyone, as upstream's is without a configuration file.
@@ -72,6 +72,13 @@ pub(super) fn server(reader: &mut Reader, written: &KubeletConfiguration, from_f
         port: reader.port("port", written.port, 10250, 1),
         healthz: (healthz_port != 0).then_some((healthz_address, healthz_port)),
         tls_files,
+        tls: tls::tls(reader, written),
+        handlers: Handlers {
+            debugging: written.enable_debugging_handlers.unwrap_or(true),
+            profiling: written.enable_profiling_handler.unwrap_or(true),
+            flags: written.enable_debug_flags_handler.unwrap_or(true),
+            system_log: written.enable_system_log_handler.unwrap_or(true),
+        },
         tls_bootstrap: written.server_tls_bootstrap.unwrap_or(false),
         client_ca: given(authentication.x509.client_ca_file.as_ref()),
         anonymous: authentication.anonymous.enabled.unwrap_or(!from_file),

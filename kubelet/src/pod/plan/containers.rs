@@ -219,21 +219,17 @@ impl<'o> Walk<'_, '_, 'o> {
             self.tell_last_error(name);
             return;
         }
-        match inputs.memory.images.get(name) {
-            Some(ImageState::Ready { .. }) => {}
-            Some(ImageState::Failed {
-                reason,
-                message,
-                at,
-                again,
-            }) if *again > inputs.now => {
-                self.draft.wake(*again);
-                self.tell_pull(container, reason, message, *at);
+        match inputs.memory.image(container, inputs.now) {
+            ImageState::Ready(_) => {}
+            ImageState::Failed(failure) => {
+                self.draft.wake(failure.again);
+                self.tell_pull(container, failure.reason, &failure.message, failure.at);
                 return;
             }
-            _ => {
+            ImageState::Unknown => {
                 self.draft.attempt(Operation::PrepareImage {
                     container: name.clone(),
+                    image: container.image.clone().unwrap_or_default(),
                 });
                 self.tell_last_error(name);
                 self.blocked = true;

@@ -3,7 +3,7 @@ mod hooks;
 use super::*;
 use crate::id::ContainerId;
 use crate::pod::backoff::Crash;
-use crate::pod::memory::ImageState;
+use crate::pod::memory::ReadyImage;
 use crate::pod::operation::StopReason;
 use crate::pod::state::Cause;
 use crate::pod::testing::{at, container, observed, pod, sidecar};
@@ -30,7 +30,8 @@ impl Case {
         let ready = |c: &k8s_openapi::api::core::v1::Container| {
             (
                 c.name.clone(),
-                ImageState::Ready {
+                ReadyImage {
+                    reference: c.image.clone().unwrap_or_default(),
                     image: ImageInfo {
                         id: "sha256:1".into(),
                         ..ImageInfo::default()
@@ -104,7 +105,7 @@ fn word(operation: &Operation) -> String {
         Operation::Prepare => "prepare".into(),
         Operation::Volumes => "volumes".into(),
         Operation::StartSandbox { attempt } => format!("sandbox {attempt}"),
-        Operation::PrepareImage { container } => format!("image {container}"),
+        Operation::PrepareImage { container, .. } => format!("image {container}"),
         Operation::StartContainer {
             container,
             restart_count,
@@ -210,7 +211,7 @@ fn containers_start_one_after_the_other_in_order() {
     case.memory.images.remove("a");
     check("second waits for the first's image", &case, &["image a"]);
     case.memory
-        .image_failed("a", "img", "ErrImagePull", "no".into(), at(100));
+        .image_failed(&container("a"), "ErrImagePull", "no".into(), at(100));
     check("but not for one that cannot be had", &case, &["start b ?"]);
 }
 
@@ -266,7 +267,7 @@ fn a_failed_pull_is_told_as_itself_then_as_a_back_off() {
     let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).build());
     case.memory.images.clear();
     case.memory
-        .image_failed("c", "img", "ErrImagePull", "no such thing".into(), at(100));
+        .image_failed(&container("c"), "ErrImagePull", "no such thing".into(), at(100));
     let plan = case.plan();
     assert_eq!(plan.waiting["c"].reason, "ErrImagePull");
     assert_eq!(plan.wake_at, Some(at(102)));

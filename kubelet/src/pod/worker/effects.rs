@@ -7,7 +7,7 @@ use crate::pod::backoff::Crash;
 use crate::pod::execute::{Effect, Reply};
 use crate::pod::failure::{Failure, Retry, chain};
 use crate::pod::hooks;
-use crate::pod::memory::{ImageState, PostStart, Stop, Waiting};
+use crate::pod::memory::{PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
 use crate::pod::shape;
@@ -140,7 +140,10 @@ impl Worker {
                 }
             },
             Effect::Image(container, result) => {
-                self.take_image(container, result, now);
+                match result {
+                    Ok(image) => self.memory.image_ready(&container, image),
+                    Err(error) => self.memory.image_failed(&container, error.reason, error.message, now),
+                }
                 true
             }
             Effect::Started(container, result) => self.take_start(&key, container, result),
@@ -187,27 +190,6 @@ impl Worker {
             self.memory.waiting.insert(container, waiting);
         }
         self.complain(key, failure)
-    }
-
-    fn take_image(
-        &mut self,
-        container: String,
-        result: Result<crate::runtime::ImageInfo, crate::image::ImageError>,
-        now: Timestamp,
-    ) {
-        let desired = self.desired.borrow().clone();
-        let image = shape::find(&desired.pod, &container)
-            .and_then(|(_, spec)| spec.image.clone())
-            .unwrap_or_default();
-        match result {
-            Ok(info) => {
-                self.memory.image_failures.remove(&image);
-                self.memory.images.insert(container, ImageState::Ready { image: info });
-            }
-            Err(error) => self
-                .memory
-                .image_failed(&container, &image, error.reason, error.message, now),
-        }
     }
 
     fn take_start(&mut self, key: &Key, container: String, result: Result<ContainerId, Failure>) -> bool {

@@ -55,6 +55,7 @@ impl Worker {
                 status: self.status.clone(),
                 observed: observed.clone(),
                 active,
+                ended: self.state.has_ended(),
             };
             self.shared.view.publish(self.uid.clone(), snapshot);
         }

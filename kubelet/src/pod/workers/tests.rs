@@ -1,6 +1,8 @@
+mod admission;
 mod faults;
 mod hooks;
 mod images;
+mod volumes;
 
 use crate::kubelet::testing::Bench;
 use crate::pod::testing::{at, container, pod};

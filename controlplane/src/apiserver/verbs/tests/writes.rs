@@ -416,3 +416,25 @@ async fn events_are_forgotten_an_hour_after_their_last_write() {
     assert_eq!(get(&server, &format!("{events}/renewed")).await.code, 200);
     assert_eq!(get(&server, &format!("{MAPS}/m")).await.code, 200, "only events expire");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_generated_name_is_known_to_what_is_made_of_it() {
+    let server = server().await;
+    let job = json!({"metadata": {"generateName": "j-"}, "spec": {"template": {"spec": {"restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i"}]}}}});
+    let made = post(&server, "/apis/batch/v1/namespaces/a/jobs", &job).await.body;
+    let name = made["metadata"]["name"].clone();
+    assert!(
+        name.as_str().unwrap().starts_with("j-") && name.as_str().unwrap().len() == 7,
+        "{name}"
+    );
+    for labels in [
+        &made["metadata"]["labels"],
+        &made["spec"]["template"]["metadata"]["labels"],
+    ] {
+        for key in ["job-name", "batch.kubernetes.io/job-name"] {
+            assert_eq!(labels.get(key).unwrap_or(&name), &name, "{labels}");
+        }
+    }
+    assert_eq!(made["spec"]["template"]["metadata"]["labels"]["job-name"], name);
+}

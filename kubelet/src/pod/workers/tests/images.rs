@@ -107,3 +107,93 @@ async fn a_pull_secret_that_is_missing_or_broken_is_told_and_done_without() {
     }
     kubelet.kill().await;
 }
+
+/// The image each start was made with, and that the container it made is the one the pod names now.
+fn started_with(bench: &Bench, pod: &str) -> Vec<String> {
+    let wanted = bench.api.pod(pod).and_then(|pod| pod.spec).expect("a spec");
+    let hash = crate::pod::spec::container_hash(&wanted.containers[0]);
+    let containers = bench.runtime.containers();
+    assert!(
+        containers.iter().all(|c| c.hash.as_ref() == Some(&hash)),
+        "{containers:?}"
+    );
+    containers.into_iter().map(|c| c.image_ref).collect()
+}
+
+fn rename(bench: &Bench, pod: &str, image: &str) {
+    bench
+        .api
+        .edit(pod, |pod| pod["spec"]["containers"][0]["image"] = image.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mended_typo_is_pulled_at_once() {
+    let bench = Bench::new();
+    bench.runtime.add_remote_image("app:right");
+    let kubelet = bench.start();
+    let mut pod = simple("p");
+    pod.spec.as_mut().expect("spec").containers[0].image = Some("app:wrnog".into());
+    bench.api.create(&pod);
+    // Two failures: the next try is twenty seconds away.
+    bench.until("failed twice", |b| pulls(b) == 2).await;
+    bench.until("it waits", |b| waits(b, "p", "ImagePullBackOff")).await;
+    let mended = bench.clock.now();
+    rename(&bench, "p", "app:right");
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    let took = bench.clock.now().duration_since(mended).as_secs();
+    assert!(took < 5, "{took} s");
+    assert_eq!((pulls(&bench), started_with(&bench, "p").len()), (3, 1));
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_changes_during_its_pull_is_never_started_as_the_other() {
+    let bench = Bench::new();
+    for image in ["app:1", "app:2"] {
+        bench.runtime.add_remote_image(image);
+    }
+    bench.runtime.set_latency("PullImage", Duration::from_secs(30));
+    let kubelet = bench.start();
+    let mut pod = simple("p");
+    pod.spec.as_mut().expect("spec").containers[0].image = Some("app:1".into());
+    bench.api.create(&pod);
+    bench.until("the pull began", |b| pulls(b) == 1).await;
+    rename(&bench, "p", "app:2");
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    assert_eq!(started_with(&bench, "p"), [image_of(&bench, "app:2").await]);
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_changes_while_volumes_wait_is_never_started_as_the_other() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().expect("temp dir");
+    let late = directory.path().join("late");
+    for image in ["app:1", "app:2"] {
+        bench.runtime.add_remote_image(image);
+    }
+    let kubelet = bench.start();
+    let mut pod = serde_json::to_value(simple("p")).expect("a pod");
+    pod["spec"]["containers"][0]["image"] = "app:1".into();
+    pod["spec"]["containers"][0]["volumeMounts"] = serde_json::json!([{"name": "v", "mountPath": "/v"}]);
+    pod["spec"]["volumes"] = serde_json::json!([{"name": "v", "hostPath": {"path": late, "type": "Directory"}}]);
+    bench.api.create(&serde_json::from_value(pod).expect("a pod"));
+    bench
+        .until("the image is there", |b| has_event(b, "Pulled", "app:1"))
+        .await;
+    rename(&bench, "p", "app:2");
+    bench
+        .until("the other is there", |b| has_event(b, "Pulled", "app:2"))
+        .await;
+    std::fs::create_dir(&late).expect("a directory");
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    assert_eq!(started_with(&bench, "p"), [image_of(&bench, "app:2").await]);
+    kubelet.kill().await;
+}
+
+/// The id of a present image.
+async fn image_of(bench: &Bench, name: &str) -> String {
+    use crate::runtime::Runtime;
+    let image = bench.runtime.image_status(name).await.expect("an answer");
+    image.expect("present").id
+}

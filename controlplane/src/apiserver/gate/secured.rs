@@ -14,18 +14,24 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
+/// User and resource.
+pub(crate) type Denied = Arc<Mutex<Vec<(String, &'static str)>>>;
+
 /// Refusals are kept: a controller never needs what upstream's role of its name does not give.
-pub(super) struct Secured {
-    pub(super) refused: Arc<Mutex<Vec<String>>>,
+pub(crate) struct Secured {
+    pub(crate) refused: Arc<Mutex<Vec<String>>>,
+    /// Users and resources that are refused whatever their roles say, without a note.
+    pub(crate) denied: Denied,
     authz: Arc<Authz>,
     admission: Admission,
 }
 
 impl Secured {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let authz = Arc::new(Authz::default());
         Self {
             refused: Arc::default(),
+            denied: Arc::default(),
             admission: Admission::new(authz.clone(), "10.96.0.0/16".parse().unwrap(), 3),
             authz,
         }
@@ -44,6 +50,10 @@ impl Gate for Secured {
     }
 
     async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError> {
+        let mut denied = self.denied.lock().unwrap().clone().into_iter();
+        if denied.any(|(name, resource)| name == user.name && resource == info.resource) {
+            return Err(forbidden(user, info, "denied"));
+        }
         let decision = self.authz.authorize(user, info, reader);
         if decision.allowed {
             return Ok(());

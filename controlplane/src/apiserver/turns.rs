@@ -1,0 +1,76 @@
+//! Writes that must not overtake each other, beyond what one object's revision can tell: what is made in a namespace and the
+//! beginning of that namespace's end; Services, whose addresses must differ from those of all other Services.
+//!
+//! Owns the waiting, nothing else. A turn lasts until its guard is dropped, which is after the write is stored and readers see it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+/// The turns of one API server.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// By namespace; entries that nobody holds go when another is made.
+    namespaces: Mutex<HashMap<String, Weak<RwLock<()>>>>,
+    services: Arc<Turn<()>>,
+}
+
+impl Turns {
+    /// Held by a request that makes something in the namespace, from before it looks at the namespace until it is stored. Many at once.
+    pub(super) async fn create_in(&self, namespace: &str) -> OwnedRwLockReadGuard<()> {
+        self.namespace(namespace).read_owned().await
+    }
+
+    /// Held by the request that marks the namespace as terminating. Nobody makes anything in it meanwhile: what was begun before is
+    /// stored, so that the content that is looked up afterwards is all there will be.
+    pub(super) async fn end(&self, namespace: &str) -> OwnedRwLockWriteGuard<()> {
+        self.namespace(namespace).write_owned().await
+    }
+
+    /// Held by a request that writes a Service, from before it looks which addresses and ports are free. One at a time.
+    pub(super) async fn write_service(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.services).lock_owned().await
+    }
+
+    fn namespace(&self, name: &str) -> Arc<RwLock<()>> {
+        let mut all = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = all.get(name).and_then(Weak::upgrade) {
+            return turn;
+        }
+        all.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        all.insert(name.to_owned(), Arc::downgrade(&turn));
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[tokio::test]
+    async fn an_end_waits_for_what_was_begun_and_holds_what_comes_later_back() {
+        let turns = Turns::default();
+        let (first, second) = (turns.create_in("a").await, turns.create_in("a").await);
+        let mut end = Box::pin(turns.end("a"));
+        assert!(end.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(end.as_mut().now_or_never().is_none());
+        assert!(turns.create_in("b").now_or_never().is_some(), "another namespace");
+        drop(second);
+        let ending = end.await;
+        assert!(turns.create_in("a").now_or_never().is_none());
+        drop(ending);
+        assert!(turns.create_in("a").now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_holds_is_forgotten() {
+        let turns = Turns::default();
+        for number in 0..100 {
+            drop(turns.create_in(&number.to_string()).await);
+        }
+        assert!(turns.namespaces.lock().unwrap().len() <= 1);
+    }
+}

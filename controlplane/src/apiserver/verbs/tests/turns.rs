@@ -1,0 +1,229 @@
+//! What one object's revision cannot tell: namespaces that end, Services' addresses, a disk that is nearly full.
+
+use super::*;
+use crate::apiserver::gate::secured::Secured;
+use crate::store::{Change, Expect, Record, Revision, Store, StoreError};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::BoxStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Semaphore;
+
+/// A memory store that can be full, and that holds what is made under one prefix back.
+struct Slow {
+    memory: Memory,
+    is_full: AtomicBool,
+    held_prefix: &'static str,
+    /// Permits to pass.
+    pass: Semaphore,
+}
+
+impl Slow {
+    fn holding(held_prefix: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            memory: Memory::new(),
+            is_full: AtomicBool::new(false),
+            held_prefix,
+            pass: Semaphore::new(0),
+        })
+    }
+}
+
+#[async_trait]
+impl Store for Slow {
+    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(StoreError::Full {
+                directory: "/data".into(),
+                free_mib: 1,
+                reserve_mib: 16,
+            });
+        }
+        if !self.held_prefix.is_empty() && key.starts_with(self.held_prefix) {
+            self.pass.acquire().await.unwrap().forget();
+        }
+        self.memory.put(key, value, expect).await
+    }
+
+    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
+        self.memory.put(key, value, Expect::At(expect)).await
+    }
+
+    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
+        self.memory.delete(key, expect).await
+    }
+
+    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
+        self.memory.range(prefix).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+        self.memory.watch(prefix, after).await
+    }
+
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        self.memory.current_revision().await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.memory.compact(revision).await
+    }
+}
+
+/// A server with real admission over the store, with namespace `a` and its service account.
+async fn secured(store: &Arc<Slow>) -> ApiServer {
+    let server = ApiServer::new(Parts {
+        store: Arc::clone(store) as Arc<dyn Store>,
+        clock: Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap())),
+        seed: 7,
+        gate: Arc::new(Secured::new()),
+    })
+    .await
+    .unwrap();
+    let made = post(&server, "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let account = json!({"metadata": {"name": "default"}});
+    assert_eq!(
+        post(&server, "/api/v1/namespaces/a/serviceaccounts", &account)
+            .await
+            .code,
+        201
+    );
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_begun_before_a_namespace_ends_is_stored_before_it_does() {
+    let store = Slow::holding("/registry/configmaps/");
+    let server = secured(&store).await;
+    let map = config_map("m", json!({}));
+    let mut creation = Box::pin(post(&server, MAPS, &map));
+    assert!(creation.as_mut().now_or_never().is_none(), "it waits for the store");
+    let mut end = Box::pin(delete(&server, "/api/v1/namespaces/a"));
+    for _ in 0..100 {
+        assert!(
+            end.as_mut().now_or_never().is_none(),
+            "the namespace ends while something is made in it"
+        );
+        tokio::task::yield_now().await;
+    }
+    assert!(get(&server, "/api/v1/namespaces/a").await.body["metadata"]["deletionTimestamp"].is_null());
+    let later = config_map("later", json!({}));
+    let mut refused = Box::pin(post(&server, MAPS, &later));
+    assert!(refused.as_mut().now_or_never().is_none());
+    store.pass.add_permits(10);
+    assert_eq!(creation.await.code, 201);
+    assert_eq!(end.await.body["status"]["phase"], "Terminating");
+    let refused = refused.await;
+    assert_eq!(
+        (refused.code, &refused.body["message"]),
+        (
+            403,
+            &json!(
+                "configmaps \"later\" is forbidden: unable to create new content in namespace a because it is being terminated"
+            )
+        )
+    );
+    let cause = &refused.body["details"]["causes"][0];
+    assert_eq!(
+        (&cause["reason"], &cause["field"]),
+        (&json!("NamespaceTerminating"), &json!("metadata.namespace"))
+    );
+    assert_eq!(get(&server, MAPS).await.body["items"].as_array().unwrap().len(), 1);
+}
+
+const SERVICES: &str = "/api/v1/namespaces/a/services";
+
+fn node_port(name: &str, port: u16) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_service_keeps_no_port_and_no_address() {
+    let server = secured(&Slow::holding("")).await;
+    let mut invalid = node_port("bad", 30_080);
+    invalid["spec"]["sessionAffinity"] = json!("Nonsense");
+    invalid["spec"]["clusterIP"] = json!("10.96.0.77");
+    assert_eq!(post(&server, SERVICES, &invalid).await.code, 422);
+    let mut valid = node_port("good", 30_080);
+    valid["spec"]["clusterIP"] = json!("10.96.0.77");
+    let made = post(&server, SERVICES, &valid).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_at_once_never_share_a_port_or_an_address() {
+    let store = Slow::holding("");
+    let server = secured(&store).await;
+    let create = |name: &'static str| {
+        let server = server.clone();
+        async move {
+            let service = json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "clusterIP": "10.96.0.9",
+                "ports": [{"port": 80, "nodePort": 30_001}]}});
+            post(&server, SERVICES, &service).await.code
+        }
+    };
+    let mut codes = futures::future::join_all(["a", "b", "c"].map(create)).await;
+    codes.sort_unstable();
+    assert_eq!(codes, [201, 422, 422]);
+
+    for (name, port) in [("d", 30_010), ("e", 30_011)] {
+        assert_eq!(post(&server, SERVICES, &node_port(name, port)).await.code, 201);
+    }
+    let change = |name: &'static str| {
+        let server = server.clone();
+        async move {
+            let ports = json!({"spec": {"ports": [{"port": 80, "nodePort": 30_500}]}});
+            patch(&server, &format!("{SERVICES}/{name}"), "merge", &ports)
+                .await
+                .code
+        }
+    };
+    let mut codes = futures::future::join_all(["d", "e"].map(change)).await;
+    codes.sort_unstable();
+    assert_eq!(codes, [200, 422]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nearly_full_disk_still_takes_every_step_of_a_deletion() {
+    let store = Slow::holding("");
+    let server = secured(&store).await;
+    assert_eq!(post(&server, PODS, &pod("p")).await.code, 201);
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    assert_eq!(post(&server, &format!("{PODS}/p/binding"), &binding).await.code, 201);
+    let mut held = config_map("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    assert_eq!(post(&server, MAPS, &held).await.code, 201);
+    store.is_full.store(true, Ordering::SeqCst);
+
+    let refused = post(&server, MAPS, &config_map("m", json!({}))).await;
+    assert_eq!(refused.code, 500, "{}", refused.body);
+    let grow = json!({"data": {"k": "v"}});
+    assert_eq!(patch(&server, &format!("{MAPS}/held"), "merge", &grow).await.code, 500);
+    // A pod's graceful end: the mark, the kubelet's last word, the removal.
+    let marked = delete(&server, &format!("{PODS}/p")).await;
+    assert_eq!(
+        (marked.code, &marked.body["metadata"]["deletionGracePeriodSeconds"]),
+        (200, &json!(30))
+    );
+    let last = json!({"status": {"phase": "Succeeded", "message": "it has ended"}});
+    assert_eq!(
+        patch(&server, &format!("{PODS}/p/status"), "merge", &last).await.code,
+        200
+    );
+    let now = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+    assert_eq!(
+        send(&server, "DELETE", &format!("{PODS}/p"), &[], Some(&now))
+            .await
+            .code,
+        200
+    );
+    // What a finalizer holds, and what gets smaller.
+    assert_eq!(delete(&server, &format!("{MAPS}/held")).await.code, 200);
+    let free = json!({"metadata": {"finalizers": null}});
+    assert_eq!(patch(&server, &format!("{MAPS}/held"), "merge", &free).await.code, 200);
+    assert_eq!(delete(&server, "/api/v1/namespaces/a").await.code, 200);
+    assert_eq!(get(&server, &format!("{MAPS}/held")).await.code, 404);
+    assert_eq!(get(&server, &format!("{PODS}/p")).await.code, 404);
+}

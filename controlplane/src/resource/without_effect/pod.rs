@@ -1,0 +1,153 @@
+//! Fields of a pod's spec that the scheduler or the kubelet does not obey yet. `applies` sees the spec.
+
+use super::{Row, containers, part};
+use crate::resource::field::{at, list, text};
+use serde_json::Value;
+
+/// Volume sources a node of ours mounts.
+const VOLUMES: &[&str] = &[
+    "configMap",
+    "downwardAPI",
+    "emptyDir",
+    "hostPath",
+    "projected",
+    "secret",
+];
+/// Volume sources the scheduler cannot judge yet.
+const CLAIMS: &[&str] = &["ephemeral", "persistentVolumeClaim"];
+/// Projections a node of ours mounts.
+const PROJECTIONS: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
+
+const PENDING: &str = "the scheduler cannot judge it yet and leaves the pod pending";
+const IGNORED: &str = "the scheduler ignores it";
+const REFUSED: &str = "a node of ours refuses to start such a pod";
+const NOT_MOUNTED: &str = "a node of ours does not mount it, and the pod waits for it";
+
+const fn field(name: &'static str, applies: fn(&Value) -> bool, effect: &'static str) -> Row {
+    part("pods", name, applies, effect)
+}
+
+/// The rows, by path.
+pub(super) const ROWS: &[Row] = &[
+    field(
+        "affinity.podAffinity or podAntiAffinity, required",
+        |spec| affinity(spec, "requiredDuringSchedulingIgnoredDuringExecution"),
+        PENDING,
+    ),
+    field(
+        "affinity.podAffinity or podAntiAffinity, preferred",
+        |spec| affinity(spec, "preferredDuringSchedulingIgnoredDuringExecution"),
+        IGNORED,
+    ),
+    field(
+        "topologySpreadConstraints, DoNotSchedule",
+        |spec| spread(spec, "DoNotSchedule"),
+        PENDING,
+    ),
+    field(
+        "topologySpreadConstraints, ScheduleAnyway",
+        |spec| spread(spec, "ScheduleAnyway"),
+        IGNORED,
+    ),
+    field(
+        "resourceClaims",
+        |spec| !list(spec, &["resourceClaims"]).is_empty(),
+        PENDING,
+    ),
+    field(
+        "volumes of type ephemeral or persistentVolumeClaim",
+        |spec| source(spec, |name| CLAIMS.contains(&name)),
+        PENDING,
+    ),
+    field(
+        "volumes of other types than configMap, downwardAPI, emptyDir, hostPath, projected and secret",
+        |spec| source(spec, |name| !CLAIMS.contains(&name) && !VOLUMES.contains(&name)),
+        NOT_MOUNTED,
+    ),
+    field(
+        "volumes.projected.sources clusterTrustBundle and podCertificate",
+        |spec| {
+            let sources = list(spec, &["volumes"])
+                .iter()
+                .flat_map(|volume| list(volume, &["projected", "sources"]));
+            members(sources).any(|name| !PROJECTIONS.contains(&name))
+        },
+        NOT_MOUNTED,
+    ),
+    field(
+        "volumes.emptyDir.sizeLimit on disk",
+        |spec| {
+            let dirs = list(spec, &["volumes"]).iter().map(|volume| at(volume, &["emptyDir"]));
+            let mut on_disk = dirs.filter(|dir| text(dir, &["medium"]).is_empty());
+            on_disk.any(|dir| !at(dir, &["sizeLimit"]).is_null())
+        },
+        "nothing limits how much is written",
+    ),
+    field(
+        "containers.resources.limits ephemeral-storage",
+        |spec| {
+            containers(spec).any(|container| !at(container, &["resources", "limits", "ephemeral-storage"]).is_null())
+        },
+        "nothing limits how much is written",
+    ),
+    field(
+        "runtimeClassName",
+        |spec| !text(spec, &["runtimeClassName"]).is_empty(),
+        REFUSED,
+    ),
+    field("hostUsers: false", |spec| at(spec, &["hostUsers"]) == false, REFUSED),
+    field(
+        "containers.volumeMounts.recursiveReadOnly: Enabled",
+        |spec| mounts(spec).any(|mount| text(mount, &["recursiveReadOnly"]) == "Enabled"),
+        REFUSED,
+    ),
+    field(
+        "containers.env.valueFrom.fileKeyRef",
+        |spec| {
+            let variables = containers(spec).flat_map(|container| list(container, &["env"]));
+            variables
+                .into_iter()
+                .any(|variable| !at(variable, &["valueFrom", "fileKeyRef"]).is_null())
+        },
+        REFUSED,
+    ),
+    field(
+        "containers.lifecycle.stopSignal",
+        |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
+        "the image's own stop signal is sent",
+    ),
+    field(
+        "containers.resizePolicy",
+        |spec| containers(spec).any(|container| !list(container, &["resizePolicy"]).is_empty()),
+        "containers are not resized in place",
+    ),
+];
+
+fn affinity(spec: &Value, strength: &str) -> bool {
+    let kinds = ["podAffinity", "podAntiAffinity"];
+    kinds
+        .iter()
+        .any(|kind| !list(spec, &["affinity", kind, strength]).is_empty())
+}
+
+fn spread(spec: &Value, when: &str) -> bool {
+    let constraints = list(spec, &["topologySpreadConstraints"]);
+    constraints
+        .iter()
+        .any(|constraint| text(constraint, &["whenUnsatisfiable"]) == when)
+}
+
+fn mounts(spec: &Value) -> impl Iterator<Item = &Value> {
+    containers(spec).flat_map(|container| list(container, &["volumeMounts"]))
+}
+
+/// Names of all members of the objects.
+fn members<'v>(objects: impl Iterator<Item = &'v Value>) -> impl Iterator<Item = &'v str> {
+    objects
+        .filter_map(Value::as_object)
+        .flat_map(|object| object.keys().map(String::as_str))
+}
+
+fn source(spec: &Value, is_it: impl Fn(&str) -> bool) -> bool {
+    members(list(spec, &["volumes"]).iter()).any(|name| name != "name" && is_it(name))
+}

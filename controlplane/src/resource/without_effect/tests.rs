@@ -1,0 +1,114 @@
+//! The table against the kinds there are, the objects it is about, and README.
+
+use super::*;
+use crate::resource::registry;
+use serde_json::json;
+
+/// What stands around the listing in README.
+const BEGIN: &str = "<!-- without effect: begin -->\n";
+const END: &str = "<!-- without effect: end -->\n";
+
+fn told(group: &str, plural: &str, object: &Value) -> Vec<String> {
+    let version = if group == "autoscaling" { "v2" } else { "v1" };
+    warnings(registry().by_resource(group, version, plural).expect("a kind"), object)
+}
+
+#[test]
+fn every_row_is_about_a_kind_that_is_served() {
+    for row in ROWS.iter().chain(pod::ROWS) {
+        let (plural, group) = row.resource.split_once('.').unwrap_or((row.resource, ""));
+        let found = registry()
+            .kinds()
+            .iter()
+            .any(|kind| kind.plural == plural && kind.group == group);
+        assert!(found, "{}", row.resource);
+        assert!(!row.effect.ends_with('.') && !row.effect.is_empty(), "{}", row.resource);
+    }
+}
+
+#[test]
+fn kinds_and_parts_are_told() {
+    assert_eq!(
+        told("", "resourcequotas", &json!({})),
+        ["resourcequotas: nothing is counted and nothing is refused"]
+    );
+    assert_eq!(
+        told("apps", "deployments", &json!({"spec": {"template": {"spec": {}}}})),
+        [""; 0]
+    );
+    let labelled = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    assert_eq!(told("", "namespaces", &labelled).len(), 1);
+    assert_eq!(
+        told("", "namespaces", &json!({"metadata": {"labels": {"a": "b"}}})),
+        [""; 0]
+    );
+    let service = |spec: Value| told("", "services", &json!({"metadata": {"name": "s"}, "spec": spec})).len();
+    assert_eq!(service(json!({"type": "ClusterIP", "clusterIP": "10.96.0.9"})), 1);
+    assert_eq!(service(json!({"type": "ClusterIP", "clusterIP": "None"})), 0);
+    assert_eq!(service(json!({"type": "LoadBalancer", "clusterIP": "10.96.0.9"})), 2);
+    let secret = json!({"type": "kubernetes.io/service-account-token"});
+    assert_eq!(
+        (
+            told("", "secrets", &secret).len(),
+            told("", "secrets", &json!({"type": "Opaque"})).len()
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn each_field_of_a_pod_is_told_by_its_own_row_wherever_the_pod_is_described() {
+    let term = json!([{"topologyKey": "zone", "labelSelector": {}}]);
+    let weighted = json!([{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}]);
+    let container = |extra: Value| {
+        let mut container = json!({"name": "c", "image": "i"});
+        container
+            .as_object_mut()
+            .unwrap()
+            .extend(extra.as_object().unwrap().clone());
+        json!({"containers": [container]})
+    };
+    let cases = [
+        json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}),
+        json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}}),
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}),
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}),
+        json!({"resourceClaims": [{"name": "gpu"}]}),
+        json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
+        json!({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}),
+        json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]}),
+        json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]}),
+        container(json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}})),
+        json!({"runtimeClassName": "kata"}),
+        json!({"hostUsers": false}),
+        container(json!({"volumeMounts": [{"name": "v", "mountPath": "/", "recursiveReadOnly": "Enabled"}]})),
+        container(json!({"env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "k"}}}]})),
+        container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}})),
+        container(json!({"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]})),
+    ];
+    assert_eq!(cases.len(), pod::ROWS.len());
+    for (row, spec) in pod::ROWS.iter().zip(cases) {
+        let expected = format!("spec: {}: {}", row.part, row.effect);
+        assert_eq!(told("", "pods", &json!({"spec": spec})), [expected]);
+        let inner = json!({"spec": {"template": {"spec": spec}}});
+        let expected = format!("spec.template.spec: {}: {}", row.part, row.effect);
+        assert_eq!(told("apps", "deployments", &inner), [expected]);
+    }
+    let obeyed = json!({"hostUsers": true, "schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}, "containers": [{"name": "c"}],
+        "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+            {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]});
+    assert_eq!(told("", "pods", &json!({"spec": obeyed})), [""; 0]);
+}
+
+#[test]
+fn readme_lists_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+    let readme = std::fs::read_to_string(path).unwrap();
+    let (_, rest) = readme.split_once(BEGIN).expect("the beginning of the listing");
+    let (found, _) = rest.split_once(END).expect("the end of the listing");
+    let expected = listing();
+    assert!(
+        found == expected,
+        "README.md must have between the two comments:\n{expected}"
+    );
+}

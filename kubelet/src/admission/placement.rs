@@ -1,0 +1,186 @@
+//! Whether the node is one the pod may be on: operating system, labels, taints, AppArmor (kubelet contract §14, handlers 5 and
+//! 6). Pure.
+
+use super::decide::{Rejection, rejection};
+use crate::pod::shape;
+use k8s_openapi::api::core::v1::{AppArmorProfile, Node, Pod, Taint};
+use proto::api::{affinity, taint};
+use std::collections::BTreeMap;
+
+const OS_LABEL: &str = "kubernetes.io/os";
+const OS: &str = "linux";
+/// Annotations by which older manifests ask for a profile; the API server turns them into fields, nobody does for static pods.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The reason of a pod whose selector or affinity the node's labels do not match.
+pub const NODE_AFFINITY: &str = "NodeAffinity";
+
+/// The node's object as far as pods are judged by it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeView {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Whether that is what the API server has (or there is none to ask), not just what this kubelet would register.
+    pub known: bool,
+}
+
+impl NodeView {
+    /// What an object says.
+    pub fn of(node: &Node) -> Self {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
+        Self {
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: taints.unwrap_or_default(),
+            known: true,
+        }
+    }
+}
+
+/// Refuses pods for another operating system.
+pub(super) fn judge_os(pod: &Pod) -> Result<(), Rejection> {
+    // Upstream looks at the pod's own label here; its node selector is judged with every other.
+    let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
+    if label.is_some_and(|os| os != OS) {
+        return Err(rejection(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    let os = shape::spec(pod).os.as_ref();
+    if os.is_some_and(|os| os.name != OS) {
+        return Err(rejection(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses pods whose selector or required affinity the node does not match.
+pub(super) fn judge_affinity(name: &str, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+    if affinity::pod_allows(shape::spec(pod), name, &view.labels) {
+        return Ok(());
+    }
+    let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    Err(rejection(NODE_AFFINITY, message))
+}
+
+/// Refuses pods that would be evicted at once; static pods never are.
+pub(super) fn judge_taints(view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+    let tolerations = shape::spec(pod).tolerations.as_deref().unwrap_or_default();
+    if shape::is_static(pod) || taint::find_untolerated(&view.taints, tolerations, &["NoExecute"]).is_none() {
+        return Ok(());
+    }
+    let message = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    Err(rejection("TaintToleration", message))
+}
+
+/// Refuses pods that are to be confined by AppArmor where the kernel has none. What runs already is let alone.
+pub(super) fn judge_apparmor(is_enabled: bool, pod: &Pod) -> Result<(), Rejection> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if is_enabled || !matches!(phase, None | Some("" | "Pending")) || !wants_apparmor(pod) {
+        return Ok(());
+    }
+    let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    Err(rejection("AppArmor", message))
+}
+
+fn wants_apparmor(pod: &Pod) -> bool {
+    let of_pod = shape::spec(pod).security_context.as_ref();
+    let of_pod = of_pod.and_then(|context| context.app_armor_profile.as_ref());
+    let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
+    shape::containers(pod).any(|(_, container)| {
+        let own = container.security_context.as_ref();
+        let own = own.and_then(|context| context.app_armor_profile.as_ref());
+        let annotated = pod.metadata.annotations.as_ref().filter(|_| shape::is_static(pod));
+        let annotated = annotated.and_then(|all| all.get(&format!("{APPARMOR_ANNOTATION}{}", container.name)));
+        match (own, annotated) {
+            (Some(own), _) => confines(own),
+            (None, Some(annotated)) => annotated != "unconfined",
+            (None, None) => of_pod.is_some_and(confines),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(metadata: Value, spec: Value) -> Pod {
+        let mut spec = spec;
+        if spec["containers"].is_null() {
+            spec["containers"] = json!([{"name": "c"}]);
+        }
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod")
+    }
+
+    fn reason(judged: Result<(), Rejection>) -> String {
+        judged.err().map(|why| why.reason).unwrap_or_default()
+    }
+
+    #[test]
+    fn pods_for_other_systems_are_refused() {
+        let judge = |metadata, spec| reason(judge_os(&pod(metadata, spec)));
+        assert_eq!(judge(json!({}), json!({"os": {"name": "linux"}})), "");
+        assert_eq!(
+            judge(json!({}), json!({"os": {"name": "windows"}})),
+            "PodOSNotSupported"
+        );
+        let labels = json!({"labels": {"kubernetes.io/os": "windows"}});
+        assert_eq!(judge(labels, json!({})), "PodOSSelectorNodeLabelDoesNotMatch");
+    }
+
+    #[test]
+    fn labels_and_taints_are_the_nodes() {
+        let node: Node = serde_json::from_value(json!({"metadata": {"labels": {"disk": "ssd"}}, "spec": {"taints": [
+            {"key": "soft", "effect": "NoSchedule"}, {"key": "hard", "effect": "NoExecute"}]}}))
+        .expect("a node");
+        let view = NodeView::of(&node);
+        let select = |value: &str| pod(json!({}), json!({"nodeSelector": {"disk": value}}));
+        assert_eq!(reason(judge_affinity("n", &view, &select("ssd"))), "");
+        assert_eq!(reason(judge_affinity("n", &view, &select("hdd"))), "NodeAffinity");
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [term]}}});
+        let elsewhere = pod(json!({}), json!({"affinity": affinity}));
+        assert_eq!(reason(judge_affinity("n", &view, &elsewhere)), "NodeAffinity");
+
+        let tolerating = |key: &str| json!({"tolerations": [{"key": key, "operator": "Exists"}]});
+        assert_eq!(reason(judge_taints(&view, &pod(json!({}), tolerating("hard")))), "");
+        assert_eq!(
+            reason(judge_taints(&view, &pod(json!({}), tolerating("soft")))),
+            "TaintToleration"
+        );
+        let of_file = json!({"annotations": {"kubernetes.io/config.source": "file"}});
+        assert_eq!(reason(judge_taints(&view, &pod(of_file, json!({})))), "");
+    }
+
+    #[test]
+    fn a_profile_needs_a_kernel_that_enforces_it() {
+        let profile = |kind: &str| json!({"securityContext": {"appArmorProfile": {"type": kind}}});
+        let judge = |enabled, pod: &Pod| reason(judge_apparmor(enabled, pod));
+        let confined = pod(json!({}), profile("RuntimeDefault"));
+        assert_eq!(
+            (judge(false, &confined), judge(true, &confined)),
+            ("AppArmor".into(), String::new())
+        );
+        assert_eq!(judge(false, &pod(json!({}), profile("Unconfined"))), "");
+        assert_eq!(judge(false, &pod(json!({}), json!({}))), "");
+        let container = json!({"name": "c", "securityContext": {"appArmorProfile": {"type": "Unconfined"}}});
+        let mut own = profile("RuntimeDefault");
+        own["containers"] = json!([container]);
+        assert_eq!(judge(false, &pod(json!({}), own)), "", "a container's own profile wins");
+        let mut running = confined.clone();
+        running.status.get_or_insert_default().phase = Some("Running".into());
+        assert_eq!(judge(false, &running), "");
+        let annotations = json!({"kubernetes.io/config.source": "file",
+            "container.apparmor.security.beta.kubernetes.io/c": "runtime/default"});
+        assert_eq!(
+            judge(false, &pod(json!({"annotations": annotations}), json!({}))),
+            "AppArmor"
+        );
+    }
+}

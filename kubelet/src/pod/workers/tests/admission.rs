@@ -1,0 +1,193 @@
+//! What pods hold of their node, over a whole kubelet.
+
+use super::*;
+use crate::admission::placement::NodeView;
+use k8s_openapi::api::core::v1::{ContainerPort, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use proto::api::quantity::Quantity;
+use serde_json::json;
+
+/// A node with one slot and one CPU.
+fn small() -> Bench {
+    let mut bench = Bench::new();
+    for (name, amount) in [("cpu", "1"), ("pods", "1")] {
+        let amount = Quantity::of(&Text(amount.into()));
+        bench.allocatable.insert(name.to_owned(), amount);
+    }
+    bench
+}
+
+/// A pod that needs all of it, and a host port; it runs once.
+fn greedy(name: &str) -> Pod {
+    let mut pod = simple(name);
+    let spec = pod.spec.as_mut().expect("spec");
+    spec.restart_policy = Some("Never".into());
+    spec.containers[0].resources = Some(ResourceRequirements {
+        requests: Some([("cpu".to_owned(), Text("1".into()))].into()),
+        ..ResourceRequirements::default()
+    });
+    spec.containers[0].ports = Some(vec![ContainerPort {
+        host_port: Some(80),
+        container_port: 80,
+        ..ContainerPort::default()
+    }]);
+    pod
+}
+
+fn phase(bench: &Bench, pod: &str) -> Option<String> {
+    bench.api.status(pod)?.phase
+}
+
+fn reason(bench: &Bench, pod: &str) -> Option<String> {
+    bench.api.status(pod)?.reason
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_finished_holds_nothing_of_its_node_though_its_object_stays() {
+    let bench = small();
+    let run = Run::For {
+        duration: Duration::from_secs(5),
+        exit_code: 0,
+    };
+    let behaviour = Behaviour {
+        run,
+        ..Behaviour::default()
+    };
+    bench.runtime.script_image("img:latest", behaviour);
+    let kubelet = bench.start();
+    bench.api.create(&greedy("first"));
+    bench.until("it runs", |b| is_ready(b, "first")).await;
+    bench.api.create(&greedy("too-early"));
+    bench
+        .until("no room", |b| reason(b, "too-early").as_deref() == Some("OutOfpods"))
+        .await;
+    let over = |b: &Bench, pod: &str| phase(b, pod).as_deref() == Some("Succeeded");
+    bench.until("it is over", |b| over(b, "first")).await;
+    bench.api.create(&greedy("second"));
+    bench.until("the next one ran", |b| over(b, "second")).await;
+    assert!(bench.api.has("first"), "its object is still there");
+    kubelet.kill().await;
+
+    // The next kubelet finds both finished, and counts neither.
+    let kubelet = bench.start();
+    bench.api.create(&greedy("third"));
+    bench.until("and another", |b| over(b, "third")).await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_its_way_out_holds_what_it_has_also_for_the_next_kubelet() {
+    let bench = small();
+    let kubelet = bench.start();
+    bench.api.create(&greedy("first"));
+    bench.until("it runs", |b| is_ready(b, "first")).await;
+    kubelet.kill().await;
+    bench.runtime.set_latency("StopContainer", Duration::from_secs(20));
+    bench.api.delete("first", 60, at(0));
+    let mut second = greedy("second");
+    // Older by its object, but it does not run.
+    second.metadata.creation_timestamp = None;
+    bench.api.create(&second);
+    let kubelet = bench.start();
+    bench
+        .until("no room yet", |b| reason(b, "second").as_deref() == Some("OutOfpods"))
+        .await;
+    bench.until("the first is gone", |b| !b.api.has("first")).await;
+    bench.api.create(&greedy("third"));
+    bench.until("then there is", |b| is_ready(b, "third")).await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_fit_its_node_says_why() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    let cases = [
+        (
+            "sysctl",
+            json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
+            "SysctlForbidden",
+            "Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted",
+        ),
+        (
+            "selector",
+            json!({"nodeSelector": {"disk": "ssd"}}),
+            "NodeAffinity",
+            "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+        ),
+        (
+            "system",
+            json!({"os": {"name": "windows"}}),
+            "PodOSNotSupported",
+            "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS",
+        ),
+        (
+            "confined",
+            json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}),
+            "AppArmor",
+            "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host",
+        ),
+    ];
+    for (name, wish, expected, message) in cases {
+        let mut pod = serde_json::to_value(simple(name)).expect("a pod");
+        for (field, value) in wish.as_object().expect("fields") {
+            pod["spec"][field] = value.clone();
+        }
+        bench.api.create(&serde_json::from_value(pod).expect("a pod"));
+        bench
+            .until(expected, |b| reason(b, name).as_deref() == Some(expected))
+            .await;
+        let status = bench.api.status(name).expect("a status");
+        assert_eq!(
+            (status.phase.as_deref(), status.message.as_deref()),
+            (Some("Failed"), Some(message))
+        );
+        bench
+            .until("told", |b| b.api.events().iter().any(|(r, _)| r == expected))
+            .await;
+    }
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_judged_by_a_node_that_is_not_known_yet() {
+    let bench = Bench::new();
+    bench.described.send_replace(NodeView::default());
+    let kubelet = bench.start();
+    let mut pod = simple("p");
+    pod.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
+    bench.api.create(&pod);
+    bench.write_manifest("static.json", "static", "img:latest");
+    bench
+        .until("static pods wait for nobody", |b| is_ready(b, "static-node-a"))
+        .await;
+    assert_eq!(reason(&bench, "p"), None);
+    bench.described.send_replace(NodeView {
+        labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+        known: true,
+        ..NodeView::default()
+    });
+    bench.until("ready", |b| is_ready(b, "p")).await;
+
+    // The pod may be there before the label it was bound for.
+    let mut pod = simple("early");
+    pod.spec.as_mut().expect("spec").node_selector = Some([("rack".to_owned(), "7".to_owned())].into());
+    bench.api.create(&pod);
+    bench.until("delivered", |b| b.api.has("early")).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    bench.described.send_modify(|node| {
+        node.labels.insert("rack".to_owned(), "7".to_owned());
+    });
+    bench.until("ready", |b| is_ready(b, "early")).await;
+
+    let hard = json!({"key": "gone", "effect": "NoExecute"});
+    bench.described.send_modify(|node| {
+        node.taints = vec![serde_json::from_value(hard).expect("a taint")];
+    });
+    bench.api.create(&simple("late"));
+    bench
+        .until("tainted", |b| reason(b, "late").as_deref() == Some("TaintToleration"))
+        .await;
+    assert!(is_ready(&bench, "p"), "what runs is not judged again");
+    kubelet.kill().await;
+}

@@ -1,0 +1,89 @@
+//! Endpoints a configuration takes away (kubelet contract §12; `enableDebuggingHandlers` and its like). Pure.
+
+use crate::config::Handlers;
+
+/// What those are told who come by an endpoint that runs commands or shows logs.
+pub(super) const DEBUG: &str = "Debug endpoints are disabled.\n";
+
+/// Endpoints that run commands or show logs.
+const DEBUGGING: &[&str] = &[
+    "/run",
+    "/exec",
+    "/attach",
+    "/portForward",
+    "/containerLogs",
+    "/runningpods",
+    "/debug/pprof",
+    "/logs",
+];
+
+fn is_in(path: &str, root: &str) -> bool {
+    path.strip_prefix(root)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The text of the answer 405 to a path that is disabled.
+pub(super) fn refusal(handlers: &Handlers, path: &str) -> Option<&'static str> {
+    if !handlers.debugging {
+        return DEBUGGING.iter().any(|root| is_in(path, root)).then_some(DEBUG);
+    }
+    if !handlers.profiling && is_in(path, "/debug/pprof") {
+        return Some("profiling endpoint is disabled.\n");
+    }
+    if !handlers.flags && is_in(path, "/debug/flags/v") {
+        return Some("flags endpoint is disabled.\n");
+    }
+    if !handlers.system_log && is_in(path, "/logs") {
+        return Some("logs endpoint is disabled.\n");
+    }
+    None
+}
+
+/// Whether there is nothing at that path, not even a refusal: these come with the debugging endpoints and go with them.
+pub(super) fn is_absent(handlers: &Handlers, path: &str) -> bool {
+    !handlers.debugging && (is_in(path, "/configz") || is_in(path, "/debug/flags/v"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_switched_off_says_so() {
+        let off = Handlers {
+            debugging: false,
+            ..Handlers::default()
+        };
+        for path in [
+            "/run",
+            "/exec/",
+            "/attach/ns/p/c",
+            "/portForward/ns/p",
+            "/containerLogs/ns/p/c",
+            "/runningpods/",
+            "/debug/pprof/profile",
+            "/logs/kubelet.log",
+        ] {
+            assert_eq!(refusal(&off, path), Some(DEBUG), "{path}");
+            assert_eq!(refusal(&Handlers::default(), path), None, "{path}");
+        }
+        for path in ["/pods", "/metrics", "/stats/summary", "/healthz", "/runner"] {
+            assert_eq!((refusal(&off, path), is_absent(&off, path)), (None, false), "{path}");
+        }
+        assert!(is_absent(&off, "/configz") && !is_absent(&Handlers::default(), "/configz"));
+        let single = Handlers {
+            profiling: false,
+            flags: false,
+            system_log: false,
+            ..Handlers::default()
+        };
+        for (path, text) in [
+            ("/debug/pprof/profile", "profiling endpoint is disabled.\n"),
+            ("/debug/flags/v", "flags endpoint is disabled.\n"),
+            ("/logs/x", "logs endpoint is disabled.\n"),
+        ] {
+            assert_eq!(refusal(&single, path), Some(text));
+        }
+        assert_eq!(refusal(&single, "/exec/ns/p/c"), None);
+    }
+}
