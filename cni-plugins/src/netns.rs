@@ -101,8 +101,10 @@ impl Netns {
             path: self.path.clone(),
             source,
         };
-        let way_back = WayBack(File::open(OWN).map_err(fail)?);
+        let own = File::open(OWN).map_err(fail)?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| fail(errno.into()))?;
+        // Only who has entered has a way back to take.
+        let way_back = WayBack(own);
         let outcome = work();
         drop(way_back);
         Ok(outcome)

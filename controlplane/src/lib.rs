@@ -17,3 +17,4 @@ pub mod scheduler;
 pub mod schema;
 pub mod store;
 pub mod token;
+pub mod tree;

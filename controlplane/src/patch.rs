@@ -2,15 +2,20 @@
 //!
 //! A patch takes the original tree and gives a new one; it neither decodes nor validates: the caller normalises the result
 //! ([`crate::schema::normalize`]) and goes on as for an update. Server-side apply is not here.
+//!
+//! No result is deeper or larger than [`crate::tree`] allows, and no patch takes more steps than [`work`] allows; patches
+//! themselves are as deep as request bodies may be.
 
 use serde_json::Value;
 
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
+use crate::tree::{self, TreeError};
 
 mod json;
 mod merge;
 mod strategic;
+mod work;
 
 pub use merge::merge_patch_tree;
 
@@ -37,7 +42,11 @@ impl From<PatchError> for ApiError {
     fn from(error: PatchError) -> Self {
         match error.code {
             400 => Self::bad_request(error.message),
-            413 => Self::new(413, "RequestEntityTooLarge", error.message),
+            413 => Self::new(
+                413,
+                "RequestEntityTooLarge",
+                format!("Request entity too large: {}", error.message),
+            ),
             422 => Self::new(
                 422,
                 "Invalid",
@@ -54,7 +63,7 @@ impl From<PatchError> for ApiError {
 /// Applies an RFC 6902 patch.
 pub fn json_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value, PatchError> {
     let _ = kind;
-    json::apply(original, patch)
+    bounded(json::apply(original, patch)?)
 }
 
 /// Applies an RFC 7396 merge patch.
@@ -68,13 +77,24 @@ pub fn merge_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value
     }
     let mut tree = original.clone();
     merge_patch_tree(&mut tree, patch);
-    Ok(tree)
+    bounded(tree)
 }
 
 /// Applies a strategic merge patch, led by the schema's merge keys.
 pub fn strategic_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value, PatchError> {
-    strategic::apply(&(kind.definition)(), original, patch)
+    bounded(strategic::apply(&(kind.definition)(), original, patch)?)
 }
 
+/// The result, if it is within the bounds of objects.
+fn bounded(result: Value) -> Result<Value, PatchError> {
+    match tree::check(&result) {
+        Ok(()) => Ok(result),
+        Err(error @ TreeError::TooDeep) => Err(PatchError::new(422, error.to_string())),
+        Err(error @ TreeError::TooLarge) => Err(PatchError::new(413, error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;

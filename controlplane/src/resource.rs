@@ -11,13 +11,14 @@ use jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 mod build;
 pub(crate) mod certificate;
 mod config_data;
 mod daemon_set;
 mod deployment;
+pub(crate) mod deprecated;
 mod event;
 mod job;
 mod limit_range;
@@ -38,6 +39,7 @@ mod webhook;
 pub(crate) mod without_effect;
 
 pub mod field;
+pub mod field_error;
 pub mod metadata;
 pub mod name;
 pub mod selector;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 pub mod bind;
 pub mod cluster;
+pub mod constraint;
 pub mod cycle;
 pub mod plugin;
 pub mod pod;
@@ -136,12 +137,24 @@ impl Scheduler {
     /// Pods that would fit the node now get another cycle.
     fn wake(&mut self, node: &str) {
         let Some(node) = self.cluster.node(node) else { return };
-        self.queue.wake(Instant::now(), |pod| plugin::filter(pod, node).is_ok());
+        let fits = |pod: &PodInfo| plugin::filter(pod, node).is_ok();
+        let is_free = |pod: &PodInfo| constraint::obstacle(pod, self.cluster.repelling()).is_none();
+        self.queue.wake(Instant::now(), |pod| fits(pod) && is_free(pod));
+    }
+
+    /// Pods that nothing but pods elsewhere kept waiting get another cycle.
+    fn wake_freed(&mut self) {
+        let is_free = |pod: &PodInfo| constraint::obstacle(pod, self.cluster.repelling()).is_none();
+        self.queue.wake(Instant::now(), is_free);
     }
 
     fn free(&mut self, uid: &str) {
+        let repelled = self.cluster.pod(uid).is_some_and(|pod| !pod.repelled.is_empty());
         if let Some(node) = self.cluster.remove_pod(uid) {
-            self.wake(&node);
+            match repelled {
+                true => self.wake_freed(),
+                false => self.wake(&node),
+            }
         }
     }
 

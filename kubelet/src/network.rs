@@ -71,6 +71,8 @@ pub fn conflist(bridge: &str, pod_cidrs: &[String], portmap: bool) -> Value {
         "bridge": bridge,
         "isGateway": true,
         "ipMasq": true,
+        // By netlink: no iptables program is started for each pod, and garbage collection finds the rules.
+        "ipMasqBackend": "nftables",
         "hairpinMode": true,
         "ipam": { "type": "host-local", "ranges": ranges, "routes": routes },
     })];

@@ -1,8 +1,8 @@
 //! iptables, which upstream's plugins use by default: removing what they left, and masquerading where a configuration names
-//! this backend explicitly.
+//! this backend or none.
 //!
 //! What iptables-nft made is removed over netlink, without a child process, as its chains are nf_tables chains. The older
-//! kernel interface (iptables-legacy) is touched only when a configuration names iptables, by the iptables programs.
+//! kernel interface (iptables-legacy) is touched by the iptables programs, unless a configuration names nftables.
 
 use std::fs;
 use std::io::Write;
@@ -83,6 +83,13 @@ pub fn remove_chain(connection: &mut Connection, parent: &str, chain: &str) -> R
         connection.revise(parent, plan).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Whether the programs that masquerade are on the search path.
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    ["iptables-restore", "ip6tables-restore"].into_iter().all(there)
 }
 
 /// Masquerades what `addresses` send beyond their networks (contract §2.3), as one restore per family.

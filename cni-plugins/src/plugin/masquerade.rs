@@ -1,4 +1,5 @@
-//! Masquerading of a container's outgoing traffic (contract §2.3): rules in the nftables table upstream's plugins use.
+//! Masquerading of a container's outgoing traffic (contract §2.3): rules in the nftables table upstream's plugins use, or by
+//! iptables, as upstream's.
 //!
 //! Rules are found again by the hash pair in their comment, never by address, so they go even when the namespace is gone.
 
@@ -38,10 +39,13 @@ const BASE_MARK: u8 = 1;
 /// What masquerades.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// nftables, also when nothing is said.
+    /// As upstream's plugins when nothing is said: iptables where its programs are there, else nftables. Older ones of theirs
+    /// end a DEL with an error where they find iptables without a chain of the attachment.
     #[default]
+    Auto,
+    /// nftables, without a child process.
     Nftables,
-    /// iptables, only by its name.
+    /// iptables.
     Iptables,
 }
 
@@ -49,7 +53,8 @@ impl Backend {
     /// Reads `ipMasqBackend`.
     pub fn read(fields: &Fields<'_>) -> Result<Self, DecodeError> {
         Ok(match fields.string("ipMasqBackend")? {
-            "" | "auto" | "nftables" => Self::Nftables,
+            "" | "auto" => Self::Auto,
+            "nftables" => Self::Nftables,
             "iptables" => Self::Iptables,
             other => return Err(DecodeError::Content(format!("unknown ipmasq backend {other:?}"))),
         })
@@ -103,11 +108,14 @@ impl Attachment<'_> {
 
 /// Masquerades what `addresses` send beyond their own networks, by either backend.
 pub fn set_up(attachment: &Attachment<'_>, backend: Backend, addresses: &[Cidr]) -> Result<(), protocol::Error> {
+    let native = || add(attachment, addresses).map_err(|error| chain(&error));
+    let legacy =
+        || iptables::masquerade(attachment.network, attachment.container_id, addresses).map_err(|error| chain(&error));
     let done = match backend {
-        Backend::Nftables => add(attachment, addresses).map_err(|error| chain(&error)),
-        Backend::Iptables => {
-            iptables::masquerade(attachment.network, attachment.container_id, addresses).map_err(|error| chain(&error))
-        }
+        Backend::Nftables => native(),
+        Backend::Iptables => legacy(),
+        Backend::Auto if iptables::is_installed() => legacy(),
+        Backend::Auto => native(),
     };
     done.map_err(|text| protocol::Error::internal(format!("failed to set up masquerading: {text}")))
 }
@@ -115,12 +123,16 @@ pub fn set_up(attachment: &Attachment<'_>, backend: Backend, addresses: &[Cidr])
 /// Removes the rules of an attachment by whichever backend they were made; goes on past errors and returns the first.
 pub fn tear_down(attachment: &Attachment<'_>, backend: Backend) -> Result<(), String> {
     let native = remove(attachment).map_err(|error| chain(error.as_ref()));
-    let legacy = match backend {
-        Backend::Nftables => Ok(()),
-        Backend::Iptables => {
-            let name = iptables::chain_name("", attachment.network, attachment.container_id);
-            iptables::remove_legacy_chain(&name).map_err(|error| chain(&error))
-        }
+    let may_be_legacy = match backend {
+        Backend::Nftables => false,
+        Backend::Iptables => true,
+        Backend::Auto => iptables::is_installed(),
+    };
+    let legacy = if may_be_legacy {
+        let name = iptables::chain_name("", attachment.network, attachment.container_id);
+        iptables::remove_legacy_chain(&name).map_err(|error| chain(&error))
+    } else {
+        Ok(())
     };
     native.and(legacy)
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::env::{Command, Environment, validate_network_name};
 use super::error::{self, Error};
 use super::json::Fields;
+use super::privilege;
 use super::result::CniResult;
 use super::version::{self, Version};
 
@@ -121,7 +122,7 @@ pub fn serve(plugin: &Plugin, variables: &BTreeMap<String, String>, stdin: &mut 
     }
     match call(plugin, variables, stdin) {
         Ok(stdout) => Outcome::success(stdout),
-        Err(error) => Outcome::failure(&error),
+        Err(error) => Outcome::failure(&privilege::explain(error)),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Wrong calls: the contract's code and text, and host, container and disk exactly as before.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Container, Host, failure, merge};
+use crate::fixture::{Container, Host, bridge_config, failure, merge};
 
 /// A wrong call: keys of the configuration, variables, and what the error must be.
 struct Row {
@@ -148,6 +150,39 @@ fn call(host: &Host, container: &Container, config: &Value, row: &Row) -> (u64, 
     let mut variables: BTreeMap<&'static str, String> = host.variables("ADD", container);
     variables.extend(row.variables.iter().map(|(key, value)| (*key, (*value).to_owned())));
     failure(&host.call(&variables, &serde_json::from_str(&text).unwrap()))
+}
+
+/// Without a capability the error says which; with all of them a refusal has another reason.
+#[test]
+fn missing_capabilities_are_named() {
+    let (host, container) = (Host::new(), Container::new());
+    let config = bridge_config(&host, "10.5.9.0/24", json!({}));
+    for (dropped, missing) in [
+        ("-net_admin", "CAP_NET_ADMIN"),
+        ("-sys_admin", "CAP_SYS_ADMIN"),
+        ("-net_admin,-sys_admin", "CAP_NET_ADMIN, CAP_SYS_ADMIN"),
+    ] {
+        let mut child = Command::new("ip")
+            .args(["netns", "exec", &host.namespace.name, "setpriv"])
+            .arg(format!("--bounding-set={dropped}"))
+            .arg(host.bin_dir.join("bridge"))
+            .envs(host.variables("ADD", &container))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(config.to_string().as_bytes()).unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(
+            error["msg"].as_str().unwrap().ends_with("operation not permitted"),
+            "{error}"
+        );
+        assert_eq!(error["details"], format!("missing capabilities: {missing}"), "{error}");
+    }
+    assert!(host.reserved("testnet").is_empty());
 }
 
 #[test]

@@ -595,6 +595,41 @@ fn iptables_masquerades_where_it_is_named() {
     );
 }
 
+/// Nothing said: as upstream's, iptables where there is one, else nftables. DEL does not depend on which it is by then.
+#[test]
+fn where_no_backend_is_named_iptables_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let ip = run("sh", &["-c", "command -v ip"]);
+    std::os::unix::fs::symlink(ip.trim(), folder.path().join("ip")).unwrap();
+    let bare = folder.path().display().to_string();
+    for (added_bare, deleted_bare) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (host, container) = (Host::new(), Container::new());
+        let mut config = bridge_config(&host, "10.1.19.0/24", json!({}));
+        config["ipam"]["ranges"] = json!([[{"subnet": "10.1.19.0/24"}], [{"subnet": "fd00:19::/64"}]]);
+        config.as_object_mut().unwrap().remove("ipMasqBackend");
+        let call = |command: &str, is_bare: bool| {
+            let mut variables = host.variables(command, &container);
+            if is_bare {
+                variables.insert("PATH", bare.clone());
+            }
+            let output = host.call(&variables, &config);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        };
+        call("ADD", added_bare);
+        let rules = host.namespace.rules();
+        let by_nftables = rules.matches(&format!("id: {}\"", container.id)).count();
+        let by_iptables = rules.matches("jump CNI-").count();
+        let expected = if added_bare { (2, 0) } else { (0, 2) };
+        assert_eq!((by_nftables, by_iptables), expected, "{rules}");
+        call("DEL", deleted_bare);
+        let rules = host.namespace.rules();
+        assert!(
+            !rules.contains(&container.id) && !rules.contains("chain CNI-"),
+            "{rules}"
+        );
+    }
+}
+
 #[test]
 fn static_addresses() {
     let (host, container) = (Host::new(), Container::new());

@@ -138,7 +138,7 @@ fn config(host: &Host, plugin: &str) -> Value {
     });
     let more = match plugin {
         "bridge" => return bridge_config(host, "10.5.0.0/24", json!({"macspoofchk": true})),
-        "ptp" => json!({"ipMasq": true, "ipam": ipam}),
+        "ptp" => json!({"ipMasq": true, "ipMasqBackend": "nftables", "ipam": ipam}),
         "portmap" => {
             json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "udp"}]}})
         }

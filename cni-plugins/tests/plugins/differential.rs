@@ -17,7 +17,7 @@ mod chained;
 mod harness;
 mod simple;
 
-use harness::{Case, REFERENCE, TWICE, World, bridge, host_local, run_all};
+use harness::{Case, REFERENCE, TWICE, World, bridge, host_local, references, run_all};
 
 #[test]
 fn bridge_like_the_reference() {
@@ -267,4 +267,29 @@ fn what_the_reference_made_is_removed() {
     assert_eq!(own_chains(&rules), 0, "{rules}");
     assert!(!rules.contains("container-1"), "{rules}");
     assert!(world.host.reserved("diffnet").is_empty());
+}
+
+/// The other way round: a node goes back to the reference while our containers run.
+#[test]
+fn what_we_masquerade_is_removed_by_the_reference() {
+    for reference in references("what_we_masquerade_is_removed_by_the_reference") {
+        let world = World::new(None);
+        let ranges = json!([[{"subnet": "10.50.0.0/24"}], [{"subnet": "fd00:50::/64"}]]);
+        let mut config = bridge("", json!({"ipMasq": true})).config;
+        config["ipam"] = json!({"type": "host-local", "dataDir": world.host.data_dir(), "ranges": ranges});
+        let call = |bin_dir: &Path, command: &str, config: &Value| {
+            let variables = world.variables(command, &BTreeMap::new());
+            let output = call_in(&world.host.namespace, bin_dir, &variables, config);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            output.stdout
+        };
+        let result: Value = serde_json::from_slice(&call(&world.bin_dir, "ADD", &config)).unwrap();
+        let made = world.host.namespace.iptables("nat");
+        assert_eq!(made.matches("-A POSTROUTING").count(), 2, "{made}");
+        config["prevResult"] = result;
+        call(Path::new(&reference.bin_dir), "DEL", &config);
+        let left = world.host.namespace.iptables("nat");
+        assert!(!left.contains("CNI-") && !left.contains("container-1"), "{left}");
+        assert!(world.host.reserved("diffnet").is_empty());
+    }
 }

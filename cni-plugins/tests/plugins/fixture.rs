@@ -329,7 +329,7 @@ impl Container {
 pub(crate) fn bridge_config(host: &Host, subnet: &str, more: Value) -> Value {
     let mut config = json!({
         "cniVersion": "1.1.0", "name": "testnet", "type": "bridge", "bridge": "cni0",
-        "isGateway": true, "ipMasq": true,
+        "isGateway": true, "ipMasq": true, "ipMasqBackend": "nftables",
         "ipam": {
             "type": "host-local", "dataDir": host.data_dir(),
             "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}],

@@ -6,6 +6,7 @@ mod bandwidth;
 mod bridge;
 mod crash;
 mod differential;
+mod families;
 mod firewall;
 mod fixture;
 mod host_local;

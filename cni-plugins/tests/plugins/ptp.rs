@@ -8,7 +8,7 @@ use crate::fixture::{Container, Host, address, connect, merge};
 
 fn config(host: &Host, more: Value) -> Value {
     let mut config = json!({
-        "cniVersion": "1.1.0", "name": "testnet", "type": "ptp", "ipMasq": true,
+        "cniVersion": "1.1.0", "name": "testnet", "type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables",
         "ipam": {
             "type": "host-local", "dataDir": host.data_dir(), "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
             "ranges": [[{"subnet": "10.9.0.0/24"}], [{"subnet": "fd00:9::/64"}]],

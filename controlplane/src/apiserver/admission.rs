@@ -1,10 +1,11 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
 //! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
-//! the three of certificate requests, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
+//! the three of certificate requests, DenyServiceExternalIPs, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
 //! PodSecurity, webhooks, policies, quota.
 
 mod certificate;
+mod external_ip;
 mod namespace;
 mod node;
 mod node_restriction;
@@ -148,6 +149,9 @@ impl Admission {
         }
         if certificate::applies(attributes) {
             certificate::check(attributes, object, old, &self.authz, reader)?;
+        }
+        if writes && attributes.is("", "services") {
+            external_ip::check(attributes, object, old)?;
         }
         if writes && attributes.is("scheduling.k8s.io", "priorityclasses") {
             priority::admit_class(

@@ -1,5 +1,7 @@
 //! Answers become HTTP replies: encoding, shape, compression, headers. Never decides what the answer is.
 
+mod stream;
+
 use super::negotiate::{Encoding, Output, Shape, not_acceptable};
 use super::status::ApiError;
 use super::{Body, body, table};
@@ -15,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::Arc;
+use stream::Pieces;
 
 /// Bodies above this are compressed for clients that accept it (contract §1).
 const GZIP_ABOVE_BYTES: usize = 131_072;
@@ -47,6 +50,22 @@ pub(super) struct Page {
 }
 
 impl Page {
+    /// The objects' stored bytes, which is about what their JSON takes.
+    fn stored_bytes(&self) -> usize {
+        self.items.iter().map(|stored| stored.raw().len() + 64).sum()
+    }
+
+    /// What sending the page holds at most, in bytes: its objects, which may be written over meanwhile; and where it cannot be
+    /// written piece by piece, its tree and its text.
+    pub(super) fn cost(&self, output: Output) -> usize {
+        /// A tree takes about so many times the bytes of its text.
+        const TREE: usize = 8;
+        match is_plain(output) {
+            true => self.stored_bytes(),
+            false => self.stored_bytes() * TREE,
+        }
+    }
+
     fn metadata(&self) -> Value {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".to_owned(), json!(self.revision.to_string()));
@@ -79,7 +98,11 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
         }
         Answer::Object { code, object } => (code, encode(&object_shape(object, context)?, context.output)),
         Answer::Stored { code, stored, revision } => (code, one(&stored, revision, context)?),
-        Answer::List(page) => (200, list(&page, context)?),
+        Answer::List(page) => {
+            let mut response = list(page, context)?;
+            add_warnings(response.headers_mut(), context.warnings);
+            return Ok(response);
+        }
     };
     let mut response = finish(code, bytes, context.output.encoding, context.headers);
     add_warnings(response.headers_mut(), context.warnings);
@@ -109,13 +132,17 @@ pub(super) fn not_found_page() -> Response<Body> {
 
 /// A JSON or YAML reply of finished bytes, compressed if that pays and `headers` (the request's) allow it.
 pub(super) fn finish(code: u16, bytes: Bytes, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
+    let compressed = accepts_gzip(headers).then(|| compress(&bytes)).flatten();
+    let is_compressed = compressed.is_some();
+    respond(code, body::full(compressed.unwrap_or(bytes)), encoding, is_compressed)
+}
+
+fn respond(code: u16, body: Body, encoding: Encoding, is_compressed: bool) -> Response<Body> {
     let content_type = match encoding {
         Encoding::Json => "application/json",
         Encoding::Yaml => "application/yaml",
     };
-    let compressed = accepts_gzip(headers).then(|| compress(&bytes)).flatten();
-    let is_compressed = compressed.is_some();
-    let mut response = Response::new(body::full(compressed.unwrap_or(bytes)));
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -230,60 +257,50 @@ pub(super) fn table_of(
     Ok(value)
 }
 
-fn list(page: &Page, context: &Context<'_>) -> Result<Bytes, ApiError> {
-    let kind = context.kind;
-    let values = || -> Vec<Arc<Value>> {
-        let items = page.items.iter();
-        items
-            .map(|stored| Arc::new(whole(stored, stored.revision, kind)))
-            .collect()
-    };
-    let value = match context.output.shape {
-        Shape::Whole if context.output.encoding == Encoding::Json && !context.output.pretty => {
-            return Ok(plain_list(page, kind));
-        }
-        Shape::Whole => {
-            let items: Vec<Value> = page.items.iter().map(|stored| stored.tree()).collect();
-            json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": page.metadata(), "items": items})
-        }
-        Shape::Partial(_) => return Err(not_acceptable()),
-        Shape::PartialList(version) => {
-            let items: Vec<Value> = page
-                .items
-                .iter()
-                .map(|stored| partial(&stored.tree(), version))
-                .collect();
-            json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),
-                "metadata": page.metadata(), "items": items,
-            })
-        }
-        Shape::Table(version) => render(&values(), version, page.metadata(), context)?,
-    };
-    Ok(encode(&value, context.output))
+/// Whether lists can be written piece by piece.
+fn is_plain(output: Output) -> bool {
+    output.encoding == Encoding::Json && !output.pretty
 }
 
-/// The list as JSON, made of the items' stored bytes.
-fn plain_list(page: &Page, kind: &Kind) -> Bytes {
-    let size: usize = page.items.iter().map(|stored| stored.raw().len() + 64).sum();
-    let mut bytes = BytesMut::with_capacity(size + 256);
-    let head = format!(
-        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-        kind.list_kind,
-        kind.api_version(),
-        page.metadata()
-    );
-    bytes.extend_from_slice(head.as_bytes());
-    for (index, stored) in page.items.iter().enumerate() {
-        if index > 0 {
-            bytes.extend_from_slice(b",");
-        }
-        let (head, rest) = stored.json(None, stored.revision);
-        bytes.extend_from_slice(&head);
-        bytes.extend_from_slice(&rest);
+fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
+    if matches!(context.output.shape, Shape::Partial(_)) {
+        return Err(not_acceptable());
     }
-    bytes.extend_from_slice(b"]}\n");
-    bytes.freeze()
+    if !is_plain(context.output) {
+        let bytes = encode(&list_tree(&page, context)?, context.output);
+        return Ok(finish(200, bytes, context.output.encoding, context.headers));
+    }
+    let bytes = page.stored_bytes();
+    let is_compressed = bytes > GZIP_ABOVE_BYTES && accepts_gzip(context.headers);
+    let pieces = Pieces::new(page, context, is_compressed)?;
+    let body = match bytes <= stream::PIECE_BYTES {
+        true => body::full(pieces.all()),
+        false => body::stream(pieces.stream()),
+    };
+    Ok(respond(200, body, Encoding::Json, is_compressed))
+}
+
+/// The list as a tree, for what is written with blanks or in YAML: people's requests.
+fn list_tree(page: &Page, context: &Context<'_>) -> Result<Value, ApiError> {
+    let kind = context.kind;
+    let (name, api_version, items) = match context.output.shape {
+        Shape::Table(version) => {
+            let items = page.items.iter();
+            let objects: Vec<Arc<Value>> = items
+                .map(|stored| Arc::new(whole(stored, stored.revision, kind)))
+                .collect();
+            return render(&objects, version, page.metadata(), context);
+        }
+        Shape::PartialList(version) => {
+            let items: Vec<Value> = page.items.iter().map(|one| partial(&one.tree(), version)).collect();
+            ("PartialObjectMetadataList", format!("meta.k8s.io/{version}"), items)
+        }
+        Shape::Whole | Shape::Partial(_) => {
+            let items: Vec<Value> = page.items.iter().map(|stored| stored.tree()).collect();
+            (kind.list_kind, kind.api_version(), items)
+        }
+    };
+    Ok(json!({"kind": name, "apiVersion": api_version, "metadata": page.metadata(), "items": items}))
 }
 
 pub(super) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {

@@ -1,5 +1,7 @@
 //! The composed server: what one process's API consists of, and the one path every request takes.
 
+use super::drain::{Drains, Holds, OnStall};
+use super::flow::{self, Flow};
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
@@ -9,7 +11,7 @@ use super::service::PeerCertificates;
 use super::status::ApiError;
 use super::turns::Turns;
 use super::user::User;
-use super::{Body, body, discovery, expiry, reply, verbs};
+use super::{Body, body, discovery, expiry, extra, reply, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -26,17 +28,11 @@ use rand::{Rng, SeedableRng};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Requests other than long-running ones end after this long (contract §8).
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Reads and writes from the network that may be under way at once (contract §8); long-running requests do not count.
-const MAX_READS: usize = 400;
-const MAX_WRITES: usize = 200;
-/// How long a request waits for its turn before it is told to come back.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Audit identifier, taken from the client or made here.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -58,17 +54,17 @@ struct Inner {
     clock: Arc<dyn Clock>,
     random: Mutex<StdRng>,
     gate: Arc<dyn Gate>,
-    reads: Semaphore,
-    writes: Semaphore,
+    flow: Flow,
+    drains: Arc<Drains>,
     turns: Turns,
     closing: CancellationToken,
     metrics: Arc<Metrics>,
-    expiry: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.expiry.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -93,6 +89,8 @@ impl ApiServer {
             }
             None => tokio::spawn(std::future::ready(())),
         };
+        let drains: Arc<Drains> = Arc::default();
+        let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {
             inner: Arc::new(Inner {
                 window,
@@ -100,12 +98,12 @@ impl ApiServer {
                 clock: parts.clock,
                 random: Mutex::new(StdRng::seed_from_u64(parts.seed)),
                 gate: parts.gate,
-                reads: Semaphore::new(MAX_READS),
-                writes: Semaphore::new(MAX_WRITES),
+                flow: Flow::new(),
+                drains,
                 turns: Turns::default(),
                 closing: CancellationToken::new(),
                 metrics: Arc::default(),
-                expiry,
+                tasks: [expiry, draining],
             }),
         })
     }
@@ -161,11 +159,11 @@ impl ApiServer {
 
     /// Requests under way now: reads, writes. Those of this process and long-running ones do not count.
     pub(super) fn inflight(&self) -> (usize, usize) {
-        let (reads, writes) = (&self.inner.reads, &self.inner.writes);
-        (
-            MAX_READS.saturating_sub(reads.available_permits()),
-            MAX_WRITES.saturating_sub(writes.available_permits()),
-        )
+        self.inner.flow.inflight()
+    }
+
+    pub(super) fn flow(&self) -> &Flow {
+        &self.inner.flow
     }
 
     /// Who may write now where one object's revision is not enough to tell.
@@ -241,11 +239,6 @@ impl ApiServer {
         record: &Record,
     ) -> Result<Response<Body>, ApiError> {
         let deadline = (!info.is_long_running(query)).then(|| deadline(query)).transpose()?;
-        // Callers in process are bounded by themselves, and some of them work for a request that has its turn already.
-        let _turn = match (&user, deadline) {
-            (None, Some(_)) if info.is_resource => Some(self.turn(info).await?),
-            _ => None,
-        };
         let work = self.answer(user, info, query, request, record);
         match deadline {
             None => work.await,
@@ -253,23 +246,6 @@ impl ApiServer {
                 let text = "Timeout: request did not complete within the allotted timeout";
                 Err(ApiError::new(504, "Timeout", text))
             }),
-        }
-    }
-
-    /// Waits until the request may run.
-    async fn turn(&self, info: &RequestInfo) -> Result<SemaphorePermit<'_>, ApiError> {
-        let limit = match info.verb.as_str() {
-            "get" | "list" | "head" | "options" => &self.inner.reads,
-            _ => &self.inner.writes,
-        };
-        match tokio::time::timeout(PATIENCE, limit.acquire()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => {
-                let text = "Too many requests, please try again later.";
-                let mut error = ApiError::new(429, "TooManyRequests", text);
-                error.retry_after_seconds = Some(1);
-                Err(error)
-            }
         }
     }
 
@@ -283,6 +259,8 @@ impl ApiServer {
     ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
+        // Callers in process are bounded by themselves, and some of them work for a request that has its place already.
+        let is_remote = user.is_none();
         let user = match user {
             Some(user) => {
                 record.sent_by(&user, info, &parts, gate.audit());
@@ -311,7 +289,70 @@ impl ApiServer {
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;
+        let is_bounded = is_remote && info.is_resource && !info.is_long_running(query);
+        // First the body, then the place: who sends slowly keeps nobody from his.
+        let (body, _room) = match is_bounded && may_have_body(&parts.method) {
+            true => self.receive(&user, info, body).await?,
+            false => (body, None),
+        };
+        let seat = match is_bounded {
+            true => Some(self.inner.flow.seat(&user, info).await?),
+            false => None,
+        };
         let body = record.body(body, &parts.headers).await?;
+        let request = Request::from_parts(parts, body);
+        let response = self.perform(&user, info, query, request, is_remote).await?;
+        if !is_remote || (info.is_long_running(query) && info.verb != "watch") {
+            return Ok(response);
+        }
+        Ok(self.sent(response, seat, info))
+    }
+
+    /// The whole body, in the room it was given.
+    async fn receive(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        body: Body,
+    ) -> Result<(Body, Option<flow::Room>), ApiError> {
+        if http_body::Body::is_end_stream(&body) {
+            return Ok((body, None));
+        }
+        let length = http_body::Body::size_hint(&body).exact();
+        let length = length.map_or(verbs::BODY_LIMIT_BYTES, |length| {
+            usize::try_from(length).unwrap_or(usize::MAX)
+        });
+        let room = self
+            .inner
+            .flow
+            .body(user, info, length.min(verbs::BODY_LIMIT_BYTES))
+            .await?;
+        let bytes = extra::read(body).await?;
+        Ok((body::full(bytes), Some(room)))
+    }
+
+    /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read.
+    fn sent(&self, mut response: Response<Body>, seat: Option<flow::Seat>, info: &RequestInfo) -> Response<Body> {
+        let holds = Holds {
+            _seat: seat,
+            _room: response.extensions_mut().remove::<Arc<flow::Room>>(),
+        };
+        let on_stall = match info.verb.as_str() {
+            "watch" => OnStall::End,
+            _ => OnStall::Break,
+        };
+        response.map(|body| self.inner.drains.guard(body, holds, on_stall))
+    }
+
+    /// What an authorized request asks for.
+    async fn perform(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        query: &Query,
+        request: Request<Body>,
+        is_remote: bool,
+    ) -> Result<Response<Body>, ApiError> {
         let kind = match info.is_resource {
             true => match served(info) {
                 Some(kind) => Some(kind),
@@ -326,18 +367,30 @@ impl ApiServer {
         if let Some(kind) = kind
             && verbs::serves(kind, info)
         {
-            return verbs::serve(self, &user, info, query, kind, &parts, body).await;
+            let (parts, body) = request.into_parts();
+            let serving = verbs::Serving {
+                server: self,
+                user,
+                is_remote,
+            };
+            return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
+        let (parts, body) = request.into_parts();
         if let Some(response) = discovery::serve(info, &parts)? {
             return Ok(response);
         }
         let request = Request::from_parts(parts, body);
-        match (gate.other(self, &user, info, request).await, kind) {
+        match (self.gate().other(self, user, info, request).await, kind) {
             (Ok(response), _) => Ok(response),
             (Err(_), Some(kind)) => Err(not_supported(kind, info)),
             (Err(_), None) => Ok(reply::not_found_page()),
         }
     }
+}
+
+fn may_have_body(method: &http::Method) -> bool {
+    use http::Method;
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
 }
 
 /// The kind behind a resource path, if the path fits its scope and names a subresource it has.
@@ -382,13 +435,20 @@ fn deadline(query: &Query) -> Result<Duration, ApiError> {
     })
 }
 
-/// A Go duration of hours, minutes, seconds and milliseconds, such as `1m30s`.
+/// A Go duration, such as `1m30s`; zero if it is negative, which means the same to its reader. `None` if Go could not read or
+/// hold it.
 fn seconds(text: &str) -> Option<Duration> {
-    if text == "0" {
+    /// What 63 bits of nanoseconds hold.
+    const GO_MAX_SECONDS: f64 = 9_223_372_036.0;
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned == "0" {
         return Some(Duration::ZERO);
     }
+    if unsigned.is_empty() {
+        return None;
+    }
     let mut total = 0.0_f64;
-    let mut rest = text;
+    let mut rest = unsigned;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest.get(..digits)?.parse().ok()?;
@@ -396,6 +456,7 @@ fn seconds(text: &str) -> Option<Duration> {
         let (unit, scale) = [
             ("ms", 0.001),
             ("us", 1e-6),
+            ("µs", 1e-6),
             ("ns", 1e-9),
             ("h", 3600.0),
             ("m", 60.0),
@@ -406,7 +467,13 @@ fn seconds(text: &str) -> Option<Duration> {
         total += number * scale;
         rest = rest.get(unit.len()..)?;
     }
-    Duration::try_from_secs_f64(total).ok()
+    if total > GO_MAX_SECONDS {
+        return None;
+    }
+    match text.starts_with('-') {
+        true => Some(Duration::ZERO),
+        false => Duration::try_from_secs_f64(total).ok(),
+    }
 }
 
 #[cfg(test)]
@@ -421,10 +488,19 @@ mod tests {
             ("1.5h", Some(5_400_000)),
             ("250ms", Some(250)),
             ("0", Some(0)),
+            ("0s", Some(0)),
+            ("-5s", Some(0)),
+            ("+5s", Some(5_000)),
+            ("1000000h", Some(3_600_000_000_000)),
+            ("9999999999h", None),
+            (&"9".repeat(400), None),
+            (&format!("{}s", "9".repeat(400)), None),
+            ("-", None),
             ("30", None),
             ("x", None),
         ];
         for (text, expected) in cases {
+            let text: &str = text;
             assert_eq!(seconds(text).map(|found| found.as_millis()), expected, "{text}");
         }
     }

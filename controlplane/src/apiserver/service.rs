@@ -18,6 +18,8 @@ use tokio_util::task::TaskTracker;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Watches are streams: many of them share a connection.
 const MAX_STREAMS: u32 = 1000;
+/// What is buffered at most of each reply that the client has not taken yet, and of a request's head.
+const BUFFER_BYTES: usize = 128 << 10;
 /// HTTP/2 pings after this much silence, so that dead clients are noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Connections have this long to end once the server ends.
@@ -107,10 +109,15 @@ async fn connection(
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(KEEP_ALIVE);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(KEEP_ALIVE)
+        .max_buf_size(BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
+        .max_send_buf_size(BUFFER_BYTES)
         .max_concurrent_streams(MAX_STREAMS)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);

@@ -26,7 +26,7 @@ use super::server::not_supported;
 use super::status::ApiError;
 use super::user::User;
 use super::{ApiServer, Body};
-use crate::resource::Kind;
+use crate::resource::{Kind, deprecated};
 use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Largest request body (contract §2.2).
-const BODY_LIMIT_BYTES: usize = 3 << 20;
+pub(super) const BODY_LIMIT_BYTES: usize = 3 << 20;
 /// Longest wait for a revision that has not been seen yet (contract §2.6).
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 /// How often a write without a pinned revision starts again after losing a race.
@@ -73,16 +73,24 @@ struct Call<'a> {
     warnings: Vec<String>,
 }
 
+/// Who serves whom.
+pub(super) struct Serving<'a> {
+    pub(super) server: &'a ApiServer,
+    pub(super) user: &'a User,
+    /// Whether the request came over the network.
+    pub(super) is_remote: bool,
+}
+
 /// Answers a storage request.
 pub(super) async fn serve(
-    server: &ApiServer,
-    user: &User,
+    serving: Serving<'_>,
     info: &RequestInfo,
     query: &Query,
     kind: &'static Kind,
     parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>, ApiError> {
+    let Serving { server, user, .. } = serving;
     let verbs = match info.subresource.as_str() {
         "" => kind.verbs,
         part => kind.subresource(part).map_or(&[][..], |part| part.verbs),
@@ -96,6 +104,10 @@ pub(super) async fn serve(
     };
     let mut call = call;
     let answer = call.dispatch(body).await?;
+    let room = match &answer {
+        Answer::List(page) if serving.is_remote => Some(server.flow().reply(user, info, page.cost(output)).await?),
+        _ => None,
+    };
     let context = reply::Context {
         kind,
         output,
@@ -104,7 +116,12 @@ pub(super) async fn serve(
         now: server.now(),
         warnings: &call.warnings,
     };
-    reply::write(answer, &context)
+    let mut response = reply::write(answer, &context)?;
+    if let Some(room) = room {
+        // Taken out by whoever sends the reply, who keeps it until then.
+        response.extensions_mut().insert(Arc::new(room));
+    }
+    Ok(response)
 }
 
 impl<'a> Call<'a> {
@@ -133,7 +150,7 @@ impl<'a> Call<'a> {
             prefix: reader::prefix(stored),
             namespace: if kind.namespaced { &info.namespace } else { "" },
             output,
-            warnings: Vec::new(),
+            warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
         })
     }
 
@@ -368,7 +385,7 @@ fn store_failed(error: &StoreError) -> ApiError {
 
 fn bad_field_validation(found: &str) -> ApiError {
     let supported = ["Ignore", "Warn", "Strict"];
-    let error = super::status::FieldError::not_supported("fieldValidation", found, &supported);
+    let error = crate::resource::field_error::FieldError::not_supported("fieldValidation", found, &supported);
     ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![error])
 }
 

@@ -1,5 +1,6 @@
 //! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
 
+mod constraints;
 mod deployments;
 mod endpoints;
 mod garbage;

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
+use super::work::Work;
 use crate::schema::{Field, Merge, Schema, Shape, TypeId, schema};
 
 const DIRECTIVE: &str = "$patch";
@@ -23,7 +24,10 @@ pub(super) fn apply(definition: &str, original: &Value, patch: &Value) -> Result
     let id = schema()
         .type_of(definition)
         .ok_or_else(|| PatchError::new(500, format!("no schema for {definition}")))?;
-    let merger = Merger { schema: schema() };
+    let merger = Merger {
+        schema: schema(),
+        work: Work::new(),
+    };
     let mut tree = original.clone();
     merger.object(&mut tree, patch, Place::Typed(id), false)?;
     Ok(Value::Object(tree))
@@ -56,6 +60,7 @@ enum Place<'s> {
 
 struct Merger<'s> {
     schema: &'s Schema,
+    work: Work,
 }
 
 /// How one member of an object is to be merged.
@@ -103,7 +108,7 @@ impl<'s> Merger<'s> {
                 continue;
             }
             if let Some(field) = key.strip_prefix(DELETE_FROM) {
-                delete_values(tree, field, value)?;
+                self.delete_values(tree, field, value)?;
                 continue;
             }
             let order = patch.get(&format!("{ELEMENT_ORDER}{key}"));
@@ -120,6 +125,7 @@ impl<'s> Merger<'s> {
             .as_array()
             .and_then(|keys| keys.iter().map(Value::as_str).collect())
             .ok_or_else(|| bad_format("retainKeys list"))?;
+        self.work.spend(keys.len() * (patch.len() + tree.len()))?;
         let listed = |key: &str| keys.contains(&key);
         let unlisted = patch
             .iter()
@@ -201,7 +207,7 @@ impl<'s> Merger<'s> {
         }
         let key = merge.map_or("", |merge| merge.patch_merge_key.as_str());
         if key.is_empty() {
-            return merge_scalars(old, patch, order);
+            return self.merge_scalars(old, patch, order);
         }
         let items = match member.shape {
             Shape::List(items) => self.place(items),
@@ -241,6 +247,7 @@ impl<'s> Merger<'s> {
         items: Place<'s>,
         retains: bool,
     ) -> Result<Vec<Value>, PatchError> {
+        self.work.spend((tree.len() + patch.len()) * patch.len())?;
         let before: Vec<Value> = tree.iter().map(|item| key_of(item, key)).collect();
         let mut touched: Vec<Value> = Vec::new();
         for item in patch {
@@ -269,6 +276,7 @@ impl<'s> Merger<'s> {
         let Some(order) = order else { return Ok(tree) };
         let order = order_keys(order, Some(key))?;
         check_subsequence(&touched, &order)?;
+        self.work.spend(tree.len() * (order.len() + before.len()))?;
         Ok(ordered(tree, &order, &before, |item| key_of(item, key)))
     }
 
@@ -292,38 +300,47 @@ impl<'s> Merger<'s> {
             let order = order_keys(order, key)?;
             let identity = |item: &Value| key.map_or_else(|| item.clone(), |key| key_of(item, key));
             let before: Vec<Value> = items.iter().map(identity).collect();
+            self.work.spend(items.len() * (order.len() + before.len()))?;
             *items = ordered(std::mem::take(items), &order, &before, identity);
         }
         Ok(())
+    }
+
+    fn delete_values(&self, tree: &mut Object, field: &str, values: &Value) -> Result<(), PatchError> {
+        let values = values.as_array().ok_or_else(|| bad_format("primitive list"))?;
+        if let Some(Value::Array(items)) = tree.get_mut(field) {
+            self.work.spend(items.len() * values.len())?;
+            items.retain(|item| !values.contains(item));
+        }
+        Ok(())
+    }
+
+    fn merge_scalars(
+        &self,
+        mut tree: Vec<Value>,
+        patch: &[Value],
+        order: Option<&Value>,
+    ) -> Result<Vec<Value>, PatchError> {
+        if patch.iter().any(Value::is_object) {
+            return Err(bad_format("primitive list"));
+        }
+        self.work.spend((tree.len() + patch.len()) * patch.len())?;
+        let before = tree.clone();
+        for value in patch {
+            if !tree.contains(value) {
+                tree.push(value.clone());
+            }
+        }
+        let Some(order) = order else { return Ok(tree) };
+        let order = order_keys(order, None)?;
+        check_subsequence(patch, &order)?;
+        self.work.spend(tree.len() * (order.len() + before.len()))?;
+        Ok(ordered(tree, &order, &before, Value::clone))
     }
 }
 
 fn key_of(item: &Value, key: &str) -> Value {
     item.get(key).cloned().unwrap_or(Value::Null)
-}
-
-fn delete_values(tree: &mut Object, field: &str, values: &Value) -> Result<(), PatchError> {
-    let values = values.as_array().ok_or_else(|| bad_format("primitive list"))?;
-    if let Some(Value::Array(items)) = tree.get_mut(field) {
-        items.retain(|item| !values.contains(item));
-    }
-    Ok(())
-}
-
-fn merge_scalars(mut tree: Vec<Value>, patch: &[Value], order: Option<&Value>) -> Result<Vec<Value>, PatchError> {
-    if patch.iter().any(Value::is_object) {
-        return Err(bad_format("primitive list"));
-    }
-    let before = tree.clone();
-    for value in patch {
-        if !tree.contains(value) {
-            tree.push(value.clone());
-        }
-    }
-    let Some(order) = order else { return Ok(tree) };
-    let order = order_keys(order, None)?;
-    check_subsequence(patch, &order)?;
-    Ok(ordered(tree, &order, &before, Value::clone))
 }
 
 /// The keys a `$setElementOrder` list names: its members, or their merge key.
@@ -361,7 +378,7 @@ fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], identity: impl 
     let (mut named, others): (Vec<Value>, Vec<Value>) =
         items.into_iter().partition(|item| order.contains(&identity(item)));
     let rank = |item: &Value| order.iter().position(|key| *key == identity(item));
-    named.sort_by_key(rank);
+    named.sort_by_cached_key(rank);
     let position = |item: &Value| {
         let key = identity(item);
         before.iter().position(|old| *old == key)

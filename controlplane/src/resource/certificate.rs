@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::field::{at, copy, int, list, list_mut, object_mut, text};
 use super::name::dns1123_subdomain;
 use super::{NameRule, PrepareContext, Strategy, isolate, reset_status};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::pki::request::Request;
 use crate::pki::template::Usages;
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// The CertificateSigningRequest kind's strategy. The requester's identity is filled in by admission, which knows it.
 pub(super) struct SigningRequest;

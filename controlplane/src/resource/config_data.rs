@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::field::{at, copy, default_text, entries, flag, immutable, invalid_each, object_mut, remove, text};
 use super::name::config_key;
 use super::{PrepareContext, Strategy};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 

@@ -6,7 +6,7 @@ use super::field::{at, default_text, default_to, immutable, one_of, set, text};
 use super::pod_spec::defaults;
 use super::template::{int_or_percent, is_zero, non_negatives, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The DaemonSet kind's strategy.
 pub(super) struct DaemonSet;

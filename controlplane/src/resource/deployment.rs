@@ -6,7 +6,7 @@ use super::field::{at, default_text, default_to, immutable, int, object_mut, one
 use super::pod_spec::defaults;
 use super::template::{int_or_percent, is_zero, non_negatives, percent, validate_selected};
 use super::{PrepareContext, Strategy, isolate, reset_status};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The Deployment kind's strategy.
 pub(super) struct Deployment;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::field::text;
 use super::{PrepareContext, Strategy};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The core Event kind's strategy.
 pub(super) struct Event;

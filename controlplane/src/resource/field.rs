@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 static NULL: Value = Value::Null;
 

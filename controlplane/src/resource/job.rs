@@ -10,7 +10,7 @@ use super::field::{
 use super::pod_spec::{defaults, validate};
 use super::template::non_negatives;
 use super::{NameRule, PrepareContext, Strategy, reset_status};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The Job kind's strategy.
 pub(super) struct Job;
@@ -221,7 +221,7 @@ fn validate_job(object: &Value, prefix: &str) -> Vec<FieldError> {
     if rules > 20 {
         errors.push(FieldError::new(
             "spec.podFailurePolicy.rules",
-            crate::apiserver::status::FieldErrorKind::TooMany,
+            crate::resource::field_error::FieldErrorKind::TooMany,
             json!(rules),
             "must have at most 20 items",
         ));

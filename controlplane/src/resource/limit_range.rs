@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Strategy;
 use super::field::{at, list, list_mut, object_mut, text};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// The LimitRange kind's strategy: container defaults follow from bounds.
 pub(super) struct LimitRange;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::field::{at, entries, invalid_each, list, text};
 use super::name::{NameRule, dns1123_label, label_value, path_segment, qualified_name};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// Annotations in total, keys and values, in bytes.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;

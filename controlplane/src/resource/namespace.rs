@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::field::{at, copy, list, set, text};
 use super::{NameRule, PrepareContext, Strategy, isolate};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The Namespace kind's strategy.
 pub(super) struct Namespace;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::field::{at, default_text, default_to, immutable, list, list_mut, one_of, set, text};
 use super::selector;
 use super::{PrepareContext, Strategy, reset_status};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// The Endpoints kind's strategy.
 pub(super) struct Endpoints;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::field::{at, copy, flag, invalid_each, list, one_of, set, text};
 use super::name::{label_value, qualified_name};
 use super::{PrepareContext, Strategy, isolate};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// The Node kind's strategy.
 pub(super) struct Node;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::field::{at, copy, flag, list, list_mut, set, text};
 use super::pod_spec::{defaults, validate};
 use super::{PrepareContext, Strategy, isolate};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 pub(crate) mod reference;
 mod update;

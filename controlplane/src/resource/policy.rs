@@ -6,7 +6,7 @@ use super::field::{at, default_text, default_to, int, list, list_mut, text};
 use super::selector;
 use super::template::int_or_percent;
 use super::{PrepareContext, Strategy, reset_status};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The HorizontalPodAutoscaler kind's strategy (autoscaling/v2).
 pub(super) struct Autoscaler;

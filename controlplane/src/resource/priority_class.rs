@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Strategy;
 use super::field::{at, default_text, immutable, int, one_of, text};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The PriorityClass kind's strategy.
 pub(super) struct PriorityClass;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::field::{at, default_text, immutable, list, list_mut, one_of, text};
 use super::{NameRule, PrepareContext, Strategy};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -8,7 +8,7 @@ use super::field::{at, default_to, entries, immutable, int, non_negative, object
 use super::pod_spec::{defaults, validate};
 use super::template::{non_negatives, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The ReplicaSet kind's strategy.
 pub(super) struct ReplicaSet;

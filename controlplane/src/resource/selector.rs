@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::field::{at, entries, invalid_each, list, text};
 use super::metadata::validate_labels;
 use super::name::{label_value, qualified_name};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// Everything wrong with a `LabelSelector` at `path`; an absent one is fine.
 pub fn validate(errors: &mut Vec<FieldError>, selector: &Value, path: &str) {

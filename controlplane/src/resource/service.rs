@@ -10,7 +10,7 @@ use super::field::{at, copy, default_text, default_to, int, invalid_each, list, 
 use super::metadata::validate_labels;
 use super::name::{dns1123_label, port_name, port_number};
 use super::{NameRule, PrepareContext, Strategy, isolate};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 mod allocate;
 

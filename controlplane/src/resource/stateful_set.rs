@@ -6,7 +6,7 @@ use super::field::{at, copy, default_text, default_to, list_mut, one_of, text};
 use super::pod_spec::defaults;
 use super::template::{non_negatives, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The StatefulSet kind's strategy.
 pub(super) struct StatefulSet;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::field::{at, copy, default_text, default_to, immutable, list, one_of, set, text};
 use super::{PrepareContext, Strategy};
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// The PersistentVolumeClaim kind's strategy.
 pub(super) struct Claim;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::field::{at, non_negative, text};
 use super::pod_spec::validate;
 use super::selector;
-use crate::apiserver::status::FieldError;
+use crate::resource::field_error::FieldError;
 
 /// `spec.selector` and `spec.template` of a workload whose pods always restart.
 pub(super) fn validate_selected(errors: &mut Vec<FieldError>, object: &Value, kind: &str) {

@@ -93,3 +93,28 @@ fn a_deleted_object_takes_no_new_finalizers() {
     new["metadata"]["finalizers"] = json!([]);
     assert_eq!(metadata::validate_update(&new, &old, false), []);
 }
+
+/// The table of kinds is below the API server, which is written over it.
+#[test]
+fn nothing_here_imports_the_api_server() {
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/resource")];
+    let mut read = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            // Tests may look from above.
+            if path.to_string_lossy().ends_with("tests.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let forbidden = ["crate", "::apiserver"].concat();
+            assert!(!text.contains(&forbidden), "{}", path.display());
+            read += 1;
+        }
+    }
+    assert!(read > 40, "{read}");
+}

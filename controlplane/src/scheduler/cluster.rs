@@ -100,6 +100,8 @@ pub struct Cluster {
     index: BTreeMap<String, usize>,
     /// Where each counted pod is.
     places: BTreeMap<String, usize>,
+    /// Those of them that keep other pods away, by UID.
+    repelling: BTreeMap<String, Arc<PodInfo>>,
     /// Slots of present nodes, zones taking turns.
     order: Vec<usize>,
     stale_order: bool,
@@ -188,12 +190,17 @@ impl Cluster {
             self.remove_pod(&pod.uid);
         }
         self.places.insert(pod.uid.clone(), slot);
+        match pod.repelled.is_empty() {
+            true => self.repelling.remove(&pod.uid),
+            false => self.repelling.insert(pod.uid.clone(), Arc::clone(&pod)),
+        };
         self.slots[slot].insert(pod);
     }
 
     /// Stops counting a pod; tells on which node it was.
     pub fn remove_pod(&mut self, uid: &str) -> Option<String> {
         let slot = self.places.remove(uid)?;
+        self.repelling.remove(uid);
         self.slots[slot].remove(uid);
         let name = self.slots[slot].name.clone();
         self.release_if_unused(slot);
@@ -203,6 +210,11 @@ impl Cluster {
     /// A counted pod.
     pub fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
         self.slots[*self.places.get(uid)?].pods.get(uid)
+    }
+
+    /// Counted pods that keep other pods away.
+    pub fn repelling(&self) -> impl Iterator<Item = &PodInfo> {
+        self.repelling.values().map(Arc::as_ref)
     }
 
     /// A node by name.

@@ -1,6 +1,7 @@
 //! One scheduling cycle: filter, score, choose. Pure.
 
 use super::cluster::{Cluster, NodeInfo};
+use super::constraint;
 use super::plugin::{
     self, Rejection, image_locality, node_affinity, node_resources_balanced_allocation, node_resources_fit, normalize,
     taint_toleration,
@@ -23,6 +24,8 @@ pub struct FitError {
     pub resolvable: Vec<String>,
     /// Plugins that refused a node.
     pub plugins: BTreeSet<&'static str>,
+    /// What keeps the pod from any node because it cannot be evaluated.
+    pub unknown: Option<String>,
     /// Whether the pod may not preempt by its own policy.
     pub never_preempts: bool,
 }
@@ -51,6 +54,12 @@ impl FitError {
     pub fn message(&self) -> String {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".into();
+        }
+        if let Some(unknown) = &self.unknown {
+            return format!(
+                "0/{} nodes are available: this scheduler cannot evaluate yet: {unknown}.",
+                self.nodes
+            );
         }
         let tried = histogram(self.nodes, &self.reasons);
         if self.never_preempts {
@@ -102,6 +111,13 @@ impl Search {
     /// What every node lacks.
     pub fn schedule(&mut self, cluster: &mut Cluster, pod: &PodInfo) -> Result<String, FitError> {
         cluster.refresh();
+        if let Some(unknown) = constraint::obstacle(pod, cluster.repelling()) {
+            return Err(FitError {
+                nodes: cluster.order().len(),
+                unknown: Some(unknown),
+                ..FitError::default()
+            });
+        }
         let fitting = self.fitting(cluster, pod)?;
         let chosen = if fitting.len() == 1 {
             0

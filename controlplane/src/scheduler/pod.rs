@@ -1,5 +1,6 @@
 //! A pod as the scheduler sees it: everything a cycle asks for, computed once. Pure.
 
+use super::constraint::{self, Repelled};
 use client::Key;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
 use kube::ResourceExt;
@@ -100,6 +101,10 @@ pub struct PodInfo {
     pub ports: Vec<HostPort>,
     /// Images of its containers, with tag.
     pub images: Vec<String>,
+    /// What it demands that cannot be evaluated.
+    pub unknown: Vec<&'static str>,
+    /// Whom its required anti-affinity keeps away.
+    pub repelled: Vec<Repelled>,
 }
 
 fn with_defaults(container: &Container) -> ResourceList {
@@ -164,6 +169,8 @@ impl PodInfo {
                 .filter_map(|c| c.image.as_deref())
                 .map(normal_image)
                 .collect(),
+            unknown: constraint::unknown(spec),
+            repelled: constraint::repelled(&pod),
             pod: pod.clone(),
         }
     }

@@ -8,6 +8,7 @@ mod special;
 mod table;
 mod wire;
 
+use crate::tree::{DEPTH_MAX, TreeError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -46,10 +47,13 @@ const ZERO_IS_ABSENT: &[&str] = &[
     "count",
 ];
 
-/// Deepest nesting read.
-const DEPTH_MAX: usize = 100;
 /// Reads an enveloped object into the tree its JSON form has, kind and apiVersion included.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
+    enveloped(bytes, 0)
+}
+
+/// As [`read`], of an object `depth` messages and envelopes inside another one.
+fn enveloped(bytes: &[u8], depth: usize) -> Result<Value, String> {
     let body = bytes
         .strip_prefix(MAGIC)
         .ok_or("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")?;
@@ -77,7 +81,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     }
     let message = message_of(&api_version, &kind)
         .ok_or_else(|| format!("no kind \"{kind}\" is registered for version \"{api_version}\""))?;
-    let mut value = read_message(message, raw, 0)?;
+    let mut value = read_message(message, raw, depth)?;
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".to_owned(), Value::String(api_version));
         map.insert("kind".to_owned(), Value::String(kind));
@@ -87,9 +91,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
 
 fn read_message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     if depth > DEPTH_MAX {
-        return Err("the message is nested too deeply".to_owned());
+        return Err(TreeError::TooDeep.to_string());
     }
-    if let Some(value) = special(name, bytes)? {
+    if let Some(value) = special(name, bytes, depth)? {
         return Ok(value);
     }
     let fields = messages().get(name).ok_or_else(|| format!("unknown message {name}"))?;

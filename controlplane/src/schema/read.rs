@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::tree::{self, DEPTH_MAX, SIZE_MAX_BYTES, TreeError};
+
 /// The text form of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
@@ -24,6 +26,12 @@ pub(super) struct Read {
 
 /// Most parser events a YAML body may have, aliases expanded.
 const YAML_EVENTS_MAX: usize = 1_000_000;
+/// Stack of the thread that reads YAML; only what is used of it is ever there.
+const YAML_STACK_BYTES: usize = 8 << 20;
+/// Most duplicate keys reported (upstream's decoder stops noting there).
+const DUPLICATES_MAX: usize = 100;
+/// Longest path reported; what is behind it is cut off.
+const PATH_MAX_BYTES: usize = 1024;
 
 /// Reads one document of no particular kind.
 ///
@@ -37,9 +45,12 @@ pub fn parse(bytes: &[u8], media: Media) -> Result<Value, String> {
 pub(super) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
     let mut path = String::new();
     let mut duplicates = Vec::new();
+    let mut bytes_left = SIZE_MAX_BYTES;
     let seed = Tree {
         path: &mut path,
         duplicates: &mut duplicates,
+        levels_left: DEPTH_MAX,
+        bytes_left: &mut bytes_left,
     };
     let value = match media {
         Media::Json => {
@@ -50,14 +61,34 @@ pub(super) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
         }
         Media::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-            serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |reader| {
-                seed.deserialize(reader)
-            })
-            .map_err(|error| error.without_snippet().to_string())?
+            on_own_stack(|| {
+                serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |reader| {
+                    seed.deserialize(reader)
+                })
+                .map_err(|error| error.without_snippet().to_string())
+            })?
         }
-        Media::Protobuf => super::protobuf::read(bytes)?,
+        Media::Protobuf => {
+            let value = super::protobuf::read(bytes)?;
+            tree::check(&value).map_err(|error| error.to_string())?;
+            value
+        }
     };
     Ok(Read { value, duplicates })
+}
+
+/// Runs `work` on a thread of its own: the YAML reader takes up to 25 kB of stack a level, so that [`DEPTH_MAX`] levels are
+/// more than a worker's stack holds. Bodies in YAML are rare.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .stack_size(YAML_STACK_BYTES)
+            .spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| format!("no thread to read YAML with: {error}"))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err("the YAML reader failed".to_owned()))
+    })
 }
 
 /// A map that has integer keys arrives with its duplicates already collapsed (last wins), so those go unreported.
@@ -66,12 +97,61 @@ fn yaml_options() -> serde_saphyr::Options {
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     options.alias_limits.max_total_replayed_events = YAML_EVENTS_MAX;
     options.strict_booleans = false;
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = DEPTH_MAX;
+    }
     options
 }
 
 struct Tree<'a> {
     path: &'a mut String,
     duplicates: &'a mut Vec<String>,
+    /// Lists and objects that may still be opened inside one another.
+    levels_left: usize,
+    /// Bytes of keys and strings the document may still have: YAML's aliases can repeat a long one at will.
+    bytes_left: &'a mut usize,
+}
+
+impl Tree<'_> {
+    /// The reader of a member one level down.
+    fn member(&mut self) -> Tree<'_> {
+        Tree {
+            path: self.path,
+            duplicates: self.duplicates,
+            levels_left: self.levels_left,
+            bytes_left: self.bytes_left,
+        }
+    }
+
+    /// Takes part in the document's bytes.
+    fn text<E: Error>(&mut self, length: usize) -> Result<(), E> {
+        match self.bytes_left.checked_sub(length) {
+            Some(left) => {
+                *self.bytes_left = left;
+                Ok(())
+            }
+            None => Err(E::custom(TreeError::TooLarge)),
+        }
+    }
+
+    /// Opens a list or an object.
+    fn open<E: Error>(&mut self) -> Result<(), E> {
+        match self.levels_left.checked_sub(1) {
+            Some(left) => {
+                self.levels_left = left;
+                Ok(())
+            }
+            None => Err(E::custom(TreeError::TooDeep)),
+        }
+    }
+
+    fn note_duplicate(&mut self) {
+        if self.duplicates.len() < DUPLICATES_MAX {
+            let end = self.path.floor_char_boundary(PATH_MAX_BYTES);
+            let shown = self.path.get(..end).unwrap_or_default();
+            self.duplicates.push(shown.to_owned());
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
@@ -119,24 +199,23 @@ impl<'de> Visitor<'de> for Tree<'_> {
             .ok_or_else(|| E::custom("not a finite number"))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: Error>(mut self, value: &str) -> Result<Value, E> {
+        self.text(value.len())?;
         Ok(Value::from(value))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: Error>(mut self, value: String) -> Result<Value, E> {
+        self.text(value.len())?;
         Ok(Value::String(value))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        self.open()?;
         let mut items = Vec::new();
         let length = self.path.len();
         loop {
             self.path.push_str(&format!("[{}]", items.len()));
-            let seed = Tree {
-                path: self.path,
-                duplicates: self.duplicates,
-            };
-            let item = access.next_element_seed(seed)?;
+            let item = access.next_element_seed(self.member())?;
             self.path.truncate(length);
             match item {
                 Some(item) => items.push(item),
@@ -145,21 +224,19 @@ impl<'de> Visitor<'de> for Tree<'_> {
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        self.open()?;
         let mut map = Map::new();
         let length = self.path.len();
         while let Some(key) = access.next_key_seed(Key)? {
+            self.text(key.len())?;
             if length > 0 {
                 self.path.push('.');
             }
             self.path.push_str(&key);
-            let seed = Tree {
-                path: self.path,
-                duplicates: self.duplicates,
-            };
-            let value = access.next_value_seed(seed)?;
+            let value = access.next_value_seed(self.member())?;
             if map.insert(key, value).is_some() {
-                self.duplicates.push(self.path.clone());
+                self.note_duplicate();
             }
             self.path.truncate(length);
         }

@@ -151,6 +151,10 @@ const KEEP_EMPTY: &[(&str, &str)] = &[
     ("TypedObjectReference", "apiGroup"),
 ];
 
+/// Most unknown fields noted (upstream's decoder stops there), and the longest path shown of one.
+const PROBLEMS_MAX: usize = 100;
+const PATH_MAX_BYTES: usize = 1024;
+
 enum Segment<'s> {
     Field(&'s str),
     Index(usize),
@@ -181,7 +185,7 @@ impl<'s> Walk<'s> {
         let mut dropped = Vec::new();
         for (key, value) in map.iter_mut() {
             let Some(field) = kind.field(key) else {
-                self.problems.push(Problem::Unknown(self.strict_path(key)));
+                self.note_unknown(key);
                 dropped.push(key.clone());
                 continue;
             };
@@ -207,6 +211,14 @@ impl<'s> Walk<'s> {
             }
         }
         Ok(())
+    }
+
+    fn note_unknown(&mut self, key: &str) {
+        if self.problems.len() < PROBLEMS_MAX {
+            let mut path = self.strict_path(key);
+            path.truncate(path.floor_char_boundary(PATH_MAX_BYTES));
+            self.problems.push(Problem::Unknown(path));
+        }
     }
 
     fn value(&mut self, shape: &'s Shape, value: &mut Value) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The ordered log of changes that a backend publishes once they are durable, and the streams that read it.
 //!
 //! Owns the order in which changes are seen. A stream holds a position, not a queue: a slow reader costs nothing, and one that
-//! falls behind what is kept simply ends. Never decides whether a write is allowed.
+//! falls behind what is kept ([`LOG_BYTES`], and what compaction leaves) simply ends. Never decides whether a write is allowed.
 
 use super::{Change, Revision, StoreError};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -11,12 +11,34 @@ use tokio::sync::watch;
 
 /// How many changes a stream copies out of the log at once.
 const BATCH: usize = 256;
+/// What the log may hold on to. A reader that is so far behind is closed; the window then reads everything anew.
+pub(super) const LOG_BYTES: usize = 16 << 20;
+/// What a change costs beside its key and value, roughly.
+const CHANGE_BYTES: usize = 128;
 
 struct Log {
     /// Everything up to and including this revision is forgotten.
     compacted: Revision,
     /// One change per revision, starting at `compacted + 1`.
     changes: VecDeque<Change>,
+    /// What the changes hold on to, at most [`LOG_BYTES`] unless one alone has more.
+    bytes: usize,
+}
+
+impl Log {
+    /// Forgets the oldest change, if there is one.
+    fn forget_first(&mut self) -> bool {
+        let Some(change) = self.changes.pop_front() else {
+            return false;
+        };
+        self.bytes -= cost(&change);
+        self.compacted += 1;
+        true
+    }
+}
+
+fn cost(change: &Change) -> usize {
+    CHANGE_BYTES + change.key.len() + change.value.as_ref().map_or(0, bytes::Bytes::len)
 }
 
 /// The log with its readers' wake-up; cheap to clone.
@@ -33,6 +55,7 @@ impl Feed {
             log: Arc::new(Mutex::new(Log {
                 compacted: revision,
                 changes: VecDeque::new(),
+                bytes: 0,
             })),
             newest: Arc::new(watch::Sender::new(revision)),
         }
@@ -54,7 +77,11 @@ impl Feed {
             for change in changes {
                 let next = log.compacted + log.changes.len() as u64 + 1;
                 assert_eq!(change.revision, next, "revisions are published without gaps");
+                log.bytes += cost(&change);
                 log.changes.push_back(change);
+            }
+            while log.bytes > LOG_BYTES && log.changes.len() > 1 {
+                log.forget_first();
             }
             log.compacted + log.changes.len() as u64
         };
@@ -64,9 +91,7 @@ impl Feed {
     /// Forgets changes up to and including `revision` (never beyond the newest).
     pub(super) fn compact(&self, revision: Revision) {
         let mut log = self.log();
-        while log.compacted < revision && log.changes.pop_front().is_some() {
-            log.compacted += 1;
-        }
+        while log.compacted < revision && log.forget_first() {}
     }
 
     /// Every change after `after` under `prefix`; ends when the reader falls behind what is kept, or the backend is dropped.

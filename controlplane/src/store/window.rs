@@ -3,27 +3,28 @@
 //! Fed by one watch on the store; owns everything that is read. Reads take a snapshot and never touch the disk, a watch holds
 //! a position in the shared history and copies nothing. Never writes to the store except to compact what it has outlived.
 
+mod cursor;
+mod follow;
 mod history;
 mod stored;
 
+pub use cursor::{Batch, Cursor};
 pub use history::{Event, WatchClosed};
 pub use stored::{Selectable, Stored, canonical};
 
-use super::{Change, Revision, Store, StoreError};
-use futures::stream::{BoxStream, Stream, StreamExt};
+use super::{Revision, Store, StoreError};
+use futures::stream::{Stream, StreamExt};
 use history::History;
 use imbl::OrdMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-/// How long every revision stays readable (upstream compacts every 5 minutes).
-const KEEP: Duration = Duration::from_secs(300);
-/// How often the window looks for what it has outlived.
-const SWEEP: Duration = Duration::from_secs(30);
+/// What the past of all resources together may hold on to, in bytes: enough for five minutes of 500 writes a second of objects
+/// of a kilobyte, with what an event and an old object cost beside their bytes. A resource has no limit of its own; when all
+/// together have too much, the one with the largest past forgets first.
+pub const HISTORY_BYTES: usize = 256 << 20;
 
 /// Why a revision cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +63,8 @@ struct Shared {
     /// Snapshots older than this are refused.
     oldest: watch::Sender<Revision>,
     resources: RwLock<Resources>,
+    /// What the past of all resources may hold on to.
+    history_bytes: usize,
 }
 
 #[derive(Default)]
@@ -104,6 +107,14 @@ impl Window {
     /// # Errors
     /// Whatever the store answers to the first range and watch.
     pub async fn open(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+        Self::open_with(store, HISTORY_BYTES).await
+    }
+
+    /// As [`Window::open`], with another bound than [`HISTORY_BYTES`].
+    ///
+    /// # Errors
+    /// As [`Window::open`].
+    pub async fn open_with(store: Arc<dyn Store>, history_bytes: usize) -> Result<Self, StoreError> {
         let (revision, records) = store.range("").await?;
         let changes = store.watch("", revision).await?;
         let unclaimed = records
@@ -117,8 +128,14 @@ impl Window {
                 by_prefix: BTreeMap::new(),
                 unclaimed,
             }),
+            history_bytes,
         });
-        let task = tokio::spawn(follow(Arc::clone(&store), Arc::clone(&shared), changes, revision));
+        let task = tokio::spawn(follow::follow(
+            Arc::clone(&store),
+            Arc::clone(&shared),
+            changes,
+            revision,
+        ));
         Ok(Self {
             store,
             shared,
@@ -168,91 +185,15 @@ impl Window {
         &self.store
     }
 
+    /// What the past of all resources holds on to now, in bytes as [`HISTORY_BYTES`] counts them.
+    pub fn history_bytes(&self) -> usize {
+        let resources = self.shared.resources.read().unwrap_or_else(PoisonError::into_inner);
+        resources.by_prefix.values().map(|one| one.history().bytes()).sum()
+    }
+
     /// The newest revision the window has reached.
     pub fn revision(&self) -> Revision {
         *self.shared.applied.borrow()
-    }
-}
-
-/// Applies the store's changes until the store ends, and forgets what is older than [`KEEP`].
-async fn follow(store: Arc<dyn Store>, shared: Arc<Shared>, changes: BoxStream<'static, Change>, start: Revision) {
-    let mut changes = changes.ready_chunks(256);
-    let mut marks: VecDeque<(Instant, Revision)> = VecDeque::from([(Instant::now(), start)]);
-    let mut sweep = tokio::time::interval(SWEEP);
-    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            biased;
-            batch = changes.next() => {
-                let Some(batch) = batch else { return };
-                apply(&shared, batch);
-            }
-            _ = sweep.tick() => {
-                let now = Instant::now();
-                let applied = *shared.applied.borrow();
-                marks.push_back((now, applied));
-                let mut outlived = None;
-                while let Some(&(at, revision)) = marks.front() {
-                    if now.duration_since(at) < KEEP {
-                        break;
-                    }
-                    outlived = Some(revision);
-                    marks.pop_front();
-                }
-                forget(&store, &shared, now, outlived).await;
-            }
-        }
-    }
-}
-
-fn apply(shared: &Shared, batch: Vec<Change>) {
-    let now = Instant::now();
-    let mut touched: Vec<Arc<ResourceWindow>> = Vec::new();
-    // Held for the whole batch: a claim sees either all of it or nothing.
-    let mut guard = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
-    let resources = &mut *guard;
-    let Some(newest) = batch.last().map(|change| change.revision) else {
-        return;
-    };
-    for change in batch {
-        if let Some(owner) = resources.owner(&change.key) {
-            owner.history().apply(change, now);
-            if !touched.iter().any(|seen| Arc::ptr_eq(seen, owner)) {
-                touched.push(Arc::clone(owner));
-            }
-        } else if let Some(value) = change.value {
-            let created = match resources.unclaimed.get(&change.key) {
-                Some(stored) if !change.created => stored.created,
-                _ => change.revision,
-            };
-            let stored = Stored::new(Arc::clone(&change.key), change.revision, created, value);
-            resources.unclaimed.insert(change.key, Arc::new(stored));
-        } else {
-            resources.unclaimed.remove(&change.key);
-        }
-    }
-    // In this order: who sees the new revision finds every watch up to it already woken (bookmarks rely on it).
-    for resource in touched {
-        resource.changed.send_modify(|count| *count = count.wrapping_add(1));
-    }
-    shared.applied.send_replace(newest);
-}
-
-async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived: Option<Revision>) {
-    let resources: Vec<Arc<ResourceWindow>> = {
-        let resources = shared.resources.read().unwrap_or_else(PoisonError::into_inner);
-        resources.by_prefix.values().map(Arc::clone).collect()
-    };
-    for resource in resources {
-        resource.history().forget_before(now.checked_sub(KEEP));
-    }
-    // The window keeps its own history, so the store's log is only the way here.
-    let applied = *shared.applied.borrow();
-    if let Err(error) = store.compact(applied).await {
-        tracing::warn!(%error, "the store cannot be compacted");
-    }
-    if let Some(revision) = outlived {
-        shared.oldest.send_replace(revision);
     }
 }
 
@@ -326,42 +267,31 @@ impl ResourceWindow {
                 oldest,
             });
         }
-        self.history()
-            .at(revision)
-            .map(|objects| Snapshot { revision, objects })
+        let past = self.history().past(revision)?;
+        // Not under the lock: some thousand events may be undone.
+        let objects = past.rebuild();
+        Ok(Snapshot { revision, objects })
     }
 
-    /// Every change of this resource after revision `after`, each once and in order. The stream ends when its reader falls
-    /// behind what is kept, or the store is closed.
+    /// A position after revision `after`, from which every change of this resource is read once and in order.
     ///
     /// # Errors
     /// `Gone` if changes after `after` are no longer kept, `Future` if it has not been reached.
+    pub fn cursor(self: &Arc<Self>, after: Revision) -> Result<Cursor, RevisionError> {
+        Cursor::after(self, after)
+    }
+
+    /// As [`ResourceWindow::cursor`], as a stream. It ends when its reader falls behind what is kept, or the store is closed.
+    ///
+    /// # Errors
+    /// As [`ResourceWindow::cursor`].
     pub fn watch(
         self: &Arc<Self>,
         after: Revision,
     ) -> Result<impl Stream<Item = Arc<Event>> + Send + use<>, RevisionError> {
-        let changed = self.changed.subscribe();
-        let current = self.cached().revision;
-        if after > current {
-            return Err(RevisionError::Future { wanted: after, current });
-        }
-        let mut position = self.history().position_after(after)?;
-        let resource = Arc::clone(self);
-        let batches = futures::stream::unfold(changed, move |mut changed| {
-            let resource = Arc::clone(&resource);
-            let start = position;
-            let batch = resource.history().batch(start);
-            if let Ok(batch) = &batch {
-                position = start + batch.len() as u64;
-            }
-            async move {
-                let mut batch = batch.ok()?;
-                if batch.is_empty() {
-                    changed.changed().await.ok()?;
-                    batch = Vec::new();
-                }
-                Some((futures::stream::iter(batch), changed))
-            }
+        let batches = futures::stream::unfold(self.cursor(after)?, |mut cursor| async move {
+            let batch = cursor.next().await.ok()?;
+            Some((futures::stream::iter(batch.events), cursor))
         });
         Ok(batches.flatten())
     }

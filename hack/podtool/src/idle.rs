@@ -29,14 +29,7 @@ pub(crate) async fn measure(groups: &[Group], time: Duration) -> anyhow::Result<
     );
     for (group, before) in groups.iter().zip(before) {
         let used = (group.cpu()? - before).as_secs_f64() / begin.elapsed().as_secs_f64() * 100.0;
-        let mut sum = Memory::default();
-        for pid in &group.pids {
-            let path = format!("/proc/{pid}/smaps_rollup");
-            let memory = memory_of(&fs::read_to_string(&path).with_context(|| path.clone())?);
-            sum.resident += memory.resident;
-            sum.proportional += memory.proportional;
-            sum.anonymous += memory.anonymous;
-        }
+        let sum = sum(group)?;
         let [pss, anonymous, resident] = [sum.proportional, sum.anonymous, sum.resident].map(|kb| kb as f64 / 1024.0);
         out += &format!(
             "{:<16} {:>5} {used:>9.2} {pss:>9.1} {anonymous:>9.1} {resident:>9.1}\n",
@@ -45,6 +38,27 @@ pub(crate) async fn measure(groups: &[Group], time: Duration) -> anyhow::Result<
         );
     }
     Ok(out)
+}
+
+/// What a group's processes have now, in MB: proportional and anonymous.
+///
+/// # Errors
+/// If one of the processes is not there.
+pub(crate) fn memory(group: &Group) -> anyhow::Result<[f64; 2]> {
+    let sum = sum(group)?;
+    Ok([sum.proportional, sum.anonymous].map(|kb| kb as f64 / 1024.0))
+}
+
+fn sum(group: &Group) -> anyhow::Result<Memory> {
+    let mut sum = Memory::default();
+    for pid in &group.pids {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let memory = memory_of(&fs::read_to_string(&path).with_context(|| path.clone())?);
+        sum.resident += memory.resident;
+        sum.proportional += memory.proportional;
+        sum.anonymous += memory.anonymous;
+    }
+    Ok(sum)
 }
 
 fn memory_of(smaps_rollup: &str) -> Memory {

@@ -1,8 +1,9 @@
 //! What the commands in `hack/` need from a runtime or an API server and a shell cannot do well.
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
-//! while nothing happens, `remove-all` empties a runtime. Never part of a cluster.
+//! while nothing happens, `api` an API server under load, `remove-all` empties a runtime. Never part of a cluster.
 
+mod api;
 mod figures;
 mod floor;
 mod idle;
@@ -38,6 +39,8 @@ enum Command {
     Idle(IdleArgs),
     /// Keeps pods running through the API server: creates them, waits until all are Ready.
     Fill(FillArgs),
+    /// Requests a second, watch latency and memory of an API server; fills it with objects.
+    Api(ApiArgs),
     /// Stops and removes every pod of a runtime.
     RemoveAll(RemoveAllArgs),
 }
@@ -103,6 +106,16 @@ struct FillArgs {
 }
 
 #[derive(Args)]
+struct ApiArgs {
+    /// Kubeconfig of an administrator.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The API server's process, as NAME=PID.
+    #[arg(long)]
+    server: Group,
+}
+
+#[derive(Args)]
 struct RemoveAllArgs {
     /// The runtime's socket.
     #[arg(long)]
@@ -127,6 +140,7 @@ async fn main() -> anyhow::Result<()> {
             let cluster = pods::Cluster::connect(&args.kubeconfig, args.node, args.image).await?;
             cluster.fill(args.count).await
         }
+        Command::Api(args) => api::measure(&args.kubeconfig, args.server).await,
         Command::RemoveAll(args) => {
             let removed = runtime::remove_all(&args.runtime).await?;
             println!("{removed} pods removed from the runtime");

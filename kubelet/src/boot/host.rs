@@ -5,7 +5,7 @@ use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
 use crate::node::{Facts, allocatable, max_pods};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
 use std::collections::BTreeMap;
@@ -115,10 +115,16 @@ pub(super) fn protect_from_oom(score: i64) {
     }
 }
 
-/// Raises (or lowers) how many files this process may have open; where that is not allowed it works with what it has.
+/// Raises (or lowers) how many files this process may have open. Where more than the hard limit is not allowed it is that one.
 pub(super) fn allow_open_files(files: u64) {
-    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, files, files) {
-        tracing::warn!(files, %error, "maxOpenFiles not set");
+    let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, files, files) else {
+        return;
+    };
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
+    let least = files.min(hard);
+    match setrlimit(Resource::RLIMIT_NOFILE, least, hard) {
+        Ok(()) if least == files => {}
+        _ => tracing::warn!(files, hard, %error, "maxOpenFiles not set"),
     }
 }
 
@@ -131,4 +137,37 @@ pub(super) fn ips(config: &Config, facts: &Facts, tasks: &mut JoinSet<()>, stop:
     let every = config.node.status_update;
     tasks.spawn(addresses::follow(sender, machine::route_address, every, stop.clone()));
     ips
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flags, KubeletConfiguration, resolve};
+    use crate::host::machine::Disk;
+
+    #[test]
+    fn pods_are_admitted_up_to_what_the_cores_take() {
+        let facts = Facts {
+            name: "n".into(),
+            host_name: "n".into(),
+            ips: Vec::new(),
+            machine: Machine {
+                cpus: 4,
+                ..Machine::default()
+            },
+            disk: Disk::default(),
+            hugepages: BTreeMap::new(),
+            port: 10250,
+        };
+        let slots = |per_core| {
+            let written = KubeletConfiguration {
+                max_pods: Some(30),
+                pods_per_core: Some(per_core),
+                ..KubeletConfiguration::default()
+            };
+            let config = resolve(&written, &Flags::default(), true).expect("sound");
+            admissible(&config, &facts)["pods"].value()
+        };
+        assert_eq!((slots(0), slots(5), slots(10)), (30, 20, 30));
+    }
 }

@@ -332,3 +332,47 @@ async fn a_stored_service_keeps_its_address_and_blocks_it() {
         .unwrap();
     assert_eq!(update["spec"]["clusterIP"], "10.96.0.5");
 }
+
+#[tokio::test(start_paused = true)]
+async fn new_external_ips_are_refused_and_old_ones_may_stay_or_go() {
+    let world = world().await;
+    world.namespace("ns").await;
+    let service =
+        |ips: Value| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ips, "ports": [{"port": 80}]}});
+    let error = world
+        .create("services", service(json!(["192.0.2.1"])))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (
+            403,
+            "services \"s\" is forbidden: Use of external IPs is denied by admission control"
+        )
+    );
+    assert!(world.create("services", service(json!([]))).await.is_ok());
+    let kind = registry().by_resource("", "v1", "services").unwrap();
+    let (user, info) = (User::named("alice", &[]), RequestInfo::default());
+    let attributes = Attributes {
+        user: &user,
+        info: &info,
+        kind,
+        operation: Operation::Update,
+        namespace: "ns",
+        name: "s",
+        dry_run: false,
+    };
+    let old = service(json!(["192.0.2.1", "192.0.2.2"]));
+    for (ips, allowed) in [
+        (json!(["192.0.2.2"]), true),
+        (json!([]), true),
+        (json!(["192.0.2.1", "192.0.2.2"]), true),
+        (json!(["192.0.2.1", "192.0.2.3"]), false),
+    ] {
+        let judged = world
+            .admission
+            .validate(&attributes, &service(ips.clone()), Some(&old), &world.reader)
+            .await;
+        assert_eq!(judged.is_ok(), allowed, "{ips}");
+    }
+}

@@ -5,7 +5,7 @@ use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
 use crate::apiserver::request::{Query, RequestInfo};
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, reply};
-use crate::resource::registry;
+use crate::resource::{deprecated, registry};
 use http::{HeaderMap, Response};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,8 +14,6 @@ use std::sync::Arc;
 const RESOURCE: &str = "componentstatuses";
 /// Upstream's names and messages.
 const COMPONENTS: [(&str, &str); 3] = [("controller-manager", "ok"), ("etcd-0", "ok"), ("scheduler", "ok")];
-/// Upstream's words on every answer.
-const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 
 fn component((name, message): (&str, &str)) -> Value {
     json!({
@@ -53,6 +51,7 @@ pub(super) fn answer(
         Shape::Partial(_) | Shape::PartialList(_) => return Err(not_acceptable()),
     };
     let mut response = reply::finish(200, reply::encode(&value, output), output.encoding, headers);
-    reply::add_warnings(response.headers_mut(), &[DEPRECATED.to_owned()]);
+    let warning = deprecated::kind(kind).map(str::to_owned);
+    reply::add_warnings(response.headers_mut(), warning.as_slice());
     Ok(response)
 }

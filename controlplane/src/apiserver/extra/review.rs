@@ -5,8 +5,9 @@ use super::Extra;
 use crate::apiserver::authz::{Authz, Rule, node_of};
 use crate::apiserver::reader::Reader;
 use crate::apiserver::request::RequestInfo;
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
+use crate::resource::field_error::FieldError;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -5,7 +5,8 @@ use crate::apiserver::ApiServer;
 use crate::apiserver::authn::service_account::{Bound, Claims, Private};
 use crate::apiserver::reader::Reader;
 use crate::apiserver::request::RequestInfo;
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
+use crate::resource::field_error::FieldError;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

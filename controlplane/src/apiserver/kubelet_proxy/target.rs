@@ -1,7 +1,8 @@
 //! Where a request goes: addresses, ports, paths and container names read from objects. Pure.
 
 use crate::apiserver::request::Query;
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
+use crate::resource::field_error::FieldError;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

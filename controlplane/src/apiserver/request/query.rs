@@ -48,8 +48,13 @@ impl Query {
     pub fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.text(key) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!("{key}: strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            text => text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+                use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+                let problem = match error.kind() {
+                    PosOverflow | NegOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                ApiError::bad_request(format!("{key}: strconv.ParseInt: parsing \"{text}\": {problem}"))
             }),
         }
     }
@@ -65,7 +70,7 @@ impl Query {
                 "All" => asked = true,
                 "" => {}
                 other => {
-                    let error = crate::apiserver::status::FieldError::not_supported("dryRun", other, &["All"]);
+                    let error = crate::resource::field_error::FieldError::not_supported("dryRun", other, &["All"]);
                     return Err(ApiError::invalid("meta.k8s.io", options_kind, "", vec![error]));
                 }
             }
@@ -106,13 +111,15 @@ mod tests {
 
     #[test]
     fn values_are_decoded_and_flags_read_as_upstream_does() {
-        let query = Query::parse("a=x%3Dy+z&watch&w=0&v=False&n=12&m=1x&b=%zz");
+        let query = Query::parse("a=x%3Dy+z&watch&w=0&v=False&n=12&m=1x&b=%zz&big=9223372036854775808");
         assert_eq!(query.text("a"), "x=y z");
         assert_eq!(query.text("b"), "%zz");
         assert!(query.flag("watch"));
         assert!(!query.flag("w") && !query.flag("v") && !query.flag("absent"));
         assert_eq!(query.number("n").unwrap(), Some(12));
         assert_eq!(query.number("m").unwrap_err().code, 400);
+        let big = query.number("big").unwrap_err();
+        assert!(big.message.ends_with("value out of range"), "{}", big.message);
         assert!(!query.dry_run("CreateOptions").unwrap());
         assert_eq!(Query::parse("dryRun=x").dry_run("CreateOptions").unwrap_err().code, 422);
     }

@@ -1,8 +1,9 @@
 //! Binding a pod to a node: `pods/NAME/binding` and `bindings` (control-plane contract §2.1).
 
 use super::{Answer, Call, create, object, update};
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::resource::field::{list, set, text};
+use crate::resource::field_error::FieldError;
 use serde_json::{Map, Value, json};
 
 pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {

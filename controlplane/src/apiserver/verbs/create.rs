@@ -4,7 +4,7 @@ use super::Operation;
 use super::{Answer, Call, object, store_failed};
 use crate::apiserver::status::ApiError;
 use crate::resource::field::{set, text};
-use crate::resource::{PrepareContext, without_effect};
+use crate::resource::{PrepareContext, deprecated, without_effect};
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -85,6 +85,7 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
         let mut warnings = strategy.warnings(&candidate);
+        warnings.extend(deprecated::fields(call.kind, &candidate));
         warnings.extend(without_effect::warnings(call.kind, &candidate));
         match store(call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {

@@ -2,9 +2,10 @@
 
 use super::Operation;
 use super::{ATTEMPTS, Answer, Call, negotiate, object, read_plain, store_failed};
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::{int, set, text};
+use crate::resource::field_error::FieldError;
 use crate::store::window::{Stored, canonical};
 use crate::store::{Revision, StoreError};
 use bytes::Bytes;

@@ -4,7 +4,8 @@ use super::filter::Filter;
 use super::token::Token;
 use super::{Answer, Call, parse_revision, store_failed, too_large};
 use crate::apiserver::reply::Page;
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
+use crate::resource::field_error::FieldError;
 use crate::store::Revision;
 use crate::store::window::{RevisionError, Snapshot, Stored};
 use imbl::OrdMap;
@@ -153,6 +154,8 @@ impl Options {
             ));
         }
         let limit = query.number("limit")?.unwrap_or(0);
+        // Means something for watches only, but is read as a number everywhere.
+        query.number("timeoutSeconds")?;
         Ok(Self {
             revision: parse_revision(revision_text)?,
             matching,

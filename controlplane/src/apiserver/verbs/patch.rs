@@ -3,9 +3,10 @@
 use super::super::negotiate;
 use super::update::{self, OnConflict};
 use super::{Answer, Call, object, read_plain};
-use crate::apiserver::status::{ApiError, FieldError, FieldErrorKind};
+use crate::apiserver::status::ApiError;
 use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
 use crate::resource::Kind;
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 use crate::schema::{self, Media};
 use serde_json::{Value, json};
 

@@ -3,8 +3,9 @@
 use super::patch::Patch;
 use super::update::{self, OnConflict};
 use super::{Answer, Call, object};
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::resource::field::{at, int, set, text};
+use crate::resource::field_error::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proto::api::selector::Selector;
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! Verbs over a memory store: an HTTP request in, an HTTP reply out.
 
 mod lists;
+mod resume;
 mod turns;
 mod watches;
 mod writes;

@@ -2,9 +2,10 @@
 
 use super::Operation;
 use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::resource::field::set;
-use crate::resource::without_effect;
+use crate::resource::field_error::FieldError;
+use crate::resource::{deprecated, without_effect};
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -89,7 +90,11 @@ async fn change_now(
         check_identity(call, name, &new, &old)?;
         prepare(call, &mut new, &old, dry_run).await?;
         let warnings = match call.info.subresource.as_str() {
-            "" => without_effect::warnings(call.kind, &new),
+            "" => [
+                deprecated::fields(call.kind, &new),
+                without_effect::warnings(call.kind, &new),
+            ]
+            .concat(),
             _ => Vec::new(),
         };
         let lost = match store(call, &stored, new, dry_run).await? {

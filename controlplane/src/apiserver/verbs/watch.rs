@@ -5,18 +5,18 @@
 use super::filter::Filter;
 use super::{Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
-use crate::apiserver::status::{ApiError, FieldError};
+use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body, reply};
 use crate::resource::Kind;
+use crate::resource::field_error::FieldError;
 use crate::store::Revision;
-use crate::store::window::{Event, ResourceWindow, RevisionError, Snapshot, Stored};
+use crate::store::window::{Batch, Cursor, Event, RevisionError, Snapshot, Stored};
 use bytes::{Bytes, BytesMut};
 use client::Clock;
-use futures::FutureExt;
-use futures::stream::{BoxStream, StreamExt};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -26,8 +26,12 @@ use tokio_util::sync::CancellationToken;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The last bookmark comes this long before the end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Events written into one piece of the body.
+/// Objects of the initial state looked at for one piece of the body.
 const BATCH: usize = 64;
+/// A piece of the body ends once it has this many bytes; only one event may go beyond.
+const PIECE_BYTES: usize = 64 << 10;
+/// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
+const LONGEST_SECONDS: u64 = 24 * 3600;
 
 pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiError> {
     let filter = Filter::parse(call.kind, call.info)?;
@@ -57,8 +61,8 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
             (None, revision)
         }
     };
-    let events = match window.watch(from) {
-        Ok(events) => events.ready_chunks(BATCH).boxed(),
+    let cursor = match window.cursor(from) {
+        Ok(cursor) => cursor,
         Err(RevisionError::Gone { wanted, oldest }) => return Ok(gone(wanted, oldest)),
         Err(RevisionError::Future { wanted, current }) => return Err(too_large(wanted, current)),
     };
@@ -67,8 +71,8 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
     let initial = initial.map(|snapshot| Initial::new(snapshot, call.collection(), options.end_bookmark()));
     let watcher = Watcher {
         initial,
-        events,
-        window,
+        cursor,
+        waiting: VecDeque::new(),
         writer: Writer {
             kind: call.kind,
             output: call.output,
@@ -132,7 +136,7 @@ enum Start {
 struct Options {
     start: Start,
     bookmarks: bool,
-    timeout_seconds: Option<u64>,
+    timeout_seconds: Option<i64>,
 }
 
 impl Options {
@@ -172,9 +176,7 @@ impl Options {
         Ok(Self {
             start,
             bookmarks,
-            timeout_seconds: timeout
-                .and_then(|seconds| u64::try_from(seconds).ok())
-                .filter(|s| *s > 0),
+            timeout_seconds: timeout.filter(|seconds| *seconds != 0),
         })
     }
 
@@ -182,11 +184,13 @@ impl Options {
         self.bookmarks
     }
 
-    /// How long the watch lasts; without a wish of the client somewhere in [30, 60) minutes.
+    /// How long the watch lasts; without a wish of the client (or with 0) somewhere in [30, 60) minutes. A negative time is
+    /// over at once.
     fn length(&self, call: &Call<'_>) -> Duration {
-        let seconds = self
-            .timeout_seconds
-            .unwrap_or_else(|| 1800 + call.server.random() % 1800);
+        let seconds = match self.timeout_seconds {
+            Some(seconds) => u64::try_from(seconds).unwrap_or(0).min(LONGEST_SECONDS),
+            None => 1800 + call.server.random() % 1800,
+        };
         Duration::from_secs(seconds)
     }
 }
@@ -198,6 +202,8 @@ struct Initial {
     /// Relative key to go on from.
     start: Option<String>,
     end_bookmark: bool,
+    /// Objects read and not written yet.
+    waiting: VecDeque<Arc<Stored>>,
 }
 
 impl Initial {
@@ -207,10 +213,18 @@ impl Initial {
             prefix,
             start: None,
             end_bookmark,
+            waiting: VecDeque::new(),
         }
     }
 
-    /// Some more objects; empty at the end.
+    /// The next object; reads more once all are given out, and `None` at the end.
+    fn next(&mut self) -> Option<Arc<Stored>> {
+        if self.waiting.is_empty() {
+            self.waiting = self.batch().into();
+        }
+        self.waiting.pop_front()
+    }
+
     fn batch(&mut self) -> Vec<Arc<Stored>> {
         let found = list::range(&self.snapshot.objects, &self.prefix, self.start.as_deref());
         let batch: Vec<Arc<Stored>> = found.take(BATCH).map(Arc::clone).collect();
@@ -224,12 +238,13 @@ impl Initial {
 
 struct Watcher {
     initial: Option<Initial>,
-    events: BoxStream<'static, Vec<Arc<Event>>>,
-    window: Arc<ResourceWindow>,
+    cursor: Cursor,
+    /// Events read and not written yet.
+    waiting: VecDeque<Arc<Event>>,
     writer: Writer,
     prefix: String,
     filter: Filter,
-    /// The newest revision written.
+    /// Every event up to this revision has been written.
     seen: Revision,
     bookmarks: bool,
     next_bookmark: Instant,
@@ -240,18 +255,8 @@ struct Watcher {
 impl Watcher {
     /// The next piece of the body; `None` ends the watch.
     async fn next(&mut self) -> Option<Bytes> {
-        while let Some(initial) = &mut self.initial {
-            let batch = initial.batch();
-            let mut out = BytesMut::new();
-            for stored in batch.iter().filter(|stored| self.filter.matches(stored)) {
-                self.writer.event(&mut out, "ADDED", stored, stored.revision);
-            }
-            if batch.is_empty() {
-                if initial.end_bookmark {
-                    self.writer.bookmark(&mut out, initial.snapshot.revision, true);
-                }
-                self.initial = None;
-            }
+        while self.initial.is_some() {
+            let out = self.write_initial();
             if !out.is_empty() {
                 return Some(out.freeze());
             }
@@ -264,38 +269,78 @@ impl Watcher {
                 false => self.deadline,
             };
             let mut out = BytesMut::new();
-            tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return None,
-                batch = self.events.next() => self.write(&mut out, batch?),
-                () = tokio::time::sleep_until(wake) => {
-                    let now = Instant::now();
-                    if now >= self.deadline {
-                        return None;
+            if self.waiting.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = self.closing.cancelled() => return None,
+                    () = tokio::time::sleep_until(wake) => {
+                        let now = Instant::now();
+                        if now >= self.deadline {
+                            return None;
+                        }
+                        if self.bookmark(&mut out)? {
+                            self.next_bookmark = next_bookmark(now, self.deadline);
+                        }
                     }
-                    self.bookmark(&mut out)?;
-                    self.next_bookmark = next_bookmark(now, self.deadline);
+                    batch = self.cursor.next() => self.accept(batch.ok()?),
                 }
+            } else if self.closing.is_cancelled() {
+                return None;
             }
+            self.write(&mut out);
             if !out.is_empty() {
                 return Some(out.freeze());
             }
         }
     }
 
-    /// A bookmark of the newest revision, after every event up to it.
-    fn bookmark(&mut self, out: &mut BytesMut) -> Option<()> {
-        let revision = self.window.cached().revision;
-        while let Some(batch) = self.events.next().now_or_never() {
-            self.write(out, batch?);
+    fn write_initial(&mut self) -> BytesMut {
+        let mut out = BytesMut::new();
+        let Some(initial) = &mut self.initial else { return out };
+        for _ in 0..BATCH {
+            let Some(stored) = initial.next() else {
+                if initial.end_bookmark {
+                    self.writer.bookmark(&mut out, initial.snapshot.revision, true);
+                }
+                // The state is let go of as soon as it is written.
+                self.initial = None;
+                return out;
+            };
+            if self.filter.matches(&stored) {
+                self.writer.event(&mut out, "ADDED", &stored, stored.revision);
+            }
+            if out.len() >= PIECE_BYTES {
+                break;
+            }
         }
-        self.seen = self.seen.max(revision);
-        self.writer.bookmark(out, self.seen, false);
-        Some(())
+        out
     }
 
-    fn write(&mut self, out: &mut BytesMut, batch: Vec<Arc<Event>>) {
-        for event in batch {
+    /// A bookmark of the newest revision up to which every event has been written; false if events have to go first.
+    fn bookmark(&mut self, out: &mut BytesMut) -> Option<bool> {
+        let batch = self.cursor.take().ok()?;
+        self.accept(batch);
+        if !self.waiting.is_empty() {
+            return Some(false);
+        }
+        self.writer.bookmark(out, self.seen, false);
+        Some(true)
+    }
+
+    fn accept(&mut self, batch: Batch) {
+        self.waiting.extend(batch.events);
+        if self.waiting.is_empty()
+            && let Some(revision) = batch.complete_to
+        {
+            self.seen = self.seen.max(revision);
+        }
+    }
+
+    /// Writes what waits, until the piece is full.
+    fn write(&mut self, out: &mut BytesMut) {
+        while out.len() < PIECE_BYTES
+            && let Some(event) = self.waiting.pop_front()
+        {
             self.seen = event.revision;
             let inside = |stored: &&Arc<Stored>| stored.key.starts_with(&self.prefix) && self.filter.matches(stored);
             let old = event.old.as_ref().filter(inside);

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::restore_all;
-use crate::apiserver::status::FieldError;
 use crate::resource::field::{at, copy, int, list, list_mut, set, text};
+use crate::resource::field_error::FieldError;
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \

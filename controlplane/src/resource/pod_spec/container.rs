@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::validate::user_or_group;
 use super::{environment, handler};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 use crate::resource::name::{dns1123_label, port_name, port_number, qualified_name};
 
 /// Which list a container stands in.

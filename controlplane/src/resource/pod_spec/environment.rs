@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::apiserver::status::FieldError;
 use crate::resource::field::{at, invalid_each, list, text};
+use crate::resource::field_error::FieldError;
 use crate::resource::name::{config_key, env_var_name, qualified_name};
 
 /// Fields `valueFrom.fieldRef` may name.

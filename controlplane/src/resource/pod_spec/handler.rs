@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::apiserver::status::FieldError;
 use crate::resource::field::{at, int, invalid_each, list, non_negative, one_of, text};
+use crate::resource::field_error::FieldError;
 use crate::resource::name::{port_name, port_number};
 
 pub(super) fn probe(errors: &mut Vec<FieldError>, probe: &Value, path: &str, kind: &str) {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::apiserver::status::FieldError;
 use crate::resource::field::{at, int, invalid_each, list, one_of, text};
+use crate::resource::field_error::FieldError;
 use crate::resource::metadata::validate_labels;
 use crate::resource::name::{label_value, qualified_name};
 use crate::resource::selector;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{container, placement, volume};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, non_negative, one_of, text};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 use crate::resource::metadata::{validate_annotations, validate_labels};
 use crate::resource::name::{dns1123_label, dns1123_subdomain, qualified_name};
 

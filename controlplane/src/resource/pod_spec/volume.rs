@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::container::required_label;
 use super::environment::{field_path, resource_field};
-use crate::apiserver::status::{FieldError, FieldErrorKind};
 use crate::resource::field::{at, int, list, one_of, text};
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// Checks all volumes; returns the names of those there are.
 pub(super) fn validate_all<'v>(errors: &mut Vec<FieldError>, spec: &'v Value, path: &str) -> BTreeSet<&'v str> {

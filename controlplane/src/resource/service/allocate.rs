@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde_json::{Value, json};
 
 use super::pair_addresses;
-use crate::apiserver::status::FieldError;
 use crate::resource::field::{at, default_text, default_to, int, list, list_mut, set, text};
+use crate::resource::field_error::FieldError;
 
 /// A range of Service addresses: a CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

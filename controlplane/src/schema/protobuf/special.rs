@@ -2,17 +2,17 @@
 
 use super::table::META;
 use super::wire::{Item, Wire, first, number, utf8};
-use super::{MAGIC, read};
+use super::{MAGIC, enveloped};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// Messages whose JSON form is not an object of their fields.
-pub(super) fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
+pub(super) fn special(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
     let (package, short) = name.rsplit_once('.').unwrap_or(("", name));
     let value = match (package, short) {
         (META, "Time") => time(bytes, false)?,
         (META, "MicroTime") => time(bytes, true)?,
-        (META, "FieldsV1") | ("k8s.io.apimachinery.pkg.runtime", "RawExtension") => raw(first(bytes, 1)?)?,
+        (META, "FieldsV1") | ("k8s.io.apimachinery.pkg.runtime", "RawExtension") => raw(first(bytes, 1)?, depth)?,
         (META, "Duration") => Value::String(go_duration(number(bytes, 1)?)),
         (META, "Verbs") | (_, "ExtraValue") => {
             let mut items = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String>
             0 => Value::from(number(bytes, 2)?),
             _ => Value::String(utf8(first(bytes, 3)?)?),
         },
-        (_, "JSON") if name.contains("apiextensions") => raw(first(bytes, 1)?)?,
+        (_, "JSON") if name.contains("apiextensions") => raw(first(bytes, 1)?, depth)?,
         _ => return Ok(None),
     };
     Ok(Some(value))
@@ -51,13 +51,13 @@ pub(super) fn union(name: &str, fields: &mut Map<String, Value>) -> Option<Value
     other.or_else(|| fields.remove("schema")).or(Some(Value::Null))
 }
 
-/// JSON inside, or a whole enveloped object.
-fn raw(bytes: &[u8]) -> Result<Value, String> {
+/// JSON inside, or a whole enveloped object, which may have such fields itself.
+fn raw(bytes: &[u8], depth: usize) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
     if bytes.starts_with(MAGIC) {
-        return read(bytes);
+        return enveloped(bytes, depth + 1);
     }
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }

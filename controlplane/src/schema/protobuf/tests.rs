@@ -251,3 +251,19 @@ fn a_token_request_keeps_the_uid_of_its_pod() {
             {"kind": "Pod", "apiVersion": "v1", "name": "web-1", "uid": "1234-5678"}})
     );
 }
+
+/// Raw fields may hold whole objects, which may have raw fields: a few bytes a level, so a small body could go very deep.
+#[test]
+fn objects_inside_objects_are_read_to_a_bound() {
+    let review = |inner: &[u8]| {
+        let request = bytes(9, &bytes(1, inner));
+        envelope("admission.k8s.io/v1", "AdmissionReview", &bytes(1, &request))
+    };
+    let deep = (0..2_000).fold(b"{}".to_vec(), |inner, _| review(&inner));
+    let shallow = (0..10).fold(b"{}".to_vec(), |inner, _| review(&inner));
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(move || {
+        assert_eq!(read(&deep).unwrap_err(), "exceeded max depth");
+        assert!(read(&shallow).is_ok());
+    });
+    thread.unwrap().join().unwrap();
+}

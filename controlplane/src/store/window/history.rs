@@ -11,12 +11,16 @@ use tokio::time::Instant;
 
 type Objects = OrdMap<Arc<str>, Arc<Stored>>;
 
-/// A snapshot is kept every so many events.
-const CHECKPOINT_EVERY: u64 = 256;
-/// Stored bytes the events of one resource may hold on to.
-const LIMIT_BYTES: usize = 16 << 20;
-/// What an event costs beside the stored bytes, roughly.
-const EVENT_BYTES: usize = 256;
+/// A snapshot is kept every so many events: so many are undone at most to show a past state.
+const CHECKPOINT_EVERY: u64 = 4096;
+/// What an event costs, roughly, and what an object that has been written over costs beside its bytes: its key, its place on
+/// the heap, what selectors have asked of it.
+const EVENT_BYTES: usize = 112;
+const OLD_BYTES: usize = 500;
+/// What one node of the objects' tree costs. A snapshot shares the nodes under which nothing has changed since.
+const NODE_BYTES: usize = 1600;
+/// Objects under one node, at least.
+const NODE_OBJECTS: usize = 16;
 /// Events a watcher copies at once.
 const BATCH: usize = 128;
 
@@ -44,9 +48,34 @@ pub(super) struct History {
     /// Position of the first event kept.
     base: u64,
     events: VecDeque<(Instant, Arc<Event>)>,
+    /// What events and checkpoints hold on to that the present does not.
     bytes: usize,
-    /// (position, state before the event at it), ascending.
-    checkpoints: VecDeque<(u64, Objects)>,
+    /// (position, state before the event at it, its cost), ascending.
+    checkpoints: VecDeque<(u64, Objects, usize)>,
+}
+
+/// A past state: a later one, and the events to undo, the newest first.
+pub(super) struct Past {
+    later: Objects,
+    undone: Vec<Arc<Event>>,
+}
+
+impl Past {
+    pub(super) fn rebuild(self) -> Objects {
+        let mut objects = self.later;
+        for event in self.undone {
+            match (&event.old, &event.new) {
+                (Some(old), _) => {
+                    objects.insert(Arc::clone(&old.key), Arc::clone(old));
+                }
+                (None, Some(new)) => {
+                    objects.remove(&new.key);
+                }
+                (None, None) => {}
+            }
+        }
+        objects
+    }
 }
 
 impl History {
@@ -70,28 +99,39 @@ impl History {
         self.newest
     }
 
-    fn end(&self) -> u64 {
+    /// What the past holds on to, in bytes: superseded objects, events and checkpoints.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The position after the newest event.
+    pub(super) fn end(&self) -> u64 {
         self.base + self.events.len() as u64
     }
 
     pub(super) fn apply(&mut self, change: Change, now: Instant) {
         if self.end().is_multiple_of(CHECKPOINT_EVERY) {
-            self.checkpoints.push_back((self.end(), self.objects.clone()));
+            let nodes = (self.objects.len() / NODE_OBJECTS + 1).min(CHECKPOINT_EVERY as usize);
+            self.bytes += nodes * NODE_BYTES;
+            self.checkpoints
+                .push_back((self.end(), self.objects.clone(), nodes * NODE_BYTES));
         }
         let old = self.objects.get(&change.key).map(Arc::clone);
+        // One copy of the key for all revisions of an object.
+        let key = old.as_ref().map_or(change.key, |old| Arc::clone(&old.key));
         let new = change.value.map(|value| {
             let created = match &old {
                 Some(old) if !change.created => old.created,
                 _ => change.revision,
             };
-            Arc::new(Stored::new(Arc::clone(&change.key), change.revision, created, value))
+            Arc::new(Stored::new(Arc::clone(&key), change.revision, created, value))
         });
         match &new {
             Some(stored) => {
-                self.objects.insert(change.key, Arc::clone(stored));
+                self.objects.insert(key, Arc::clone(stored));
             }
             None => {
-                self.objects.remove(&change.key);
+                self.objects.remove(&key);
             }
         }
         if let Some(old) = &old {
@@ -105,9 +145,6 @@ impl History {
         });
         self.bytes += cost(&event);
         self.events.push_back((now, event));
-        while self.bytes > LIMIT_BYTES && self.events.len() > 1 {
-            self.forget_first();
-        }
     }
 
     fn forget_first(&mut self) {
@@ -117,9 +154,29 @@ impl History {
         self.bytes -= cost(&event);
         self.trimmed = event.revision;
         self.base += 1;
-        while self.checkpoints.front().is_some_and(|(at, _)| *at < self.base) {
+        while let Some((at, _, cost)) = self.checkpoints.front()
+            && *at < self.base
+        {
+            self.bytes -= cost;
             self.checkpoints.pop_front();
         }
+    }
+
+    /// Forgets the oldest events until `bytes` are free, or only the newest event is left; gives what became free.
+    pub(super) fn forget_bytes(&mut self, bytes: usize) -> usize {
+        let before = self.bytes;
+        while self.events.len() > 1 && before - self.bytes < bytes {
+            self.forget_first();
+        }
+        before - self.bytes
+    }
+
+    /// Begins anew with these objects: who reads events has missed some.
+    pub(super) fn replace(&mut self, objects: Objects, revision: Revision) {
+        let end = self.end();
+        *self = Self::new(objects, revision);
+        // No position given out before is good any more, not even the newest.
+        self.base = end + 1;
     }
 
     pub(super) fn forget_before(&mut self, limit: Option<Instant>) {
@@ -141,31 +198,20 @@ impl History {
         Ok(self.base + index as u64)
     }
 
-    /// The state at `revision`, which is not in the future.
-    pub(super) fn at(&self, revision: Revision) -> Result<Objects, RevisionError> {
+    /// What the state at `revision`, which is not in the future, is rebuilt from.
+    pub(super) fn past(&self, revision: Revision) -> Result<Past, RevisionError> {
         let wanted = self.position_after(revision)?;
-        let later = self.checkpoints.partition_point(|(at, _)| *at < wanted);
-        let (mut position, mut objects) = match self.checkpoints.get(later) {
-            Some((at, objects)) => (*at, objects.clone()),
+        let next = self.checkpoints.partition_point(|(at, _, _)| *at < wanted);
+        let (position, later) = match self.checkpoints.get(next) {
+            Some((at, objects, _)) => (*at, objects.clone()),
             None => (self.end(), self.objects.clone()),
         };
-        while position > wanted {
-            position -= 1;
-            let index = usize::try_from(position - self.base).unwrap_or(usize::MAX);
-            let Some((_, event)) = self.events.get(index) else {
-                break;
-            };
-            match (&event.old, &event.new) {
-                (Some(old), _) => {
-                    objects.insert(Arc::clone(&old.key), Arc::clone(old));
-                }
-                (None, Some(new)) => {
-                    objects.remove(&new.key);
-                }
-                (None, None) => {}
-            }
-        }
-        Ok(objects)
+        let index = |position: u64| usize::try_from(position - self.base).unwrap_or(usize::MAX);
+        let undone = self.events.range(index(wanted)..index(position));
+        Ok(Past {
+            later,
+            undone: undone.rev().map(|(_, event)| Arc::clone(event)).collect(),
+        })
     }
 
     /// Some events from `position` on; empty when there is none yet.
@@ -177,6 +223,8 @@ impl History {
     }
 }
 
+/// What the event alone holds on to: the object that was written over. The new one is the present, or counted with the event
+/// that ended it.
 fn cost(event: &Event) -> usize {
-    EVENT_BYTES + event.new.as_ref().map_or(0, |new| new.raw().len())
+    EVENT_BYTES + event.old.as_ref().map_or(0, |old| OLD_BYTES + old.raw().len())
 }

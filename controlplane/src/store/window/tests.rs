@@ -3,6 +3,7 @@ use crate::store::Expect;
 use crate::store::memory::Memory;
 use bytes::Bytes;
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn state(snapshot: &Snapshot) -> BTreeMap<String, Bytes> {
     let objects = snapshot.objects.iter();
@@ -105,24 +106,189 @@ async fn what_is_older_than_five_minutes_is_gone() {
     );
 }
 
+/// Puts `value` over whatever the key has, and waits until the window shows it.
+async fn overwrite(store: &Memory, resource: &ResourceWindow, key: &str, value: Bytes) -> Revision {
+    let expect = match resource.cached().objects.get(key) {
+        Some(stored) => Expect::At(stored.revision),
+        None => Expect::Absent,
+    };
+    let revision = store.put(key, value, expect).await.unwrap();
+    resource.reach(revision).await.unwrap();
+    revision
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watcher_that_falls_behind_is_closed_and_a_live_one_is_not() {
     let store = Arc::new(Memory::new());
-    let window = Window::open(store.clone()).await.unwrap();
+    let window = Window::open_with(store.clone(), 16 << 20).await.unwrap();
     let pods = window.resource("/registry/pods/");
     let mut lazy = Box::pin(pods.watch(1).unwrap());
     let mut live = Box::pin(pods.watch(1).unwrap());
     let big = Bytes::from(vec![b' '; 1 << 20]);
-    let mut seen = 0;
-    for number in 0..40 {
-        let key = format!("/registry/pods/{number:03}");
-        let revision = store.put(&key, big.clone(), Expect::Absent).await.unwrap();
-        pods.reach(revision).await.unwrap();
+    for _ in 0..40 {
+        let revision = overwrite(&store, &pods, "/registry/pods/a", big.clone()).await;
         assert_eq!(live.next().await.unwrap().revision, revision);
-        seen += 1;
+        assert!(window.history_bytes() <= 16 << 20);
     }
-    assert_eq!(seen, 40);
     assert!(lazy.next().await.is_none(), "its events are gone, so it ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_past_of_a_busy_resource_costs_a_quiet_one_nothing() {
+    let store = Arc::new(Memory::new());
+    let window = Window::open_with(store.clone(), 4 << 20).await.unwrap();
+    let (quiet, busy) = (window.resource("/registry/nodes/"), window.resource("/registry/pods/"));
+    let kilobyte = Bytes::from(vec![b' '; 1 << 10]);
+    let mut start = 0;
+    for number in 0..20_000_u64 {
+        let key = format!("/registry/pods/{}", number % 50);
+        let revision = overwrite(&store, &busy, &key, kilobyte.clone()).await;
+        if number == 100 {
+            start = revision;
+        }
+        if number.is_multiple_of(1_000) {
+            overwrite(&store, &quiet, "/registry/nodes/a", kilobyte.clone()).await;
+        }
+    }
+    assert!(window.history_bytes() <= 4 << 20, "{}", window.history_bytes());
+    assert!(matches!(busy.cursor(start).err(), Some(RevisionError::Gone { .. })));
+    assert_eq!(quiet.cursor(start).unwrap().take().unwrap().events.len(), 19);
+}
+
+/// The bound of the issue: five minutes at 500 writes a second, objects of a kilobyte, two kinds in turn.
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_after_five_minutes_of_500_writes_a_second() {
+    let store = Arc::new(Memory::new());
+    let window = Window::open(store.clone()).await.unwrap();
+    let pods = window.resource("/registry/pods/");
+    let leases = window.resource("/registry/leases/");
+    // A kilobyte that many events share, so that the test does not need what it counts.
+    let value = Bytes::from(vec![b' '; 1 << 10]);
+    let mut at: BTreeMap<String, Revision> = BTreeMap::new();
+    let mut start = 0;
+    for second in 0..330_u32 {
+        for number in 0..500_u32 {
+            let kind = if number.is_multiple_of(2) { "pods" } else { "leases" };
+            let key = format!("/registry/{kind}/{}", (second * 500 + number) % 5_000);
+            let expect = at.get(&key).map_or(Expect::Absent, |revision| Expect::At(*revision));
+            let revision = store.put(&key, value.clone(), expect).await.unwrap();
+            at.insert(key, revision);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if second == 30 {
+            start = pods.cached().revision;
+        }
+    }
+    assert!(window.history_bytes() <= HISTORY_BYTES);
+    for resource in [pods, leases] {
+        let mut cursor = resource.cursor(start).expect("299 seconds ago");
+        let mut seen = 0;
+        loop {
+            let batch = cursor.take().unwrap();
+            seen += batch.events.len();
+            if batch.complete_to.is_some() {
+                break;
+            }
+        }
+        assert_eq!(seen, 299 * 250);
+        assert_eq!(resource.at(start).unwrap().revision, start);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_fell_behind_the_store_reads_everything_anew() {
+    let store = Arc::new(Memory::new());
+    let window = Window::open(store.clone()).await.unwrap();
+    let pods = window.resource("/registry/pods/");
+    let mut watch = Box::pin(pods.watch(1).unwrap());
+    // More than the log holds, before the window has had a chance to read any of it.
+    let big = Bytes::from(vec![b' '; 1 << 20]);
+    let mut newest = 0;
+    for number in 0..40 {
+        let key = format!("/registry/pods/{number:02}");
+        newest = store.put(&key, big.clone(), Expect::Absent).await.unwrap();
+    }
+    pods.reach(newest).await.unwrap();
+    assert_eq!(pods.cached().objects.len(), 40);
+    assert!(watch.next().await.is_none(), "it missed events, so it ends");
+    assert!(matches!(pods.watch(2).err(), Some(RevisionError::Gone { .. })));
+    let mut watch = Box::pin(pods.watch(newest).unwrap());
+    let next = overwrite(&store, &pods, "/registry/pods/00", big).await;
+    assert_eq!(watch.next().await.unwrap().revision, next);
+}
+
+/// Readers on other threads than the writers and the window, cut off at random and resuming where a bookmark would tell them to:
+/// each sees every revision once, however a group of writes becomes visible.
+#[test]
+fn a_reader_may_resume_wherever_it_is_said_to_be_complete() {
+    const WRITERS: usize = 4;
+    const WRITES: usize = 1_000;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let store = Arc::new(Memory::new());
+        let window = Window::open(store.clone()).await.unwrap();
+        let pods = window.resource("/registry/pods/");
+        let writers = (0..WRITERS).map(|writer| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for number in 0..WRITES {
+                    let key = format!(
+                        "/registry/{}/{writer}-{number}",
+                        if number.is_multiple_of(3) { "other" } else { "pods" }
+                    );
+                    store
+                        .put(&key, Bytes::from_static(b"{}"), Expect::Absent)
+                        .await
+                        .unwrap();
+                    if number.is_multiple_of(32) {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let last = (WRITERS * WRITES) as Revision + 1;
+        let readers = (0..3_u64).map(|seed| {
+            let pods = Arc::clone(&pods);
+            tokio::spawn(async move {
+                let mut random = <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(seed);
+                let mut seen: Vec<Revision> = Vec::new();
+                let mut complete = 1;
+                'resume: while complete < last {
+                    let mut cursor = pods.cursor(complete).unwrap();
+                    // What came after the last complete revision comes again.
+                    seen.retain(|revision| *revision <= complete);
+                    loop {
+                        let batch = cursor.take().unwrap();
+                        seen.extend(batch.events.iter().map(|event| event.revision));
+                        complete = batch.complete_to.unwrap_or(complete);
+                        if complete >= last || rand::RngExt::random_bool(&mut random, 0.2) {
+                            continue 'resume;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                }
+                seen
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        pods.reach(last).await.unwrap();
+        let truth: Vec<Revision> = {
+            let mut all: Vec<Revision> = pods.cached().objects.values().map(|stored| stored.revision).collect();
+            all.sort_unstable();
+            all
+        };
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), truth);
+        }
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A watch being read line by line.
-struct Watch {
+pub(super) struct Watch {
     body: body::Body,
     buffer: Vec<u8>,
 }
@@ -19,12 +19,12 @@ impl Watch {
         }
     }
 
-    async fn json(server: &ApiServer, path: &str) -> Self {
+    pub(super) async fn json(server: &ApiServer, path: &str) -> Self {
         Self::open(server, path, "application/json").await
     }
 
     /// The next event; `None` at the end of the stream.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -203,4 +203,45 @@ async fn closing_the_server_ends_its_watches() {
     server.close();
     assert_eq!(watch.next().await, None);
     assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+/// (timeoutSeconds, the watch's length in seconds; `None` for a length the server chooses)
+#[tokio::test(start_paused = true)]
+async fn the_length_of_a_watch_is_bounded_whatever_is_asked_for() {
+    let server = server().await;
+    for (text, expected) in [
+        ("5", Some(5)),
+        ("0", None),
+        ("-5", Some(0)),
+        ("9223372036854775807", Some(24 * 3600)),
+        ("18446744073709551", Some(24 * 3600)),
+    ] {
+        let start = Instant::now();
+        let mut watch = Watch::json(&server, &format!("{MAPS}?watch=1&timeoutSeconds={text}")).await;
+        assert_eq!(watch.next().await, None);
+        let length = start.elapsed().as_secs();
+        match expected {
+            Some(expected) => assert_eq!(length, expected, "{text}"),
+            None => assert!((1800..3600).contains(&length), "{text}: {length}"),
+        }
+    }
+    for verb in ["watch=1&", ""] {
+        for text in ["9223372036854775808", "1x", "-9223372036854775809"] {
+            let reply = get(&server, &format!("{MAPS}?{verb}timeoutSeconds={text}")).await;
+            assert_eq!(reply.code, 400, "{verb}{text}");
+        }
+    }
+    for (text, code) in [
+        ("9999999999h", 400),
+        ("-1s", 200),
+        ("0s", 200),
+        ("1000000h", 200),
+        ("1e400s", 400),
+    ] {
+        assert_eq!(
+            get(&server, &format!("{MAPS}?timeout={text}")).await.code,
+            code,
+            "{text}"
+        );
+    }
 }

@@ -438,3 +438,44 @@ async fn a_generated_name_is_known_to_what_is_made_of_it() {
     }
     assert_eq!(made["spec"]["template"]["metadata"]["labels"]["job-name"], name);
 }
+
+#[tokio::test(start_paused = true)]
+async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
+    let server = server().await;
+    let told = |reply: &Reply| -> Vec<String> {
+        let all = reply.headers.get_all("warning").iter();
+        all.map(|value| value.to_str().unwrap().to_owned()).collect()
+    };
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}});
+    let quotas = "/api/v1/namespaces/a/resourcequotas";
+    let text = "299 - \"resourcequotas: nothing is counted and nothing is refused\"";
+    assert_eq!(told(&post(&server, quotas, &quota).await), [text]);
+    let dry = post(
+        &server,
+        &format!("{quotas}?dryRun=All"),
+        &json!({"metadata": {"name": "r"}, "spec": {}}),
+    )
+    .await;
+    assert_eq!((dry.code, told(&dry)), (201, vec![text.to_owned()]));
+    let one = format!("{quotas}/q");
+    let read = get(&server, &one).await;
+    assert_eq!(told(&read), [""; 0]);
+    assert_eq!(told(&put(&server, &one, &read.body).await), [text]);
+    assert_eq!(
+        told(&patch(&server, &one, "merge", &json!({"metadata": {"labels": {"a": "b"}}})).await),
+        [text]
+    );
+    assert_eq!(told(&post(&server, MAPS, &config_map("m", json!({}))).await), [""; 0]);
+    let mut pod = pod("p");
+    pod["spec"]["runtimeClassName"] = json!("kata");
+    pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
+    let told_of_pod = told(&post(&server, PODS, &pod).await);
+    assert_eq!(told_of_pod.len(), 2, "{told_of_pod:?}");
+    assert!(
+        told_of_pod[0].contains("use \\\"kubernetes.io/os\\\" instead"),
+        "{told_of_pod:?}"
+    );
+    assert!(told_of_pod[1].contains("runtimeClassName"), "{told_of_pod:?}");
+    let endpoints = get(&server, "/api/v1/namespaces/a/endpoints").await;
+    assert!(told(&endpoints)[0].contains("v1 Endpoints is deprecated in v1.33+"));
+}

@@ -1,0 +1,171 @@
+//! Who is served when there is more to do than can be done: places for requests, for their bodies and for their replies.
+//!
+//! Owns every limit on requests from the network. Each limit is a room that users share fairly ([`room`]), requests have one room
+//! per level ([`level`]), and what keeps the cluster alive (nodes, controllers, administrators) has rooms of its own. A body is
+//! read before its request takes a place, so that a slow sender holds up nobody; a place is kept until the reply has been sent.
+//! Requests from within the process are bounded by their senders. Never decides what a request may do.
+
+mod level;
+mod limit;
+mod room;
+
+use super::request::RequestInfo;
+use super::status::ApiError;
+use super::user::User;
+use level::Level;
+use limit::{Limit, Permit, Refused};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Rooms for bytes count in kilobytes.
+const UNIT_BYTES: usize = 1024;
+/// Bodies of requests, read or being read: for the cluster's own parts and again for everybody else.
+const BODIES_BYTES: usize = 64 << 20;
+/// Lists being sent, with what they keep from being forgotten: for the cluster's own parts and again for everybody else.
+const REPLIES_BYTES: usize = 128 << 20;
+/// A user may have this part of a room for bytes.
+const PARTS: usize = 4;
+
+/// The limits of one server.
+pub(super) struct Flow {
+    levels: Vec<(Level, Limit)>,
+    vital: Bytes,
+    others: Bytes,
+    counts: Arc<Counts>,
+}
+
+struct Bytes {
+    bodies: Limit,
+    replies: Limit,
+}
+
+impl Bytes {
+    fn new() -> Self {
+        let room = |bytes: usize| Limit::new(bytes / UNIT_BYTES, bytes / UNIT_BYTES / PARTS);
+        Self {
+            bodies: room(BODIES_BYTES),
+            replies: room(REPLIES_BYTES),
+        }
+    }
+}
+
+/// Requests that have a place now.
+#[derive(Default)]
+struct Counts {
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+}
+
+/// A request's place; given back when dropped.
+pub(super) struct Seat {
+    counts: Arc<Counts>,
+    is_read: bool,
+    _permit: Option<Permit>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.counts.of(self.is_read).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Counts {
+    fn of(&self, is_read: bool) -> &AtomicUsize {
+        if is_read { &self.reads } else { &self.writes }
+    }
+}
+
+/// Room for bytes; given back when dropped.
+pub(super) struct Room {
+    _permit: Permit,
+}
+
+impl Flow {
+    pub(super) fn new() -> Self {
+        let level = |level: Level| (level, Limit::new(level.seats(), level.seats().div_ceil(2)));
+        Self {
+            levels: Level::LIMITED.into_iter().map(level).collect(),
+            vital: Bytes::new(),
+            others: Bytes::new(),
+            counts: Arc::default(),
+        }
+    }
+
+    /// Requests under way now: reads, writes.
+    pub(super) fn inflight(&self) -> (usize, usize) {
+        (
+            self.counts.reads.load(Ordering::Relaxed),
+            self.counts.writes.load(Ordering::Relaxed),
+        )
+    }
+
+    /// What replies under way are counted to hold, in bytes: at most twice [`REPLIES_BYTES`].
+    #[cfg(test)]
+    pub(super) fn reply_bytes(&self) -> usize {
+        (self.vital.replies.taken() + self.others.replies.taken()) * UNIT_BYTES
+    }
+
+    fn bytes(&self, user: &User, info: &RequestInfo) -> &Bytes {
+        match Level::of(user, info) {
+            Level::WorkloadLow | Level::GlobalDefault => &self.others,
+            _ => &self.vital,
+        }
+    }
+
+    /// Waits until the request may run.
+    ///
+    /// # Errors
+    /// 429 when its turn does not come in time, or too many wait.
+    pub(super) async fn seat(&self, user: &User, info: &RequestInfo) -> Result<Seat, ApiError> {
+        let own = Level::of(user, info);
+        let limit = self.levels.iter().find(|(level, _)| *level == own);
+        let permit = match limit {
+            Some((_, limit)) => Some(limit.enter(&name(user), 1).await.map_err(|Refused| refusal())?),
+            None => None,
+        };
+        let is_read = matches!(info.verb.as_str(), "get" | "list" | "head" | "options");
+        self.counts.of(is_read).fetch_add(1, Ordering::Relaxed);
+        Ok(Seat {
+            counts: Arc::clone(&self.counts),
+            is_read,
+            _permit: permit,
+        })
+    }
+
+    /// Waits until there is room for a body of so many bytes.
+    ///
+    /// # Errors
+    /// As [`Flow::seat`].
+    pub(super) async fn body(&self, user: &User, info: &RequestInfo, bytes: usize) -> Result<Room, ApiError> {
+        enter(&self.bytes(user, info).bodies, user, bytes).await
+    }
+
+    /// Waits until there is room for a reply that holds so many bytes.
+    ///
+    /// # Errors
+    /// As [`Flow::seat`].
+    pub(super) async fn reply(&self, user: &User, info: &RequestInfo, bytes: usize) -> Result<Room, ApiError> {
+        enter(&self.bytes(user, info).replies, user, bytes).await
+    }
+}
+
+async fn enter(limit: &Limit, user: &User, bytes: usize) -> Result<Room, ApiError> {
+    let permit = limit.enter(&name(user), bytes.div_ceil(UNIT_BYTES)).await;
+    permit
+        .map(|permit| Room { _permit: permit })
+        .map_err(|Refused| refusal())
+}
+
+fn name(user: &User) -> Arc<str> {
+    Arc::from(user.name.as_str())
+}
+
+/// Upstream's words.
+fn refusal() -> ApiError {
+    let mut error = ApiError::new(429, "TooManyRequests", "Too many requests, please try again later.");
+    error.retry_after_seconds = Some(1);
+    error
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Waiting for room, and giving it back: the acting half of [`Room`].
+//!
+//! Owns a room's lock and those who wait. A [`Permit`] gives its room back when it is dropped, wherever it has gone.
+
+use super::room::{Offer, Room, Ticket};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a request waits for its turn before it is told to come back.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// There was no room in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused;
+
+/// One limit with those who wait for it; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Limit {
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    room: Room,
+    waiting: HashMap<Ticket, oneshot::Sender<Permit>>,
+}
+
+/// Some room, until it is dropped.
+pub(super) struct Permit {
+    limit: Limit,
+    user: Arc<str>,
+    cost: usize,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let entered = self.limit.inner().room.leave(&self.user, self.cost);
+        self.limit.tell(entered);
+    }
+}
+
+impl Limit {
+    pub(super) fn new(units: usize, units_of_user: usize) -> Self {
+        let inner = Inner {
+            room: Room::new(units, units_of_user),
+            waiting: HashMap::new(),
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Units taken now.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.inner().room.taken()
+    }
+
+    /// Waits for `units`, or for as many as one user may have if that is less.
+    pub(super) async fn enter(&self, user: &Arc<str>, units: usize) -> Result<Permit, Refused> {
+        let (ticket, turn, cost) = {
+            let mut inner = self.inner();
+            let cost = inner.room.cost(units);
+            match inner.room.offer(user, cost) {
+                Offer::Enter => {
+                    drop(inner);
+                    return Ok(self.permit(user, cost));
+                }
+                Offer::Refuse => return Err(Refused),
+                Offer::Wait { ticket, instead } => {
+                    if let Some(instead) = instead {
+                        // Its receiver sees the sender go.
+                        inner.waiting.remove(&instead);
+                    }
+                    let (sender, turn) = oneshot::channel();
+                    inner.waiting.insert(ticket, sender);
+                    (ticket, turn, cost)
+                }
+            }
+        };
+        let _waiting = Waiting {
+            limit: self,
+            user,
+            ticket,
+        };
+        debug_assert!(cost > 0 || units == 0, "room is asked for");
+        match tokio::time::timeout(PATIENCE, turn).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(Refused),
+        }
+    }
+
+    fn permit(&self, user: &Arc<str>, cost: usize) -> Permit {
+        Permit {
+            limit: self.clone(),
+            user: Arc::clone(user),
+            cost,
+        }
+    }
+
+    /// Hands their permits to those who have entered. Not under the lock: who has gone meanwhile gives his back at once.
+    fn tell(&self, entered: Vec<(Ticket, Arc<str>, usize)>) {
+        for (ticket, user, cost) in entered {
+            let sender = self.inner().waiting.remove(&ticket);
+            let permit = self.permit(&user, cost);
+            if let Some(sender) = sender {
+                // Whoever gave up meanwhile drops it, which lets the next one in.
+                let _ = sender.send(permit);
+            }
+        }
+    }
+}
+
+/// Somebody in line; leaves it when he stops waiting.
+struct Waiting<'a> {
+    limit: &'a Limit,
+    user: &'a Arc<str>,
+    ticket: Ticket,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let entered = {
+            let mut inner = self.limit.inner();
+            // Gone from the list: he has entered, or was sent away.
+            match inner.waiting.remove(&self.ticket) {
+                Some(_) => inner.room.give_up(self.user, self.ticket),
+                None => return,
+            }
+        };
+        self.limit.tell(entered);
+    }
+}

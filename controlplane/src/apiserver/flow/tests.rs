@@ -1,0 +1,253 @@
+//! Floods by one user, as the others see them: a server over a memory store, by order and not by the clock.
+
+use crate::apiserver::gate::{Gate, Open};
+use crate::apiserver::request::RequestInfo;
+use crate::apiserver::status::ApiError;
+use crate::apiserver::user::User;
+use crate::apiserver::{ApiServer, Body, Parts, Reader, admission, body};
+use crate::store::Expect;
+use crate::store::memory::Memory;
+use crate::store::window::canonical;
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::TokioClock;
+use futures::FutureExt;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use rustls_pki_types::CertificateDer;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The user is the header `x-user`, with the group after a slash.
+struct ByHeader;
+
+#[async_trait]
+impl Gate for ByHeader {
+    async fn authenticate(
+        &self,
+        parts: &http::request::Parts,
+        _: Option<&[CertificateDer<'static>]>,
+        _: &Reader,
+    ) -> Result<User, ApiError> {
+        let header = parts.headers.get("x-user").ok_or_else(ApiError::unauthorized)?;
+        let (name, group) = header.to_str().unwrap().split_once('/').unwrap();
+        Ok(User::named(name, &[group]))
+    }
+
+    async fn authorize(&self, _: &User, _: &RequestInfo, _: &Reader) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    async fn mutate(
+        &self,
+        _: &admission::Attributes<'_>,
+        _: &mut Value,
+        _: Option<&Value>,
+        _: &Reader,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        _: &admission::Attributes<'_>,
+        _: &Value,
+        _: Option<&Value>,
+        _: &Reader,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    async fn other(
+        &self,
+        server: &ApiServer,
+        user: &User,
+        info: &RequestInfo,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Request<Body>> {
+        Open.other(server, user, info, request).await
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+const NODE: &str = "system:node:n/system:nodes";
+
+async fn server() -> ApiServer {
+    let start = "2026-01-01T00:00:00Z".parse().unwrap();
+    ApiServer::new(Parts {
+        store: Arc::new(Memory::new()),
+        clock: Arc::new(TokioClock::starting_at(start)),
+        seed: 7,
+        gate: Arc::new(ByHeader),
+    })
+    .await
+    .unwrap()
+}
+
+/// Config maps of 10 kB each.
+async fn fill(server: &ApiServer, count: usize) {
+    for number in 0..count {
+        let object =
+            json!({"metadata": {"name": number.to_string(), "namespace": "a"}, "data": {"k": "x".repeat(10_000)}});
+        let key = format!("/registry/configmaps/a/{number:05}");
+        let bytes = Bytes::from(canonical(&object));
+        server.store().put(&key, bytes, Expect::Absent).await.unwrap();
+    }
+    server.reader().refresh().await.unwrap();
+}
+
+async fn ask(server: &ApiServer, user: &str, method: &str, path: &str, body: Body) -> Response<Body> {
+    let request = Request::builder().method(method).uri(path).header("x-user", user);
+    server.handle(None, request.body(body).unwrap()).await
+}
+
+async fn renew(server: &ApiServer) -> u16 {
+    let lease = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "n"}, "spec": {}});
+    let body = body::full(serde_json::to_vec(&lease).unwrap());
+    let response = ask(server, NODE, "PUT", &format!("{LEASES}/n"), body).await;
+    response.status().as_u16()
+}
+
+/// A body of which one byte comes and no second.
+fn endless() -> Body {
+    let first = futures::stream::iter([Bytes::from_static(b"{")]);
+    body::stream(futures::StreamExt::chain(first, futures::stream::pending()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_slowly_holds_up_nobody_and_not_for_ever() {
+    let server = server().await;
+    let start = Instant::now();
+    let slow: Vec<_> = (0..700)
+        .map(|_| {
+            let server = server.clone();
+            tokio::spawn(async move { ask(&server, "slow/x", "POST", MAPS, endless()).await.status().as_u16() })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(server.inflight(), (0, 0), "a place is taken once the body is there");
+    assert!(matches!(renew(&server).await, 200 | 201));
+    let body = body::full(serde_json::to_vec(&json!({"metadata": {"name": "m"}})).unwrap());
+    assert_eq!(ask(&server, "jane/x", "POST", MAPS, body).await.status(), 201);
+    assert_eq!(start.elapsed(), Duration::ZERO, "nobody waited");
+    for one in slow {
+        assert!(matches!(one.await.unwrap(), 429 | 504));
+    }
+    assert!(start.elapsed() <= Duration::from_secs(61));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_one_user_leaves_the_others_served() {
+    let server = server().await;
+    fill(&server, 20).await;
+    let start = Instant::now();
+    // Replies that nobody reads keep their requests' places.
+    let mut unread = Vec::new();
+    let mut refused = 0;
+    let mut waiting = Vec::new();
+    for _ in 0..200 {
+        let mut one = Box::pin({
+            let server = server.clone();
+            async move { ask(&server, "flood/x", "GET", MAPS, body::empty()).await }
+        });
+        match one.as_mut().now_or_never() {
+            Some(response) if response.status() == 200 => unread.push(response),
+            Some(response) => {
+                assert_eq!(response.status(), 429);
+                assert_eq!(response.headers()["retry-after"], "1");
+                let text = response.into_body().collect().await.unwrap().to_bytes();
+                let status: Value = serde_json::from_slice(&text).unwrap();
+                assert_eq!(status["reason"], "TooManyRequests");
+                assert_eq!(status["message"], "Too many requests, please try again later.");
+                assert_eq!(status["details"]["retryAfterSeconds"], 1);
+                refused += 1;
+            }
+            None => waiting.push(one),
+        }
+    }
+    assert_eq!((unread.len(), waiting.len(), refused), (25, 50, 125));
+    let janes = ask(&server, "jane/x", "GET", MAPS, body::empty()).await;
+    assert_eq!(janes.status(), 200);
+    assert!(matches!(renew(&server).await, 200 | 201));
+    assert_eq!(start.elapsed(), Duration::ZERO, "nobody else waited");
+    assert_eq!(server.inflight(), (26, 0), "jane has not read hers either");
+    drop((unread, janes));
+    for one in waiting {
+        assert_eq!(one.await.status(), 200, "places go to who waits");
+    }
+    assert_eq!(server.inflight(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_200_stalled_readers_hold_is_bounded_and_given_back() {
+    let server = server().await;
+    fill(&server, 500).await;
+    let list_bytes = 500 * 10_000;
+    let readers: Vec<_> = (0..200)
+        .map(|number| {
+            let server = server.clone();
+            tokio::spawn(async move {
+                let user = format!("u{}/x", number % 20);
+                let mut response = ask(&server, &user, "GET", MAPS, body::empty()).await;
+                // One piece of the list, and no more.
+                if response.status() == 200 {
+                    response.body_mut().frame().await.unwrap().unwrap();
+                }
+                response
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let held = server.flow().reply_bytes();
+    assert!(held > 10 * list_bytes && held <= 128 << 20, "{held}");
+    assert!(matches!(renew(&server).await, 200 | 201));
+    let mut codes = std::collections::BTreeMap::new();
+    let mut stalled = Vec::new();
+    for reader in readers {
+        let response = reader.await.unwrap();
+        *codes.entry(response.status().as_u16()).or_insert(0) += 1;
+        stalled.push(response);
+    }
+    assert!(codes.keys().all(|code| matches!(code, 200 | 429)), "{codes:?}");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(server.flow().reply_bytes(), 0);
+    assert_eq!(server.inflight(), (0, 0));
+    let first = stalled.into_iter().find(|one| one.status() == 200).unwrap();
+    assert!(
+        first.into_body().collect().await.is_err(),
+        "a list that was cut off never looks complete"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_comes_whole_and_in_pieces() {
+    let server = server().await;
+    fill(&server, 100).await;
+    for accept in [
+        "application/json",
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/yaml",
+    ] {
+        let request = Request::get(MAPS).header("x-user", "jane/x").header("accept", accept);
+        let response = server.handle(None, request.body(body::empty()).unwrap()).await;
+        let mut body = response.into_body();
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let piece = frame.unwrap().into_data().unwrap();
+            assert!(piece.len() <= 64 << 10);
+            text.extend_from_slice(&piece);
+        }
+        if accept == "application/yaml" {
+            continue;
+        }
+        let list: Value = serde_json::from_slice(&text).unwrap();
+        let items = list.get("items").or(list.get("rows")).unwrap();
+        assert_eq!(items.as_array().unwrap().len(), 100, "{accept}");
+        assert!(list["metadata"]["resourceVersion"].is_string());
+    }
+    assert_eq!((server.inflight(), server.flow().reply_bytes()), ((0, 0), 0));
+}

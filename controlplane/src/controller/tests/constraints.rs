@@ -1,0 +1,102 @@
+//! Pods the scheduler must not place.
+
+use super::*;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
+    pod["spec"]
+        .as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
+    pod
+}
+
+fn scheduled(pod: &Value) -> Value {
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions
+        .into_iter()
+        .find(|c| c["type"] == "PodScheduled")
+        .unwrap_or_default()
+}
+
+fn apart(app: &str) -> Value {
+    json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_a_demand_that_cannot_be_evaluated_stays_pending_and_says_so() {
+    let world = World::start(2).await;
+    world.create(PODS, pod("p", json!({"affinity": apart("p")}))).await;
+    let path = format!("{PODS}/p");
+    let refused = world.until(&path, |p| scheduled(p)["status"] == "False").await;
+    let message = "0/2 nodes are available: this scheduler cannot evaluate yet: required pod anti-affinity (spec.affinity.podAntiAffinity).";
+    let condition = scheduled(&refused);
+    assert_eq!(
+        (&condition["reason"], &condition["message"]),
+        (&json!("Unschedulable"), &json!(message))
+    );
+    let is_told = |events: &Value| {
+        let mut events = events["items"].as_array().unwrap().iter();
+        events.any(|event| event["reason"] == "FailedScheduling" && event["message"] == message)
+    };
+    world.until("/api/v1/namespaces/default/events", is_told).await;
+    world.add_node("n2").await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let still = world.get(&path).await.unwrap();
+    assert_eq!(
+        (&still["spec"]["nodeName"], &still["status"]["phase"]),
+        (&Value::Null, &json!("Pending"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_not_put_where_anothers_demand_is_about_it_and_runs_once_that_one_is_gone() {
+    let world = World::start(2).await;
+    // Somebody else's hand put it there.
+    let mut first = pod("first", json!({"affinity": apart("web")}));
+    first["spec"]["nodeName"] = json!("n0");
+    world.create(PODS, first).await;
+    world
+        .until(&format!("{PODS}/first"), |p| p["status"]["phase"] == "Running")
+        .await;
+    world.create(PODS, pod("web", json!({}))).await;
+    world.create(PODS, pod("db", json!({}))).await;
+    let refused = world
+        .until(&format!("{PODS}/web"), |p| scheduled(p)["status"] == "False")
+        .await;
+    let message = scheduled(&refused)["message"].clone();
+    assert!(
+        message.as_str().unwrap().contains("anti-affinity of pod default/first"),
+        "{message}"
+    );
+    world
+        .until(&format!("{PODS}/db"), |p| p["status"]["phase"] == "Running")
+        .await;
+    world.call("DELETE", &format!("{PODS}/first"), None).await.unwrap();
+    world
+        .until(&format!("{PODS}/web"), |p| p["status"]["phase"] == "Running")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn gates_hold_a_pod_back_until_the_last_is_gone() {
+    let world = World::start(1).await;
+    let path = format!("{PODS}/p");
+    let gates = json!({"schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/b"}]});
+    let made = world.create(PODS, pod("p", gates)).await;
+    assert_eq!(scheduled(&made)["reason"], "SchedulingGated");
+    for left in [json!([{"name": "example.com/b"}]), json!([])] {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let held = world.get(&path).await.unwrap();
+        assert_eq!(
+            (&held["spec"]["nodeName"], &scheduled(&held)["reason"]),
+            (&Value::Null, &json!("SchedulingGated"))
+        );
+        world.patch(&path, json!({"spec": {"schedulingGates": left}})).await;
+    }
+    world.until(&path, |p| p["status"]["phase"] == "Running").await;
+}

@@ -1,0 +1,190 @@
+//! The one task that feeds the window from the store, and lets go of what the window has outlived.
+//!
+//! Owns the order in which a group of writes becomes visible. Never answers a reader.
+
+use super::{ResourceWindow, Resources, Shared, Stored};
+use crate::store::{Change, Record, Revision, Store, StoreError};
+use futures::stream::{BoxStream, StreamExt};
+use imbl::OrdMap;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long every revision stays readable (upstream compacts every 5 minutes).
+const KEEP: Duration = Duration::from_secs(300);
+/// How often the window looks for what it has outlived.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How many bytes are forgotten at a time when there is too much past.
+const FORGET_BYTES: usize = 256 << 10;
+/// Pause before a store that could not be read is read again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Applies the store's changes until the store is closed, and forgets what is older than [`KEEP`].
+pub(super) async fn follow(
+    store: Arc<dyn Store>,
+    shared: Arc<Shared>,
+    changes: BoxStream<'static, Change>,
+    start: Revision,
+) {
+    let mut changes = changes.ready_chunks(256);
+    let mut marks: VecDeque<(Instant, Revision)> = VecDeque::from([(Instant::now(), start)]);
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            batch = changes.next() => match batch {
+                Some(batch) => apply(&shared, batch),
+                None => match resume(&store, &shared).await {
+                    Some(resumed) => changes = resumed.ready_chunks(256),
+                    None => return,
+                },
+            },
+            _ = sweep.tick() => {
+                let now = Instant::now();
+                let applied = *shared.applied.borrow();
+                marks.push_back((now, applied));
+                let mut outlived = None;
+                while let Some(&(at, revision)) = marks.front() {
+                    if now.duration_since(at) < KEEP {
+                        break;
+                    }
+                    outlived = Some(revision);
+                    marks.pop_front();
+                }
+                forget(&store, &shared, now, outlived).await;
+            }
+        }
+    }
+}
+
+fn apply(shared: &Shared, batch: Vec<Change>) {
+    let now = Instant::now();
+    let mut touched: Vec<Arc<ResourceWindow>> = Vec::new();
+    // Held for the whole batch: a claim sees either all of it or nothing.
+    let mut guard = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
+    let resources = &mut *guard;
+    let Some(newest) = batch.last().map(|change| change.revision) else {
+        return;
+    };
+    for change in batch {
+        if let Some(owner) = resources.owner(&change.key) {
+            owner.history().apply(change, now);
+            if !touched.iter().any(|seen| Arc::ptr_eq(seen, owner)) {
+                touched.push(Arc::clone(owner));
+            }
+        } else if let Some(value) = change.value {
+            let created = match resources.unclaimed.get(&change.key) {
+                Some(stored) if !change.created => stored.created,
+                _ => change.revision,
+            };
+            let stored = Stored::new(Arc::clone(&change.key), change.revision, created, value);
+            resources.unclaimed.insert(change.key, Arc::new(stored));
+        } else {
+            resources.unclaimed.remove(&change.key);
+        }
+    }
+    bound_history(resources, shared.history_bytes);
+    for resource in touched {
+        resource.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+    shared.applied.send_replace(newest);
+}
+
+/// Makes all resources together hold no more than `limit` of their past: the one with the largest past forgets first, so that
+/// a busy resource never costs a quiet one its few events.
+fn bound_history(resources: &Resources, limit: usize) {
+    let mut held: Vec<(usize, &Arc<ResourceWindow>)> = resources
+        .by_prefix
+        .values()
+        .map(|resource| (resource.history().bytes(), resource))
+        .collect();
+    let mut total: usize = held.iter().map(|(bytes, _)| bytes).sum();
+    while total > limit {
+        let Some((bytes, resource)) = held.iter_mut().max_by_key(|(bytes, _)| *bytes) else {
+            return;
+        };
+        let freed = resource.history().forget_bytes((total - limit).min(FORGET_BYTES));
+        if freed == 0 {
+            return;
+        }
+        *bytes -= freed;
+        total -= freed;
+    }
+}
+
+async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived: Option<Revision>) {
+    let resources: Vec<Arc<ResourceWindow>> = {
+        let resources = shared.resources.read().unwrap_or_else(PoisonError::into_inner);
+        resources.by_prefix.values().map(Arc::clone).collect()
+    };
+    for resource in resources {
+        resource.history().forget_before(now.checked_sub(KEEP));
+    }
+    // The window keeps its own history, so the store's log is only the way here.
+    let applied = *shared.applied.borrow();
+    if let Err(error) = store.compact(applied).await {
+        tracing::warn!(%error, "the store cannot be compacted");
+    }
+    if let Some(revision) = outlived {
+        shared.oldest.send_replace(revision);
+    }
+}
+
+/// The changes after what has been applied, once the stream of them has ended. The store keeps a bounded log: if the window
+/// fell behind it, everything is read anew, and watches end (their clients list again). `None` when the store is closed.
+async fn resume(store: &Arc<dyn Store>, shared: &Shared) -> Option<BoxStream<'static, Change>> {
+    let mut applied = *shared.applied.borrow();
+    if store.current_revision().await.ok()? == applied {
+        return None;
+    }
+    loop {
+        let failed = match store.watch("", applied).await {
+            Ok(changes) => return Some(changes),
+            Err(StoreError::Compacted { .. }) => {
+                tracing::warn!(applied, "the window fell behind the store; it reads everything anew");
+                match store.range("").await {
+                    Ok((revision, records)) => {
+                        replace(shared, revision, records);
+                        applied = revision;
+                        continue;
+                    }
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        if matches!(failed, StoreError::Closed) {
+            return None;
+        }
+        tracing::warn!(error = %failed, "the store cannot be read");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Makes the window show exactly these records, without a past.
+fn replace(shared: &Shared, revision: Revision, records: Vec<Record>) {
+    let mut guard = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
+    let mut rest: OrdMap<Arc<str>, Arc<Stored>> = records
+        .into_iter()
+        .map(|record| (Arc::clone(&record.key), Arc::new(Stored::from(record))))
+        .collect();
+    for (prefix, resource) in &guard.by_prefix {
+        let own: OrdMap<Arc<str>, Arc<Stored>> = rest
+            .range::<_, str>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix.as_str()))
+            .map(|(key, stored)| (Arc::clone(key), Arc::clone(stored)))
+            .collect();
+        for key in own.keys() {
+            rest.remove(key);
+        }
+        resource.history().replace(own, revision);
+    }
+    guard.unclaimed = rest;
+    for resource in guard.by_prefix.values() {
+        resource.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+    shared.oldest.send_replace(revision);
+    shared.applied.send_replace(revision);
+}

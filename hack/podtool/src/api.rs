@@ -1,0 +1,292 @@
+//! The API server under load, without a node: requests a second, what one costs, how late watchers hear of writes, and memory.
+//!
+//! Works in a namespace of its own with config maps of a kilobyte. Times of watch events are taken within this process: each
+//! write carries the moment it was sent.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::stream::{self, FuturesUnordered, StreamExt, TryStreamExt};
+use futures::{AsyncBufReadExt, FutureExt};
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use crate::figures::percentile;
+use crate::idle;
+use crate::processes::{Group, cpu, cpu_since};
+
+const NAMESPACE: &str = "podtool-api";
+/// Requests under way at once.
+const WORKERS: usize = 32;
+/// Objects that are written, read and listed.
+const OBJECTS: usize = 10_000;
+/// Objects of one list.
+const PAGE: usize = 500;
+/// How long writes are watched.
+const WATCH_TIME: Duration = Duration::from_secs(10);
+/// How long the last events may take to arrive, and a request to be answered.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Readers that do not read.
+const STALLED: usize = 200;
+
+/// Measures and prints; `server` is the API server's process.
+///
+/// # Errors
+/// If the API server cannot be reached, or refuses a request of the measured kinds.
+pub(crate) async fn measure(kubeconfig: &Path, server: Group) -> anyhow::Result<()> {
+    let context = || format!("reading {}", kubeconfig.display());
+    let file = Kubeconfig::read_from(kubeconfig).with_context(context)?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .with_context(context)?;
+    config.read_timeout = None;
+    let load = Load {
+        client: Client::try_from(config)?,
+        groups: [server, Group::own()],
+    };
+    load.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))
+        .await?;
+    load.memory("before")?;
+    println!("{:<28} {:>9} {:>12} {:>12}", "", "per s", "server ms", "client ms");
+    load.requests("create", OBJECTS, |load, number| load.create(number).boxed())
+        .await?;
+    load.requests("get", 2 * OBJECTS, |load, number| {
+        load.get(number * 7 % OBJECTS).boxed()
+    })
+    .await?;
+    load.requests("patch", OBJECTS / 2, |load, number| load.patch(number, "").boxed())
+        .await?;
+    load.requests("list of 500", 500, |load, _| load.list().boxed()).await?;
+    load.memory("10,000 objects of 1 kB")?;
+    println!(
+        "{:<28} {:>9} {:>9} {:>9} {:>9}",
+        "", "events/s", "p50 ms", "p99 ms", "server %"
+    );
+    load.watched(1_000, 50).await?;
+    load.watched(50, 1_000).await?;
+    load.memory("after the watches")?;
+    load.stalled().await
+}
+
+struct Load {
+    client: Client,
+    /// The API server, and this program.
+    groups: [Group; 2],
+}
+
+fn collection() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
+}
+
+fn object(number: usize) -> Value {
+    json!({"metadata": {"name": format!("m{number}")}, "data": {"k": "x".repeat(1_000)}})
+}
+
+impl Load {
+    async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> anyhow::Result<usize> {
+        let text = tokio::time::timeout(PATIENCE, self.client.request_text(request.body(body)?)).await??;
+        Ok(text.len())
+    }
+
+    async fn post(&self, path: &str, object: &Value) -> anyhow::Result<usize> {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.send(request, serde_json::to_vec(object)?).await
+    }
+
+    async fn create(&self, number: usize) -> anyhow::Result<usize> {
+        self.post(&collection(), &object(number)).await
+    }
+
+    async fn get(&self, number: usize) -> anyhow::Result<usize> {
+        self.send(Request::get(format!("{}/m{number}", collection())), Vec::new())
+            .await
+    }
+
+    async fn patch(&self, number: usize, value: &str) -> anyhow::Result<usize> {
+        let request = Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("{}/m{number}", collection()))
+            .header("content-type", "application/merge-patch+json");
+        let value = if value.is_empty() {
+            number.to_string()
+        } else {
+            value.to_owned()
+        };
+        self.send(request, serde_json::to_vec(&json!({"data": {"v": value}}))?)
+            .await
+    }
+
+    async fn list(&self) -> anyhow::Result<usize> {
+        self.send(Request::get(format!("{}?limit={PAGE}", collection())), Vec::new())
+            .await
+    }
+
+    /// `count` requests, [`WORKERS`] at a time.
+    async fn requests<'a>(
+        &'a self,
+        name: &str,
+        count: usize,
+        one: impl Fn(&'a Self, usize) -> futures::future::BoxFuture<'a, anyhow::Result<usize>>,
+    ) -> anyhow::Result<()> {
+        let before = cpu(&self.groups)?;
+        let begin = Instant::now();
+        let answers = stream::iter(0..count).map(|number| one(self, number));
+        answers
+            .buffer_unordered(WORKERS)
+            .try_for_each(|_| std::future::ready(Ok(())))
+            .await
+            .with_context(|| name.to_owned())?;
+        let rate = count as f64 / begin.elapsed().as_secs_f64();
+        let used = cpu_since(&self.groups, &before)?;
+        let each = |used: &Duration| used.as_secs_f64() * 1000.0 / count as f64;
+        let costs: Vec<String> = used.iter().map(|used| format!("{:>12.3}", each(used))).collect();
+        println!("{name:<28} {rate:>9.0} {}", costs.join(" "));
+        Ok(())
+    }
+
+    /// `watchers` of the collection while `rate` writes a second are made.
+    async fn watched(&self, watchers: usize, rate: usize) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        // The newest revision, so that nobody is sent the whole state first.
+        let list = self
+            .client
+            .request::<Value>(Request::get(format!("{}?limit=1", collection())).body(Vec::new())?);
+        let revision = list.await?["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or("0")
+            .to_owned();
+        let mark = format!("{watchers}at{rate}-");
+        for _ in 0..watchers {
+            let path = format!("{}?watch=1&resourceVersion={revision}&timeoutSeconds=600", collection());
+            let lines = self.client.request_stream(Request::get(path).body(Vec::new())?).await?;
+            let (arrived, mark) = (Arc::clone(&arrived), mark.clone());
+            tasks.spawn(async move {
+                let mut times = Vec::new();
+                let mut lines = std::pin::pin!(lines.lines());
+                while let Some(Ok(line)) = lines.next().await {
+                    if let Some(sent) = sent_at(&line, &mark) {
+                        times.push(begin.elapsed().saturating_sub(sent));
+                        arrived.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if line.contains("\"watch-end\"") {
+                        break;
+                    }
+                }
+                times
+            });
+        }
+        let before = cpu(&self.groups)?;
+        let start = Instant::now();
+        let writes = rate * WATCH_TIME.as_secs() as usize;
+        self.write_steadily(begin, &mark, writes, rate).await?;
+        let expected = writes * watchers;
+        let deadline = Instant::now() + PATIENCE;
+        while arrived.load(Ordering::Relaxed) < expected && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let took = start.elapsed();
+        let used = cpu_since(&self.groups, &before)?;
+        self.patch(0, "watch-end").await?;
+        let mut times = Vec::new();
+        while let Some(one) = tasks.join_next().await {
+            times.extend(one?);
+        }
+        anyhow::ensure!(times.len() == expected, "{} of {expected} events arrived", times.len());
+        println!(
+            "{:<28} {:>9.0} {:>9.1} {:>9.1} {:>9.0}",
+            format!("{watchers} watchers, {rate} writes/s"),
+            expected as f64 / took.as_secs_f64(),
+            percentile(&times, 50.0).as_secs_f64() * 1000.0,
+            percentile(&times, 99.0).as_secs_f64() * 1000.0,
+            used[0].as_secs_f64() / took.as_secs_f64() * 100.0,
+        );
+        Ok(())
+    }
+
+    /// Writes at an even pace, each carrying when it was sent; waits for the answers at the end.
+    async fn write_steadily(&self, begin: Instant, mark: &str, writes: usize, rate: usize) -> anyhow::Result<()> {
+        let start = tokio::time::Instant::now();
+        let mut under_way = FuturesUnordered::new();
+        for number in 0..writes {
+            let due = start + Duration::from_secs_f64(number as f64 / rate as f64);
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep_until(due) => break,
+                    Some(answer) = under_way.next(), if !under_way.is_empty() => { let _: usize = answer?; }
+                }
+            }
+            under_way.push(async move {
+                let value = format!("{mark}{}", begin.elapsed().as_micros());
+                self.patch(number % 1_000 + 1, &value).await
+            });
+        }
+        while let Some(answer) = under_way.next().await {
+            answer?;
+        }
+        Ok(())
+    }
+
+    /// Readers that ask for everything and read nothing.
+    async fn stalled(&self) -> anyhow::Result<()> {
+        let requests = (0..STALLED).map(|_| {
+            let client = self.client.clone();
+            tokio::spawn(async move {
+                let request = Request::get(collection()).body(Vec::new().into())?;
+                anyhow::Ok(client.send(request).await?)
+            })
+        });
+        let requests: Vec<_> = requests.collect();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        self.memory("200 stalled readers, 10 s")?;
+        let begin = Instant::now();
+        self.get(1).await?;
+        println!(
+            "{:<28} {:>9.1} ms",
+            "a get beside them",
+            begin.elapsed().as_secs_f64() * 1000.0
+        );
+        let mut answers = Vec::new();
+        for one in requests {
+            answers.push(one.await?);
+        }
+        let served = answers
+            .iter()
+            .filter(|answer| answer.as_ref().is_ok_and(|reply| reply.status() == 200));
+        println!("{:<28} {:>9}", "of them answered 200", served.count());
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        self.memory("and 40 s later")?;
+        Ok(())
+    }
+
+    fn memory(&self, when: &str) -> anyhow::Result<()> {
+        let [proportional, anonymous] = idle::memory(&self.groups[0])?;
+        println!("{when:<28} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous");
+        Ok(())
+    }
+}
+
+/// When the write behind an event was sent, if it is one of this measurement's.
+fn sent_at(line: &str, mark: &str) -> Option<Duration> {
+    let (_, rest) = line.split_once(mark)?;
+    let digits = rest.split_once('"')?.0;
+    digits.parse().ok().map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_tell_when_they_were_sent() {
+        let line = r#"{"type":"MODIFIED","object":{"data":{"v":"50at1000-1234567"}}}"#;
+        assert_eq!(sent_at(line, "50at1000-"), Some(Duration::from_micros(1_234_567)));
+        assert_eq!(sent_at(line, "1000at50-"), None);
+    }
+}
