@@ -222,16 +222,14 @@ impl StatusWriter {
                     });
                 }
                 entry.deleted |= deleted;
-                entry.failures = 0;
+                entry.backoff.reset();
                 entry.not_before = None;
             }
             // A mirror that is gone comes back as another object; the pod it showed goes on.
             Written::Gone if shape::is_static(&entry.update.pod) => entry.target = None,
             Written::Gone => state.remove(uid),
             Written::No => {
-                entry.failures += 1;
-                let wait = RETRY_FIRST.saturating_mul(1 << entry.failures.min(10)).min(RETRY_MAX);
-                entry.not_before = Some(Instant::now() + wait);
+                entry.not_before = Some(Instant::now() + entry.backoff.fail());
                 state.enqueue(uid);
             }
         }

@@ -45,6 +45,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Held locked in the root directory while a kubelet runs.
 const LOCK_FILE: &str = ".kubelet.lock";
+/// The node's own hosts file.
+const ETC_HOSTS: &str = "/etc/hosts";
 const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 /// How often, and how far apart, an absent runtime is tried before the kubelet gives up.
 const RUNTIME_TRIES: u32 = 5;
@@ -274,8 +276,8 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         pod_logs_dir: config.paths.pod_logs_dir.clone(),
         cluster_domain: config.dns.cluster_domain.clone(),
         cluster_dns: config.dns.cluster_dns.clone(),
-        host_resolv: host::resolv_conf(config.dns.resolv_conf.as_deref()),
-        host_hosts: host::hosts(),
+        resolv_conf: config.dns.resolv_conf.clone(),
+        hosts_path: PathBuf::from(ETC_HOSTS),
         allocatable: allocatable(config, facts),
         memory_capacity: facts.machine.memory,
         cgroups,

@@ -15,6 +15,7 @@ pub use limits::{PodLimits, pod_limits};
 pub use name::{CgroupDriver, CgroupNaming};
 pub use systemd::{Systemd, SystemdError};
 
+use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use k8s_openapi::api::core::v1::Pod;
 use proto::api::qos::{QosClass, qos_class};
@@ -27,6 +28,10 @@ use std::time::Duration;
 /// How often and how long apart an occupied cgroup is tried again before its release fails.
 const RELEASE_TRIES: u32 = 8;
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
+/// How long is waited for the kernel and for systemd, which has 30 seconds for each of its jobs.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Stands for the UID where the work is the tree's own.
+const TREE: &str = "";
 
 /// A cgroup operation that failed.
 #[derive(Debug, thiserror::Error)]
@@ -83,9 +88,9 @@ pub enum CgroupError {
     /// The machine has no cgroup tree where it should be.
     #[error("no cgroup hierarchy at {0}")]
     NoHierarchy(PathBuf),
-    /// The task that did the work went away.
-    #[error("cgroup task ended early")]
-    Task,
+    /// The work is not over in time, or was lost.
+    #[error(transparent)]
+    Work(#[from] WorkError),
 }
 
 /// What the runtime is told to put a pod's containers under; empty when pods have no cgroup of their own.
@@ -129,6 +134,8 @@ pub struct NodeLimits {
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     inner: Arc<Inner>,
+    /// One job at a time for each pod, by its UID, and one for the tree.
+    files: FileWork,
 }
 
 #[derive(Debug)]
@@ -198,11 +205,15 @@ impl Cgroups {
             }
             inner.hierarchy = Some(Hierarchy::detect(&mount.into())?);
         }
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self {
+            inner: Arc::new(inner),
+            files: FileWork::new(DEADLINE),
+        })
     }
 
-    async fn blocking<T: Send + 'static>(
+    async fn work<T: Send + 'static>(
         &self,
+        uid: &str,
         work: impl FnOnce(&Inner, &Hierarchy) -> Result<T, CgroupError> + Send + 'static,
         otherwise: T,
     ) -> Result<T, CgroupError> {
@@ -210,17 +221,17 @@ impl Cgroups {
             return Ok(otherwise);
         }
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || match &inner.hierarchy {
+        let job = move || match &inner.hierarchy {
             Some(hierarchy) => work(&inner, hierarchy),
             None => Ok(otherwise),
-        })
-        .await
-        .map_err(|_| CgroupError::Task)?
+        };
+        self.files.run(uid, job).await?
     }
 
     /// Makes `kubepods` with the node's limits and the QoS cgroups below it. Idempotent; call once before any pod.
     pub async fn setup(&self) -> Result<(), CgroupError> {
-        self.blocking(
+        self.work(
+            TREE,
             |inner, tree| {
                 let naming = &inner.settings.naming;
                 let top = naming.kubepods();
@@ -240,7 +251,8 @@ impl Cgroups {
     pub async fn ensure_pod(&self, pod: &Pod) -> Result<CgroupParent, CgroupError> {
         let parent = CgroupParent(self.inner.settings.naming.pod_parent(pod));
         let pod = pod.clone();
-        self.blocking(
+        self.work(
+            &uid_of(&pod),
             move |inner, tree| {
                 let path = inner.settings.naming.pod(&pod);
                 inner.ensure(tree, &path, &pod_limits(&pod, &inner.settings))
@@ -255,9 +267,10 @@ impl Cgroups {
     pub async fn release_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let mut tries = 0;
         loop {
-            let uid = uid.clone();
+            let (uid, key) = (uid.clone(), uid.as_str());
             let result = self
-                .blocking(
+                .work(
+                    key,
                     move |inner, tree| {
                         inner
                             .settings
@@ -282,7 +295,8 @@ impl Cgroups {
 
     /// UIDs of all pods that have a cgroup: what start-up compares with the pods it knows.
     pub async fn list(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
-        self.blocking(
+        self.work(
+            TREE,
             |inner, tree| {
                 let naming = &inner.settings.naming;
                 let mut out = BTreeSet::new();
@@ -306,7 +320,8 @@ impl Cgroups {
             .filter(|spec| qos_class(spec) == QosClass::Burstable)
             .map(limits::cpu_request_milli)
             .sum();
-        self.blocking(
+        self.work(
+            TREE,
             move |inner, tree| {
                 let (path, values) = (inner.settings.naming.qos(QosClass::Burstable), limits::qos(burstable));
                 inner.tell_systemd(tree, &path, &values)?;
@@ -319,7 +334,8 @@ impl Cgroups {
 
     /// One of the pod's processes: whatever runs in it is in the pod's network.
     pub async fn process(&self, pod: Pod) -> Result<Option<u32>, CgroupError> {
-        self.blocking(
+        self.work(
+            &uid_of(&pod),
             move |inner, tree| Ok(tree.process(&inner.settings.naming.pod(&pod))),
             None,
         )
@@ -328,7 +344,8 @@ impl Cgroups {
 
     /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
     pub async fn usage(&self, pod: Option<Pod>) -> Result<Usage, CgroupError> {
-        self.blocking(
+        self.work(
+            &pod.as_ref().map_or_else(|| TREE.to_owned(), uid_of),
             move |inner, tree| {
                 let path = match &pod {
                     Some(pod) => inner.settings.naming.pod(pod),
@@ -340,6 +357,10 @@ impl Cgroups {
         )
         .await
     }
+}
+
+fn uid_of(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
 }
 
 /// What a cgroup has used.

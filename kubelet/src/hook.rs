@@ -1,7 +1,7 @@
 //! Lifecycle hooks: one `exec`, `httpGet` or `sleep` handler, carried out now (kubelet contract §4.3).
 //!
 //! Owns what a handler does and the words of its failure. Never decides when a hook runs or whether it already did: a hook
-//! ends when its future is dropped, which is how grace periods bound it.
+//! ends when its future is dropped, which is how grace periods bound it. One that hangs ends after [`DEADLINE`].
 
 #[cfg(test)]
 mod tests;
@@ -9,7 +9,7 @@ mod tests;
 use crate::id::ContainerId;
 use crate::probe::check::port;
 use crate::probe::http::{self, Question, Trouble};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimeError};
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
 use std::time::Duration;
 
@@ -17,6 +17,10 @@ use std::time::Duration;
 const AGENT: &str = "kube-lifecycle/1.36";
 /// Redirects that are followed.
 const REDIRECTS_MAX: usize = 10;
+
+/// The most a command or a request may take. Upstream has no such bound: a runtime that hangs would keep the pod starting
+/// for ever and say nothing.
+pub const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// What a hook is run against.
 #[derive(Clone, Copy, Debug)]
@@ -76,14 +80,16 @@ pub enum HookError {
     Invalid(String),
 }
 
-/// Runs a handler to its end. Nothing bounds it but its future's life.
+/// Runs a handler to its end, or to [`DEADLINE`]; a `sleep` takes as long as it says.
 pub async fn run(runtime: &dyn Runtime, handler: &LifecycleHandler, target: &Target<'_>) -> Result<Done, HookError> {
     if let Some(exec) = &handler.exec {
         let command = exec.command.clone().unwrap_or_default();
         return run_command(runtime, &command, target).await;
     }
     if let Some(get) = &handler.http_get {
-        return ask(get, target).await.map_err(|why| HookError::Http {
+        let asked = tokio::time::timeout(DEADLINE, ask(get, target)).await;
+        let asked = asked.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
+        return asked.map_err(|why| HookError::Http {
             path: get.path.clone().unwrap_or_default(),
             container: target.container.name.clone(),
             pod: target.pod.to_owned(),
@@ -99,7 +105,9 @@ pub async fn run(runtime: &dyn Runtime, handler: &LifecycleHandler, target: &Tar
 
 async fn run_command(runtime: &dyn Runtime, command: &[String], target: &Target<'_>) -> Result<Done, HookError> {
     // Hooks have no timeout of their own, and their words are not expanded.
-    let (why, output) = match runtime.exec_sync(target.id, command, Duration::ZERO).await {
+    let ran = tokio::time::timeout(DEADLINE, runtime.exec_sync(target.id, command, Duration::ZERO)).await;
+    let ran = ran.unwrap_or_else(|_| Err(RuntimeError::deadline("ExecSync")));
+    let (why, output) = match ran {
         Ok(output) if output.exit_code == 0 => return Ok(Done::Plainly),
         Ok(output) => {
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -129,7 +137,7 @@ async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, String> {
         .scheme
         .as_deref()
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
-    let port = port(&get.port, target.container)?;
+    let port = port(&get.port, target.container).map_err(|error| error.to_string())?;
     let path = get.path.as_deref().unwrap_or("/");
     let mut question = Question::new(https, host, port, path, get.http_headers.as_ref());
     question.agent = AGENT;

@@ -3,10 +3,13 @@
 //! Everything takes its paths as arguments; nothing here knows what a pod is.
 
 pub mod addresses;
+pub mod beneath;
+pub mod file_work;
 pub mod load;
 pub mod machine;
 pub mod mount;
 pub mod traffic;
 pub mod tree;
 
+pub use file_work::{FileWork, WorkError};
 pub use mount::{FakeMounter, KernelMounter, Mounter};

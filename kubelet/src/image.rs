@@ -15,6 +15,7 @@ use crate::events::{Recorder, Severity};
 use crate::id::PodUid;
 use crate::objects::Objects;
 use crate::rate::Rate;
+use crate::reason;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use credentials::{Credential, Keyring};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -126,9 +127,9 @@ impl Images {
         let image = reference::with_tag(given).map_err(|why| {
             let message =
                 format!("Failed to apply default image tag \"{given}\": couldn't parse image name \"{given}\": {why}");
-            self.warn(pod, container, "InspectFailed", &message);
+            self.warn(pod, container, reason::event::INSPECT_FAILED, &message);
             ImageError {
-                reason: "InvalidImageName",
+                reason: reason::waiting::INVALID_IMAGE_NAME,
                 message,
             }
         })?;
@@ -142,14 +143,14 @@ impl Images {
             let message =
                 format!("Container image \"{given}\" already present on machine and can be accessed by the pod");
             self.recorder
-                .container(pod, &container.name, Severity::Normal, "Pulled", message);
+                .container(pod, &container.name, Severity::Normal, reason::event::PULLED, message);
             return Ok(info);
         }
         if policy == Policy::Never {
             let message = format!("Container image \"{given}\" is not present with pull policy of Never");
-            self.warn(pod, container, "ErrImageNeverPull", &message);
+            self.warn(pod, container, reason::event::ERR_IMAGE_NEVER_PULL, &message);
             return Err(ImageError {
-                reason: "ErrImageNeverPull",
+                reason: reason::waiting::ERR_IMAGE_NEVER_PULL,
                 message,
             });
         }
@@ -160,9 +161,9 @@ impl Images {
         self.runtime.image_status(image).await.map_err(|error| {
             let given = container.image.as_deref().unwrap_or_default();
             let message = format!("Failed to inspect image \"{given}\": {error}");
-            self.warn(pod, container, "InspectFailed", &message);
+            self.warn(pod, container, reason::event::INSPECT_FAILED, &message);
             ImageError {
-                reason: "ImageInspectError",
+                reason: reason::waiting::IMAGE_INSPECT_ERROR,
                 message,
             }
         })
@@ -194,7 +195,7 @@ impl Images {
         let given = container.image.as_deref().unwrap_or_default();
         let pulling = format!("Pulling image \"{given}\"");
         self.recorder
-            .container(pod, &container.name, Severity::Normal, "Pulling", pulling);
+            .container(pod, &container.name, Severity::Normal, reason::event::PULLING, pulling);
         let begun = tokio::time::Instant::now();
         let result = self.pull_and_record(image, credentials, sandbox).await;
         let waited = begun.elapsed();
@@ -207,13 +208,18 @@ impl Images {
                     info.size
                 );
                 self.recorder
-                    .container(pod, &container.name, Severity::Normal, "Pulled", message);
+                    .container(pod, &container.name, Severity::Normal, reason::event::PULLED, message);
                 Ok(info)
             }
             Err(failed) => {
                 let message = format!("Failed to pull image \"{given}\": {}", failed.message);
-                self.warn(pod, container, "Failed", &message);
-                self.warn(pod, container, "Failed", &format!("Error: {}", failed.reason));
+                self.warn(pod, container, reason::event::FAILED, &message);
+                self.warn(
+                    pod,
+                    container,
+                    reason::event::FAILED,
+                    &format!("Error: {}", failed.reason),
+                );
                 Err(failed)
             }
         }
@@ -227,7 +233,7 @@ impl Images {
         sandbox: Option<pb::PodSandboxConfig>,
     ) -> Result<(ImageInfo, Pulled), ImageError> {
         let unrecorded = |error: records::RecordError| ImageError {
-            reason: "ErrImagePull",
+            reason: reason::waiting::ERR_IMAGE_PULL,
             message: error.to_string(),
         };
         let pull = self.records.begin(image).await.map_err(unrecorded)?;
@@ -243,7 +249,7 @@ impl Images {
                 return Err(match error {
                     PullError::Runtime(error) => failed(error),
                     PullError::Throttled => ImageError {
-                        reason: "ErrImagePull",
+                        reason: reason::waiting::ERR_IMAGE_PULL,
                         message: error.to_string(),
                     },
                 });
@@ -288,8 +294,12 @@ impl Images {
                 "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
                 missing.join(", ")
             );
-            self.recorder
-                .pod(pod, Severity::Warning, "FailedToRetrieveImagePullSecret", message);
+            self.recorder.pod(
+                pod,
+                Severity::Warning,
+                reason::event::FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET,
+                message,
+            );
         }
         self.rules.logins.add_to(keyring).await
     }
@@ -303,9 +313,9 @@ impl Images {
 /// The waiting reason of a failed pull: some runtimes say more in their error's first word.
 fn reason_of(error: &RuntimeError) -> &'static str {
     match error.message.as_str() {
-        text if text.starts_with("RegistryUnavailable") => "RegistryUnavailable",
-        text if text.starts_with("SignatureValidationFailed") => "SignatureValidationFailed",
-        _ => "ErrImagePull",
+        text if text.starts_with("RegistryUnavailable") => reason::waiting::REGISTRY_UNAVAILABLE,
+        text if text.starts_with("SignatureValidationFailed") => reason::waiting::SIGNATURE_VALIDATION_FAILED,
+        _ => reason::waiting::ERR_IMAGE_PULL,
     }
 }
 

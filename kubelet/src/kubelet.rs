@@ -16,6 +16,7 @@ use crate::api_status::StatusWriter;
 use crate::cgroup::{CgroupError, Cgroups};
 use crate::events::{Recorder, Sink};
 use crate::heartbeat::Heartbeat;
+use crate::host::FileWork;
 use crate::image::records::Records;
 use crate::image::{self, Images};
 use crate::objects::Objects;
@@ -44,6 +45,9 @@ use tokio_util::sync::CancellationToken;
 const RUNTIME_RETRY: Duration = Duration::from_millis(500);
 /// How long tasks may take to end once the kubelet is told to stop.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long is waited for logs and for files of the node.
+const FILES_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a kubelet is made of.
 pub struct Dependencies {
@@ -213,6 +217,7 @@ impl Kubelet {
                 node: self.parts.context.node_name.clone(),
                 pods: desired,
                 view: self.view.clone(),
+                seed: self.parts.seed,
             };
             tasks.spawn(mirrors.run(shutdown.clone()));
         }
@@ -294,6 +299,7 @@ impl Kubelet {
             recorder: self.recorder.clone(),
             clock: parts.clock.clone(),
             rush: Rush::default(),
+            files: FileWork::new(FILES_DEADLINE),
             sandbox_permits: Arc::new(Semaphore::new(parts.settings.parallel_sandboxes.max(1))),
         };
         let probing = prober::Tools {

@@ -162,6 +162,7 @@ impl Keeper {
             node: self.parts.facts.name.clone(),
             seconds: self.parts.config.node.lease_seconds,
             informer: self.node.clone(),
+            seed: self.parts.seed,
             taken,
         };
         let network = pod_network::Keeper {
@@ -192,7 +193,7 @@ impl Keeper {
         if self.parts.config.node.register {
             let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
             let first = self.first_status().await;
-            register::register(&self.api(), &labels, first).await;
+            register::register(&self.api(), &labels, first, self.parts.seed).await;
         }
     }
 

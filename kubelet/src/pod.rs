@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod execute;
+pub mod failure;
 pub mod grace;
 pub mod hooks;
 pub mod memory;

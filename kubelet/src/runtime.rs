@@ -7,6 +7,7 @@
 pub mod cri;
 pub mod events;
 pub mod fake;
+pub mod labels;
 pub mod observed;
 pub mod pleg;
 
@@ -17,27 +18,6 @@ use observed::{ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSumm
 use proto::cri as pb;
 use std::time::Duration;
 use tonic::Code;
-
-/// The label of a sandbox or container that holds its pod's name.
-pub const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
-/// The label of a sandbox or container that holds its pod's namespace.
-pub const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-/// The label of a sandbox or container that holds its pod's UID.
-pub const LABEL_POD_UID: &str = "io.kubernetes.pod.uid";
-/// The label of a container that holds its name in the pod.
-pub const LABEL_CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// The annotation of a container with the hash of its name and image, lower-case hexadecimal.
-pub const ANNOTATION_HASH: &str = "io.kubernetes.container.hash";
-/// The annotation of a container with its restart count.
-pub const ANNOTATION_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// The annotation of a container with the path its termination message is written to, inside the container.
-pub const ANNOTATION_TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// The annotation of a container with its preStop handler, JSON.
-pub const ANNOTATION_PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
-/// The annotation of a container with its ports, JSON.
-pub const ANNOTATION_PORTS: &str = "io.kubernetes.container.ports";
-/// The annotation of a container with its termination message policy.
-pub const ANNOTATION_TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 
 /// A runtime call that failed, with the runtime's own words.
 ///
@@ -244,7 +224,7 @@ pub trait Runtime: Send + Sync + 'static {
     async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError>;
     /// `ContainerStatus`.
     async fn container_status(&self, id: &ContainerId) -> Result<ObservedContainer, RuntimeError>;
-    /// `ExecSync`: runs a command to its end; `timeout` zero means no bound. A command killed by the timeout is an error
+    /// `ExecSync`: runs a command to its end; `timeout` zero means no bound of the command's own. A command killed by the timeout is an error
     /// with code `DeadlineExceeded`.
     async fn exec_sync(
         &self,
@@ -258,8 +238,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn attach(&self, request: pb::AttachRequest) -> Result<String, RuntimeError>;
     /// `PortForward`: the URL that serves the stream.
     async fn port_forward(&self, request: pb::PortForwardRequest) -> Result<String, RuntimeError>;
-    /// `PullImage`: returns the reference to create containers from. The one call without a deadline; it ends with its
-    /// future.
+    /// `PullImage`: returns the reference to create containers from. The one call without a deadline of its own; it ends with
+    /// its future, which the puller bounds.
     async fn pull_image(
         &self,
         image: &str,

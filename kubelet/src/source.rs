@@ -13,6 +13,7 @@ mod validate;
 
 use crate::events::{Recorder, Severity};
 use crate::id::{FullName, PodUid};
+use crate::reason;
 use client::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,7 +158,7 @@ fn tell_ignored(recorder: &Recorder, told: &mut BTreeSet<PodUid>, origin: merge:
     let source = origin.as_str();
     tracing::warn!(pod = name, source, "a second pod of one name in one source is ignored");
     let message = format!("Error validating pod {name} from {source} due to duplicate pod name \"{name}\", ignoring");
-    recorder.pod(pod, Severity::Warning, "FailedValidation", message);
+    recorder.pod(pod, Severity::Warning, reason::event::FAILED_VALIDATION, message);
 }
 
 /// Waits for the first of them to be done; forever if there are none.

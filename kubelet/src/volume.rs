@@ -6,20 +6,24 @@
 mod atomic_writer;
 mod container_files;
 mod ending;
+mod error;
 mod local;
 mod payload;
 mod plan;
 mod set_up;
 
+pub use atomic_writer::WriteError;
 pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
 pub use ending::Ending;
+pub use error::{SetUpError, VolumeError};
 
 use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
-use crate::host::{Mounter, tree};
+use crate::host::{FileWork, Mounter, WorkError, tree};
 use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
 use client::Clock;
+use error::set_up;
 use k8s_openapi::api::core::v1::Pod;
 use payload::{FilesInput, Payload};
 use plan::{Source, VolumePlan};
@@ -33,6 +37,13 @@ use std::time::Duration;
 
 /// Pause before the content of a running pod's volumes is tried again after a failure.
 const REFRESH_RETRY: Duration = Duration::from_secs(10);
+/// How long is waited for a pod's volumes to be mounted or unmounted, as upstream does; the work itself goes on.
+const FILES_DEADLINE: Duration = Duration::from_secs(123);
+/// How long a stop is held up by the marks it leaves for the next kubelet.
+const MARKS_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Stands for the UID where the work is no single pod's.
+const NO_POD: &str = "";
 
 /// A volume as the translation to CRI sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,55 +52,6 @@ pub struct HostVolume {
     pub path: PathBuf,
     /// Its content is the kubelet's: containers only read it.
     pub read_only: bool,
-}
-
-/// Why a pod's volumes are not as they should be; `Display` is the text of the `FailedMount` event.
-#[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// One volume could not be set up.
-    #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
-    SetUp {
-        /// The volume.
-        volume: String,
-        /// What went wrong, in upstream's words where it has some.
-        why: String,
-    },
-    /// A directory of the pod could not be made.
-    #[error("failed to make pod directory {path}: {why}")]
-    PodDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// What went wrong.
-        why: io::Error,
-    },
-    /// A file for a container's start could not be made.
-    #[error("failed to prepare {what} for container {container:?}: {why}")]
-    ContainerFile {
-        /// `hosts file`, `termination message file`, `log directory` or `subPath of volume V`.
-        what: String,
-        /// The container.
-        container: String,
-        /// What went wrong.
-        why: String,
-    },
-    /// A pod's mounts or directories could not be removed; what is left stays for the next try.
-    #[error("failed to release volumes of pod {uid}: {why}")]
-    Release {
-        /// The pod.
-        uid: PodUid,
-        /// What went wrong, naming the path.
-        why: String,
-    },
-    /// The task that did the file work went away.
-    #[error("volume task ended early")]
-    Task,
-}
-
-fn set_up(volume: &str, why: impl ToString) -> VolumeError {
-    VolumeError::SetUp {
-        volume: volume.to_owned(),
-        why: why.to_string(),
-    }
 }
 
 /// What volumes are made with.
@@ -111,6 +73,10 @@ pub struct Volumes {
 
 struct Inner {
     settings: VolumeSettings,
+    /// A pod's files, one job at a time, by its UID.
+    files: FileWork,
+    /// The marks in a pod's directory: not held up by what hangs in its volumes.
+    marks: FileWork,
     mounter: Arc<dyn Mounter>,
     objects: Arc<Objects>,
     clock: Arc<dyn Clock>,
@@ -140,6 +106,8 @@ impl Volumes {
     ) -> Self {
         let inner = Inner {
             settings,
+            files: FileWork::new(FILES_DEADLINE),
+            marks: FileWork::new(MARKS_DEADLINE),
             mounter,
             objects,
             clock,
@@ -152,19 +120,28 @@ impl Volumes {
         self.inner.pod_dir(uid)
     }
 
-    async fn blocking<T: Send + 'static>(
+    /// Works on the files of one pod; what hangs is waited for [`FILES_DEADLINE`].
+    async fn files<T: Send + 'static>(
         &self,
+        uid: &PodUid,
         work: impl FnOnce(&Inner) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || work(&inner))
-            .await
-            .map_err(|_| VolumeError::Task)?
+        self.inner.files.run(uid.as_str(), move || work(&inner)).await?
+    }
+
+    async fn marks<T: Send + 'static>(
+        &self,
+        uid: &PodUid,
+        work: impl FnOnce(&Path) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let dir = self.inner.pod_dir(uid);
+        self.inner.marks.run(uid.as_str(), move || work(&dir)).await?
     }
 
     /// Makes the root directory's own tree, its propagation shared. Once, at start.
     pub async fn setup(&self) -> Result<(), VolumeError> {
-        self.blocking(|inner| {
+        self.files(&PodUid::from(NO_POD), |inner| {
             let root = &inner.settings.root_dir;
             let fail = |why| VolumeError::PodDirectory {
                 path: root.clone(),
@@ -182,16 +159,17 @@ impl Volumes {
     /// Makes the pod's directories. Before its volumes.
     pub async fn prepare_pod_dirs(&self, pod: &Pod) -> Result<(), VolumeError> {
         let uid = uid_of(pod);
-        self.blocking(move |inner| inner.make_pod_dirs(&uid)).await
+        self.files(&uid.clone(), move |inner| inner.make_pod_dirs(&uid)).await
     }
 
     /// Makes ready every volume some container of the pod mounts, and returns them by name. Idempotent; what is ready stays as it
     /// is, and content is brought up to date.
     pub async fn ensure(&self, pod: &Pod) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
         let (ready, _) = self.fetch(pod).await?;
-        let pod = pod.clone();
-        self.blocking(move |inner| {
-            let uid = uid_of(&pod);
+        let unmounted = ready.iter().map(|volume| volume.plan.name.clone()).collect();
+        let (pod, uid) = (pod.clone(), uid_of(pod));
+        let key = uid.clone();
+        let mounted = self.files(&key, move |inner| {
             inner.make_pod_dirs(&uid)?;
             let mounted = inner.mounted(&uid)?;
             let mut out = BTreeMap::new();
@@ -200,8 +178,11 @@ impl Volumes {
                 out.insert(volume.plan.name.clone(), host);
             }
             Ok(out)
-        })
-        .await
+        });
+        match mounted.await {
+            Err(VolumeError::Work(WorkError::Overdue)) => Err(VolumeError::NotMounted { unmounted }),
+            other => other,
+        }
     }
 
     /// Keeps the content of the pod's ConfigMap, Secret, downward and projected volumes current; never returns. To be polled
@@ -232,9 +213,9 @@ impl Volumes {
     /// Writes changed content; returns when a token has to be renewed.
     async fn refresh(&self, pod: &Arc<Pod>) -> Result<Option<Duration>, VolumeError> {
         let (ready, wait) = self.fetch(pod).await?;
-        let pod = pod.clone();
-        self.blocking(move |inner| {
-            let dir = inner.pod_dir(&uid_of(&pod));
+        let (pod, uid) = (pod.clone(), uid_of(pod));
+        self.files(&uid.clone(), move |inner| {
+            let dir = inner.pod_dir(&uid);
             for volume in ready.iter().filter(|v| v.payload.is_some()) {
                 // Only what ensure has set up; a pod that is going away is not given new directories.
                 if dir.join(&volume.plan.directory).is_dir() {
@@ -287,8 +268,10 @@ impl Volumes {
 
     /// Makes the files one container start needs.
     pub async fn prepare_container(&self, request: ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
-        self.blocking(move |inner| container_files::prepare(inner, &request))
-            .await
+        self.files(&request.pod.clone(), move |inner| {
+            container_files::prepare(inner, &request)
+        })
+        .await
     }
 
     /// Marks that an instance's preStop hook begins; tells whether it was not marked before. The mark is of this kubelet
@@ -299,32 +282,28 @@ impl Volumes {
         container: &str,
         instance: &ContainerId,
     ) -> Result<bool, VolumeError> {
-        let (pod, container, instance) = (pod.clone(), container.to_owned(), instance.clone());
-        self.blocking(move |inner| container_files::mark_pre_stop(&inner.pod_dir(&pod), &container, &instance))
-            .await
+        let (container, instance) = (container.to_owned(), instance.clone());
+        self.marks(pod, move |dir| {
+            container_files::mark_pre_stop(dir, &container, &instance)
+        })
+        .await
     }
 
     /// Marks that the pod's containers are being stopped.
     pub async fn mark_ending(&self, pod: &PodUid, ending: Ending) -> Result<(), VolumeError> {
-        let pod = pod.clone();
-        self.blocking(move |inner| ending::write(&inner.pod_dir(&pod), ending))
-            .await
+        self.marks(pod, move |dir| ending::write(dir, ending)).await
     }
 
     /// The end of the pod that an earlier kubelet began, if its directory is still there.
     pub async fn ending(&self, pod: &PodUid) -> Option<Ending> {
-        let pod = pod.clone();
-        self.blocking(move |inner| Ok(ending::read(&inner.pod_dir(&pod))))
-            .await
-            .ok()
-            .flatten()
+        self.marks(pod, |dir| Ok(ending::read(dir))).await.ok().flatten()
     }
 
     /// Unmounts everything of the pod and removes its directory, never crossing into a mount that would not go. Idempotent.
     pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
         self.inner.objects.release(uid);
         let uid = uid.clone();
-        self.blocking(move |inner| {
+        self.files(&uid.clone(), move |inner| {
             let fail = |why: String| VolumeError::Release { uid: uid.clone(), why };
             let dir = inner.pod_dir(&uid);
             for point in inner.mounter.mounts_below(&dir).map_err(|e| fail(e.to_string()))? {
@@ -338,7 +317,7 @@ impl Volumes {
 
     /// UIDs of all pods that have a directory: what start-up compares with the pods it knows.
     pub async fn list(&self) -> Result<BTreeSet<PodUid>, VolumeError> {
-        self.blocking(|inner| {
+        self.files(&PodUid::from(NO_POD), |inner| {
             let pods = inner.settings.root_dir.join("pods");
             let entries = match fs::read_dir(&pods) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),

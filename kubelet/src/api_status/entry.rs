@@ -1,9 +1,11 @@
 //! What the writer knows of one pod: what is to be told, what was, and when the next write may begin. Pure.
 
-use super::{Update, body};
+use super::{RETRY_FIRST, RETRY_MAX, Update, body};
 use crate::id::PodUid;
 use crate::pod::shape;
 use crate::pod::status::is_terminal;
+use crate::reason;
+use client::Backoff;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ pub(super) struct Entry {
     pub(super) writing: bool,
     /// Its place in the queue, and since when it has had one.
     pub(super) queued: Option<(u8, Instant)>,
-    pub(super) failures: u32,
+    pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
 }
 
@@ -41,6 +43,11 @@ pub(super) struct Acknowledged {
 impl Entry {
     /// Nothing of it was sent yet.
     pub(super) fn new(update: Update, target: Option<Arc<Pod>>) -> Self {
+        // Pods that failed together are not all tried again together.
+        let seed = shape::uid(&update.pod)
+            .as_str()
+            .bytes()
+            .fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         Self {
             update,
             target,
@@ -48,7 +55,7 @@ impl Entry {
             deleted: false,
             writing: false,
             queued: None,
-            failures: 0,
+            backoff: Backoff::new(RETRY_FIRST, RETRY_MAX, seed),
             not_before: None,
         }
     }
@@ -111,7 +118,7 @@ impl Entry {
         let conditions = self.update.status.conditions.as_ref();
         if self.update.delete || is_terminal(Some(&self.update.status)) {
             0
-        } else if proto::api::condition::is_true(conditions, "Ready") {
+        } else if proto::api::condition::is_true(conditions, reason::condition::READY) {
             1
         } else {
             2

@@ -5,7 +5,6 @@ use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
 use crate::node::{Facts, allocatable, max_pods};
-use crate::pod::spec::ResolvConf;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
@@ -25,20 +24,6 @@ pub(super) fn seed() -> u64 {
     rand::random()
 }
 
-/// The node's resolver configuration; empty, with a warning, when it cannot be read.
-pub(super) fn resolv_conf(path: Option<&Path>) -> ResolvConf {
-    let Some(path) = path else {
-        return ResolvConf::loopback();
-    };
-    match fs::read_to_string(path) {
-        Ok(text) => ResolvConf::parse(&text),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "resolver configuration not read");
-            ResolvConf::default()
-        }
-    }
-}
-
 /// Where the node's own registry logins are looked for.
 pub(super) fn registry_logins(root_dir: &Path) -> NodeLogins {
     let working_dir = std::env::current_dir().ok();
@@ -46,11 +31,6 @@ pub(super) fn registry_logins(root_dir: &Path) -> NodeLogins {
         .filter(|home| !home.is_empty())
         .map(PathBuf::from);
     NodeLogins::new(root_dir, working_dir.as_deref(), home.as_deref())
-}
-
-/// The node's own hosts file, for pods on its network.
-pub(super) fn hosts() -> String {
-    fs::read_to_string("/etc/hosts").unwrap_or_default()
 }
 
 fn hugepages(roots: &Roots) -> BTreeMap<String, i64> {

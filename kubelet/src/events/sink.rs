@@ -2,7 +2,7 @@
 
 use super::correlate::{Correlator, Raw, Write};
 use crate::rate::{Bucket, Rate};
-use client::AsTree;
+use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
@@ -20,6 +20,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const TRIES: u32 = 12;
 /// How long an event waits for an API server that does not answer. Those behind it wait in the queue, which is bounded.
 const AWAY_MAX: Duration = Duration::from_secs(1800);
+/// The first and the longest wait between tries.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(16);
+
 /// Whether the API server itself turned an event down, rather than being away, behind a gateway or not.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if !matches!(status.code, 502..=504))
@@ -84,7 +88,8 @@ impl Sink {
         let namespace = raw.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let api: Api<AsTree<Event>> = Api::namespaced(client.clone(), &namespace);
         let begun = Instant::now();
-        let (mut attempt, mut refusals) = (0, 0);
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, self.rng.random());
+        let mut refusals = 0;
         while refusals < TRIES && begun.elapsed() < AWAY_MAX {
             match tokio::time::timeout(WRITE_TIMEOUT, self.send(&api, &namespace, raw, write)).await {
                 Ok(Ok(())) => return,
@@ -101,9 +106,7 @@ impl Sink {
                 }
                 Err(_) => tracing::debug!(reason = raw.reason, "event not written in time, retrying"),
             }
-            let base = Duration::from_millis(500u64 << attempt.min(5));
-            attempt += 1;
-            tokio::time::sleep(base.mul_f64(0.5 + self.rng.random::<f64>())).await;
+            tokio::time::sleep(backoff.fail()).await;
         }
         tracing::warn!(reason = raw.reason, "event lost: the API server did not take it");
     }

@@ -112,3 +112,27 @@ async fn commands_fail_with_their_words_and_sleep_takes_its_time() {
         Err(HookError::Invalid(_))
     ));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_hangs_ends_with_the_deadline() {
+    let runtime = FakeRuntime::new(Arc::new(client::SystemClock), 1);
+    runtime.set_latency("ExecSync", DEADLINE * 100);
+    let c = container("c");
+    let id = ContainerId::from("1");
+    let target = Target {
+        container: &c,
+        id: &id,
+        pod: "p_ns(u)",
+        pod_ip: None,
+    };
+    let handler = LifecycleHandler {
+        exec: Some(ExecAction {
+            command: Some(vec!["hangs".into()]),
+        }),
+        ..LifecycleHandler::default()
+    };
+    let begun = tokio::time::Instant::now();
+    let error = run(&runtime, &handler, &target).await.expect_err("too long");
+    assert_eq!(begun.elapsed(), DEADLINE);
+    assert!(error.to_string().contains("code = DeadlineExceeded"), "{error}");
+}

@@ -1,13 +1,13 @@
 //! Mounting: the kernel's, and a pretended one for simulations in which nothing is mounted for real.
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Mounts and unmounts. Calls block; run them on the blocking pool.
 pub trait Mounter: Debug + Send + Sync + 'static {
@@ -117,6 +117,9 @@ impl Mounter for KernelMounter {
 #[derive(Debug, Default)]
 pub struct FakeMounter {
     table: Mutex<BTreeMap<PathBuf, String>>,
+    /// Mount points whose file system hangs, and whoever waits for that to end.
+    hung: Mutex<BTreeSet<PathBuf>>,
+    goes_on: Condvar,
 }
 
 impl FakeMounter {
@@ -129,7 +132,26 @@ impl FakeMounter {
         self.with(|table| table.clone())
     }
 
+    /// Has everything that mounts or unmounts there hang, as a file system whose server is away.
+    pub fn hang(&self, target: &Path) {
+        let mut hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
+        hung.insert(target.to_owned());
+    }
+
+    /// Has what hangs go on.
+    pub fn go_on(&self) {
+        self.hung.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.goes_on.notify_all();
+    }
+
+    fn wait(&self, target: &Path) {
+        let hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.goes_on.wait_while(hung, |hung| hung.contains(target));
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn add(&self, target: &Path, what: String) -> io::Result<()> {
+        self.wait(target);
         if !target.exists() {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
@@ -153,6 +175,7 @@ impl Mounter for FakeMounter {
     }
 
     fn unmount(&self, target: &Path) -> io::Result<()> {
+        self.wait(target);
         self.with(|table| table.remove(target));
         Ok(())
     }

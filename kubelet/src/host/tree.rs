@@ -1,14 +1,13 @@
-//! File trees other people can write into: removing them without leaving them, and opening paths inside them without
-//! following anybody's links out (CVE-2017-1002101, CVE-2017-1002102, CVE-2021-25741).
+//! File trees other people can write into: removing them, and giving them to a group, without leaving them
+//! (CVE-2017-1002102).
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::Path;
 
 /// How deep a tree may be; a deeper one is refused rather than overflowing the stack.
 const DEPTH_MAX: usize = 512;
@@ -68,45 +67,6 @@ fn remove_entry(parent: BorrowedFd<'_>, name: &Path, depth: usize) -> io::Result
     match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(error) => Err(os(error)),
-    }
-}
-
-/// Opens `relative` below `root` as a path descriptor, following no link at all; directories missing at its end are made
-/// with the mode of `root`.
-pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<OwnedFd> {
-    let flags = how(OFlag::O_PATH, ResolveFlag::empty());
-    let mut at: OwnedFd = openat2(nix::fcntl::AT_FDCWD, root, flags).map_err(os)?;
-    let mode = Mode::from_bits_truncate(fs::metadata(root)?.permissions_mode() & 0o7777);
-    for part in relative.components() {
-        let name = match part {
-            Component::Normal(name) => Path::new(name),
-            Component::CurDir => continue,
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "path leaves the volume")),
-        };
-        at = open_or_make(at, name, mode)?;
-    }
-    Ok(at)
-}
-
-fn open_or_make(parent: OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
-    let stay = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH;
-    let open = || openat2(&parent, name, how(OFlag::O_PATH, stay));
-    match open() {
-        Err(Errno::ENOENT) => {
-            match mkdirat(&parent, name, mode) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(error) => return Err(os(error)),
-            }
-            let fd = open().map_err(os)?;
-            // mkdirat honours the umask; the volume's mode is what was asked for.
-            nix::sys::stat::fchmodat(&parent, name, mode, nix::sys::stat::FchmodatFlags::FollowSymlink).map_err(os)?;
-            Ok(fd)
-        }
-        Err(Errno::ELOOP) => {
-            let text = format!("{} is a symbolic link: not followed", name.display());
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
-        }
-        other => other.map_err(os),
     }
 }
 
@@ -175,25 +135,6 @@ mod tests {
         assert!(!tree.exists());
         assert!(outside.join("precious").exists());
         remove(&tree).expect("again");
-    }
-
-    #[test]
-    fn paths_inside_a_volume_are_made_and_links_refused() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let root = dir.path().join("vol");
-        fs::create_dir(&root).expect("dir");
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o2775)).expect("mode");
-        let fd = open_beneath(&root, Path::new("a/b")).expect("made");
-        assert!(is_dir(fd.as_fd()).expect("stat"));
-        let mode = fs::metadata(root.join("a/b")).expect("there").permissions().mode();
-        assert_eq!(mode & 0o7777, 0o2775);
-        symlink("/etc", root.join("evil")).expect("link");
-        for bad in ["evil/passwd", "evil", "../x", "a/../../x"] {
-            assert!(open_beneath(&root, Path::new(bad)).is_err(), "{bad}");
-        }
-        fs::write(root.join("file"), "").expect("file");
-        let fd = open_beneath(&root, Path::new("file")).expect("opened");
-        assert!(!is_dir(fd.as_fd()).expect("stat"));
     }
 
     #[test]

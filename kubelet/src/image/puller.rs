@@ -1,5 +1,6 @@
 //! The node's pulls: those of one image with the same credentials are one, and only so many run at a time, first come first
-//! served. A pull goes on while anybody waits for it, and is finished even if nobody does any more.
+//! served. A pull goes on while anybody waits for it, and is finished even if nobody does any more. One that hangs holds
+//! others up for [`TURN_MAX`], and ends after [`PULL_MAX`]: upstream bounds neither.
 
 use crate::rate::{Bucket, Rate};
 use crate::runtime::{Runtime, RuntimeError};
@@ -9,9 +10,15 @@ use proto::cri as pb;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tonic::Code;
+
+/// How long a pull counts among those that run at a time: with one at a time (`serializeImagePulls`) a registry that hangs
+/// would keep every other image away.
+const TURN_MAX: Duration = Duration::from_secs(10 * 60);
+/// The most a pull may take, all its credentials together. What a runtime has of an image by then it keeps for the next try.
+const PULL_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// A finished pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,9 +97,11 @@ impl Puller {
         let task = tokio::spawn(async move {
             let result = match permits.acquire().await {
                 Ok(_permit) if !may_begin(&bucket) => Err(PullError::Throttled),
-                Ok(_permit) => pull_with_any(&*runtime, &key.0, credentials, sandbox)
-                    .await
-                    .map_err(PullError::from),
+                Ok(permit) => {
+                    let pull = pull_with_any(&*runtime, &key.0, credentials, sandbox);
+                    let pulled = bounded(&key.0, permit, pull).await;
+                    pulled.map_err(PullError::from)
+                }
                 Err(_) => Err(failed(Code::Cancelled, "the kubelet is shutting down")),
             };
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -102,6 +111,23 @@ impl Puller {
             task.map(|joined| joined.unwrap_or_else(|error| Err(failed(Code::Internal, &error.to_string()))));
         finished.boxed().shared()
     }
+}
+
+/// Runs a pull, which is dropped when its time is over: that cancels it in the runtime too.
+async fn bounded(
+    image: &str,
+    permit: SemaphorePermit<'_>,
+    pull: impl Future<Output = Result<Pulled, RuntimeError>>,
+) -> Result<Pulled, RuntimeError> {
+    let ends = Instant::now() + PULL_MAX;
+    let mut pull = std::pin::pin!(pull);
+    if let Ok(pulled) = tokio::time::timeout(TURN_MAX, &mut pull).await {
+        return pulled;
+    }
+    tracing::warn!(image, "a pull takes long, others go on beside it");
+    drop(permit);
+    let pulled = tokio::time::timeout_at(ends, pull).await;
+    pulled.unwrap_or_else(|_| Err(RuntimeError::deadline("PullImage")))
 }
 
 fn failed(code: Code, message: &str) -> PullError {
@@ -219,6 +245,27 @@ mod tests {
         assert_eq!(refused[0].to_string(), "pull QPS exceeded");
         assert_eq!(pulls(&fake), 2);
         assert!(puller.pull("c", &[], None).await.is_ok(), "ten seconds later");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pull_that_hangs_ends_and_keeps_no_other_image_away() {
+        let (fake, puller) = puller(1);
+        fake.set_latency("PullImage", Duration::from_secs(7 * 24 * 3600));
+        let begun = Instant::now();
+        let hung = tokio::spawn({
+            let puller = puller.clone();
+            async move { puller.pull("a", &[], None).await }
+        });
+        while pulls(&fake) == 0 {
+            tokio::task::yield_now().await;
+        }
+        fake.set_latency("PullImage", Duration::from_secs(10));
+        assert!(puller.pull("b", &[], None).await.is_ok());
+        assert_eq!(begun.elapsed(), TURN_MAX + Duration::from_secs(10));
+        let error = hung.await.expect("no panic").expect_err("too long");
+        assert_eq!(error, PullError::Runtime(RuntimeError::deadline("PullImage")));
+        assert_eq!(begun.elapsed(), PULL_MAX);
+        assert!(puller.pull("a", &[], None).await.is_ok(), "the next try begins anew");
     }
 
     #[tokio::test(start_paused = true)]

@@ -310,7 +310,7 @@ pub(crate) struct Bench {
     /// Its node object, as far as pods are judged by it.
     pub(crate) described: watch::Sender<NodeView>,
     root: tempfile::TempDir,
-    mounter: Arc<FakeMounter>,
+    pub(crate) mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
     host_ips: HostIps,
 }
@@ -348,7 +348,7 @@ impl Bench {
         let runtime = FakeRuntime::new(clock.clone(), seed);
         runtime.add_image("img:latest");
         let (address, host_ips) = HostIps::following(vec![IpAddr::from([192, 0, 2, 10])]);
-        Self {
+        let bench = Self {
             address,
             host_ips,
             api,
@@ -362,7 +362,10 @@ impl Bench {
             }),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
-        }
+        };
+        std::fs::write(bench.resolv_conf(), "nameserver 192.0.2.1\n").expect("a file");
+        std::fs::write(bench.hosts(), "127.0.0.1 node\n").expect("a file");
+        bench
     }
 
     /// The file of a volume of a pod, as containers see it now.
@@ -384,6 +387,30 @@ impl Bench {
         std::fs::write(self.manifests().join(file), manifest.to_string()).expect("a manifest");
     }
 
+    /// The node's resolver configuration.
+    pub(crate) fn resolv_conf(&self) -> PathBuf {
+        self.root.path().join("resolv.conf")
+    }
+
+    /// The node's own hosts file.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.root.path().join("hosts")
+    }
+
+    /// The hosts file that was made for a pod.
+    pub(crate) fn hosts_of(&self, pod: &str) -> String {
+        let path = self.root.path().join(format!("kubelet/pods/{pod}/etc-hosts"));
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// Leaves the directory of a pod with a mount in it, as a kubelet that died does; gives the mount point.
+    pub(crate) fn leave(&self, pod: &str) -> PathBuf {
+        let point = self.root.path().join(format!("kubelet/pods/{pod}/volumes/v"));
+        std::fs::create_dir_all(&point).expect("a directory");
+        crate::host::Mounter::tmpfs(&*self.mounter, &point, "").expect("a mount");
+        point
+    }
+
     /// Starts a kubelet on this node.
     pub(crate) fn start(&self) -> Alive {
         let root = self.root.path();
@@ -392,6 +419,8 @@ impl Bench {
         node.pod_logs_dir = root.join("logs");
         node.cgroups.per_qos = false;
         node.host_ips = self.host_ips.clone();
+        node.resolv_conf = Some(self.resolv_conf());
+        node.hosts_path = self.hosts();
         let client = self.api.client();
         let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), 1));
         let volumes = Volumes::new(

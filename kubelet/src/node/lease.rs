@@ -2,7 +2,7 @@
 
 use super::{NodeError, call};
 use client::informer::Informer;
-use client::{AsTree, Clock};
+use client::{AsTree, Backoff, Clock};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -27,6 +27,8 @@ pub(super) struct Lease {
     /// `nodeLeaseDurationSeconds`.
     pub(super) seconds: i32,
     pub(super) informer: Informer<Node>,
+    /// Seed of the waits between tries.
+    pub(super) seed: u64,
     /// Counts how often the lease was found renewed by somebody else.
     pub(super) taken: watch::Sender<u32>,
 }
@@ -38,12 +40,12 @@ impl Lease {
         let every = Duration::from_secs(u64::try_from(self.seconds).unwrap_or(40)) / 4;
         let mut held: Option<AsTree<ApiLease>> = None;
         let mut attempts = Attempts::default();
-        let mut backoff = BACKOFF_FIRST;
+        let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX, self.seed);
         loop {
             match self.renew(&api, held.take(), &mut attempts).await {
                 Ok(lease) => {
                     held = Some(lease);
-                    backoff = BACKOFF_FIRST;
+                    backoff.reset();
                     tokio::time::sleep(every).await;
                 }
                 Err(error) => {
@@ -52,8 +54,7 @@ impl Lease {
                         error = &error as &dyn std::error::Error,
                         "lease not renewed, retrying"
                     );
-                    tokio::time::sleep(backoff).await;
-                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                    tokio::time::sleep(backoff.fail()).await;
                 }
             }
         }

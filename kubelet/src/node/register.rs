@@ -4,7 +4,7 @@ use super::status::Facts;
 use super::{NodeError, call};
 use crate::admission::placement::NodeView;
 use crate::config::NodeConfig;
-use client::AsTree;
+use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -139,16 +139,15 @@ async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeSt
 }
 
 /// Registers the node; tries until it succeeds.
-pub(super) async fn register(api: &Api<AsTree<Node>>, wanted: &Registration, status: NodeStatus) {
-    let mut backoff = BACKOFF_FIRST;
+pub(super) async fn register(api: &Api<AsTree<Node>>, wanted: &Registration, status: NodeStatus, seed: u64) {
+    let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX, seed);
     while let Err(error) = attempt(api, wanted, &status).await {
         tracing::warn!(
             node = wanted.name,
             error = &error as &dyn std::error::Error,
             "node not registered, retrying"
         );
-        tokio::time::sleep(backoff).await;
-        backoff = (backoff * 2).min(BACKOFF_MAX);
+        tokio::time::sleep(backoff.fail()).await;
     }
 }
 

@@ -5,18 +5,22 @@
 
 mod hook;
 pub(crate) mod log_file;
+mod node_files;
 mod rush;
 mod start;
 
+use super::failure::{Failure, SandboxError};
 use super::grace;
 use super::operation::{Key, Operation};
 use super::shape;
 use super::spec::{self, NodeContext};
 use crate::cgroup::Cgroups;
 use crate::events::{Recorder, Severity};
+use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
 use crate::objects::Objects;
+use crate::reason::{event, waiting};
 use crate::runtime::observed::ObservedPod;
 use crate::runtime::pleg::Pleg;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
@@ -29,7 +33,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 pub use rush::Rush;
-pub use start::StartError;
 
 /// What operations are carried out with; one per kubelet.
 #[derive(Clone)]
@@ -56,6 +59,8 @@ pub struct Tools {
     pub sandbox_permits: Arc<Semaphore>,
     /// Has removals wait for pods that start or stop.
     pub rush: Rush,
+    /// Logs and the node's own files: by pod, or by path.
+    pub files: FileWork,
 }
 
 /// The pod as an operation sees it: the snapshot its worker started it from.
@@ -79,17 +84,32 @@ pub struct Subject {
 #[derive(Debug)]
 pub enum Effect {
     /// Nothing but that it worked or did not.
-    Done(Result<(), String>),
+    Done(Result<(), Failure>),
     /// Volumes.
-    Volumes(Result<BTreeMap<String, HostVolume>, String>),
+    Volumes(Result<BTreeMap<String, HostVolume>, Failure>),
     /// A sandbox; the error tells whether its name is still reserved.
-    Sandbox(u32, Result<SandboxId, RuntimeError>),
+    Sandbox(u32, Result<SandboxId, Failure>),
     /// An image, for a container as it was when the image was asked for.
     Image(Box<Container>, Result<ImageInfo, ImageError>),
-    /// A container's postStart hook; the error is its message.
-    PostStart(String, Result<(), String>),
+    /// A container's postStart hook.
+    PostStart(String, Result<(), Failure>),
     /// A container's start.
-    Started(String, Result<ContainerId, StartError>),
+    Started(String, Result<ContainerId, Failure>),
+}
+
+impl Effect {
+    /// What failed, with the container's name if it is one's. An image's failure is told where it was to be had.
+    fn failure(&self) -> Option<(Option<&str>, &Failure)> {
+        match self {
+            Self::Done(Err(failure)) | Self::Volumes(Err(failure)) | Self::Sandbox(_, Err(failure)) => {
+                Some((None, failure))
+            }
+            Self::PostStart(container, Err(failure)) | Self::Started(container, Err(failure)) => {
+                Some((Some(container), failure))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The reply of an operation.
@@ -125,6 +145,9 @@ impl Tools {
             self.mark_ending(&subject).await;
         }
         let mut effect = self.effect(&subject, operation).await;
+        if let Some((container, failure)) = effect.failure() {
+            self.tell(&subject, container, failure);
+        }
         let mut observed = true;
         if touches_runtime || key == Key::Observe {
             match self.pleg.refresh(&subject.uid).await {
@@ -133,7 +156,7 @@ impl Tools {
                     tracing::warn!(pod = %subject.uid, %error, "looking at a pod failed");
                     observed = false;
                     if key == Key::Observe {
-                        effect = Effect::Done(Err(error.to_string()));
+                        effect = Effect::Done(Err(Failure::Observe(error)));
                     }
                 }
             }
@@ -142,11 +165,13 @@ impl Tools {
     }
 
     async fn effect(&self, subject: &Subject, operation: Operation) -> Effect {
-        let plain = |result: Result<(), RuntimeError>| Effect::Done(result.map_err(|error| error.to_string()));
         match operation {
             Operation::Prepare => Effect::Done(self.prepare(subject).await),
             Operation::Volumes => Effect::Volumes(self.mount(subject).await),
-            Operation::StartSandbox { attempt } => Effect::Sandbox(attempt, self.start_sandbox(subject, attempt).await),
+            Operation::StartSandbox { attempt } => {
+                let started = self.start_sandbox(subject, attempt).await;
+                Effect::Sandbox(attempt, started.map_err(Failure::Sandbox))
+            }
             Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
                 let asked = shape::find(&subject.pod, &container).map(|(_, spec)| spec.clone());
@@ -159,136 +184,121 @@ impl Tools {
                 ..
             } => {
                 let result = self.start_container(subject, &container, &sandbox, restart_count).await;
-                Effect::Started(container, result)
+                Effect::Started(container, result.map_err(Failure::Start))
             }
             Operation::StopContainer {
                 id,
                 container,
                 grace_seconds,
                 ..
-            } => Effect::Done(self.stop(subject, &id, &container, grace_seconds).await),
+            } => {
+                let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
+                let stopped = self.runtime.stop_container(&id, grace).await;
+                Effect::Done(stopped.map_err(|error| Failure::KillContainer { container, error }))
+            }
             Operation::PostStart { id, container } => {
                 let result = self.post_start(subject, &id, &container).await;
-                Effect::PostStart(container, result)
+                Effect::PostStart(container, result.map_err(Failure::PostStart))
             }
             Operation::PreStop { id, grace_seconds, .. } => {
                 self.pre_stop(subject, &id, grace_seconds).await;
                 Effect::Done(Ok(()))
             }
             Operation::StopSandbox { id } => {
-                let result = self.runtime.stop_pod_sandbox(&id).await;
-                if let Err(error) = &result {
-                    self.warn(subject, "FailedKillPod", format!("error killing pod: failed to \"KillPodSandbox\" for \"{}\" with KillPodSandboxError: \"{error}\"", subject.uid));
-                }
-                plain(result)
+                let stopped = self.runtime.stop_pod_sandbox(&id).await;
+                let pod = subject.uid.clone();
+                Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }
-            Operation::RemoveContainer { id } => plain(self.remove_container(subject, &id).await),
-            Operation::RemoveSandbox { id } => plain(self.runtime.remove_pod_sandbox(&id).await),
-            Operation::ReleaseVolumes => Effect::Done(
-                self.volumes
-                    .release(&subject.uid)
-                    .await
-                    .map_err(|error| error.to_string()),
-            ),
-            Operation::ReleaseCgroup => Effect::Done(
-                self.cgroups
-                    .release_pod(&subject.uid)
-                    .await
-                    .map_err(|error| chain(&error)),
-            ),
+            Operation::RemoveContainer { id } => {
+                let removed = self.remove_container(subject, &id).await;
+                Effect::Done(removed.map_err(Failure::Remove))
+            }
+            Operation::RemoveSandbox { id } => {
+                let removed = self.runtime.remove_pod_sandbox(&id).await;
+                Effect::Done(removed.map_err(Failure::Remove))
+            }
+            Operation::ReleaseVolumes => {
+                let released = self.volumes.release(&subject.uid).await;
+                Effect::Done(released.map_err(Failure::ReleaseVolumes))
+            }
+            Operation::ReleaseCgroup => {
+                let released = self.cgroups.release_pod(&subject.uid).await;
+                Effect::Done(released.map_err(Failure::ReleaseCgroup))
+            }
             Operation::Purge => Effect::Done(self.purge(subject).await),
             Operation::Observe => Effect::Done(Ok(())),
         }
     }
 
-    async fn prepare(&self, subject: &Subject) -> Result<(), String> {
-        let logs = spec::pod_log_directory(&subject.pod, &self.context);
+    /// Tells users what failed, as its consequence says.
+    fn tell(&self, subject: &Subject, container: Option<&str>, failure: &Failure) {
+        let Some(event) = failure.consequence().event else {
+            return;
+        };
+        let (recorder, message) = (&self.recorder, failure.event_message());
+        match container {
+            Some(name) => recorder.container(&subject.pod, name, Severity::Warning, event, message),
+            None => recorder.pod(&subject.pod, Severity::Warning, event, message),
+        }
+    }
+
+    async fn prepare(&self, subject: &Subject) -> Result<(), Failure> {
         let cgroup = async {
-            self.cgroups
-                .ensure_pod(&subject.pod)
-                .await
-                .map_err(|error| chain(&error))
+            let made = self.cgroups.ensure_pod(&subject.pod).await;
+            made.map_err(Failure::PodCgroup)
         };
         let dirs = async {
-            self.volumes
-                .prepare_pod_dirs(&subject.pod)
-                .await
-                .map_err(|error| error.to_string())
+            let made = self.volumes.prepare_pod_dirs(&subject.pod).await;
+            made.map_err(Failure::PodDirectories)
         };
         let logs = async {
-            let made = tokio::fs::create_dir_all(&logs).await;
-            made.map_err(|error| format!("create log directory {}: {error}", logs.display()))
+            let path = spec::pod_log_directory(&subject.pod, &self.context);
+            let directory = path.clone();
+            let made = self
+                .files
+                .run(subject.uid.as_str(), move || std::fs::create_dir_all(directory));
+            let made = made.await.map_err(std::io::Error::other).flatten();
+            made.map_err(|source| Failure::LogDirectory { path, source })
         };
-        match futures::future::try_join3(cgroup, dirs, logs).await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let message = format!("unable to ensure pod container exists: {error}");
-                self.warn(subject, "FailedCreatePodContainer", message);
-                Err(error)
-            }
-        }
+        futures::future::try_join3(cgroup, dirs, logs).await.map(|_| ())
     }
 
-    async fn mount(&self, subject: &Subject) -> Result<BTreeMap<String, HostVolume>, String> {
-        let mounted = self.volumes.ensure(&subject.pod).await;
-        mounted.map_err(|error| {
-            let message = error.to_string();
-            self.warn(subject, "FailedMount", message.clone());
-            message
-        })
+    async fn mount(&self, subject: &Subject) -> Result<BTreeMap<String, HostVolume>, Failure> {
+        self.volumes.ensure(&subject.pod).await.map_err(Failure::Mount)
     }
 
-    async fn start_sandbox(&self, subject: &Subject, attempt: u32) -> Result<SandboxId, RuntimeError> {
+    async fn start_sandbox(&self, subject: &Subject, attempt: u32) -> Result<SandboxId, SandboxError> {
         if attempt > 0 && subject.observed.sandbox().is_some() {
             let message = "Pod sandbox changed, it will be killed and re-created.";
-            self.recorder
-                .pod(&subject.pod, Severity::Normal, "SandboxChanged", message);
+            let reason = event::SANDBOX_CHANGED;
+            self.recorder.pod(&subject.pod, Severity::Normal, reason, message);
         }
-        let started = self.try_start_sandbox(subject, attempt).await;
-        if let Err(error) = &started {
-            self.warn(
-                subject,
-                "FailedCreatePodSandBox",
-                format!("Failed to create pod sandbox: {error}"),
-            );
+        let class = shape::spec(&subject.pod).runtime_class_name.as_deref();
+        if let Some(class) = class.filter(|class| !class.is_empty()) {
+            return Err(SandboxError::RuntimeClass(class.to_owned()));
         }
-        started
-    }
-
-    async fn try_start_sandbox(&self, subject: &Subject, attempt: u32) -> Result<SandboxId, RuntimeError> {
-        const CALL: &str = "RunPodSandbox";
-        let invalid = |message: String| RuntimeError::new(CALL, tonic::Code::InvalidArgument, message);
-        if let Some(class) = shape::spec(&subject.pod)
-            .runtime_class_name
-            .as_deref()
-            .filter(|class| !class.is_empty())
-        {
-            return Err(invalid(format!(
-                "RuntimeClass {class:?} is not supported by this kubelet yet"
-            )));
-        }
-        let config = spec::sandbox_config(&subject.pod, attempt, &self.context).map_err(|e| invalid(e.to_string()))?;
-        for warning in spec::dns_config(&subject.pod, &self.context).1 {
+        let node = self.resolver().await.map_err(SandboxError::NodeFile)?;
+        let config = spec::sandbox_config(&subject.pod, attempt, &self.context, &node).map_err(SandboxError::Spec)?;
+        for warning in spec::dns_config(&subject.pod, &self.context, &node).1 {
             self.warn(subject, warning.reason, warning.message);
         }
-        let _permit = self
-            .sandbox_permits
-            .acquire()
-            .await
-            .map_err(|_| invalid("shutting down".to_owned()))?;
-        self.runtime.run_pod_sandbox(config, "").await
+        let permit = self.sandbox_permits.acquire().await;
+        let _permit = permit.map_err(|_| SandboxError::Shutdown)?;
+        let started = self.runtime.run_pod_sandbox(config, "").await;
+        started.map_err(SandboxError::Runtime)
     }
 
     async fn image(&self, subject: &Subject, container: &str) -> Result<ImageInfo, ImageError> {
         let Some((_, container)) = shape::find(&subject.pod, container) else {
             let message = format!("container {container:?} is no longer in the pod");
             return Err(ImageError {
-                reason: "ErrImagePull",
+                reason: waiting::ERR_IMAGE_PULL,
                 message,
             });
         };
         let attempt = subject.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.context).ok();
+        let node = self.resolver().await.unwrap_or_default();
+        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.context, &node).ok();
         self.images.ensure(&subject.pod, container, sandbox).await
     }
 
@@ -305,39 +315,26 @@ impl Tools {
         }
     }
 
-    async fn stop(
-        &self,
-        subject: &Subject,
-        id: &ContainerId,
-        container: &str,
-        grace_seconds: i64,
-    ) -> Result<(), String> {
-        let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
-        self.runtime.stop_container(id, grace).await.map_err(|error| {
-            let message = format!("error killing pod: failed to \"KillContainer\" for \"{container}\" with KillContainerError: \"{error}\"");
-            self.warn(subject, "FailedKillPod", message);
-            error.to_string()
-        })
-    }
-
     /// Removes a dead container, then its log: the newest of each name stays to be read.
     async fn remove_container(&self, subject: &Subject, id: &ContainerId) -> Result<(), RuntimeError> {
         self.runtime.remove_container(id).await?;
         if let Some(container) = subject.observed.containers.iter().find(|c| c.id == *id) {
             let own = spec::pod_log_directory(&subject.pod, &self.context);
-            log_file::remove(&self.context.pod_logs_dir, own, &subject.pod, container).await;
+            log_file::remove(&self.files, &self.context.pod_logs_dir, own, &subject.pod, container).await;
         }
         Ok(())
     }
 
-    async fn purge(&self, subject: &Subject) -> Result<(), String> {
-        let logs = spec::pod_log_directory(&subject.pod, &self.context);
-        match tokio::fs::remove_dir_all(&logs).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("remove log directory {}: {error}", logs.display()))
-            }
+    async fn purge(&self, subject: &Subject) -> Result<(), Failure> {
+        let path = spec::pod_log_directory(&subject.pod, &self.context);
+        let directory = path.clone();
+        let removed = self
+            .files
+            .run(subject.uid.as_str(), move || std::fs::remove_dir_all(directory));
+        match removed.await.map_err(std::io::Error::other).flatten() {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Failure::RemoveLogs { path, source }),
             _ => {
-                log_file::remove_dead_links(&self.context.pod_logs_dir).await;
+                log_file::remove_dead_links(&self.files, &self.context.pod_logs_dir).await;
                 Ok(())
             }
         }
@@ -346,15 +343,4 @@ impl Tools {
     fn warn(&self, subject: &Subject, reason: &str, message: String) {
         self.recorder.pod(&subject.pod, Severity::Warning, reason, message);
     }
-}
-
-/// An error with everything below it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

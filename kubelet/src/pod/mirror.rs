@@ -7,7 +7,7 @@ use super::shape::{self, annotation};
 use super::view::PodView;
 use crate::id::{FullName, PodUid};
 use crate::source::Pods;
-use client::AsTree;
+use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
@@ -103,12 +103,14 @@ pub struct Keeper {
     pub pods: watch::Receiver<Pods>,
     /// What still runs or ends.
     pub view: PodView,
+    /// Seed of the waits between tries.
+    pub seed: u64,
 }
 
 impl Keeper {
     /// Keeps mirrors as static pods are until shut down.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let mut wait = RETRY_FIRST;
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, self.seed);
         loop {
             let pods = self.pods.borrow_and_update().clone();
             let plan = plan(&pods, &self.ending(&pods));
@@ -124,10 +126,12 @@ impl Keeper {
                     tracing::warn!(%error, "a mirror pod was not written, trying again");
                 }
             }
-            wait = if failed {
-                wait.saturating_mul(2).min(RETRY_MAX)
-            } else {
-                RETRY_FIRST
+            let wait = match failed {
+                true => backoff.fail(),
+                false => {
+                    backoff.reset();
+                    RETRY_FIRST
+                }
             };
             tokio::select! {
                 biased;

@@ -56,15 +56,28 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// The text of the `Killing` event.
-    pub fn message(&self, container: &str) -> String {
+    /// The text of the `Killing` event; `restarts` tells whether the container is started again afterwards.
+    pub fn message(&self, kind: Kind, container: &str, restarts: bool) -> String {
+        let failed = |what: &str| match kind {
+            // Upstream leaves the rest unsaid of init containers.
+            Kind::Init | Kind::Sidecar => format!("Init container {container} {what}"),
+            Kind::Regular if restarts => format!("Container {container} {what}, will be restarted"),
+            Kind::Regular => format!("Container {container} {what}"),
+        };
         match self {
             Self::PodEnds => format!("Stopping container {container}"),
-            Self::Liveness => format!("Container {container} failed liveness probe, will be restarted"),
-            Self::Startup => format!("Container {container} failed startup probe, will be restarted"),
+            Self::Liveness => failed("failed liveness probe"),
+            Self::Startup => failed("failed startup probe"),
             Self::PostStart => "FailedPostStartHook".to_owned(),
-            Self::Changed => format!("Container {container} definition changed, will be restarted"),
-            Self::Unknown => format!("Container {container} is in unknown state, try killing it before restart"),
+            Self::Changed => failed("definition changed"),
+            Self::Unknown => {
+                let what = if kind == Kind::Regular {
+                    "Container"
+                } else {
+                    "Init container"
+                };
+                format!("{what} is in \"unknown\" state, try killing it before restart")
+            }
         }
     }
 }
@@ -210,5 +223,50 @@ impl Key {
     /// Whether it can bring a process to life.
     pub fn starts_something(&self) -> bool {
         matches!(self, Self::Sandbox | Self::Start(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killing_says_restarted_only_where_that_is_so() {
+        let check = |reason: StopReason, kind, restarts, text: &str| {
+            assert_eq!(reason.message(kind, "c", restarts), text);
+        };
+        check(StopReason::PodEnds, Kind::Regular, true, "Stopping container c");
+        check(
+            StopReason::Liveness,
+            Kind::Regular,
+            true,
+            "Container c failed liveness probe, will be restarted",
+        );
+        check(
+            StopReason::Liveness,
+            Kind::Regular,
+            false,
+            "Container c failed liveness probe",
+        );
+        check(
+            StopReason::Startup,
+            Kind::Regular,
+            false,
+            "Container c failed startup probe",
+        );
+        check(
+            StopReason::Startup,
+            Kind::Sidecar,
+            true,
+            "Init container c failed startup probe",
+        );
+        check(
+            StopReason::Changed,
+            Kind::Regular,
+            true,
+            "Container c definition changed, will be restarted",
+        );
+        let unknown = "Container is in \"unknown\" state, try killing it before restart";
+        check(StopReason::Unknown, Kind::Regular, true, unknown);
     }
 }

@@ -1,6 +1,6 @@
 //! Questions about a pod's spec that plan and status both ask. Pure.
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
 use std::sync::LazyLock;
 
 /// Which list a container is in, and how it behaves.
@@ -116,19 +116,14 @@ pub fn restart_policy(pod: &Pod) -> &str {
     spec(pod).restart_policy.as_deref().unwrap_or("Always")
 }
 
-/// Whether a container that ended with `exit_code` is to run again: its own rules, then its own policy, then the pod's
-/// (kubelet contract §4.3). Sidecars always are, other init containers only while they fail.
+/// Whether a container that ended with `exit_code` is to run again: the first of its own rules that matches, then its own
+/// policy, then the pod's (kubelet contract §4.3). Sidecars always are, other init containers only while they fail.
 pub fn restarts(pod: &Pod, kind: Kind, container: &Container, exit_code: i32) -> bool {
     if kind == Kind::Sidecar {
         return true;
     }
-    for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(codes) = &rule.exit_codes else { continue };
-        let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
-        let matches = if codes.operator == "NotIn" { !listed } else { listed };
-        if matches && rule.action == "Restart" {
-            return true;
-        }
+    if let Some(action) = first_match(container, exit_code) {
+        return matches!(action, "Restart" | "RestartAllContainers");
     }
     let policy = container
         .restart_policy
@@ -138,5 +133,68 @@ pub fn restarts(pod: &Pod, kind: Kind, container: &Container, exit_code: i32) ->
         ("Never", _) => false,
         ("OnFailure", _) | (_, Kind::Init) => exit_code != 0,
         _ => true,
+    }
+}
+
+/// The action of the first rule that matches an exit code, whatever it is: later rules are not asked.
+fn first_match(container: &Container, exit_code: i32) -> Option<&str> {
+    let rules = container.restart_policy_rules.iter().flatten();
+    let matches = |rule: &&ContainerRestartRule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
+            match codes.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        })
+    };
+    rules.into_iter().find(matches).map(|rule| rule.action.as_str())
+}
+
+/// Whether a container that is stopped while it ran is started again: by its own policy, else by the pod's.
+pub fn restarts_after_stop(pod: &Pod, kind: Kind, container: &Container) -> bool {
+    let policy = container
+        .restart_policy
+        .as_deref()
+        .unwrap_or_else(|| restart_policy(pod));
+    kind == Kind::Sidecar || policy != "Never"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::{container, pod};
+
+    fn with_rules(rules: serde_json::Value) -> Container {
+        Container {
+            restart_policy: Some("Never".into()),
+            restart_policy_rules: serde_json::from_value(rules).expect("rules"),
+            ..container("c")
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let rule = |action: &str, operator: &str, code: i32| serde_json::json!({"action": action, "exitCodes": {"operator": operator, "values": [code]}});
+        let pod = pod("p").policy("Always").build();
+        for (rules, code, again) in [
+            (vec![rule("RestartAllContainers", "In", 42)], 42, true),
+            (vec![rule("RestartAllContainers", "In", 42)], 1, false),
+            (vec![rule("Restart", "NotIn", 0)], 42, true),
+            (vec![rule("Restart", "NotIn", 0)], 0, false),
+            // An action of a later version is still the first match.
+            (vec![rule("Later", "In", 42), rule("Restart", "NotIn", 0)], 42, false),
+            (vec![rule("Later", "In", 42), rule("Restart", "NotIn", 0)], 7, true),
+            (vec![rule("Restart", "Weird", 42)], 42, false),
+            (vec![], 42, false),
+        ] {
+            let container = with_rules(serde_json::json!(rules));
+            assert_eq!(
+                restarts(&pod, Kind::Regular, &container, code),
+                again,
+                "{rules:?} {code}"
+            );
+        }
     }
 }

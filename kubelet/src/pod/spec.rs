@@ -9,7 +9,6 @@ mod dns;
 mod env;
 mod hash;
 mod hosts;
-pub mod labels;
 mod mounts;
 mod resources;
 mod sandbox;

@@ -49,7 +49,7 @@ pub struct Inputs<'a> {
 /// Makes the pod's status.
 pub fn status(inputs: &Inputs<'_>) -> PodStatus {
     let pod = inputs.pod;
-    let inits: Vec<ContainerStatus> = shape::inits(pod)
+    let mut inits: Vec<ContainerStatus> = shape::inits(pod)
         .iter()
         .map(|container| containers::status(inputs, shape::kind_of_init(container), container))
         .collect();
@@ -58,6 +58,9 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
         .map(|container| containers::status(inputs, shape::Kind::Regular, container))
         .collect();
 
+    if inputs.state.has_ended() {
+        containers::end(pod, &mut inits, &mut regulars);
+    }
     let told = phase::told(inputs, &inits, &regulars);
     let (phase, reason, message) = (told.phase, told.reason, told.message);
     let mut conditions = inputs.previous.conditions.clone().unwrap_or_default();

@@ -22,6 +22,7 @@ use crate::api_status::StatusWriter;
 use crate::heartbeat::Heartbeat;
 use crate::id::PodUid;
 use crate::probe::prober::{self, Prober};
+use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, HostVolume};
 use jiff::{SignedDuration, Timestamp};
@@ -278,7 +279,7 @@ impl Worker {
             Advance::Complete => self.state.terminate(Cause::Completed, pod, None, now),
             Advance::DeadlineExceeded => {
                 let cause = Cause::Failed {
-                    reason: "DeadlineExceeded".to_owned(),
+                    reason: reason::pod::DEADLINE_EXCEEDED.to_owned(),
                     message: "Pod was active on the node longer than the specified deadline".to_owned(),
                 };
                 self.told.deadline_exceeded(&self.shared.tools.recorder, pod);

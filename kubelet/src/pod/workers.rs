@@ -4,10 +4,10 @@
 //! Nothing is ended for being unknown before every source has delivered once. Static pods of one name start strictly one after
 //! another: a new one waits until no worker of that name is left.
 
+mod leftovers;
 #[cfg(test)]
 mod tests;
 
-use super::execute::log_file;
 use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
@@ -18,8 +18,8 @@ use crate::runtime::RuntimeError;
 use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use leftovers::Leftovers;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -53,11 +53,13 @@ pub struct Workers {
     /// Orphans that are being looked at, beside the loop: one look may hang.
     looks: JoinSet<(PodUid, Result<(), RuntimeError>)>,
     looking: BTreeSet<PodUid>,
+    leftovers: Leftovers,
     /// Pods the node's labels did not fit when they were judged for the first time.
     doubted: BTreeSet<PodUid>,
-    leftovers_released: bool,
     /// Pods came or went since the QoS cgroups' shares were last set.
     shares_outdated: bool,
+    /// The one task that sets them.
+    sharing: JoinSet<()>,
 }
 
 struct Live {
@@ -70,6 +72,7 @@ impl Workers {
     /// Workers for the pods a source delivers.
     pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: watch::Receiver<NodeView>) -> Self {
         let known = shared.tools.pleg.known();
+        let leftovers = Leftovers::new(shared.tools.clone());
         Self {
             shared,
             ledger,
@@ -81,9 +84,10 @@ impl Workers {
             cooling: BTreeMap::new(),
             looks: JoinSet::new(),
             looking: BTreeSet::new(),
+            leftovers,
             doubted: BTreeSet::new(),
-            leftovers_released: false,
             shares_outdated: false,
+            sharing: JoinSet::new(),
         }
     }
 
@@ -92,7 +96,7 @@ impl Workers {
         let shutdown = self.shared.shutdown.clone();
         loop {
             self.shared.heartbeat.beat();
-            self.reconcile().await;
+            self.reconcile();
             let cooled = self.cooling.values().min().copied();
             tokio::select! {
                 biased;
@@ -102,6 +106,8 @@ impl Workers {
                 Ok(()) = self.known.changed() => {}
                 Ok(()) = self.node.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
+                report = self.leftovers.next() => self.take_leftovers(report),
+                Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
                 () = sleep_until(cooled) => {}
                 () = tokio::time::sleep(self.shared.heartbeat.period()) => {}
             }
@@ -109,8 +115,8 @@ impl Workers {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Gives every desired pod a worker and every worker its pod.
-    async fn reconcile(&mut self) {
+    /// Gives every desired pod a worker and every worker its pod. Waits for nothing: whatever may hang has a task.
+    fn reconcile(&mut self) {
         let Pods {
             desired: pods,
             complete,
@@ -132,7 +138,7 @@ impl Workers {
             let uid = shape::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
-                None if self.cooling.contains_key(&uid) => {}
+                None if self.cooling.contains_key(&uid) || self.leftovers.holds(&uid) => {}
                 // Two static pods of one name come after each other; the end of the first is the next turn.
                 None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod), &known) => {}
                 // A node whose labels and taints are not known yet would refuse for good what it may well take.
@@ -140,18 +146,11 @@ impl Workers {
                 None => self.admit(uid, pod, &known),
             }
         }
-        if complete && !self.leftovers_released {
-            // What vanished from the runtime meanwhile has nobody else to release it.
-            let known = self.known.borrow().clone();
-            self.leftovers_released = self.release_leftovers(&pods, &known).await;
-            if !self.leftovers_released {
-                self.cooling
-                    .insert(PodUid::from(LEFTOVERS), Instant::now() + LEFTOVERS_RETRY);
-            }
+        // What vanished from the runtime meanwhile has nobody else to release it.
+        if complete && !self.cooling.contains_key(&PodUid::from(LEFTOVERS)) {
+            self.leftovers.look();
         }
-        if std::mem::take(&mut self.shares_outdated) {
-            self.refresh_shares(&pods).await;
-        }
+        self.refresh_shares(&pods);
     }
 
     fn is_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {
@@ -252,7 +251,7 @@ impl Workers {
         let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
             self.shared.tools.pleg.forget(&uid);
             // It vanished between two looks (a removal an earlier kubelet had asked for): its directories are still there.
-            self.leftovers_released = false;
+            self.leftovers.look_again();
             return;
         };
         // Containers whose sandbox is gone do not tell their pod's name.
@@ -284,45 +283,32 @@ impl Workers {
         self.spawn(uid, desired);
     }
 
-    /// Releases directories and cgroups of pods that ended while no kubelet ran; tells whether nothing is left to release.
-    async fn release_leftovers(&self, pods: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) -> bool {
-        let mut complete = true;
-        let tools = self.shared.tools.clone();
-        let (directories, cgroups) = (tools.volumes.list().await, tools.cgroups.list().await);
-        let mut left: BTreeSet<PodUid> = BTreeSet::new();
-        match (directories, cgroups) {
-            (Ok(directories), Ok(cgroups)) => left.extend(directories.into_iter().chain(cgroups)),
-            (directories, cgroups) => {
-                tracing::warn!(?directories, ?cgroups, "listing what earlier pods left failed");
-                complete = false;
-            }
+    /// Goes on with the release of what earlier pods left. What the runtime still has is ended and released by a worker of
+    /// its own.
+    fn take_leftovers(&mut self, report: Result<(Id, leftovers::Report), JoinError>) {
+        let desired = self.pods.borrow().desired.clone();
+        let known = self.known.borrow().clone();
+        let is_gone = |uid: &PodUid| !desired.contains_key(uid) && !self.live.contains_key(uid) && !known.contains(uid);
+        if self.leftovers.take(report, is_gone) {
+            self.cooling
+                .insert(PodUid::from(LEFTOVERS), Instant::now() + LEFTOVERS_RETRY);
         }
-        // What the runtime still has is ended and released by a worker of its own.
-        let gone = |uid: &PodUid| !pods.contains_key(uid) && !self.live.contains_key(uid) && !known.contains(uid);
-        left.retain(gone);
-        release_logs(&tools.context.pod_logs_dir, gone).await;
-        for uid in left {
-            tracing::info!(pod = %uid, "releasing what an earlier pod left");
-            if let Err(error) = tools.volumes.release(&uid).await {
-                tracing::warn!(pod = %uid, %error, "releasing an earlier pod's volumes failed");
-                complete = false;
-            }
-            if let Err(error) = tools.cgroups.release_pod(&uid).await {
-                tracing::warn!(pod = %uid, %error, "releasing an earlier pod's cgroup failed");
-                complete = false;
-            }
-        }
-        complete
     }
 
-    /// Brings the QoS cgroups' CPU shares to what the pods here request together.
-    async fn refresh_shares(&self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
-        let active = pods
-            .values()
-            .filter(|pod| !super::status::is_terminal(pod.status.as_ref()));
-        if let Err(error) = self.shared.tools.cgroups.refresh_qos(active.map(|pod| &**pod)).await {
-            tracing::warn!(%error, "setting the QoS cgroups' shares failed");
+    /// Brings the QoS cgroups' CPU shares to what the pods here request together, once the last time is over.
+    fn refresh_shares(&mut self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
+        if !self.shares_outdated || !self.sharing.is_empty() {
+            return;
         }
+        self.shares_outdated = false;
+        let is_over = |pod: &&Arc<Pod>| super::status::is_terminal(pod.status.as_ref());
+        let active: Vec<Arc<Pod>> = pods.values().filter(|pod| !is_over(pod)).cloned().collect();
+        let cgroups = self.shared.tools.cgroups.clone();
+        self.sharing.spawn(async move {
+            if let Err(error) = cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
+                tracing::warn!(%error, "setting the QoS cgroups' shares failed");
+            }
+        });
     }
 
     fn spawn(&mut self, uid: PodUid, desired: Desired) {
@@ -370,28 +356,6 @@ impl Workers {
 fn names_of_statics(pods: &BTreeMap<PodUid, Arc<Pod>>) -> BTreeSet<FullName> {
     let statics = pods.values().filter(|pod| shape::is_static(pod));
     statics.map(|pod| shape::full_name(pod)).collect()
-}
-
-/// Removes the log directories (`<namespace>_<name>_<uid>`) of pods that are gone.
-async fn release_logs(directory: &Path, gone: impl Fn(&PodUid) -> bool) {
-    let Ok(mut entries) = tokio::fs::read_dir(directory).await else {
-        return;
-    };
-    while let Ok(Some(entry)) = entries.next_entry().await {
-        let name = entry.file_name();
-        let uid = name
-            .to_str()
-            .map(|name| name.splitn(3, '_'))
-            .and_then(|mut parts| parts.nth(2))
-            .map(PodUid::from);
-        if !uid.is_some_and(|uid| gone(&uid)) {
-            continue;
-        }
-        if let Err(error) = tokio::fs::remove_dir_all(entry.path()).await {
-            tracing::warn!(path = %entry.path().display(), %error, "removing an earlier pod's logs failed");
-        }
-    }
-    log_file::remove_dead_links(directory).await;
 }
 
 async fn sleep_until(at: Option<Instant>) {

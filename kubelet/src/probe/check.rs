@@ -2,8 +2,9 @@
 
 use super::grpc;
 use super::http::{self, Question};
+use crate::expansion::expand;
 use crate::id::ContainerId;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimeError};
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::io::ErrorKind;
@@ -75,8 +76,25 @@ pub fn timeout(probe: &Probe) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Why a probe could not be carried out; `Display` is what the `Unhealthy` event says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// A port that is none, by number or by a name the container does not have.
+    #[error("invalid port number: {0}")]
+    Port(String),
+    /// A question no HTTP server can be asked.
+    #[error("{0}")]
+    Question(String),
+    /// A probe of a kind there is none of.
+    #[error("missing or unsupported probe handler for {0}")]
+    NoHandler(String),
+    /// The runtime could not run the command.
+    #[error(transparent)]
+    Exec(RuntimeError),
+}
+
 /// Carries a probe out. `Err` is a probe that could not be carried out, which says nothing about the container.
-pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) -> Result<Report, String> {
+pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) -> Result<Report, CheckError> {
     let limit = timeout(probe);
     if let Some(exec) = &probe.exec {
         return run_command(runtime, exec, target, limit).await;
@@ -99,10 +117,7 @@ pub async fn check(runtime: &dyn Runtime, probe: &Probe, target: &Target<'_>) ->
         let service = action.service.as_deref().unwrap_or_default();
         return Ok(grpc::ask(&host_and_port(target.pod_ip, port), service, limit).await);
     }
-    Err(format!(
-        "missing or unsupported probe handler for {}",
-        target.container.name
-    ))
+    Err(CheckError::NoHandler(target.container.name.clone()))
 }
 
 async fn run_command(
@@ -110,12 +125,12 @@ async fn run_command(
     exec: &ExecAction,
     target: &Target<'_>,
     limit: Duration,
-) -> Result<Report, String> {
+) -> Result<Report, CheckError> {
     let command: Vec<String> = exec
         .command
         .iter()
         .flatten()
-        .map(|word| expand(word, target.container))
+        .map(|word| expand(word, |name| literal(name, target.container)))
         .collect();
     match runtime.exec_sync(target.id, &command, limit).await {
         Ok(output) if output.exit_code == 0 => Ok(Report::passed()),
@@ -132,11 +147,11 @@ async fn run_command(
                 limit.as_secs()
             )))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(CheckError::Exec(error)),
     }
 }
 
-fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, String> {
+fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, CheckError> {
     let https = get
         .scheme
         .as_deref()
@@ -156,7 +171,7 @@ fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, String
     ))
 }
 
-async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, String> {
+async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, CheckError> {
     let port = port(&tcp.port, target.container)?;
     let host = tcp
         .host
@@ -192,8 +207,8 @@ pub(super) fn dial_error(address: &str, error: &std::io::Error) -> String {
 }
 
 /// A port by number, or by its name in the container.
-pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, String> {
-    let invalid = |port: &dyn std::fmt::Display| format!("invalid port number: {port}");
+pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, CheckError> {
+    let invalid = |port: &dyn std::fmt::Display| CheckError::Port(port.to_string());
     match wanted {
         IntOrString::Int(number) => u16::try_from(*number)
             .ok()
@@ -214,41 +229,13 @@ pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, S
     }
 }
 
-/// `$(VAR)` from the container's literal environment; anything else stays as it is.
-fn expand(word: &str, container: &Container) -> String {
-    let mut text = String::new();
-    let mut rest = word;
-    while let Some(at) = rest.find('$') {
-        text.push_str(&rest[..at]);
-        let tail = &rest[at + 1..];
-        if let Some(tail) = tail.strip_prefix('$') {
-            text.push('$');
-            rest = tail;
-            continue;
-        }
-        let variable = tail.strip_prefix('(').and_then(|tail| tail.split_once(')'));
-        let literal = variable.and_then(|(name, _)| literal(name, container));
-        match (variable, literal) {
-            (Some((_, after)), Some(value)) => {
-                text.push_str(value);
-                rest = after;
-            }
-            _ => {
-                text.push('$');
-                rest = tail;
-            }
-        }
-    }
-    text.push_str(rest);
-    text
-}
-
-fn literal<'a>(name: &str, container: &'a Container) -> Option<&'a str> {
+/// A variable the container's environment gives in so many words: others are not known here.
+fn literal(name: &str, container: &Container) -> Option<String> {
     let variable = container.env.iter().flatten().rfind(|variable| variable.name == name)?;
     if variable.value_from.is_some() {
         None
     } else {
-        Some(variable.value.as_deref().unwrap_or_default())
+        Some(variable.value.clone().unwrap_or_default())
     }
 }
 
@@ -289,7 +276,7 @@ mod tests {
             ("$(A", "$(A"),
         ];
         for (word, expected) in cases {
-            assert_eq!(expand(word, &c), expected, "{word}");
+            assert_eq!(expand(word, |name| literal(name, &c)), expected, "{word}");
         }
     }
 

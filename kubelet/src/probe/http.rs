@@ -1,6 +1,6 @@
 //! The HTTP probe: one GET on a connection of its own (kubelet contract §4.4). Lifecycle hooks ask the same way.
 
-use super::check::{Report, dial_error};
+use super::check::{CheckError, Report, dial_error};
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
@@ -113,13 +113,13 @@ impl Question {
 }
 
 /// Asks, and follows redirects on the same host. `Err` is a probe that cannot be carried out.
-pub(super) async fn ask(question: Question) -> Result<Report, String> {
+pub(super) async fn ask(question: Question) -> Result<Report, CheckError> {
     let mut question = question;
     for _ in 0..=REDIRECTS_MAX {
         let url = question.url();
         let answer = match once(&question).await {
             Ok(answer) => answer,
-            Err(Trouble::Broken(text)) => return Err(text),
+            Err(Trouble::Broken(text)) => return Err(CheckError::Question(text)),
             Err(trouble) => return Ok(Report::failed(format!("Get \"{url}\": {trouble}"))),
         };
         let redirects = answer.status.is_redirection() && answer.status != StatusCode::NOT_MODIFIED;

@@ -8,6 +8,7 @@ use super::outcome::{Kind, Machine, Outcome, Outcomes};
 use crate::events::{Recorder, Severity};
 use crate::host::addresses::HostIps;
 use crate::id::ContainerId;
+use crate::reason;
 use crate::runtime::Runtime;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
 use client::Clock;
@@ -293,26 +294,26 @@ impl Follower {
                     self.tell(&report);
                     return Some(report.passed);
                 }
-                Err(error) => last = error,
+                Err(error) => last = error.to_string(),
             }
         }
         let message = format!(
             "{} probe errored and resulted in unknown state: {last}",
             self.kind.name()
         );
-        self.event("Unhealthy", message);
+        self.event(reason::event::UNHEALTHY, message);
         None
     }
 
     fn tell(&self, report: &check::Report) {
         if report.warning {
             self.event(
-                "ProbeWarning",
+                reason::event::PROBE_WARNING,
                 format!("{} probe warning: {}", self.kind.name(), report.message),
             );
         } else if !report.passed {
             self.event(
-                "Unhealthy",
+                reason::event::UNHEALTHY,
                 format!("{} probe failed: {}", self.kind.name(), report.message),
             );
         }

@@ -311,11 +311,12 @@ impl Runtime for CriRuntime {
             cmd: command.to_vec(),
             timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         };
-        let deadline = if timeout.is_zero() {
-            Duration::MAX
+        let asked = if timeout.is_zero() {
+            crate::hook::DEADLINE
         } else {
-            timeout.saturating_add(self.timeout)
+            timeout
         };
+        let deadline = asked.saturating_add(self.timeout);
         let mut client = self.runtime.clone();
         let reply = bounded("ExecSync", deadline, client.exec_sync(request)).await?;
         Ok(ExecOutput {

@@ -3,6 +3,7 @@
 //! Owns reconnecting. Never interprets an event: [`super::pleg`] looks at the pod again, whatever the event said.
 
 use super::{Runtime, RuntimeEvent};
+use client::Backoff;
 use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,8 @@ pub enum Report {
 
 /// Subscribes, forwards, subscribes again, until shut down or until the runtime turns out to have no events.
 pub async fn forward(runtime: Arc<dyn Runtime>, reports: mpsc::Sender<Report>, shutdown: CancellationToken) {
-    let mut wait = RETRY_FIRST;
+    // One runtime, one subscriber: there is nobody to spread from.
+    let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, 0);
     loop {
         let opened = tokio::select! {
             biased;
@@ -33,7 +35,7 @@ pub async fn forward(runtime: Arc<dyn Runtime>, reports: mpsc::Sender<Report>, s
         };
         match opened {
             Ok(mut stream) => {
-                wait = RETRY_FIRST;
+                backoff.reset();
                 if reports.send(Report::Subscribed).await.is_err() {
                     return;
                 }
@@ -59,7 +61,7 @@ pub async fn forward(runtime: Arc<dyn Runtime>, reports: mpsc::Sender<Report>, s
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(RETRY_MAX),
+            () = tokio::time::sleep(backoff.fail()) => {}
         }
     }
 }

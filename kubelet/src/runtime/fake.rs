@@ -181,6 +181,13 @@ impl FakeRuntime {
             .collect()
     }
 
+    /// The name servers of the sandbox of a pod of that name.
+    pub fn nameservers(&self, pod: &str) -> Vec<String> {
+        let state = self.state();
+        let sandbox = state.sandboxes.values().find(|sandbox| sandbox.observed.name == pod);
+        sandbox.map(|sandbox| sandbox.nameservers.clone()).unwrap_or_default()
+    }
+
     /// Every container there is, in any state.
     pub fn containers(&self) -> Vec<ObservedContainer> {
         let state = self.state();

@@ -18,15 +18,23 @@ const NAME_MAX: usize = 255;
 
 /// Why the files could not be written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WriteError {
+pub enum WriteError {
     /// A path that must not be in a volume.
     #[error("invalid path {path:?}: {why}")]
-    Path { path: String, why: &'static str },
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A file operation failed.
     #[error("{what} {path}: {why}")]
     Io {
+        /// What was to be done.
         what: &'static str,
+        /// With what.
         path: PathBuf,
+        /// Why not.
         why: io::Error,
     },
 }
@@ -156,6 +164,8 @@ fn link_visible(volume: &Path, names: &BTreeSet<String>) -> Result<(), WriteErro
         if fs::read_link(&link).is_ok_and(|to| to == target) {
             continue;
         }
+        // A subPath of a key that was not there yet made a directory of its name.
+        crate::host::tree::remove(&link).map_err(failed("remove", &link))?;
         symlink(&target, &link).map_err(failed("link", &link))?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Files made for one start of one container: log directory, hosts file, termination message file, bound sub paths.
 
 use super::{HostVolume, Inner, VolumeError};
-use crate::host::tree;
+use crate::host::{beneath, tree};
 use crate::id::{ContainerId, PodUid};
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,8 +76,11 @@ pub(super) fn prepare(inner: &Inner, request: &ContainerFilesRequest) -> Result<
     let termination = termination_file(inner, &pod_dir, request).map_err(fail("termination message file"))?;
     let mut sub_paths = BTreeMap::new();
     for sub in &request.sub_paths {
-        let bound =
-            bind(inner, &pod_dir, request, sub).map_err(fail(&format!("subPath of volume {:?}", sub.volume)))?;
+        let bound = bind(inner, &pod_dir, request, sub).map_err(|why| VolumeError::SubPath {
+            volume: sub.volume.clone(),
+            container: request.container.clone(),
+            why,
+        })?;
         sub_paths.insert(sub.index, bound);
     }
     Ok(ContainerFiles {
@@ -156,18 +159,13 @@ pub(super) fn mark_pre_stop(pod_dir: &Path, container: &str, instance: &Containe
     Ok(true)
 }
 
-/// Binds the sub path where nobody inside the volume can move it: resolved link-free to a descriptor, and that is bound.
+/// Binds the sub path where nobody inside the volume can move it: what was opened inside is bound by its descriptor.
 fn bind(inner: &Inner, pod_dir: &Path, request: &ContainerFilesRequest, sub: &SubPath) -> io::Result<PathBuf> {
     let volume = request
         .volumes
         .get(&sub.volume)
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the pod has no such volume"))?;
-    let source = if volume.read_only {
-        // Content the kubelet writes is behind its own links, which is where the atomic writer put it.
-        open_written(&volume.path, &sub.path)?
-    } else {
-        tree::open_beneath(&volume.path, &sub.path)?
-    };
+    let source = beneath::open(&volume.path, &sub.path)?;
     let parent = pod_dir
         .join("volume-subpaths")
         .join(&sub.volume)
@@ -189,15 +187,4 @@ fn bind(inner: &Inner, pod_dir: &Path, request: &ContainerFilesRequest, sub: &Su
     }
     inner.mounter.bind_fd(source.as_fd(), &target)?;
     Ok(target)
-}
-
-/// Opens a path inside an atomically written volume: `..data` is resolved once, and no link after it is followed.
-fn open_written(volume: &Path, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
-    let data = fs::read_link(volume.join("..data"))?;
-    let whole = data.join(path);
-    if !volume.join(&whole).exists() {
-        let text = format!("{} does not exist in the volume", path.display());
-        return Err(io::Error::new(io::ErrorKind::NotFound, text));
-    }
-    tree::open_beneath(volume, &whole)
 }

@@ -1,5 +1,6 @@
 //! Host paths and the size of memory volumes.
 
+use super::SetUpError;
 use crate::downward;
 use k8s_openapi::api::core::v1::Pod;
 use std::fs;
@@ -7,14 +8,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Makes or checks a host path as its type asks; the error is upstream's text.
-pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), String> {
-    let is_not = |what: &str| Err(format!("hostPath type check failed: {} is not {what}", path.display()));
+/// Makes or checks a host path as its type asks.
+pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), SetUpError> {
+    let not_made = |what| {
+        let path = path.to_owned();
+        move |why| SetUpError::HostPathNotMade { what, path, why }
+    };
     match kind {
         "" => return Ok(()),
         "DirectoryOrCreate" if !path.exists() => {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
-            return made.map_err(|e| format!("failed to create directory {}: {e}", path.display()));
+            return made.map_err(not_made("directory"));
         }
         "FileOrCreate" if !path.exists() => {
             let made = fs::OpenOptions::new()
@@ -24,8 +28,8 @@ pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), String> {
                 .open(path);
             return match made {
                 Ok(_) => Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                Err(e) => Err(format!("failed to create file {}: {e}", path.display())),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                Err(error) => Err(not_made("file")(error)),
             };
         }
         _ => {}
@@ -38,9 +42,13 @@ pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), String> {
         "Socket" => (is(FileTypeExt::is_socket), "a socket file"),
         "CharDevice" => (is(FileTypeExt::is_char_device), "a character device"),
         "BlockDevice" => (is(FileTypeExt::is_block_device), "a block device"),
-        other => return Err(format!("{other} is an invalid volume type")),
+        other => return Err(SetUpError::HostPathType(other.to_owned())),
     };
-    if right { Ok(()) } else { is_not(what) }
+    if right {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(SetUpError::HostPathIsNot { path, what })
 }
 
 /// The size of a memory volume in bytes: the node's memory, less where the pod or the volume is limited.
@@ -65,6 +73,7 @@ mod tests {
 
     #[test]
     fn host_path_types() {
+        let check_host_path = |path: &Path, kind: &str| check_host_path(path, kind).map_err(|error| error.to_string());
         let dir = tempfile::tempdir().expect("temp dir");
         let file = dir.path().join("file");
         fs::write(&file, "").expect("file");

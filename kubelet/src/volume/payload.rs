@@ -1,5 +1,6 @@
 //! The files of a ConfigMap, Secret, downward or projected volume, computed from what was fetched. The computation is pure.
 
+use super::SetUpError;
 use super::plan::{Files, Keys, Part};
 use crate::downward::{self, Addresses, NodeAllocatable};
 use crate::id::PodUid;
@@ -122,8 +123,8 @@ fn add_keys(
     keys: &Keys,
     data: &BTreeMap<String, Vec<u8>>,
     default_mode: i32,
-    missing: &str,
-) -> Result<(), String> {
+    missing: &'static str,
+) -> Result<(), SetUpError> {
     if keys.items.is_empty() {
         for (key, bytes) in data {
             out.insert(key.clone(), plain(bytes.clone(), default_mode));
@@ -137,7 +138,10 @@ fn add_keys(
                 out.insert(item.path.clone(), plain(bytes.clone(), mode));
             }
             None if keys.optional => {}
-            None => return Err(format!("{missing}: {}", item.key)),
+            None => {
+                let key = item.key.clone();
+                return Err(SetUpError::KeyMissing { missing, key });
+            }
         }
     }
     Ok(())
@@ -158,14 +162,14 @@ fn secret_data(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
     data.map(|(k, v)| (k.clone(), v.0.clone())).collect()
 }
 
-/// All files of the volume; the error is upstream's text.
+/// All files of the volume.
 pub(super) fn payload(
     pod: &Pod,
     files: &Files,
     input: &FilesInput,
     addresses: Addresses<'_>,
     node: NodeAllocatable,
-) -> Result<Payload, String> {
+) -> Result<Payload, SetUpError> {
     let mut out = Payload::new();
     let mode = files.default_mode;
     for part in &files.parts {
@@ -179,7 +183,7 @@ pub(super) fn payload(
                     "configmap references non-existent config key",
                 )?,
                 None if keys.optional => {}
-                None => return Err(format!("configmap {:?} not found", keys.object)),
+                None => return Err(not_found("configmap", keys)),
             },
             Part::Secret(keys) => match input.secrets.get(&keys.object) {
                 Some(secret) => add_keys(
@@ -190,7 +194,7 @@ pub(super) fn payload(
                     "references non-existent secret key",
                 )?,
                 None if keys.optional => {}
-                None => return Err(format!("secret {:?} not found", keys.object)),
+                None => return Err(not_found("secret", keys)),
             },
             Part::Downward(items) => {
                 for item in items {
@@ -199,17 +203,21 @@ pub(super) fn payload(
                         (None, Some(field)) => downward::resource_value(pod, None, field, node),
                         (None, None) => Ok(String::new()),
                     };
-                    let text = text.map_err(|e| e.to_string())?;
-                    out.insert(item.path.clone(), plain(text.into_bytes(), item.mode.unwrap_or(mode)));
+                    out.insert(item.path.clone(), plain(text?.into_bytes(), item.mode.unwrap_or(mode)));
                 }
             }
             Part::Token(token) => {
-                let issued = input.tokens.get(&token.path).ok_or("no token was issued")?;
+                let issued = input.tokens.get(&token.path).ok_or(SetUpError::NoToken)?;
                 out.insert(token.path.clone(), token_file(pod, issued, mode));
             }
         }
     }
     Ok(out)
+}
+
+fn not_found(kind: &'static str, keys: &Keys) -> SetUpError {
+    let name = keys.object.clone();
+    SetUpError::ObjectMissing { kind, name }
 }
 
 /// Token files are private when someone in particular is to read them: the pod's group, or its one user.
@@ -258,7 +266,8 @@ mod tests {
             pod_ips: &[],
             host_ips: &[],
         };
-        let payload = payload(&pod, files, &input(), addresses, NodeAllocatable::default())?;
+        let payload = payload(&pod, files, &input(), addresses, NodeAllocatable::default());
+        let payload = payload.map_err(|error| error.to_string())?;
         let text = |f: File| String::from_utf8_lossy(&f.bytes).into_owned();
         Ok(payload
             .into_iter()

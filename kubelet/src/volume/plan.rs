@@ -1,6 +1,7 @@
 //! What kind of volume each of a pod's volumes is, and where it goes. Pure.
 
-use super::{VolumeError, set_up};
+use super::error::set_up;
+use super::{SetUpError, VolumeError};
 use crate::downward;
 use crate::objects::ObjectRef;
 use k8s_openapi::api::core::v1::{
@@ -161,15 +162,12 @@ fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {
     })
 }
 
-fn unsupported(volume: &Volume) -> String {
+fn unsupported(volume: &Volume) -> SetUpError {
     // The kind is whatever field is set besides the name.
     let kind = serde_json::to_value(volume)
         .ok()
         .and_then(|value| value.as_object()?.keys().find(|k| *k != "name").cloned());
-    match kind {
-        Some(kind) => format!("volume type {kind} is not supported by this kubelet"),
-        None => "the volume has no source".to_owned(),
-    }
+    kind.map_or(SetUpError::NoSource, SetUpError::Unsupported)
 }
 
 fn empty_dir(volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Source, VolumeError> {
@@ -179,7 +177,7 @@ fn empty_dir(volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Source, V
         other => match other.strip_prefix("HugePages-") {
             // The kernel writes 2M where the API writes 2Mi.
             Some(size) => Medium::HugePages(size.trim_end_matches('i').to_owned()),
-            None => return Err(set_up(&volume.name, format!("unknown storage medium {other:?}"))),
+            None => return Err(set_up(&volume.name, SetUpError::Medium(other.to_owned()))),
         },
     };
     Ok(Source::EmptyDir(EmptyDir {
@@ -241,10 +239,7 @@ fn projection(volume: &Volume, source: &VolumeProjection) -> Result<Part, Volume
     if let Some(token) = &source.service_account_token {
         return Ok(Part::Token(token_file(token)));
     }
-    Err(set_up(
-        &volume.name,
-        "this kind of projection is not supported by this kubelet",
-    ))
+    Err(set_up(&volume.name, SetUpError::Projection))
 }
 
 fn token_file(token: &ServiceAccountTokenProjection) -> TokenFile {

@@ -1,7 +1,8 @@
 //! The file work of setting volumes up: blocking, idempotent, one pod at a time.
 
+use super::error::set_up;
 use super::plan::{self, Source};
-use super::{HostVolume, Inner, Ready, VolumeError, atomic_writer, fs_group, local, make_dir, set_up, uid_of};
+use super::{HostVolume, Inner, Ready, VolumeError, atomic_writer, fs_group, local, make_dir, uid_of};
 use crate::host::tree;
 use crate::id::PodUid;
 use k8s_openapi::api::core::v1::Pod;

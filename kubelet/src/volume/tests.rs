@@ -117,11 +117,8 @@ async fn a_container_start_gets_its_files() {
     );
 }
 
-#[tokio::test]
-async fn a_sub_path_that_is_a_link_is_refused() {
-    let bench = bench();
+async fn bound(bench: &Bench, volume: &str, path: &str) -> Result<String, String> {
     let volumes = bench.volumes.ensure(&pod(SPEC)).await.expect("ensure");
-    std::os::unix::fs::symlink("/etc", volumes["disk"].path.join("evil")).expect("plant");
     let request = ContainerFilesRequest {
         pod: PodUid::from("u-1"),
         container: "c".into(),
@@ -130,14 +127,38 @@ async fn a_sub_path_that_is_a_link_is_refused() {
         hosts: None,
         sub_paths: vec![SubPath {
             index: 0,
-            volume: "disk".into(),
-            path: "evil".into(),
+            volume: volume.into(),
+            path: path.into(),
             read_only: false,
         }],
         volumes,
     };
-    let error = bench.volumes.prepare_container(request).await.expect_err("refused");
-    assert!(error.to_string().contains("symbolic link"), "{error}");
+    let prepared = bench.volumes.prepare_container(request).await;
+    let files = prepared.map_err(|error| error.to_string())?;
+    Ok(bench.mounter.table()[&files.sub_paths[&0]].clone())
+}
+
+#[tokio::test]
+async fn sub_paths_follow_links_inside_their_volume_and_none_out_of_it() {
+    let bench = bench();
+    let volumes = bench.volumes.ensure(&pod(SPEC)).await.expect("ensure");
+    let disk = &volumes["disk"].path;
+    std::os::unix::fs::symlink("/etc", disk.join("evil")).expect("plant");
+    fs::create_dir(disk.join("v2")).expect("dir");
+    std::os::unix::fs::symlink("v2", disk.join("current")).expect("link");
+    let inside = bound(&bench, "disk", "current").await.expect("followed");
+    assert!(inside.ends_with("/disk/v2"), "{inside}");
+    let error = bound(&bench, "disk", "evil").await.expect_err("refused");
+    assert_eq!(
+        error,
+        "failed to prepare subPath for volumeMount \"disk\" of container \"c\": it is not within the volume path"
+    );
+    let written = bound(&bench, "info", "labels")
+        .await
+        .expect("a file of the kubelet's own");
+    assert!(written.contains("/info/..20"), "{written}");
+    let missing = bound(&bench, "info", "later").await.expect("made");
+    assert!(missing.ends_with("/info/later"), "{missing}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use kubelet::host::machine::{Disk, Machine};
 use kubelet::kubelet::{Dependencies, Kubelet, Settings};
 use kubelet::node::{Facts, Keeper, NodeParts, own_description};
 use kubelet::objects::Objects;
-use kubelet::pod::spec::{NodeContext, ResolvConf};
+use kubelet::pod::spec::NodeContext;
 use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
 use kubelet::volume::{VolumeSettings, Volumes};
 use rand::rngs::StdRng;
@@ -241,8 +241,8 @@ fn context(name: &str, dir: &Path) -> NodeContext {
         pod_logs_dir: dir.join("logs"),
         cluster_domain: "cluster.local".into(),
         cluster_dns: vec!["10.96.0.10".into()],
-        host_resolv: ResolvConf::parse("nameserver 192.0.2.1\n"),
-        host_hosts: String::new(),
+        resolv_conf: None,
+        hosts_path: "/dev/null".into(),
         allocatable: NodeAllocatable {
             cpu_milli: 8000,
             memory: MEMORY,

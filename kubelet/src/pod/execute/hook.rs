@@ -2,34 +2,23 @@
 
 use super::{Subject, Tools};
 use crate::events::Severity;
-use crate::hook::{self, Done, Target};
+use crate::hook::{self, Done, HookError, Target};
 use crate::id::ContainerId;
 use crate::pod::{hooks, shape};
+use crate::reason::event;
 use crate::runtime::observed::ObservedContainer;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use std::time::Duration;
 
 impl Tools {
     /// Runs a postStart hook to its end; the plan's end of it is its only bound, as upstream has none.
-    pub(super) async fn post_start(&self, subject: &Subject, id: &ContainerId, name: &str) -> Result<(), String> {
+    pub(super) async fn post_start(&self, subject: &Subject, id: &ContainerId, name: &str) -> Result<(), HookError> {
         let container = shape::find(&subject.pod, name).map(|(_, container)| container);
         let Some((container, handler)) = container.and_then(|c| hooks::post_start(c).map(|handler| (c, handler)))
         else {
             return Ok(());
         };
-        let Err(message) = self.hook(subject, id, container, handler).await else {
-            return Ok(());
-        };
-        // The event leaves the details out: an answer may hold secrets, and events are widely read.
-        let recorder = &self.recorder;
-        recorder.container(
-            &subject.pod,
-            name,
-            Severity::Warning,
-            "FailedPostStartHook",
-            "PostStartHook failed",
-        );
-        Err(message)
+        self.hook(subject, id, container, handler).await
     }
 
     /// Runs a preStop hook for at most its grace. It holds nothing up that it fails.
@@ -48,14 +37,14 @@ impl Tools {
         let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
         match tokio::time::timeout(grace, self.hook(subject, id, &container, handler)).await {
             Ok(Ok(())) => {}
-            Ok(Err(message)) => {
-                tracing::warn!(pod = %subject.uid, container = %id, error = message, "preStop hook failed");
+            Ok(Err(error)) => {
+                tracing::warn!(pod = %subject.uid, container = %id, %error, "preStop hook failed");
                 let recorder = &self.recorder;
                 recorder.container(
                     &subject.pod,
                     &container.name,
                     Severity::Warning,
-                    "FailedPreStopHook",
+                    event::FAILED_PRE_STOP_HOOK,
                     "PreStopHook failed",
                 );
             }
@@ -79,7 +68,7 @@ impl Tools {
         id: &ContainerId,
         container: &Container,
         handler: &LifecycleHandler,
-    ) -> Result<(), String> {
+    ) -> Result<(), HookError> {
         let described = shape::described(&subject.pod);
         let pod_ip = match subject.observed.sandbox() {
             Some(sandbox) if !sandbox.host_network => sandbox.ips.first().cloned(),
@@ -96,10 +85,10 @@ impl Tools {
             Ok(Done::WithoutTls(host)) => {
                 let message =
                     format!("request to HTTPS lifecycle hook {host} got HTTP response, retrying with HTTP succeeded");
-                self.warn(subject, "LifecycleHTTPFallback", message);
+                self.warn(subject, event::LIFECYCLE_HTTP_FALLBACK, message);
                 Ok(())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error),
         }
     }
 }

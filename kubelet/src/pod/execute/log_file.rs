@@ -3,6 +3,7 @@
 //!
 //! Owns those links. Never writes a log. Whatever fails here is told in our log and holds no pod up.
 
+use crate::host::{FileWork, WorkError};
 use crate::pod::shape;
 use crate::runtime::observed::ObservedContainer;
 use k8s_openapi::api::core::v1::Pod;
@@ -29,11 +30,12 @@ fn link(pod_logs: &Path, pod: &Pod, container: &str, id: &str) -> Option<PathBuf
 }
 
 /// Links a started instance's log, if the runtime writes one.
-pub(super) async fn make_link(pod_logs: &Path, pod: &Pod, container: &str, id: &str, log: PathBuf) {
+pub(super) async fn make_link(files: &FileWork, pod_logs: &Path, pod: &Pod, container: &str, id: &str, log: PathBuf) {
     let Some(link) = link(pod_logs, pod, container, id) else {
         return;
     };
-    let made = tokio::task::spawn_blocking(move || {
+    let key = shape::uid(pod);
+    let made = files.run(key.as_str(), move || {
         if !log.exists() {
             return;
         }
@@ -45,14 +47,21 @@ pub(super) async fn make_link(pod_logs: &Path, pod: &Pod, container: &str, id: &
             _ => {}
         }
     });
-    drop(made.await);
+    told(made.await);
 }
 
 /// Removes a removed container's link and its log with what rotation made of it.
-pub(super) async fn remove(pod_logs: &Path, pod_dir: PathBuf, pod: &Pod, container: &ObservedContainer) {
+pub(super) async fn remove(
+    files: &FileWork,
+    pod_logs: &Path,
+    pod_dir: PathBuf,
+    pod: &Pod,
+    container: &ObservedContainer,
+) {
     let link = link(pod_logs, pod, &container.name, container.id.as_str());
     let log = PathBuf::from(&container.log_path);
-    let removed = tokio::task::spawn_blocking(move || {
+    let key = shape::uid(pod);
+    let removed = files.run(key.as_str(), move || {
         if let Some(link) = link {
             gone(&link);
         }
@@ -71,13 +80,14 @@ pub(super) async fn remove(pod_logs: &Path, pod_dir: PathBuf, pod: &Pod, contain
             }
         }
     });
-    drop(removed.await);
+    told(removed.await);
 }
 
 /// Removes links whose log is gone.
-pub(crate) async fn remove_dead_links(pod_logs: &Path) {
+pub(crate) async fn remove_dead_links(files: &FileWork, pod_logs: &Path) {
     let Some(directory) = directory(pod_logs) else { return };
-    let removed = tokio::task::spawn_blocking(move || {
+    let key = directory.to_string_lossy().into_owned();
+    let removed = files.run(&key, move || {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
@@ -86,7 +96,13 @@ pub(crate) async fn remove_dead_links(pod_logs: &Path) {
             }
         }
     });
-    drop(removed.await);
+    told(removed.await);
+}
+
+fn told(work: Result<(), WorkError>) {
+    if let Err(error) = work {
+        tracing::warn!(%error, "logs and their links are not as they should be");
+    }
 }
 
 fn gone(path: &Path) {
@@ -106,36 +122,37 @@ mod tests {
     #[tokio::test]
     async fn links_follow_logs_and_go_with_them() {
         let dir = tempfile::tempdir().expect("temp dir");
+        let files = FileWork::new(std::time::Duration::from_secs(60));
         let pod_logs = dir.path().join("pods");
         let own = pod_logs.join("ns_p_p");
         std::fs::create_dir_all(own.join("c")).expect("made");
         let p = pod("p").build();
         let log = own.join("c/0.log");
-        make_link(&pod_logs, &p, "c", "c0", log.clone()).await;
+        make_link(&files, &pod_logs, &p, "c", "c0", log.clone()).await;
         let link = dir.path().join("containers/p_ns_c-c0.log");
         assert!(std::fs::symlink_metadata(&link).is_err(), "no log, no link");
         for file in ["0.log", "0.log.20260101-000000.gz", "1.log"] {
             std::fs::write(own.join("c").join(file), "x").expect("write");
         }
         for _ in 0..2 {
-            make_link(&pod_logs, &p, "c", "c0", log.clone()).await;
+            make_link(&files, &pod_logs, &p, "c", "c0", log.clone()).await;
             assert_eq!(std::fs::read_link(&link).expect("a link"), log);
         }
         let mut seen = observed("p").sandbox(true).exited("c", 0, 9).build();
         seen.containers[0].log_path = log.display().to_string();
-        remove(&pod_logs, own.clone(), &p, &seen.containers[0]).await;
+        remove(&files, &pod_logs, own.clone(), &p, &seen.containers[0]).await;
         let left: Vec<_> = std::fs::read_dir(own.join("c")).expect("read").flatten().collect();
         assert!(left.len() == 1 && left[0].file_name() == "1.log", "{left:?}");
         assert!(std::fs::symlink_metadata(&link).is_err());
 
         seen.containers[0].log_path = dir.path().join("elsewhere.log").display().to_string();
         std::fs::write(dir.path().join("elsewhere.log"), "x").expect("write");
-        remove(&pod_logs, own.clone(), &p, &seen.containers[0]).await;
+        remove(&files, &pod_logs, own.clone(), &p, &seen.containers[0]).await;
         assert!(dir.path().join("elsewhere.log").exists(), "not the pod's");
 
-        make_link(&pod_logs, &p, "c", "c1", own.join("c/1.log")).await;
+        make_link(&files, &pod_logs, &p, "c", "c1", own.join("c/1.log")).await;
         std::fs::remove_dir_all(&own).expect("removed");
-        remove_dead_links(&pod_logs).await;
+        remove_dead_links(&files, &pod_logs).await;
         assert_eq!(
             std::fs::read_dir(dir.path().join("containers")).expect("read").count(),
             0

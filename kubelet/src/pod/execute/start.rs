@@ -4,52 +4,13 @@ use super::{Subject, Tools, log_file};
 use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
+use crate::pod::failure::StartError;
 use crate::pod::shape;
 use crate::pod::spec::{self, ContainerInput};
-use crate::runtime::RuntimeError;
+use crate::reason::event;
 use crate::volume::ContainerFilesRequest;
 use k8s_openapi::api::core::v1::Container;
-use std::path::Path;
-
-/// A start that failed, in the words of a waiting container.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct StartError {
-    /// The waiting reason.
-    pub reason: &'static str,
-    /// The message.
-    pub message: String,
-    /// The restart count whose name the runtime still holds, if that is why.
-    pub reserved: Option<u32>,
-}
-
-impl StartError {
-    fn config(message: impl ToString) -> Self {
-        Self {
-            reason: "CreateContainerConfigError",
-            message: message.to_string(),
-            reserved: None,
-        }
-    }
-
-    // Of a runtime's error users are told its description alone, as upstream does here.
-    fn create(error: &RuntimeError, restart_count: u32) -> Self {
-        let reserved = error.is_name_reserved().then_some(restart_count);
-        Self {
-            reason: "CreateContainerError",
-            message: error.message.clone(),
-            reserved,
-        }
-    }
-
-    fn run(error: &RuntimeError) -> Self {
-        Self {
-            reason: "RunContainerError",
-            message: error.message.clone(),
-            reserved: None,
-        }
-    }
-}
+use std::path::{Path, PathBuf};
 
 impl Tools {
     /// Creates and starts a container in a sandbox, and tells users.
@@ -60,18 +21,10 @@ impl Tools {
         sandbox: &SandboxId,
         restart_count: Option<u32>,
     ) -> Result<ContainerId, StartError> {
-        let Some((_, container)) = shape::find(&subject.pod, name) else {
-            return Err(StartError::config(format!(
-                "container {name:?} is no longer in the pod"
-            )));
-        };
-        let started = self.try_start(subject, container, sandbox, restart_count).await;
-        if let Err(error) = &started {
-            let message = format!("Error: {}", error.message);
-            self.recorder
-                .container(&subject.pod, name, Severity::Warning, "Failed", message);
+        match shape::find(&subject.pod, name) {
+            Some((_, container)) => self.try_start(subject, container, sandbox, restart_count).await,
+            None => Err(StartError::Gone(name.to_owned())),
         }
-        started
     }
 
     async fn try_start(
@@ -100,28 +53,32 @@ impl Tools {
             }
         } else {
             let resolved = self.objects.resolve(&subject.uid, &references).await;
-            resolved.map_err(StartError::config)?
+            resolved.map_err(StartError::Object)?
         };
-        let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::config)?;
+        let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::Spec)?;
         let logs = spec::pod_log_directory(pod, context);
         let restart_count = match restart_count {
             Some(count) => count,
-            None => from_logs(&logs.join(&container.name)).await,
+            None => {
+                self.restart_count(subject, container, logs.join(&container.name))
+                    .await?
+            }
         };
+        let node_hosts = self.node_hosts(pod).await.map_err(StartError::NodeFile)?;
         let request = ContainerFilesRequest {
             pod: subject.uid.clone(),
             container: container.name.clone(),
             restart_count,
             log_directory: logs,
-            hosts: spec::hosts_file(pod, &pod_ips, context),
-            sub_paths: spec::sub_paths(container, &environment).map_err(StartError::config)?,
+            hosts: spec::hosts_file(pod, &pod_ips, context, &node_hosts),
+            sub_paths: spec::sub_paths(container, &environment).map_err(StartError::Spec)?,
             volumes: (*subject.volumes).clone(),
         };
         let files = self
             .volumes
             .prepare_container(request)
             .await
-            .map_err(StartError::config)?;
+            .map_err(StartError::Files)?;
         let image = subject.image.clone().unwrap_or_default();
         let config = spec::container_config(&ContainerInput {
             pod,
@@ -133,41 +90,59 @@ impl Tools {
             files: &files,
             ctx: context,
         })
-        .map_err(StartError::config)?;
-        let sandbox_config = spec::sandbox_config(pod, attempt, context).map_err(StartError::config)?;
+        .map_err(StartError::Spec)?;
+        let node = self.resolver().await.map_err(StartError::NodeFile)?;
+        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node).map_err(StartError::Spec)?;
 
         let created = self.runtime.create_container(sandbox_id, config, &sandbox_config).await;
-        let id = created.map_err(|error| StartError::create(&error, restart_count))?;
-        self.recorder
-            .container(pod, &container.name, Severity::Normal, "Created", "Container created");
-        self.runtime
-            .start_container(&id)
-            .await
-            .map_err(|error| StartError::run(&error))?;
-        self.recorder
-            .container(pod, &container.name, Severity::Normal, "Started", "Container started");
+        let id = created.map_err(|error| StartError::Create { error, restart_count })?;
+        self.recorder.container(
+            pod,
+            &container.name,
+            Severity::Normal,
+            event::CREATED,
+            "Container created",
+        );
+        self.runtime.start_container(&id).await.map_err(StartError::Run)?;
+        self.recorder.container(
+            pod,
+            &container.name,
+            Severity::Normal,
+            event::STARTED,
+            "Container started",
+        );
         let log = spec::pod_log_directory(pod, context).join(format!("{}/{restart_count}.log", container.name));
-        log_file::make_link(&context.pod_logs_dir, pod, &container.name, id.as_str(), log).await;
+        log_file::make_link(
+            &self.files,
+            &context.pod_logs_dir,
+            pod,
+            &container.name,
+            id.as_str(),
+            log,
+        )
+        .await;
         Ok(id)
     }
 }
 
-/// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any.
-async fn from_logs(directory: &Path) -> u32 {
-    let Ok(mut entries) = tokio::fs::read_dir(directory).await else {
-        return 0;
-    };
-    let mut next = 0;
-    while let Ok(Some(entry)) = entries.next_entry().await {
-        next = next.max(
-            entry
-                .file_name()
-                .to_str()
-                .and_then(number_of)
-                .map_or(0, |number| number + 1),
-        );
+impl Tools {
+    async fn restart_count(
+        &self,
+        subject: &Subject,
+        container: &Container,
+        directory: PathBuf,
+    ) -> Result<u32, StartError> {
+        let counted = self.files.run(subject.uid.as_str(), move || from_logs(&directory));
+        let container = container.name.clone();
+        counted.await.map_err(|why| StartError::Logs { container, why })
     }
-    next
+}
+
+/// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any.
+fn from_logs(directory: &Path) -> u32 {
+    let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let numbers = names.filter_map(|entry| number_of(entry.file_name().to_str()?));
+    numbers.map(|number| number + 1).max().unwrap_or(0)
 }
 
 /// The number in `N.log` and whatever rotation makes of it.
@@ -180,14 +155,14 @@ fn number_of(file: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn the_restart_count_goes_on_from_the_logs() {
+    #[test]
+    fn the_restart_count_goes_on_from_the_logs() {
         let dir = tempfile::tempdir().expect("temp dir");
-        assert_eq!(from_logs(&dir.path().join("none")).await, 0);
-        assert_eq!(from_logs(dir.path()).await, 0);
+        assert_eq!(from_logs(&dir.path().join("none")), 0);
+        assert_eq!(from_logs(dir.path()), 0);
         for file in ["0.log", "2.log.20260101-000000.gz", "notes.txt", "x.log"] {
             std::fs::write(dir.path().join(file), "").expect("write");
         }
-        assert_eq!(from_logs(dir.path()).await, 3);
+        assert_eq!(from_logs(dir.path()), 3);
     }
 }

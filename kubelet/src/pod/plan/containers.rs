@@ -9,6 +9,7 @@ use crate::pod::shape::{self, Kind};
 use crate::pod::spec::container_hash;
 use crate::pod::{grace, hooks, state};
 use crate::probe::outcome::Kind as ProbeKind;
+use crate::reason;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -262,8 +263,8 @@ impl<'o> Walk<'_, '_, 'o> {
     /// A failed pull is first told as it failed, then as a back-off with the same text.
     fn tell_pull(&mut self, container: &Container, reason: &'static str, message: &str, at: Timestamp) {
         let backs_off_at = at.saturating_add(PULL_ERROR_SHOWN).unwrap_or(Timestamp::MAX);
-        let waiting = if self.draft.inputs.now < backs_off_at || reason != "ErrImagePull" {
-            if reason == "ErrImagePull" {
+        let waiting = if self.draft.inputs.now < backs_off_at || reason != reason::waiting::ERR_IMAGE_PULL {
+            if reason == reason::waiting::ERR_IMAGE_PULL {
                 self.draft.wake(backs_off_at);
             }
             Waiting {
@@ -273,7 +274,7 @@ impl<'o> Walk<'_, '_, 'o> {
         } else {
             let image = container.image.as_deref().unwrap_or_default();
             Waiting {
-                reason: "ImagePullBackOff".to_owned(),
+                reason: reason::waiting::IMAGE_PULL_BACK_OFF.to_owned(),
                 message: format!("Back-off pulling image \"{image}\": {reason}: {message}"),
             }
         };
@@ -341,7 +342,7 @@ fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &Obser
     Fate::Wait(
         until,
         Waiting {
-            reason: "CrashLoopBackOff".to_owned(),
+            reason: reason::waiting::CRASH_LOOP_BACK_OFF.to_owned(),
             message,
         },
     )

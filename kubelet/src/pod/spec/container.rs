@@ -1,7 +1,9 @@
 //! `ContainerConfig`.
 
-use super::{ContainerFiles, NodeContext, SpecError, env, hash, labels, mounts, resources, security};
+use super::{ContainerFiles, NodeContext, SpecError, hash, mounts, resources, security};
+use crate::expansion::expand;
 use crate::runtime::ImageInfo;
+use crate::runtime::labels;
 use crate::volume::HostVolume;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::cri;
@@ -87,7 +89,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
     } = *input;
     let expand_all = |words: &Option<Vec<String>>| -> Vec<String> {
         let lookup = |name: &str| environment.get(name).cloned();
-        words.iter().flatten().map(|word| env::expand(word, lookup)).collect()
+        words.iter().flatten().map(|word| expand(word, lookup)).collect()
     };
     Ok(cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata {

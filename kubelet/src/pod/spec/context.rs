@@ -44,9 +44,9 @@ impl ResolvConf {
     }
 
     /// What `Default` DNS gives when `resolvConf` is set to the empty string: the node itself.
-    pub fn loopback() -> Self {
+    pub fn loopback(is_ipv6: bool) -> Self {
         Self {
-            nameservers: vec!["127.0.0.1".to_owned()],
+            nameservers: vec![if is_ipv6 { "::1" } else { "127.0.0.1" }.to_owned()],
             searches: vec![".".to_owned()],
             options: Vec::new(),
         }
@@ -68,10 +68,10 @@ pub struct NodeContext {
     pub cluster_domain: String,
     /// `clusterDNS`.
     pub cluster_dns: Vec<String>,
-    /// Content of `resolvConf`.
-    pub host_resolv: ResolvConf,
-    /// Content of the node's own hosts file, for pods on the host network.
-    pub host_hosts: String,
+    /// `resolvConf`, read whenever a sandbox is made; `None` where it is set to the empty string.
+    pub resolv_conf: Option<PathBuf>,
+    /// The node's own hosts file, read whenever a container of a pod on the host network starts.
+    pub hosts_path: PathBuf,
     /// What limits default to in the downward API, and what scores are relative to.
     pub allocatable: NodeAllocatable,
     /// The machine's memory in bytes: what `oom_score_adj` of burstable containers is relative to.

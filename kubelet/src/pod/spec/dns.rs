@@ -1,6 +1,7 @@
 //! A pod's resolver configuration (kubelet contract §6, DNS).
 
 use super::{NodeContext, ResolvConf};
+use crate::reason;
 use k8s_openapi::api::core::v1::Pod;
 use proto::cri;
 
@@ -41,8 +42,8 @@ fn pod_format(pod: &Pod) -> String {
     )
 }
 
-/// The pod's resolver configuration, and warnings to raise as events.
-pub fn dns_config(pod: &Pod, ctx: &NodeContext) -> (cri::DnsConfig, Vec<DnsWarning>) {
+/// The pod's resolver configuration, and warnings to raise as events; `node` is what `resolvConf` says now, empty without one.
+pub fn dns_config(pod: &Pod, ctx: &NodeContext, node: &ResolvConf) -> (cri::DnsConfig, Vec<DnsWarning>) {
     let spec = pod.spec.clone().unwrap_or_default();
     let host_network = spec.host_network == Some(true);
     let mut warnings = Vec::new();
@@ -55,16 +56,16 @@ pub fn dns_config(pod: &Pod, ctx: &NodeContext) -> (cri::DnsConfig, Vec<DnsWarni
     };
     let mut conf = match policy {
         Policy::Nothing => ResolvConf::default(),
-        Policy::Host => ctx.host_resolv.clone(),
+        Policy::Host => of_the_node(ctx, node),
         Policy::Cluster if ctx.cluster_dns.is_empty() => {
             let wanted = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
             warnings.push(DnsWarning {
-                reason: "MissingClusterDNS",
+                reason: reason::event::MISSING_CLUSTER_DNS,
                 message: format!("pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using {wanted:?} policy. Falling back to \"Default\" policy.", pod_format(pod)),
             });
-            ctx.host_resolv.clone()
+            of_the_node(ctx, node)
         }
-        Policy::Cluster => cluster_first(pod, ctx),
+        Policy::Cluster => cluster_first(pod, ctx, node),
     };
     if let Some(extra) = &spec.dns_config {
         push_new(&mut conf.nameservers, extra.nameservers.iter().flatten().cloned());
@@ -87,7 +88,14 @@ pub fn dns_config(pod: &Pod, ctx: &NodeContext) -> (cri::DnsConfig, Vec<DnsWarni
     (config, warnings)
 }
 
-fn cluster_first(pod: &Pod, ctx: &NodeContext) -> ResolvConf {
+fn of_the_node(ctx: &NodeContext, node: &ResolvConf) -> ResolvConf {
+    match &ctx.resolv_conf {
+        Some(_) => node.clone(),
+        None => ResolvConf::loopback(ctx.host_ips.texts().first().is_some_and(|ip| ip.contains(':'))),
+    }
+}
+
+fn cluster_first(pod: &Pod, ctx: &NodeContext, node: &ResolvConf) -> ResolvConf {
     let mut searches = Vec::new();
     if !ctx.cluster_domain.is_empty() {
         let domain = &ctx.cluster_domain;
@@ -96,7 +104,7 @@ fn cluster_first(pod: &Pod, ctx: &NodeContext) -> ResolvConf {
         searches.push(format!("svc.{domain}"));
         searches.push(domain.clone());
     }
-    push_new(&mut searches, ctx.host_resolv.searches.iter().cloned());
+    push_new(&mut searches, node.searches.iter().cloned());
     ResolvConf {
         nameservers: ctx.cluster_dns.clone(),
         searches,
@@ -108,7 +116,7 @@ fn limit(conf: &mut ResolvConf, warnings: &mut Vec<DnsWarning>) {
     if conf.nameservers.len() > NAMESERVERS_MAX {
         conf.nameservers.truncate(NAMESERVERS_MAX);
         warnings.push(DnsWarning {
-            reason: "DNSConfigForming",
+            reason: reason::event::DNS_CONFIG_FORMING,
             message: format!(
                 "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
                 conf.nameservers.join(" ")
@@ -123,7 +131,7 @@ fn limit(conf: &mut ResolvConf, warnings: &mut Vec<DnsWarning>) {
     }
     if conf.searches.len() < before {
         warnings.push(DnsWarning {
-            reason: "DNSConfigForming",
+            reason: reason::event::DNS_CONFIG_FORMING,
             message: format!(
                 "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
                 conf.searches.join(" ")
@@ -134,11 +142,11 @@ fn limit(conf: &mut ResolvConf, warnings: &mut Vec<DnsWarning>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{context, pod};
+    use super::super::testing::{context, pod, resolver};
     use super::*;
 
     fn check(spec: &str, servers: &[&str], searches: &[&str], options: &[&str]) {
-        let (config, _) = dns_config(&pod(spec), &context());
+        let (config, _) = dns_config(&pod(spec), &context(), &resolver());
         assert_eq!(config.servers, servers, "{spec}");
         assert_eq!(config.searches, searches, "{spec}");
         assert_eq!(config.options, options, "{spec}");
@@ -190,7 +198,7 @@ mod tests {
     fn no_cluster_dns_warns_and_falls_back() {
         let mut ctx = context();
         ctx.cluster_dns.clear();
-        let (config, warnings) = dns_config(&pod("{}"), &ctx);
+        let (config, warnings) = dns_config(&pod("{}"), &ctx, &resolver());
         assert_eq!(config.servers, vec!["192.0.2.1"]);
         assert_eq!(warnings[0].reason, "MissingClusterDNS");
         assert_eq!(
@@ -200,10 +208,28 @@ mod tests {
     }
 
     #[test]
+    fn without_a_file_the_node_itself_is_asked_and_the_cluster_searches_nothing_more() {
+        let none = ResolvConf::default();
+        for (ip, server) in [("192.0.2.10", "127.0.0.1"), ("2001:db8::1", "::1")] {
+            let mut ctx = context();
+            ctx.resolv_conf = None;
+            ctx.host_ips = crate::host::addresses::HostIps::fixed(vec![ip.parse().expect("an address")]);
+            let (config, _) = dns_config(&pod(r#"{"dnsPolicy":"Default"}"#), &ctx, &none);
+            assert_eq!(
+                (config.servers, config.searches),
+                (vec![server.into()], vec![".".into()])
+            );
+            let (config, _) = dns_config(&pod("{}"), &ctx, &none);
+            assert_eq!(config.searches, CLUSTER[..3]);
+        }
+    }
+
+    #[test]
     fn limits_cut_and_warn() {
         let (config, warnings) = dns_config(
             &pod(r#"{"dnsConfig":{"nameservers":["1.1.1.1","2.2.2.2","3.3.3.3"]}}"#),
             &context(),
+            &resolver(),
         );
         assert_eq!(config.servers, vec!["10.96.0.10", "1.1.1.1", "2.2.2.2"]);
         assert_eq!(warnings.len(), 1);

@@ -2,6 +2,7 @@
 
 use super::{NodeContext, ResolvedObjects, SpecError};
 use crate::downward::{self, Addresses};
+use crate::expansion::expand;
 use crate::objects::ObjectRef;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod, Service};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,30 +28,6 @@ pub fn env_references(pod: &Pod, container: &Container) -> Vec<ObjectRef> {
         }
     }
     refs.into_iter().collect()
-}
-
-/// `$(NAME)` replaced by `lookup(NAME)`, `$$` by `$`; unknown names and everything else stay as written.
-pub(super) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-            match lookup(name) {
-                Some(value) => out.push_str(&value),
-                None => out.push_str(&format!("$({name})")),
-            }
-            rest = after;
-        } else {
-            out.push('$');
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 fn variable_prefix(service: &str) -> String {
@@ -285,24 +262,6 @@ mod tests {
     use super::super::testing::{context, pod};
     use super::*;
     use std::sync::Arc;
-
-    #[test]
-    fn expansion() {
-        let lookup = |name: &str| (name == "A").then(|| "1".to_owned());
-        for (text, expected) in [
-            ("$(A)", "1"),
-            ("x$(A)y$(A)", "x1y1"),
-            ("$(B)", "$(B)"),
-            ("$$(A)", "$(A)"),
-            ("$$$(A)", "$1"),
-            ("$A ${A}", "$A ${A}"),
-            ("$(A", "$(A"),
-            ("cost $", "cost $"),
-            ("", ""),
-        ] {
-            assert_eq!(expand(text, lookup), expected, "{text}");
-        }
-    }
 
     fn objects() -> ResolvedObjects {
         let map = serde_json::json!({"metadata":{"name":"cm"},"data":{"k":"v","bad key":"x"}});

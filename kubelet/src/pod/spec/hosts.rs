@@ -13,10 +13,11 @@ const HEADER: &str = "# Kubernetes-managed hosts file.\n\
     fe00::2\tip6-allrouters\n";
 
 /// The hosts file of a pod with these addresses; `None` when none is to be made (no address yet, not on the host network).
-pub fn hosts_file(pod: &Pod, pod_ips: &[String], ctx: &NodeContext) -> Option<String> {
+/// `node` is the node's own file as it is now: what pods on its network get.
+pub fn hosts_file(pod: &Pod, pod_ips: &[String], ctx: &NodeContext, node: &str) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let mut text = if spec.host_network == Some(true) {
-        format!("{HOST_NETWORK_HEADER}{}", ctx.host_hosts)
+        format!("{HOST_NETWORK_HEADER}{node}")
     } else if pod_ips.is_empty() {
         return None;
     } else {
@@ -48,7 +49,7 @@ mod tests {
 
     #[test]
     fn plain_pod() {
-        let text = hosts_file(&pod("{}"), &["10.1.0.5".into()], &context()).expect("a file");
+        let text = hosts_file(&pod("{}"), &["10.1.0.5".into()], &context(), "127.0.0.1 node\n").expect("a file");
         assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
         assert!(text.ends_with("fe00::2\tip6-allrouters\n10.1.0.5\tweb\n"), "{text}");
     }
@@ -56,7 +57,13 @@ mod tests {
     #[test]
     fn subdomain_and_aliases() {
         let spec = r#"{"subdomain":"sub","hostAliases":[{"ip":"1.2.3.4","hostnames":["a","b"]}]}"#;
-        let text = hosts_file(&pod(spec), &["10.1.0.5".into(), "fd00::5".into()], &context()).expect("a file");
+        let text = hosts_file(
+            &pod(spec),
+            &["10.1.0.5".into(), "fd00::5".into()],
+            &context(),
+            "127.0.0.1 node\n",
+        )
+        .expect("a file");
         assert!(
             text.ends_with(
                 "10.1.0.5\tweb.sub.shop.svc.cluster.local\tweb\nfd00::5\tweb.sub.shop.svc.cluster.local\tweb\n\
@@ -68,11 +75,11 @@ mod tests {
 
     #[test]
     fn host_network_copies_the_nodes_file_and_no_address_makes_none() {
-        let text = hosts_file(&pod(r#"{"hostNetwork":true}"#), &[], &context()).expect("a file");
+        let text = hosts_file(&pod(r#"{"hostNetwork":true}"#), &[], &context(), "127.0.0.1 node\n").expect("a file");
         assert_eq!(
             text,
             "# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n"
         );
-        assert_eq!(hosts_file(&pod("{}"), &[], &context()), None);
+        assert_eq!(hosts_file(&pod("{}"), &[], &context(), "127.0.0.1 node\n"), None);
     }
 }

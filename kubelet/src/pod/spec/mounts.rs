@@ -1,6 +1,7 @@
 //! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
 
-use super::{SpecError, env};
+use super::SpecError;
+use crate::expansion::expand;
 use crate::volume::{ContainerFiles, HostVolume, SubPath};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use proto::cri;
@@ -33,7 +34,7 @@ fn expand_strictly(
     vars: &BTreeMap<String, String>,
 ) -> Result<String, SpecError> {
     let missing = std::cell::RefCell::new(None);
-    let expanded = env::expand(expression, |name| {
+    let expanded = expand(expression, |name| {
         let value = vars.get(name).filter(|v| !v.is_empty()).cloned();
         if value.is_none() {
             missing.borrow_mut().get_or_insert_with(|| name.to_owned());

@@ -1,6 +1,7 @@
 //! `PodSandboxConfig`.
 
-use super::{NodeContext, SpecError, dns, labels, resources, security};
+use super::{NodeContext, ResolvConf, SpecError, dns, resources, security};
+use crate::runtime::labels;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use proto::cri;
 use std::collections::{BTreeSet, HashMap};
@@ -99,7 +100,14 @@ fn port_mappings(spec: &PodSpec) -> Vec<cri::PortMapping> {
 }
 
 /// The sandbox of a pod's `attempt`-th try (0 first) in CRI terms.
-pub fn sandbox_config(pod: &Pod, attempt: u32, ctx: &NodeContext) -> Result<cri::PodSandboxConfig, SpecError> {
+///
+/// `node` is what `resolvConf` says now.
+pub fn sandbox_config(
+    pod: &Pod,
+    attempt: u32,
+    ctx: &NodeContext,
+    node: &ResolvConf,
+) -> Result<cri::PodSandboxConfig, SpecError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let meta = &pod.metadata;
     let name = meta.name.clone().unwrap_or_default();
@@ -109,7 +117,7 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, ctx: &NodeContext) -> Result<cri:
     sandbox_labels.insert(labels::POD_NAME.into(), name.clone());
     sandbox_labels.insert(labels::POD_NAMESPACE.into(), namespace.clone());
     sandbox_labels.insert(labels::POD_UID.into(), uid.clone());
-    let (dns, _) = dns::dns_config(pod, ctx);
+    let (dns, _) = dns::dns_config(pod, ctx, node);
     Ok(cri::PodSandboxConfig {
         metadata: Some(cri::PodSandboxMetadata {
             name,
@@ -147,12 +155,12 @@ fn linux_config(pod: &Pod, spec: &PodSpec, ctx: &NodeContext) -> Result<cri::Lin
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{context, pod};
+    use super::super::testing::{context, pod, resolver};
     use super::*;
 
     #[test]
     fn identity_labels_and_log_directory() {
-        let config = sandbox_config(&pod("{}"), 2, &context()).expect("valid");
+        let config = sandbox_config(&pod("{}"), 2, &context(), &resolver()).expect("valid");
         assert_eq!(config.metadata.as_ref().map(|m| m.attempt), Some(2));
         assert_eq!(config.hostname, "web");
         assert_eq!(config.log_directory, "/var/log/pods/shop_web_u-1");
@@ -190,7 +198,7 @@ mod tests {
     #[test]
     fn ports_are_taken_once() {
         let spec = r#"{"containers":[{"name":"a","ports":[{"containerPort":80,"hostPort":8080},{"containerPort":80,"hostPort":8080},{"containerPort":53,"protocol":"UDP"}]}]}"#;
-        let config = sandbox_config(&pod(spec), 0, &context()).expect("valid");
+        let config = sandbox_config(&pod(spec), 0, &context(), &resolver()).expect("valid");
         let ports: Vec<_> = config
             .port_mappings
             .iter()

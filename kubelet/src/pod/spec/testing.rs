@@ -21,6 +21,11 @@ pub(crate) fn pod(spec: &str) -> Pod {
     .expect("test pod decodes")
 }
 
+/// What the node's `resolvConf` says.
+pub(crate) fn resolver() -> ResolvConf {
+    ResolvConf::parse("nameserver 192.0.2.1\nsearch example.org\noptions timeout:1\n")
+}
+
 /// A node `node-a` with 4 CPUs and 8 GiB.
 pub(crate) fn context() -> NodeContext {
     NodeContext {
@@ -30,8 +35,8 @@ pub(crate) fn context() -> NodeContext {
         pod_logs_dir: "/var/log/pods".into(),
         cluster_domain: "cluster.local".into(),
         cluster_dns: vec!["10.96.0.10".into()],
-        host_resolv: ResolvConf::parse("nameserver 192.0.2.1\nsearch example.org\noptions timeout:1\n"),
-        host_hosts: "127.0.0.1 node\n".into(),
+        resolv_conf: Some("/etc/resolv.conf".into()),
+        hosts_path: "/etc/hosts".into(),
         allocatable: NodeAllocatable {
             cpu_milli: 4000,
             memory: 8 << 30,

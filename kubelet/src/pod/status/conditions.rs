@@ -3,6 +3,7 @@
 use super::{Inputs, Phase, seconds};
 use crate::pod::plan;
 use crate::pod::shape::{self, Kind};
+use crate::reason;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 use proto::api::condition;
 
@@ -51,21 +52,24 @@ impl Source<'_> {
         } else {
             Verdict::no("", "")
         };
-        self.set(conditions, "PodReadyToStartContainers", &sandboxed);
-        self.set(conditions, "Initialized", &self.initialized());
-        self.set(conditions, "Ready", &ready);
-        self.set(conditions, "ContainersReady", &containers_ready);
-        self.set(conditions, "PodScheduled", &Verdict::yes());
+        self.set(conditions, reason::condition::POD_READY_TO_START_CONTAINERS, &sandboxed);
+        self.set(conditions, reason::condition::INITIALIZED, &self.initialized());
+        self.set(conditions, reason::condition::READY, &ready);
+        self.set(conditions, reason::condition::CONTAINERS_READY, &containers_ready);
+        self.set(conditions, reason::condition::POD_SCHEDULED, &Verdict::yes());
         let told_by_node = super::failure(inputs.state).map(|(reason, _)| reason);
-        let disrupts = matches!(told_by_node, Some("Evicted" | "Preempting" | "Terminated"));
+        let disrupts = matches!(
+            told_by_node,
+            Some(reason::pod::EVICTED | reason::pod::PREEMPTING | reason::pod::TERMINATED)
+        );
         if disrupts && inputs.state.has_ended() {
             let message = super::failure(inputs.state).map_or("", |(_, message)| message);
             let verdict = Verdict {
                 holds: true,
-                reason: "TerminationByKubelet",
+                reason: reason::condition::TERMINATION_BY_KUBELET,
                 message: message.to_owned(),
             };
-            self.set(conditions, "DisruptionTarget", &verdict);
+            self.set(conditions, reason::condition::DISRUPTION_TARGET, &verdict);
         }
     }
 
@@ -87,7 +91,7 @@ impl Source<'_> {
         if self.phase == Phase::Succeeded {
             return Verdict {
                 holds: true,
-                reason: "PodCompleted",
+                reason: reason::condition::POD_COMPLETED,
                 message: String::new(),
             };
         }
@@ -107,7 +111,7 @@ impl Source<'_> {
             Verdict::yes()
         } else {
             Verdict::no(
-                "ContainersNotInitialized",
+                reason::condition::CONTAINERS_NOT_INITIALIZED,
                 listed("containers with incomplete status", &incomplete),
             )
         }
@@ -115,8 +119,8 @@ impl Source<'_> {
 
     fn containers_ready(&self) -> Verdict {
         match self.phase {
-            Phase::Succeeded => return Verdict::no("PodCompleted", ""),
-            Phase::Failed => return Verdict::no("PodFailed", ""),
+            Phase::Succeeded => return Verdict::no(reason::condition::POD_COMPLETED, ""),
+            Phase::Failed => return Verdict::no(reason::condition::POD_FAILED, ""),
             Phase::Pending | Phase::Running => {}
         }
         let sidecars = shape::inits(self.inputs.pod)
@@ -132,7 +136,10 @@ impl Source<'_> {
         if unready.is_empty() {
             Verdict::yes()
         } else {
-            Verdict::no("ContainersNotReady", listed("containers with unready status", &unready))
+            Verdict::no(
+                reason::condition::CONTAINERS_NOT_READY,
+                listed("containers with unready status", &unready),
+            )
         }
     }
 
@@ -163,7 +170,7 @@ impl Source<'_> {
         if unmet.is_empty() {
             Verdict::yes()
         } else {
-            Verdict::no("ReadinessGatesNotReady", unmet.join(", "))
+            Verdict::no(reason::condition::READINESS_GATES_NOT_READY, unmet.join(", "))
         }
     }
 }

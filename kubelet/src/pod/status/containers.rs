@@ -2,14 +2,15 @@
 
 use super::{Inputs, seconds};
 use crate::pod::shape::{self, Kind};
+use crate::reason;
 use crate::runtime::observed::{ContainerState as Observed, ObservedContainer};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    ContainerUser, LinuxContainerUser, VolumeMountStatus,
+    ContainerUser, LinuxContainerUser, Pod, VolumeMountStatus,
 };
 
 /// The reason of a container nobody can find any more.
-const UNKNOWN: &str = "ContainerStatusUnknown";
+const UNKNOWN: &str = reason::terminated::CONTAINER_STATUS_UNKNOWN;
 const GONE_MESSAGE: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
 const GONE_AT_END_MESSAGE: &str = "The container could not be located when the pod was terminated";
@@ -26,10 +27,47 @@ pub(super) fn status(inputs: &Inputs<'_>, kind: Kind, container: &Container) -> 
     };
     overlay_waiting(inputs, &mut status);
     if inputs.state.has_ended() {
-        end(&mut status);
+        take_last_end(&mut status);
     }
     finish(inputs, kind, container, &mut status);
     status
+}
+
+/// At the pod's end no container that may have run is left in the open; one that never had its turn goes on waiting.
+pub(super) fn end(pod: &Pod, inits: &mut [ContainerStatus], regulars: &mut [ContainerStatus]) {
+    if was_initialized(pod, inits, regulars) {
+        regulars.iter_mut().for_each(end_in_the_open);
+    }
+    let begun = inits
+        .iter()
+        .rposition(|status| !waits(status) || has_ended_before(status));
+    let begun = begun.map_or(1, |last| last + 1).min(inits.len());
+    inits[..begun].iter_mut().for_each(end_in_the_open);
+}
+
+/// Whether the regular containers have had their turn.
+fn was_initialized(pod: &Pod, inits: &[ContainerStatus], regulars: &[ContainerStatus]) -> bool {
+    let Some((last, status)) = shape::inits(pod).last().zip(inits.last()) else {
+        return true;
+    };
+    if regulars.iter().any(|status| has_ended_before(status) || !waits(status)) {
+        return true;
+    }
+    match shape::kind_of_init(last) {
+        Kind::Sidecar => status.started == Some(true),
+        _ => {
+            let end = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+            end.is_some_and(|end| end.exit_code == 0)
+        }
+    }
+}
+
+fn waits(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| state.waiting.is_some())
+}
+
+fn has_ended_before(status: &ContainerStatus) -> bool {
+    status.last_state.as_ref().is_some_and(|last| last.terminated.is_some())
 }
 
 fn previous<'a>(inputs: &Inputs<'a>, kind: Kind, name: &str) -> Option<&'a ContainerStatus> {
@@ -42,9 +80,9 @@ fn previous<'a>(inputs: &Inputs<'a>, kind: Kind, name: &str) -> Option<&'a Conta
 
 fn default_waiting(inputs: &Inputs<'_>) -> ContainerState {
     let reason = if shape::inits(inputs.pod).is_empty() {
-        "ContainerCreating"
+        reason::waiting::CONTAINER_CREATING
     } else {
-        "PodInitializing"
+        reason::waiting::POD_INITIALIZING
     };
     waiting(reason, None)
 }
@@ -109,7 +147,7 @@ fn any_regular_created(inputs: &Inputs<'_>) -> bool {
 /// An init container that is lost after regular ones were created must have done its work.
 fn completed(previous: &ContainerStatus) -> ContainerStatus {
     let terminated = ContainerStateTerminated {
-        reason: Some("Completed".to_owned()),
+        reason: Some(reason::terminated::COMPLETED.to_owned()),
         message: Some(
             "Unable to get init container status from container runtime and pod has been initialized, treat it as exited \
              normally"
@@ -247,15 +285,17 @@ fn overlay_waiting(inputs: &Inputs<'_>, status: &mut ContainerStatus) {
     status.state = Some(waiting(&why.reason, message));
 }
 
-/// At the pod's end no container is left in the open.
-fn end(status: &mut ContainerStatus) {
-    let state = status.state.take().unwrap_or_default();
-    if state.terminated.is_some() {
-        status.state = Some(state);
-    } else if let Some(last) = status.last_state.as_ref().filter(|last| last.terminated.is_some()) {
-        status.state = Some(last.clone());
-        status.last_state = None;
-    } else {
+/// At the pod's end a container that waited to run again is told to have ended as it did last.
+fn take_last_end(status: &mut ContainerStatus) {
+    let ended = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    if !ended && has_ended_before(status) {
+        status.state = status.last_state.take();
+    }
+}
+
+fn end_in_the_open(status: &mut ContainerStatus) {
+    let ended = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    if !ended {
         status.state = Some(unknown_end(status.container_id.clone(), GONE_AT_END_MESSAGE));
     }
 }

@@ -376,6 +376,77 @@ fn at_the_end_nothing_is_left_waiting() {
     );
 }
 
+fn state_of(status: &ContainerStatus) -> String {
+    let state = status.state.clone().unwrap_or_default();
+    match (state.waiting, state.terminated) {
+        (Some(waiting), _) => format!("waiting {}", waiting.reason.unwrap_or_default()),
+        (_, Some(end)) => format!("terminated {} {}", end.reason.unwrap_or_default(), end.exit_code),
+        _ => "running".to_owned(),
+    }
+}
+
+/// Upstream's conformance case "should not start app containers and fail the pod if init containers fail on a RestartNever
+/// pod".
+#[test]
+fn containers_that_never_had_their_turn_go_on_waiting() {
+    let pod = pod("p")
+        .policy("Never")
+        .init(container("init1"))
+        .init(container("init2"));
+    let pod = pod.init(container("init3")).with(container("run1")).build();
+    let seen = observed("p")
+        .sandbox(true)
+        .exited("init1", 0, 5)
+        .exited("init2", 1, 6)
+        .build();
+    let before = Case::new(pod.clone(), seen.clone()).was("Pending").status();
+    let after = Case::new(pod, seen).was("Pending").ended(Cause::Completed).status();
+    for (status, phase) in [(&before, "Pending"), (&after, "Failed")] {
+        assert_eq!(status.phase.as_deref(), Some(phase));
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        let states: Vec<String> = lists.into_iter().flatten().flatten().map(state_of).collect();
+        assert_eq!(
+            states,
+            [
+                "terminated Completed 0",
+                "terminated Error 1",
+                "waiting PodInitializing",
+                "waiting PodInitializing"
+            ],
+            "{phase}"
+        );
+        let told = "Initialized=False ContainersNotInitialized containers with incomplete status: [init2 init3]";
+        assert!(
+            conditions(status).contains(&told.to_owned()),
+            "{:?}",
+            conditions(status)
+        );
+    }
+}
+
+#[test]
+fn at_the_end_inits_that_began_and_what_comes_after_them_are_told_apart() {
+    let with_init = || pod("p").init(container("i"));
+    let states = |pod: Pod, seen: ObservedPod| {
+        let status = Case::new(pod, seen).ended(Cause::Deleted).status();
+        let lists = [status.init_container_statuses, status.container_statuses];
+        lists
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|c| state_of(&c))
+            .collect::<Vec<_>>()
+    };
+    let unknown = "terminated ContainerStatusUnknown 137";
+    let waiting = "waiting PodInitializing";
+    assert_eq!(states(with_init().build(), observed("p").build()), [unknown, waiting]);
+    let done = observed("p").sandbox(true).exited("i", 0, 5).build();
+    assert_eq!(states(with_init().build(), done)[1], unknown, "its turn had come");
+    let two = with_init().init(sidecar("s")).build();
+    let first = observed("p").sandbox(true).exited("i", 0, 5).build();
+    assert_eq!(states(two, first)[1..], [waiting, waiting]);
+}
+
 #[test]
 fn default_waiting_reasons() {
     let reason = |pod: Pod| {

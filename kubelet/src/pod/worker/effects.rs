@@ -4,12 +4,14 @@ use super::Worker;
 use crate::events::Severity;
 use crate::id::ContainerId;
 use crate::pod::backoff::Crash;
-use crate::pod::execute::{Effect, Reply, StartError};
+use crate::pod::execute::{Effect, Reply};
+use crate::pod::failure::{Failure, Retry, chain};
 use crate::pod::hooks;
 use crate::pod::memory::{PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
 use crate::pod::shape;
+use crate::reason;
 use crate::runtime::observed::{ContainerState, ObservedPod};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -55,9 +57,13 @@ impl Worker {
         reason: &StopReason,
         now: Timestamp,
     ) -> &mut Stop {
+        let spec = shape::find(pod, container);
+        let kind = spec.map_or(shape::Kind::Regular, |(kind, _)| kind);
         let restarts = match reason {
             StopReason::Changed | StopReason::Unknown => true,
-            StopReason::Liveness | StopReason::Startup => shape::restart_policy(pod) != "Never",
+            StopReason::Liveness | StopReason::Startup => {
+                spec.is_some_and(|(kind, spec)| shape::restarts_after_stop(pod, kind, spec))
+            }
             StopReason::PodEnds | StopReason::PostStart => false,
         };
         if restarts {
@@ -66,9 +72,9 @@ impl Worker {
         let still_there = |id: &ContainerId| observed.containers.iter().any(|c| c.id == *id);
         self.memory.stops.retain(|id, _| still_there(id));
         if !self.memory.stops.contains_key(id) {
-            let message = reason.message(container);
+            let message = reason.message(kind, container, restarts);
             let recorder = &self.shared.tools.recorder;
-            recorder.container(pod, container, Severity::Normal, "Killing", message);
+            recorder.container(pod, container, Severity::Normal, reason::event::KILLING, message);
         }
         self.memory.stops.entry(id.clone()).or_insert_with(|| Stop {
             since: now,
@@ -127,10 +133,10 @@ impl Worker {
             Effect::Sandbox(attempt, result) => match result {
                 Ok(_) => true,
                 Err(error) => {
-                    if error.is_name_reserved() {
+                    if error.is_sandbox_reserved() {
                         self.memory.sandbox_attempt_min = attempt + 1;
                     }
-                    self.complain(&key, &error.to_string())
+                    self.complain(&key, &error)
                 }
             },
             Effect::Image(container, result) => {
@@ -150,7 +156,7 @@ impl Worker {
         }
     }
 
-    fn done(&mut self, key: &Key, result: Result<(), String>) -> bool {
+    fn done(&mut self, key: &Key, result: Result<(), Failure>) -> bool {
         if let Err(error) = result {
             return self.complain(key, &error);
         }
@@ -167,12 +173,26 @@ impl Worker {
         true
     }
 
-    fn complain(&self, key: &Key, error: &str) -> bool {
+    /// Notes a failure in our own log; tells whether it is not tried again by a clock of its own.
+    fn complain(&self, key: &Key, failure: &Failure) -> bool {
+        let error = chain(failure);
         tracing::warn!(pod = %self.uid, ?key, error, "an operation failed and is tried again");
-        false
+        failure.consequence().retry == Retry::NextStart
     }
 
-    fn take_start(&mut self, key: &Key, container: String, result: Result<crate::id::ContainerId, StartError>) -> bool {
+    /// Notes a container's failure: it waits with the reason that follows.
+    fn take_failure(&mut self, key: &Key, container: String, failure: &Failure) -> bool {
+        if let Some(reason) = failure.consequence().waiting {
+            let waiting = Waiting {
+                reason: reason.to_owned(),
+                message: failure.to_string(),
+            };
+            self.memory.waiting.insert(container, waiting);
+        }
+        self.complain(key, failure)
+    }
+
+    fn take_start(&mut self, key: &Key, container: String, result: Result<ContainerId, Failure>) -> bool {
         // The next start looks at the image again, as its pull policy may want.
         self.memory.images.remove(&container);
         match result {
@@ -187,40 +207,29 @@ impl Worker {
                 }
                 true
             }
-            Err(error) => {
-                if let Some(reserved) = error.reserved {
+            Err(failure) => {
+                if let Some(reserved) = failure.reserved_restart_count() {
                     self.memory.restart_count_min.insert(container.clone(), reserved + 1);
                 }
-                self.complain(key, &error.message);
-                let waiting = Waiting {
-                    reason: error.reason.to_owned(),
-                    message: error.message,
-                };
-                self.memory.waiting.insert(container, waiting);
-                false
+                self.take_failure(key, container, &failure)
             }
         }
     }
 
     /// A hook that failed ends its container; it is the next instance's hook that is tried next.
-    fn take_post_start(&mut self, key: &Key, container: String, result: Result<(), String>) -> bool {
+    fn take_post_start(&mut self, key: &Key, container: String, result: Result<(), Failure>) -> bool {
         match result {
             Ok(()) => {
                 self.memory.post_starts.remove(&container);
                 self.memory.waiting.remove(&container);
+                true
             }
-            Err(message) => {
-                self.complain(key, &message);
+            Err(failure) => {
                 if let Some((_, hook)) = self.memory.post_starts.get_mut(&container) {
                     *hook = PostStart::Failed;
                 }
-                let waiting = Waiting {
-                    reason: "PostStartHookError".to_owned(),
-                    message,
-                };
-                self.memory.waiting.insert(container, waiting);
+                self.take_failure(key, container, &failure)
             }
         }
-        true
     }
 }

@@ -4,6 +4,7 @@ use super::{Desired, Worker};
 use crate::events::{Recorder, Severity};
 use crate::pod::plan::Plan;
 use crate::pod::shape;
+use crate::reason;
 use crate::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ pub(super) struct Told {
 impl Told {
     pub(super) fn deadline_exceeded(&self, recorder: &Recorder, pod: &Pod) {
         let message = "Pod was active on the node longer than the specified deadline";
-        recorder.pod(pod, Severity::Normal, "DeadlineExceeded", message);
+        recorder.pod(pod, Severity::Normal, reason::event::DEADLINE_EXCEEDED, message);
     }
 }
 
@@ -38,18 +39,24 @@ impl Worker {
                 continue;
             }
             match waiting.reason.as_str() {
-                "CrashLoopBackOff" => {
+                reason::waiting::CRASH_LOOP_BACK_OFF => {
                     let described = shape::described(pod);
                     let message = format!("Back-off restarting failed container {name} in pod {described}");
-                    recorder.container(pod, name, Severity::Warning, "BackOff", message);
+                    recorder.container(pod, name, Severity::Warning, reason::event::BACK_OFF, message);
                 }
-                "ImagePullBackOff" => {
+                reason::waiting::IMAGE_PULL_BACK_OFF => {
                     let image = shape::find(pod, name)
                         .and_then(|(_, c)| c.image.clone())
                         .unwrap_or_default();
                     let message = format!("Back-off pulling image \"{image}\"");
-                    recorder.container(pod, name, Severity::Normal, "BackOff", message);
-                    recorder.container(pod, name, Severity::Warning, "Failed", "Error: ImagePullBackOff");
+                    recorder.container(pod, name, Severity::Normal, reason::event::BACK_OFF, message);
+                    recorder.container(
+                        pod,
+                        name,
+                        Severity::Warning,
+                        reason::event::FAILED,
+                        "Error: ImagePullBackOff",
+                    );
                 }
                 _ => {}
             }
@@ -63,7 +70,7 @@ impl Worker {
         if let Some(error) = trouble.filter(|error| error.code != Code::Unavailable) {
             let message = format!("error determining status: {error}");
             let recorder = &self.shared.tools.recorder;
-            recorder.pod(&desired.pod, Severity::Warning, "FailedSync", message);
+            recorder.pod(&desired.pod, Severity::Warning, reason::event::FAILED_SYNC, message);
         }
     }
 
@@ -91,10 +98,12 @@ impl Worker {
         let down = starting && !network.ready && !network.message.is_empty();
         if down && !self.told.network_down {
             let message = format!("network is not ready: {}", network.message);
-            self.shared
-                .tools
-                .recorder
-                .pod(&desired.pod, Severity::Warning, "NetworkNotReady", message);
+            self.shared.tools.recorder.pod(
+                &desired.pod,
+                Severity::Warning,
+                reason::event::NETWORK_NOT_READY,
+                message,
+            );
         }
         self.told.network_down = down;
     }

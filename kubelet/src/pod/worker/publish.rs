@@ -7,6 +7,7 @@ use crate::pod::state::{Cause, PodState};
 use crate::pod::status;
 use crate::pod::view::PodSnapshot;
 use crate::probe::outcome::Outcomes;
+use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -71,17 +72,7 @@ impl Worker {
 
 /// Conditions of other writers come from the API server, not from memory.
 fn adopt_foreign(previous: &mut PodStatus, delivered: Option<&PodStatus>) {
-    let own = |kind: &str| {
-        matches!(
-            kind,
-            "PodReadyToStartContainers"
-                | "Initialized"
-                | "Ready"
-                | "ContainersReady"
-                | "PodScheduled"
-                | "DisruptionTarget"
-        )
-    };
+    let own = |kind: &str| reason::condition::OWN.contains(&kind);
     let mut conditions: Vec<_> = previous
         .conditions
         .take()
@@ -89,14 +80,14 @@ fn adopt_foreign(previous: &mut PodStatus, delivered: Option<&PodStatus>) {
         .into_iter()
         .filter(|c| own(&c.type_))
         .collect();
-    let scheduled = conditions.iter().any(|c| c.type_ == "PodScheduled");
+    let scheduled = conditions.iter().any(|c| c.type_ == reason::condition::POD_SCHEDULED);
     let delivered = delivered
         .and_then(|status| status.conditions.as_ref())
         .into_iter()
         .flatten();
     conditions.extend(
         delivered
-            .filter(|c| !own(&c.type_) || (c.type_ == "PodScheduled" && !scheduled))
+            .filter(|c| !own(&c.type_) || (c.type_ == reason::condition::POD_SCHEDULED && !scheduled))
             .cloned(),
     );
     previous.conditions = Some(conditions);

@@ -2,17 +2,14 @@
 
 use crate::id::PodUid;
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
-use crate::runtime::{
-    ANNOTATION_HASH, ANNOTATION_PORTS, ANNOTATION_PRE_STOP, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_PATH,
-    ANNOTATION_TERMINATION_POLICY, CgroupDriver, ImageInfo, LABEL_CONTAINER_NAME, LABEL_POD_UID, RuntimeStatus,
-};
+use crate::runtime::{CgroupDriver, ImageInfo, RuntimeStatus, labels};
 use jiff::Timestamp;
 use proto::cri as pb;
 use std::collections::HashMap;
 
 /// The label selector for one pod's things, or for everything.
 pub(super) fn pod_selector(pod: Option<&PodUid>) -> HashMap<String, String> {
-    pod.map(|uid| (LABEL_POD_UID.to_owned(), uid.to_string()))
+    pod.map(|uid| (labels::POD_UID.to_owned(), uid.to_string()))
         .into_iter()
         .collect()
 }
@@ -39,7 +36,7 @@ fn is_ready(value: i32) -> bool {
 
 /// A listed sandbox, if a pod's UID is on it.
 pub(super) fn sandbox_summary(sandbox: pb::PodSandbox) -> Option<SandboxSummary> {
-    let pod = sandbox.labels.get(LABEL_POD_UID)?;
+    let pod = sandbox.labels.get(labels::POD_UID)?;
     Some(SandboxSummary {
         pod: PodUid::new(pod),
         ready: is_ready(sandbox.state),
@@ -49,7 +46,7 @@ pub(super) fn sandbox_summary(sandbox: pb::PodSandbox) -> Option<SandboxSummary>
 
 /// A listed container, if a pod's UID is on it.
 pub(super) fn container_summary(container: pb::Container) -> Option<ContainerSummary> {
-    let pod = container.labels.get(LABEL_POD_UID)?;
+    let pod = container.labels.get(labels::POD_UID)?;
     Some(ContainerSummary {
         pod: PodUid::new(pod),
         sandbox: container.pod_sandbox_id.into(),
@@ -68,7 +65,7 @@ pub(super) fn sandbox(status: pb::PodSandboxStatus) -> ObservedSandbox {
         .and_then(|namespaces| namespaces.options);
     let first = Some(network.ip).filter(|ip| !ip.is_empty());
     ObservedSandbox {
-        pod: PodUid::new(status.labels.get(LABEL_POD_UID).unwrap_or(&metadata.uid)),
+        pod: PodUid::new(status.labels.get(labels::POD_UID).unwrap_or(&metadata.uid)),
         id: status.id.into(),
         name: metadata.name,
         namespace: metadata.namespace,
@@ -88,7 +85,7 @@ pub(super) fn sandbox(status: pb::PodSandboxStatus) -> ObservedSandbox {
 pub(super) fn container(status: pb::ContainerStatus) -> ObservedContainer {
     let metadata = status.metadata.unwrap_or_default();
     let annotation = |key: &str| status.annotations.get(key).cloned();
-    let termination_path = annotation(ANNOTATION_TERMINATION_PATH).unwrap_or_default();
+    let termination_path = annotation(labels::TERMINATION_MESSAGE_PATH).unwrap_or_default();
     let termination_file = status
         .mounts
         .iter()
@@ -100,17 +97,17 @@ pub(super) fn container(status: pb::ContainerStatus) -> ObservedContainer {
         .map(|user| (user.uid, user.gid, user.supplemental_groups));
     ObservedContainer {
         sandbox: None,
-        pod: PodUid::new(status.labels.get(LABEL_POD_UID).map_or("", String::as_str)),
+        pod: PodUid::new(status.labels.get(labels::POD_UID).map_or("", String::as_str)),
         name: status
             .labels
-            .get(LABEL_CONTAINER_NAME)
+            .get(labels::CONTAINER_NAME)
             .cloned()
             .unwrap_or(metadata.name),
         attempt: metadata.attempt,
-        restart_count: annotation(ANNOTATION_RESTART_COUNT)
+        restart_count: annotation(labels::RESTART_COUNT)
             .and_then(|text| text.parse().ok())
             .unwrap_or(metadata.attempt),
-        hash: annotation(ANNOTATION_HASH),
+        hash: annotation(labels::HASH),
         state: state(status.state),
         image: status.image.map(|image| image.image).unwrap_or_default(),
         image_ref: status.image_ref,
@@ -122,9 +119,9 @@ pub(super) fn container(status: pb::ContainerStatus) -> ObservedContainer {
         message: status.message,
         log_path: status.log_path,
         termination_file,
-        termination_policy: annotation(ANNOTATION_TERMINATION_POLICY).unwrap_or_default(),
-        pre_stop: annotation(ANNOTATION_PRE_STOP).unwrap_or_default(),
-        ports: annotation(ANNOTATION_PORTS).unwrap_or_default(),
+        termination_policy: annotation(labels::TERMINATION_MESSAGE_POLICY).unwrap_or_default(),
+        pre_stop: annotation(labels::PRE_STOP_HANDLER).unwrap_or_default(),
+        ports: annotation(labels::PORTS).unwrap_or_default(),
         user,
         id: status.id.into(),
     }
@@ -222,7 +219,7 @@ mod tests {
             ..Default::default()
         });
         assert_eq!((plain.restart_count, plain.attempt), (3, 3));
-        let annotations = [(ANNOTATION_RESTART_COUNT.to_owned(), "7".to_owned())]
+        let annotations = [(labels::RESTART_COUNT.to_owned(), "7".to_owned())]
             .into_iter()
             .collect();
         let annotated = container(pb::ContainerStatus {
@@ -236,7 +233,7 @@ mod tests {
     #[test]
     fn the_termination_file_is_the_mount_at_the_announced_path() {
         let annotations = [(
-            ANNOTATION_TERMINATION_PATH.to_owned(),
+            labels::TERMINATION_MESSAGE_PATH.to_owned(),
             "/dev/termination-log".to_owned(),
         )]
         .into_iter()

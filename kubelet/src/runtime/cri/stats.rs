@@ -2,10 +2,8 @@
 
 use super::super::ContainerUsage;
 use crate::id::PodUid;
+use crate::runtime::labels;
 use proto::cri as pb;
-
-const NAME_LABEL: &str = "io.kubernetes.container.name";
-const UID_LABEL: &str = "io.kubernetes.pod.uid";
 
 pub(super) fn usage(stats: pb::ContainerStats) -> ContainerUsage {
     let value = |value: Option<pb::UInt64Value>| value.map(|value| value.value);
@@ -14,8 +12,8 @@ pub(super) fn usage(stats: pb::ContainerStats) -> ContainerUsage {
     let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
     let layer = stats.writable_layer.unwrap_or_default();
     ContainerUsage {
-        pod: label(UID_LABEL).map(PodUid::from),
-        name: label(NAME_LABEL).unwrap_or_default(),
+        pod: label(labels::POD_UID).map(PodUid::from),
+        name: label(labels::CONTAINER_NAME).unwrap_or_default(),
         at_nanos: cpu.timestamp.max(memory.timestamp),
         cpu_nanos: value(cpu.usage_core_nano_seconds),
         working_set: value(memory.working_set_bytes),
@@ -35,8 +33,8 @@ mod tests {
         let stats = pb::ContainerStats {
             attributes: Some(pb::ContainerAttributes {
                 labels: [
-                    (NAME_LABEL.to_owned(), "c".to_owned()),
-                    (UID_LABEL.to_owned(), "u".to_owned()),
+                    (labels::CONTAINER_NAME.to_owned(), "c".to_owned()),
+                    (labels::POD_UID.to_owned(), "u".to_owned()),
                 ]
                 .into(),
                 ..Default::default()

@@ -1,7 +1,7 @@
 //! Event subscriptions: CRI's own where the runtime has it, containerd's event service on the same socket otherwise.
 
 use crate::id::PodUid;
-use crate::runtime::{LABEL_POD_UID, RuntimeError, RuntimeEvent};
+use crate::runtime::{RuntimeError, RuntimeEvent, labels};
 use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use prost::Message;
@@ -53,7 +53,7 @@ fn from_cri_event(event: pb::ContainerEventResponse) -> RuntimeEvent {
     ];
     let pod = event
         .pod_sandbox_status
-        .and_then(|mut status| status.labels.remove(LABEL_POD_UID));
+        .and_then(|mut status| status.labels.remove(labels::POD_UID));
     RuntimeEvent {
         ended: ended.contains(&event.container_event_type),
         id: event.container_id,

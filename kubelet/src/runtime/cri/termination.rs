@@ -1,5 +1,6 @@
 //! The message a container leaves behind when it ends: its termination file, or the end of its log.
 
+use crate::reason;
 use crate::runtime::observed::ObservedContainer;
 use std::io::SeekFrom;
 use std::path::Path;
@@ -10,8 +11,8 @@ const FILE_BYTES_MAX: u64 = 4096;
 /// The most that is taken from the log when there is no file, bytes and lines.
 const LOG_BYTES_MAX: usize = 2048;
 const LOG_LINES_MAX: usize = 80;
-/// How much of the log's end is searched for those lines: the runtime adds some 50 bytes to each.
-const LOG_WINDOW_BYTES: u64 = 16 * 1024;
+/// How much of the log's end is searched for those lines: twice what a runtime writes into one, so that the last is whole.
+const LOG_WINDOW_BYTES: u64 = 40 * 1024;
 
 /// Replaces the runtime's message by the container's own, if it left one.
 pub(super) async fn read_message(container: &mut ObservedContainer) {
@@ -21,7 +22,7 @@ pub(super) async fn read_message(container: &mut ObservedContainer) {
     }
     let falls_back = container.termination_policy == "FallbackToLogsOnError"
         && container.exit_code != 0
-        && container.reason != "ContainerCannotRun";
+        && container.reason != reason::terminated::CONTAINER_CANNOT_RUN;
     if message.is_empty() && falls_back {
         message = log_tail(Path::new(&container.log_path)).await.unwrap_or_default();
     }
@@ -42,23 +43,36 @@ async fn head(path: &Path) -> std::io::Result<String> {
 
 async fn log_tail(path: &Path) -> std::io::Result<String> {
     let mut file = tokio::fs::File::open(path).await?;
-    let length = file.metadata().await?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_WINDOW_BYTES)))
-        .await?;
+    let from = file.metadata().await?.len().saturating_sub(LOG_WINDOW_BYTES);
+    file.seek(SeekFrom::Start(from)).await?;
     let mut bytes = Vec::new();
     file.take(LOG_WINDOW_BYTES).read_to_end(&mut bytes).await?;
-    Ok(messages(&String::from_utf8_lossy(&bytes)))
+    let text = String::from_utf8_lossy(&bytes);
+    // A line that begins before the window has lost its columns.
+    let whole = match text.split_once('\n') {
+        Some((_, rest)) if from > 0 => rest,
+        _ => &text,
+    };
+    Ok(messages(whole))
 }
 
-/// The last messages of a CRI log, without the runtime's columns.
+/// The last messages of a CRI log, without the runtime's columns. A line the container did not end (tag `P`) is not ended
+/// here either.
 fn messages(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let from = lines.len().saturating_sub(LOG_LINES_MAX);
-    let text: String = lines[from..]
-        .iter()
-        .filter_map(|line| line.splitn(4, ' ').nth(3))
-        .flat_map(|message| [message, "\n"])
-        .collect();
+    let mut text = String::new();
+    for line in &lines[from..] {
+        let mut columns = line.splitn(4, ' ').skip(2);
+        let (Some(tags), Some(message)) = (columns.next(), columns.next()) else {
+            continue;
+        };
+        text.push_str(message);
+        // More tags may follow the first, after colons.
+        if tags.split(':').next() != Some("P") {
+            text.push('\n');
+        }
+    }
     let mut cut = text.len().saturating_sub(LOG_BYTES_MAX);
     while !text.is_char_boundary(cut) {
         cut += 1;
@@ -82,5 +96,31 @@ mod tests {
             .map(|n| format!("t stdout F {n} {}\n", "x".repeat(100)))
             .collect();
         assert_eq!(messages(&wide).len(), LOG_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_line_that_was_not_ended_stays_so() {
+        assert_eq!(messages("t stdout P DONE\n"), "DONE");
+        assert_eq!(
+            messages("t stdout F one\nt stderr P two \nt stderr P:x three\n"),
+            "one\ntwo three"
+        );
+        assert_eq!(
+            messages("t stdout P a\nt stdout F \n"),
+            "a\n",
+            "its end alone in a line"
+        );
+        assert_eq!(messages("t stdout F\nnonsense\n"), "");
+    }
+
+    #[tokio::test]
+    async fn a_file_cut_within_a_line_gives_whole_lines() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let log = dir.path().join("0.log");
+        let long = "x".repeat(LOG_WINDOW_BYTES as usize);
+        std::fs::write(&log, format!("t stdout F {long} a b c d\nt stdout P end\n")).expect("written");
+        assert_eq!(log_tail(&log).await.expect("read"), "end");
+        std::fs::write(&log, "t stdout F only\n").expect("written");
+        assert_eq!(log_tail(&log).await.expect("read"), "only\n");
     }
 }

@@ -2,10 +2,7 @@
 
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedSandbox};
-use crate::runtime::{
-    ANNOTATION_HASH, ANNOTATION_PORTS, ANNOTATION_PRE_STOP, ANNOTATION_RESTART_COUNT, ANNOTATION_TERMINATION_POLICY,
-    ImageInfo, LABEL_CONTAINER_NAME, LABEL_POD_UID, RuntimeError,
-};
+use crate::runtime::{ImageInfo, RuntimeError, labels};
 use jiff::Timestamp;
 use proto::cri as pb;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +51,8 @@ impl Behaviour {
 
 pub(super) struct Sandbox {
     pub(super) observed: ObservedSandbox,
+    /// Whom its containers ask for names.
+    pub(super) nameservers: Vec<String>,
 }
 
 pub(super) struct Container {
@@ -94,7 +93,7 @@ impl State {
             return Err(RuntimeError::new(CALL, Code::Unknown, "cni plugin not initialized"));
         }
         let metadata = config.metadata.clone().unwrap_or_default();
-        let uid = PodUid::new(config.labels.get(LABEL_POD_UID).unwrap_or(&metadata.uid));
+        let uid = PodUid::new(config.labels.get(labels::POD_UID).unwrap_or(&metadata.uid));
         let holder = self
             .sandboxes
             .values()
@@ -115,6 +114,11 @@ impl State {
         let host_network = options.is_some_and(|o| o.network == pb::NamespaceMode::Node as i32);
         let id = SandboxId::from(self.fresh_id());
         let address = format!("10.88.{}.{}", self.next / 250, self.next % 250 + 2);
+        let nameservers = config
+            .dns_config
+            .as_ref()
+            .map(|dns| dns.servers.clone())
+            .unwrap_or_default();
         let observed = ObservedSandbox {
             id: id.clone(),
             pod: uid,
@@ -127,7 +131,7 @@ impl State {
             host_network,
             handler: handler.to_owned(),
         };
-        self.sandboxes.insert(id.clone(), Sandbox { observed });
+        self.sandboxes.insert(id.clone(), Sandbox { observed, nameservers });
         Ok(id)
     }
 
@@ -175,14 +179,14 @@ impl State {
             pod,
             name: config
                 .labels
-                .get(LABEL_CONTAINER_NAME)
+                .get(labels::CONTAINER_NAME)
                 .cloned()
                 .unwrap_or(metadata.name),
             attempt: metadata.attempt,
-            restart_count: annotation(ANNOTATION_RESTART_COUNT)
+            restart_count: annotation(labels::RESTART_COUNT)
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(metadata.attempt),
-            hash: annotation(ANNOTATION_HASH),
+            hash: annotation(labels::HASH),
             state: ContainerState::Created,
             image: name.clone(),
             image_ref: info.id,
@@ -194,9 +198,9 @@ impl State {
             message: String::new(),
             log_path: config.log_path.clone(),
             termination_file: None,
-            termination_policy: annotation(ANNOTATION_TERMINATION_POLICY).unwrap_or_default(),
-            pre_stop: annotation(ANNOTATION_PRE_STOP).unwrap_or_default(),
-            ports: annotation(ANNOTATION_PORTS).unwrap_or_default(),
+            termination_policy: annotation(labels::TERMINATION_MESSAGE_POLICY).unwrap_or_default(),
+            pre_stop: annotation(labels::PRE_STOP_HANDLER).unwrap_or_default(),
+            ports: annotation(labels::PORTS).unwrap_or_default(),
             user: None,
         };
         let behaviour = self.behaviours.get(&name).cloned().unwrap_or_else(Behaviour::obedient);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::id::{ContainerId, SandboxId};
 use crate::runtime::fake::{Behaviour, FakeRuntime, Faults, Mishap, Run};
-use crate::runtime::{LABEL_CONTAINER_NAME, LABEL_POD_UID};
+use crate::runtime::labels;
 use client::TokioClock;
 use jiff::Timestamp;
 use proto::cri as pb;
@@ -13,7 +13,7 @@ fn fake() -> FakeRuntime {
 }
 
 async fn start(fake: &FakeRuntime, uid: &str) -> (SandboxId, ContainerId) {
-    let labels = [(LABEL_POD_UID.to_owned(), uid.to_owned())];
+    let labels = [(labels::POD_UID.to_owned(), uid.to_owned())];
     let sandbox = pb::PodSandboxConfig {
         labels: labels.clone().into_iter().collect(),
         ..Default::default()
@@ -30,7 +30,7 @@ async fn start(fake: &FakeRuntime, uid: &str) -> (SandboxId, ContainerId) {
         }),
         labels: labels
             .into_iter()
-            .chain([(LABEL_CONTAINER_NAME.to_owned(), "c".to_owned())])
+            .chain([(labels::CONTAINER_NAME.to_owned(), "c".to_owned())])
             .collect(),
         ..Default::default()
     };

@@ -286,3 +286,65 @@ async fn a_node_that_gets_another_address() {
     assert_eq!((bench.running("host"), bench.running("own")), (1, 1));
     kubelet.kill().await;
 }
+
+/// The directory of an earlier pod is on a file system that hangs: pods start and end all the same, and what is left goes once
+/// it can. The clock is the machine's: a paused one stands still while a thread works.
+#[tokio::test]
+async fn leftovers_that_hang_hold_no_pod_up() {
+    let bench = Bench::new();
+    let hung = bench.leave("old");
+    bench.mounter.hang(&hung);
+    bench.leave("other");
+    let kubelet = bench.start();
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    bench
+        .until("the other is gone", |b| !b.leftovers().contains(&"other".to_owned()))
+        .await;
+    bench.api.delete("p", 1, bench.clock.now());
+    bench.until("gone", |b| !b.api.has("p")).await;
+    assert_eq!(bench.leftovers(), ["old"]);
+    // A pod of that very UID waits for what is left of its namesake.
+    bench.api.create(&simple("old"));
+    bench.api.create(&simple("q"));
+    bench.until("ready", |b| is_ready(b, "q")).await;
+    assert!(bench.api.status("old").unwrap_or_default().phase.is_none());
+    bench.mounter.go_on();
+    bench.until("ready", |b| is_ready(b, "old")).await;
+    kubelet.kill().await;
+}
+
+/// Whoever changes the node's files has the next pod see it, not the next kubelet.
+#[tokio::test(start_paused = true)]
+async fn the_nodes_own_files_are_read_when_a_sandbox_is_made() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    let on_the_node = |name: &str| {
+        let mut pod = simple(name);
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.host_network = Some(true);
+        spec.dns_policy = Some("Default".into());
+        pod
+    };
+    bench.api.create(&on_the_node("first"));
+    bench.until("ready", |b| is_ready(b, "first")).await;
+    assert_eq!(bench.runtime.nameservers("first"), ["192.0.2.1"]);
+    assert!(bench.hosts_of("first").contains("127.0.0.1 node"));
+    std::fs::write(bench.resolv_conf(), "nameserver 192.0.2.2\n").expect("written");
+    std::fs::write(bench.hosts(), "127.0.0.1 renamed\n").expect("written");
+    bench.api.create(&on_the_node("second"));
+    bench.until("ready", |b| is_ready(b, "second")).await;
+    assert_eq!(bench.runtime.nameservers("second"), ["192.0.2.2"]);
+    assert!(bench.hosts_of("second").contains("127.0.0.1 renamed"));
+    // Without the file no pod can be told whom to ask: it says so, and starts once it is there.
+    std::fs::remove_file(bench.resolv_conf()).expect("removed");
+    bench.api.create(&on_the_node("third"));
+    bench
+        .until("told", |b| {
+            has_event(b, "FailedCreatePodSandBox", "resolv.conf: No such file")
+        })
+        .await;
+    std::fs::write(bench.resolv_conf(), "nameserver 192.0.2.3\n").expect("written");
+    bench.until("ready", |b| is_ready(b, "third")).await;
+    kubelet.kill().await;
+}

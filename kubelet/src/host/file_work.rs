@@ -1,0 +1,106 @@
+//! File work that may hang, done on the blocking pool: one job at a time for each key, and nobody waits past a deadline.
+//!
+//! A job whose deadline passed goes on, because a system call cannot be taken back; the next job of its key is begun only
+//! when it is over. So a file system that hangs costs one thread for each key, not one for each try, and two jobs never
+//! work on one pod's files at once. Owns the keys that are busy, nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Why a job's result is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// It, or the job before it, is not over after the deadline.
+    #[error("timed out waiting for the condition")]
+    Overdue,
+    /// It panicked, or the process ends.
+    #[error("the task that did the file work ended early")]
+    Lost,
+}
+
+/// Runs jobs. Clones share the keys.
+#[derive(Clone, Debug)]
+pub struct FileWork {
+    deadline: Duration,
+    turns: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
+}
+
+impl FileWork {
+    /// Work each job of which is waited for no longer than `deadline`.
+    pub fn new(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            turns: Arc::default(),
+        }
+    }
+
+    /// Runs a job once the one before it with the same key is over. A job that was not begun by the deadline is not run.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        key: &str,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let turn = self.turn(key);
+        let work = async move {
+            let turn = turn.lock_owned().await;
+            let done = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                job()
+            });
+            done.await.map_err(|_| WorkError::Lost)
+        };
+        let waited = tokio::time::timeout(self.deadline, work).await;
+        waited.unwrap_or(Err(WorkError::Overdue))
+    }
+
+    fn turn(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(key.to_owned()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    /// The paused clock does not go on by itself while a thread works.
+    async fn after_the_deadline<T>(work: impl Future<Output = T>) -> T {
+        let passing = async {
+            tokio::task::yield_now().await;
+            tokio::time::advance(DEADLINE + Duration::from_secs(1)).await;
+        };
+        futures::future::join(work, passing).await.0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_hangs_is_given_up_and_holds_only_its_own_key() {
+        let files = FileWork::new(DEADLINE);
+        let (go_on, hangs) = mpsc::channel::<()>();
+        let hung = files.run("a", move || hangs.recv().is_ok());
+        assert_eq!(after_the_deadline(hung).await, Err(WorkError::Overdue));
+        assert_eq!(files.run("b", || 2).await, Ok(2), "another key");
+        let (begun, is_begun) = mpsc::channel();
+        let behind = files.run("a", move || begun.send(()).is_ok());
+        assert_eq!(after_the_deadline(behind).await, Err(WorkError::Overdue));
+        assert!(is_begun.try_recv().is_err(), "one job of a key at a time");
+        go_on.send(()).expect("still there");
+        assert_eq!(files.run("a", || 3).await, Ok(3), "once the first is over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_told_and_keys_are_not_kept() {
+        let files = FileWork::new(DEADLINE);
+        let lost = files.run("a", || panic!("as a test")).await;
+        assert_eq!(lost, Err::<(), _>(WorkError::Lost));
+        for key in 0..100 {
+            assert_eq!(files.run(&key.to_string(), || ()).await, Ok(()));
+        }
+        let kept = files.turns.lock().map(|turns| turns.len());
+        assert!(kept.is_ok_and(|kept| kept <= 2));
+    }
+}

@@ -1,0 +1,153 @@
+//! The words by which users and programs tell outcomes apart: reasons of events, of waiting and ended containers, of pods, and
+//! the types and reasons of conditions (kubelet contract §5). Upstream's strings, each written once. Pure.
+
+/// Reasons of events.
+pub mod event {
+    /// A container or a pull waits for its back-off.
+    pub const BACK_OFF: &str = "BackOff";
+    /// A container is created.
+    pub const CREATED: &str = "Created";
+    /// The pod was active for longer than it may.
+    pub const DEADLINE_EXCEEDED: &str = super::pod::DEADLINE_EXCEEDED;
+    /// The pod's resolver configuration had to be cut.
+    pub const DNS_CONFIG_FORMING: &str = "DNSConfigForming";
+    /// An image is not there, and is not to be pulled.
+    pub const ERR_IMAGE_NEVER_PULL: &str = super::waiting::ERR_IMAGE_NEVER_PULL;
+    /// A container's image, creation or start failed.
+    pub const FAILED: &str = "Failed";
+    /// The pod's cgroup cannot be made.
+    pub const FAILED_CREATE_POD_CONTAINER: &str = "FailedCreatePodContainer";
+    /// The pod's sandbox cannot be made.
+    pub const FAILED_CREATE_POD_SANDBOX: &str = "FailedCreatePodSandBox";
+    /// A container or a sandbox cannot be stopped.
+    pub const FAILED_KILL_POD: &str = "FailedKillPod";
+    /// The pod's directories cannot be made.
+    pub const FAILED_TO_MAKE_POD_DATA_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
+    /// The pod's volumes cannot be mounted.
+    pub const FAILED_MOUNT: &str = "FailedMount";
+    /// A postStart hook failed.
+    pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
+    /// A preStop hook failed.
+    pub const FAILED_PRE_STOP_HOOK: &str = "FailedPreStopHook";
+    /// Pull secrets of the pod are missing or cannot be read.
+    pub const FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
+    /// The runtime does not say how the pod is.
+    pub const FAILED_SYNC: &str = "FailedSync";
+    /// A source delivers the pod twice.
+    pub const FAILED_VALIDATION: &str = "FailedValidation";
+    /// An image's name or presence cannot be made out.
+    pub const INSPECT_FAILED: &str = "InspectFailed";
+    /// A container is being stopped.
+    pub const KILLING: &str = "Killing";
+    /// A hook was answered without TLS.
+    pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
+    /// The pod wants the cluster's DNS, and the kubelet knows none.
+    pub const MISSING_CLUSTER_DNS: &str = "MissingClusterDNS";
+    /// The pod waits for the node's network.
+    pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
+    /// A probe worked, but not quite.
+    pub const PROBE_WARNING: &str = "ProbeWarning";
+    /// An image is there.
+    pub const PULLED: &str = "Pulled";
+    /// An image is being pulled.
+    pub const PULLING: &str = "Pulling";
+    /// The pod gets another sandbox.
+    pub const SANDBOX_CHANGED: &str = "SandboxChanged";
+    /// A container is started.
+    pub const STARTED: &str = "Started";
+    /// A probe failed.
+    pub const UNHEALTHY: &str = "Unhealthy";
+}
+
+/// Reasons of waiting containers.
+pub mod waiting {
+    /// Nothing stands in its way but time.
+    pub const CONTAINER_CREATING: &str = "ContainerCreating";
+    /// It ended, and waits to be started again.
+    pub const CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
+    /// It cannot be put into the runtime's terms.
+    pub const CREATE_CONTAINER_CONFIG_ERROR: &str = "CreateContainerConfigError";
+    /// The runtime cannot create it.
+    pub const CREATE_CONTAINER_ERROR: &str = "CreateContainerError";
+    /// Its image is not there, and is not to be pulled.
+    pub const ERR_IMAGE_NEVER_PULL: &str = "ErrImageNeverPull";
+    /// Its image cannot be pulled.
+    pub const ERR_IMAGE_PULL: &str = "ErrImagePull";
+    /// The runtime does not say whether its image is there.
+    pub const IMAGE_INSPECT_ERROR: &str = "ImageInspectError";
+    /// Its image cannot be pulled, and is not tried at the moment.
+    pub const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
+    /// Its image's name is none.
+    pub const INVALID_IMAGE_NAME: &str = "InvalidImageName";
+    /// Init containers come first.
+    pub const POD_INITIALIZING: &str = "PodInitializing";
+    /// Its postStart hook failed.
+    pub const POST_START_HOOK_ERROR: &str = "PostStartHookError";
+    /// The registry does not answer.
+    pub const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
+    /// The runtime cannot start it.
+    pub const RUN_CONTAINER_ERROR: &str = "RunContainerError";
+    /// Its image's signature is wrong.
+    pub const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
+}
+
+/// Reasons of containers that ended, where they are not the runtime's.
+pub mod terminated {
+    /// It did its work.
+    pub const COMPLETED: &str = "Completed";
+    /// It could not even be run.
+    pub const CONTAINER_CANNOT_RUN: &str = "ContainerCannotRun";
+    /// Nobody can find it any more.
+    pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+}
+
+/// Reasons of pods as a whole.
+pub mod pod {
+    /// It was active for longer than it may.
+    pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+    /// The node had too little of something.
+    pub const EVICTED: &str = "Evicted";
+    /// It made room for a critical pod.
+    pub const PREEMPTING: &str = "Preempting";
+    /// The node is being shut down.
+    pub const TERMINATED: &str = "Terminated";
+}
+
+/// Types and reasons of pod conditions.
+pub mod condition {
+    /// All containers are ready.
+    pub const CONTAINERS_READY: &str = "ContainersReady";
+    /// The node ends the pod.
+    pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+    /// Init containers have done their work.
+    pub const INITIALIZED: &str = "Initialized";
+    /// The pod has the sandbox it needs.
+    pub const POD_READY_TO_START_CONTAINERS: &str = "PodReadyToStartContainers";
+    /// The pod has a node.
+    pub const POD_SCHEDULED: &str = "PodScheduled";
+    /// The pod serves.
+    pub const READY: &str = "Ready";
+
+    /// Init containers are not over.
+    pub const CONTAINERS_NOT_INITIALIZED: &str = "ContainersNotInitialized";
+    /// Some container is not ready.
+    pub const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
+    /// The pod did its work.
+    pub const POD_COMPLETED: &str = "PodCompleted";
+    /// The pod failed.
+    pub const POD_FAILED: &str = "PodFailed";
+    /// A readiness gate is closed.
+    pub const READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+    /// It is the kubelet that ends the pod.
+    pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
+
+    /// The types whose state is the kubelet's to tell.
+    pub const OWN: [&str; 6] = [
+        POD_READY_TO_START_CONTAINERS,
+        INITIALIZED,
+        READY,
+        CONTAINERS_READY,
+        POD_SCHEDULED,
+        DISRUPTION_TARGET,
+    ];
+}
