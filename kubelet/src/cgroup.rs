@@ -210,7 +210,7 @@ impl Cgroups {
             return Ok(otherwise);
         }
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || match &inner.hierarchy {
+        client::blocking::spawn(move || match &inner.hierarchy {
             Some(hierarchy) => work(&inner, hierarchy),
             None => Ok(otherwise),
         })

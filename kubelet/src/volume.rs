@@ -157,7 +157,7 @@ impl Volumes {
         work: impl FnOnce(&Inner) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || work(&inner))
+        client::blocking::spawn(move || work(&inner))
             .await
             .map_err(|_| VolumeError::Task)?
     }
@@ -223,6 +223,7 @@ impl Volumes {
                 }
             };
             tokio::select! {
+                biased;
                 () = changes.next() => {}
                 () = sleep_or_forever(wait) => {}
             }

@@ -276,6 +276,7 @@ impl Simulation {
             let mut tick = tokio::time::interval(Duration::from_millis(100));
             loop {
                 tokio::select! {
+                    biased;
                     event = events.next() => {
                         let mut checker = judged.lock().expect("no holder panics");
                         match event {

@@ -123,7 +123,7 @@ impl Disk {
         } = self;
         drop((jobs, database));
         // Joining fails only if the writer panicked, which its panic message has told already.
-        let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        let _ = client::blocking::spawn(move || writer.join()).await;
     }
 
     async fn submit(&self, key: &str, write: Operation) -> Result<Revision, StoreError> {
@@ -174,7 +174,7 @@ impl Store for Disk {
         let database = Arc::clone(&self.database);
         let path = self.path.clone();
         let prefix = prefix.to_owned();
-        tokio::task::spawn_blocking(move || {
+        client::blocking::spawn(move || {
             table::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error))
         })
         .await

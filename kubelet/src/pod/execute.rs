@@ -216,7 +216,9 @@ impl Tools {
                 .map_err(|error| error.to_string())
         };
         let logs = async {
-            let made = tokio::fs::create_dir_all(&logs).await;
+            let directory = logs.clone();
+            let made = client::blocking::spawn(move || std::fs::create_dir_all(directory)).await;
+            let made = made.unwrap_or_else(|error| Err(error.into()));
             made.map_err(|error| format!("create log directory {}: {error}", logs.display()))
         };
         match futures::future::try_join3(cgroup, dirs, logs).await {
@@ -332,7 +334,9 @@ impl Tools {
 
     async fn purge(&self, subject: &Subject) -> Result<(), String> {
         let logs = spec::pod_log_directory(&subject.pod, &self.context);
-        match tokio::fs::remove_dir_all(&logs).await {
+        let directory = logs.clone();
+        let removed = client::blocking::spawn(move || std::fs::remove_dir_all(directory)).await;
+        match removed.unwrap_or_else(|error| Err(error.into())) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(format!("remove log directory {}: {error}", logs.display()))
             }

@@ -374,21 +374,29 @@ fn names_of_statics(pods: &BTreeMap<PodUid, Arc<Pod>>) -> BTreeSet<FullName> {
 
 /// Removes the log directories (`<namespace>_<name>_<uid>`) of pods that are gone.
 async fn release_logs(directory: &Path, gone: impl Fn(&PodUid) -> bool) {
-    let Ok(mut entries) = tokio::fs::read_dir(directory).await else {
-        return;
-    };
-    while let Ok(Some(entry)) = entries.next_entry().await {
-        let name = entry.file_name();
-        let uid = name
-            .to_str()
-            .map(|name| name.splitn(3, '_'))
-            .and_then(|mut parts| parts.nth(2))
-            .map(PodUid::from);
-        if !uid.is_some_and(|uid| gone(&uid)) {
+    let listed = directory.to_owned();
+    let listed = client::blocking::spawn(move || {
+        let entries = std::fs::read_dir(listed).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    });
+    for name in listed.await.unwrap_or_default() {
+        if !name
+            .splitn(3, '_')
+            .nth(2)
+            .map(PodUid::from)
+            .is_some_and(|uid| gone(&uid))
+        {
             continue;
         }
-        if let Err(error) = tokio::fs::remove_dir_all(entry.path()).await {
-            tracing::warn!(path = %entry.path().display(), %error, "removing an earlier pod's logs failed");
+        let path = directory.join(name);
+        let removed = path.clone();
+        let removed = client::blocking::spawn(move || std::fs::remove_dir_all(removed)).await;
+        if let Err(error) = removed.unwrap_or_else(|error| Err(error.into())) {
+            tracing::warn!(path = %path.display(), %error, "removing an earlier pod's logs failed");
         }
     }
     log_file::remove_dead_links(directory).await;

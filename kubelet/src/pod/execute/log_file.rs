@@ -33,7 +33,7 @@ pub(super) async fn make_link(pod_logs: &Path, pod: &Pod, container: &str, id: &
     let Some(link) = link(pod_logs, pod, container, id) else {
         return;
     };
-    let made = tokio::task::spawn_blocking(move || {
+    let made = client::blocking::spawn(move || {
         if !log.exists() {
             return;
         }
@@ -52,7 +52,7 @@ pub(super) async fn make_link(pod_logs: &Path, pod: &Pod, container: &str, id: &
 pub(super) async fn remove(pod_logs: &Path, pod_dir: PathBuf, pod: &Pod, container: &ObservedContainer) {
     let link = link(pod_logs, pod, &container.name, container.id.as_str());
     let log = PathBuf::from(&container.log_path);
-    let removed = tokio::task::spawn_blocking(move || {
+    let removed = client::blocking::spawn(move || {
         if let Some(link) = link {
             gone(&link);
         }
@@ -77,7 +77,7 @@ pub(super) async fn remove(pod_logs: &Path, pod_dir: PathBuf, pod: &Pod, contain
 /// Removes links whose log is gone.
 pub(crate) async fn remove_dead_links(pod_logs: &Path) {
     let Some(directory) = directory(pod_logs) else { return };
-    let removed = tokio::task::spawn_blocking(move || {
+    let removed = client::blocking::spawn(move || {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());

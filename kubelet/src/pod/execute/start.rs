@@ -154,20 +154,14 @@ impl Tools {
 
 /// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any.
 async fn from_logs(directory: &Path) -> u32 {
-    let Ok(mut entries) = tokio::fs::read_dir(directory).await else {
-        return 0;
-    };
-    let mut next = 0;
-    while let Ok(Some(entry)) = entries.next_entry().await {
-        next = next.max(
-            entry
-                .file_name()
-                .to_str()
-                .and_then(number_of)
-                .map_or(0, |number| number + 1),
-        );
-    }
-    next
+    let directory = directory.to_owned();
+    let highest = client::blocking::spawn(move || {
+        let entries = std::fs::read_dir(directory).ok()?.flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str().and_then(number_of))
+            .max()
+    });
+    highest.await.ok().flatten().map_or(0, |number| number + 1)
 }
 
 /// The number in `N.log` and whatever rotation makes of it.
