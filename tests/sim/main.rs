@@ -157,18 +157,22 @@ const SOUGHT: u64 = 12;
 fn every_planted_fault_is_found() {
     let mut missed = Vec::new();
     for planted in Planted::ALL {
-        let runs: Vec<Options> = (0..SOUGHT)
-            .map(|seed| Options {
+        let mut told = Vec::new();
+        // A few seeds at a time, until one finds it.
+        for first in (0..SOUGHT).step_by(2) {
+            if !told.is_empty() {
+                break;
+            }
+            let options = |seed| Options {
                 seed,
                 planted: Some(planted),
-            })
-            .collect();
-        let mut told = Vec::new();
-        run_all(&runs, |options, outcome| {
-            let breaches = outcome.map_or_else(|error| vec![error], |outcome| outcome.breaches);
-            let found = breaches.iter().filter(|text| text.contains(planted.told_as()));
-            told.extend(found.map(|text| format!("seed {}: {text}", options.seed)));
-        });
+            };
+            run_all(&[options(first), options(first + 1)], |options, outcome| {
+                let breaches = outcome.map_or_else(|error| vec![error], |outcome| outcome.breaches);
+                let found = breaches.iter().filter(|text| text.contains(planted.told_as()));
+                told.extend(found.map(|text| format!("seed {}: {text}", options.seed)));
+            });
+        }
         println!("{}: {} times, such as {:?}", planted.name(), told.len(), told.first());
         if told.is_empty() {
             missed.push(planted.name());

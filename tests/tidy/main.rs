@@ -52,7 +52,11 @@ fn the_source_keeps_its_rules() {
             if let Some(entry) = allowed.get(source.path.as_str()) {
                 needed.insert(*entry);
             } else {
-                told.extend(found.iter().map(|what| format!("{}: {}: {what}", rule.name, source.path)));
+                told.extend(
+                    found
+                        .iter()
+                        .map(|what| format!("{}: {}: {what}", rule.name, source.path)),
+                );
             }
         }
         let stale = allowed.difference(&needed);
@@ -66,14 +70,22 @@ fn every_rule_fires_on_its_sample() {
     for rule in RULES {
         for (path, text) in rule.fires_on {
             let source = Source::new(path, text);
-            assert!(!(rule.check)(&source).is_empty(), "{} does not fire on {path}: {text}", rule.name);
+            assert!(
+                !(rule.check)(&source).is_empty(),
+                "{} does not fire on {path}: {text}",
+                rule.name
+            );
         }
         for (path, text) in rule.passes {
             let source = Source::new(path, text);
             let found = (rule.check)(&source);
             assert!(found.is_empty(), "{} fires on {path}: {text}: {found:?}", rule.name);
         }
-        assert!(!rule.fires_on.is_empty() && !rule.passes.is_empty(), "{} has no samples", rule.name);
+        assert!(
+            !rule.fires_on.is_empty() && !rule.passes.is_empty(),
+            "{} has no samples",
+            rule.name
+        );
     }
 }
 
@@ -84,7 +96,10 @@ fn the_pages_state_no_number_that_grows_stale() {
         assert_eq!(rules::counts_stated(&text), Vec::<String>::new(), "{page}");
     }
     assert_eq!(rules::counts_stated("The suite has 1,234 tests."), ["1,234 tests"]);
-    assert_eq!(rules::counts_stated("There are 12 known gaps and 3 pods."), ["12 known gaps"]);
+    assert_eq!(
+        rules::counts_stated("There are 12 known gaps and 3 pods."),
+        ["12 known gaps"]
+    );
 }
 
 /// The README has one place for what is missing, and every entry of it says something.
@@ -93,7 +108,10 @@ fn the_readme_lists_its_gaps_in_one_place() {
     let text = std::fs::read_to_string(root().join("README.md")).expect("the page");
     let gaps = rules::gaps(&text).expect("a heading `Known gaps`, once");
     assert!(gaps > 0, "the list of gaps is empty");
-    assert_eq!(rules::gaps("## Known gaps\n\n- one\n- two\n\n## Next\n- other\n"), Some(2));
+    assert_eq!(
+        rules::gaps("## Known gaps\n\n- one\n- two\n\n## Next\n- other\n"),
+        Some(2)
+    );
     assert_eq!(rules::gaps("## Known gaps\n- one\n## Known gaps\n- two\n"), None);
     assert_eq!(rules::gaps("nothing\n"), None);
 }

@@ -40,8 +40,11 @@ impl Source {
 
     /// Lines that contain one of the words.
     fn lines_with(&self, words: &[&str]) -> Vec<String> {
-        let with = self.code().filter(|(_, line)| words.iter().any(|word| contains_word(line, word)));
-        with.map(|(number, line)| format!("line {number}: {}", line.trim())).collect()
+        let with = self
+            .code()
+            .filter(|(_, line)| words.iter().any(|word| contains_word(line, word)));
+        with.map(|(number, line)| format!("line {number}: {}", line.trim()))
+            .collect()
     }
 }
 
@@ -120,7 +123,14 @@ const METRICS: [&str; 4] = [
 ];
 
 /// How names of metrics begin, upstream and here.
-const METRIC_PREFIXES: [&str; 6] = ["\"kubelet_", "\"apiserver_", "\"scheduler_", "\"workqueue_", "\"rest_client_", "\"etcd_"];
+const METRIC_PREFIXES: [&str; 6] = [
+    "\"kubelet_",
+    "\"apiserver_",
+    "\"scheduler_",
+    "\"workqueue_",
+    "\"rest_client_",
+    "\"etcd_",
+];
 
 pub const RULES: &[Rule] = &[
     Rule {
@@ -152,7 +162,10 @@ pub const RULES: &[Rule] = &[
         passes: &[
             ("kubelet/src/pod/worker.rs", "use tokio::sync::watch;\n"),
             ("kubelet/src/pod/plan/tests.rs", "use tokio::sync::watch;\n"),
-            ("kubelet/src/pod/plan.rs", "fn f() {}\nmod tests {\n    use tokio::time;\n"),
+            (
+                "kubelet/src/pod/plan.rs",
+                "fn f() {}\nmod tests {\n    use tokio::time;\n",
+            ),
         ],
     },
     Rule {
@@ -161,8 +174,14 @@ pub const RULES: &[Rule] = &[
             true => source.lines_with(&["crate::apiserver"]),
             false => Vec::new(),
         },
-        fires_on: &[("controlplane/src/resource/field.rs", "use crate::apiserver::status::ApiError;\n")],
-        passes: &[("controlplane/src/apiserver/verbs.rs", "use crate::apiserver::status::ApiError;\n")],
+        fires_on: &[(
+            "controlplane/src/resource/field.rs",
+            "use crate::apiserver::status::ApiError;\n",
+        )],
+        passes: &[(
+            "controlplane/src/apiserver/verbs.rs",
+            "use crate::apiserver::status::ApiError;\n",
+        )],
     },
     Rule {
         name: "files-are-short",
@@ -180,10 +199,15 @@ pub const RULES: &[Rule] = &[
             let open = lines.windows(2).filter(|pair| pair[0].1.contains("select! {"));
             let unbiased = open.filter(|pair| pair[1].1.trim() != "biased;" && !pair[0].1.contains("biased;"));
             let unbiased = unbiased.filter(|_| !source.path.starts_with("tests/tidy/"));
-            unbiased.map(|pair| format!("line {}: its first line is not `biased;`", pair[0].0)).collect()
+            unbiased
+                .map(|pair| format!("line {}: its first line is not `biased;`", pair[0].0))
+                .collect()
         },
         fires_on: &[("kubelet/src/a.rs", "    tokio::select! {\n        _ = x => {}\n    }\n")],
-        passes: &[("kubelet/src/a.rs", "    tokio::select! {\n        biased;\n        _ = x => {}\n    }\n")],
+        passes: &[(
+            "kubelet/src/a.rs",
+            "    tokio::select! {\n        biased;\n        _ = x => {}\n    }\n",
+        )],
     },
     Rule {
         name: "blocking-work-begins-in-one-place",
@@ -216,7 +240,10 @@ pub const RULES: &[Rule] = &[
             true => Vec::new(),
             false => source.lines_with(&["todo!", "unimplemented!", "#[ignore"]),
         },
-        fires_on: &[("kubelet/src/a.rs", "    todo!()\n"), ("kubelet/src/tests.rs", "#[ignore]\n")],
+        fires_on: &[
+            ("kubelet/src/a.rs", "    todo!()\n"),
+            ("kubelet/src/tests.rs", "#[ignore]\n"),
+        ],
         passes: &[("kubelet/src/a.rs", "    // todo!() is not ours\n")],
     },
     Rule {
@@ -226,11 +253,21 @@ pub const RULES: &[Rule] = &[
             if !is_of_daemon || source.is_test() || source.is_under(&METRICS) {
                 return Vec::new();
             }
-            let named = source.code().filter(|(_, line)| METRIC_PREFIXES.iter().any(|prefix| line.contains(prefix)));
-            named.map(|(number, line)| format!("line {number}: {}", line.trim())).collect()
+            let named = source
+                .code()
+                .filter(|(_, line)| METRIC_PREFIXES.iter().any(|prefix| line.contains(prefix)));
+            named
+                .map(|(number, line)| format!("line {number}: {}", line.trim()))
+                .collect()
         },
-        fires_on: &[("kubelet/src/pod/worker.rs", "    registry.register(\"kubelet_running_pods\", \"\", gauge);\n")],
-        passes: &[("kubelet/src/metrics.rs", "    registry.register(\"kubelet_running_pods\", \"\", gauge);\n")],
+        fires_on: &[(
+            "kubelet/src/pod/worker.rs",
+            "    registry.register(\"kubelet_running_pods\", \"\", gauge);\n",
+        )],
+        passes: &[(
+            "kubelet/src/metrics.rs",
+            "    registry.register(\"kubelet_running_pods\", \"\", gauge);\n",
+        )],
     },
     Rule {
         name: "flags-stand-in-the-table",
@@ -242,7 +279,10 @@ pub const RULES: &[Rule] = &[
             }
         },
         fires_on: &[("kubelet/src/node.rs", "    command.arg(Arg::new(\"node-ip\"))\n")],
-        passes: &[("kubelet/src/config/flags.rs", "    command.arg(Arg::new(\"node-ip\"))\n")],
+        passes: &[(
+            "kubelet/src/config/flags.rs",
+            "    command.arg(Arg::new(\"node-ip\"))\n",
+        )],
     },
     Rule {
         name: "event-reasons-stand-in-the-table",
@@ -253,8 +293,14 @@ pub const RULES: &[Rule] = &[
                 false => Vec::new(),
             }
         },
-        fires_on: &[("kubelet/src/pod/execute.rs", "    self.warn(subject, \"FailedMount\", message);\n")],
-        passes: &[("kubelet/src/reason.rs", "pub const FAILED_MOUNT: &str = \"FailedMount\";\n")],
+        fires_on: &[(
+            "kubelet/src/pod/execute.rs",
+            "    self.warn(subject, \"FailedMount\", message);\n",
+        )],
+        passes: &[(
+            "kubelet/src/reason.rs",
+            "pub const FAILED_MOUNT: &str = \"FailedMount\";\n",
+        )],
     },
 ];
 
@@ -278,8 +324,13 @@ const REASONS: [&str; 14] = [
 
 /// Counts of tests and gaps that a page states: they are never right for long.
 pub fn counts_stated(text: &str) -> Vec<String> {
-    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_end_matches(['.', ',', ';', ':'])).collect();
-    let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit() || c == ',') && word.starts_with(|c: char| c.is_ascii_digit());
+    let words: Vec<&str> = text
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(['.', ',', ';', ':']))
+        .collect();
+    let is_number = |word: &str| {
+        word.chars().all(|c| c.is_ascii_digit() || c == ',') && word.starts_with(|c: char| c.is_ascii_digit())
+    };
     let mut found = Vec::new();
     for (at, word) in words.iter().enumerate().filter(|(_, word)| is_number(word)) {
         match (words.get(at + 1).copied(), words.get(at + 2).copied()) {
