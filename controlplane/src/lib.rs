@@ -12,6 +12,7 @@ pub mod issue;
 pub mod metrics;
 pub mod patch;
 pub mod pki;
+pub mod planted;
 pub mod resource;
 pub mod scheduler;
 pub mod schema;

@@ -78,6 +78,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     // Without a service manager there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let failed = tokio::select! {
+        biased;
         _ = terminate.recv() => false,
         _ = interrupt.recv() => false,
         () = daemon.failed() => true,

@@ -60,6 +60,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         let stopping = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }

@@ -182,6 +182,7 @@ impl Keeper {
             tokio::join!(self.keep_status(lease_taken), lease.keep(), network.keep());
         };
         tokio::select! {
+            biased;
             () = work => {}
             () = describe => {}
             () = stop.cancelled() => {}
@@ -261,6 +262,7 @@ impl Keeper {
             }
             let known = self.node.get("", &self.parts.facts.name).is_some();
             tokio::select! {
+                biased;
                 changed = status.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(self.parts.config.node.status_update) => {}
                 () = host_ips.changed() => {}

@@ -204,6 +204,7 @@ impl Volumes {
                 }
             };
             tokio::select! {
+                biased;
                 () = changes.next() => {}
                 () = sleep_or_forever(wait) => {}
             }

@@ -1,6 +1,7 @@
 //! The faulty wire between a component and the API server: a client whose requests are, by seed, delayed, refused before
 //! they arrive, or carried out with the reply lost, and whose watches are cut.
 
+use crate::judge::Judge;
 use bytes::Bytes;
 use futures::StreamExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -27,6 +28,7 @@ pub struct Counts {
 pub struct Wire {
     rng: Arc<Mutex<StdRng>>,
     faulty: Arc<AtomicBool>,
+    judge: Judge,
     pub counts: Arc<Counts>,
 }
 
@@ -40,11 +42,12 @@ enum Fate {
 }
 
 impl Wire {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, judge: Judge) -> Self {
         let rng = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
         Self {
             rng,
             faulty: Arc::new(AtomicBool::new(true)),
+            judge,
             counts: Arc::default(),
         }
     }
@@ -105,6 +108,9 @@ impl Wire {
             }
             Fate::ReplyLost if !is_watch => {
                 self.counts.reply_lost.fetch_add(1, Ordering::Relaxed);
+                if let Some(pod) = bound_pod(request.uri().path()) {
+                    self.judge.lost_binding(&pod);
+                }
                 drop(inner.send(request).await);
                 return Err("connection reset (injected)".into());
             }
@@ -129,6 +135,12 @@ impl Wire {
         };
         cut_at(body, cut)
     }
+}
+
+/// The pod, `NAMESPACE/NAME`, that a request gives a node to.
+fn bound_pod(path: &str) -> Option<String> {
+    let path = path.strip_prefix("/api/v1/namespaces/")?.strip_suffix("/binding")?;
+    Some(path.replace("/pods/", "/"))
 }
 
 /// A reply's body, as it travels.

@@ -1,15 +1,15 @@
-//! What users do to a simulated cluster, by seed: deployments made, scaled, updated and deleted, pods made and deleted,
-//! containers that crash.
+//! What users do to a simulated cluster, by seed: deployments, pods, services, configurations and namespaces come, change and go,
+//! nodes are tainted, containers crash, and strangers try what they may not.
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+mod manifest;
+
+use http::Request;
+use manifest::{Shape, config_map, deployment, pod, secret, service};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Images that run until stopped.
 pub const SERVERS: [&str; 3] = ["server:v1", "server:v2", "stubborn:v1"];
@@ -17,50 +17,77 @@ pub const SERVERS: [&str; 3] = ["server:v1", "server:v2", "stubborn:v1"];
 pub const CRASHER: &str = "crasher:v1";
 /// An image that does its work and succeeds.
 pub const WORKER: &str = "worker:v1";
+/// The configuration that pods mount, and its Secret.
+pub const CONFIG: &str = "settings";
+/// The taint that users put on nodes.
+pub const TAINT: &str = "maintenance";
+/// CPU that deployments may ask for altogether, in thousandths: the smallest cluster has room for them.
+const CPU_MILLI_MAX: i64 = 3000;
 
 /// One thing a user does.
 #[derive(Clone, Debug)]
 pub enum Step {
-    CreateDeployment {
-        name: String,
-        image: &'static str,
-        replicas: i32,
-        init: bool,
-        probe: bool,
-    },
-    Scale {
-        name: String,
-        replicas: i32,
-    },
-    SetImage {
-        name: String,
-        image: &'static str,
-    },
-    DeleteDeployment {
-        name: String,
-    },
-    CreatePod {
-        name: String,
-        image: &'static str,
-        policy: &'static str,
+    /// A request as the administrator, which must succeed; 404 and 409 mean that somebody was faster.
+    Ask {
+        method: &'static str,
+        path: String,
+        body: Value,
     },
     /// Deletes the pod at this place (modulo their number) with this grace.
-    DeletePod {
-        place: usize,
-        grace: u32,
-    },
+    DeletePod { place: usize, grace: u32 },
     /// Ends a running container of the pod at this place from within.
-    Crash {
-        place: usize,
-        exit_code: i32,
-    },
+    Crash { place: usize, exit_code: i32 },
+    /// Asks as somebody who may not.
+    Trespass(usize),
 }
+
+/// Requests that the policy forbids: who, method, path.
+pub const TRESPASSES: [(&str, &str, &str, &str); 5] = [
+    (
+        "stranger",
+        "system:authenticated",
+        "GET",
+        "/api/v1/namespaces/kube-system/secrets",
+    ),
+    (
+        "stranger",
+        "system:authenticated",
+        "DELETE",
+        "/api/v1/namespaces/default/pods/nobody",
+    ),
+    (
+        "system:node:node0",
+        "system:nodes",
+        "GET",
+        "/api/v1/namespaces/kube-system/secrets/nobody",
+    ),
+    (
+        "system:node:node0",
+        "system:nodes",
+        "DELETE",
+        "/apis/apps/v1/namespaces/default/deployments/nobody",
+    ),
+    (
+        "system:serviceaccount:default:default",
+        "system:serviceaccounts",
+        "GET",
+        "/api/v1/nodes",
+    ),
+];
 
 /// The script of one seed, with what should stand at its end.
 pub struct Script {
     rng: StdRng,
     /// Deployments that should exist, with their replicas.
     pub deployments: BTreeMap<String, i32>,
+    /// Namespaces that should be gone.
+    pub gone: BTreeSet<String>,
+    /// Pods that fit no node.
+    pub giants: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
+    services: BTreeSet<String>,
+    tainted: BTreeSet<String>,
+    cpu_milli: i64,
     made: u32,
 }
 
@@ -69,8 +96,28 @@ impl Script {
         Self {
             rng: StdRng::seed_from_u64(seed ^ 0x005c_2197),
             deployments: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            giants: BTreeSet::new(),
+            namespaces: BTreeSet::new(),
+            services: BTreeSet::new(),
+            tainted: BTreeSet::new(),
+            cpu_milli: 0,
             made: 0,
         }
+    }
+
+    /// What stands before anything else.
+    pub fn first_steps(&self) -> Vec<Step> {
+        vec![
+            create("/api/v1/namespaces/default/configmaps", config_map(0)),
+            create("/api/v1/namespaces/default/secrets", secret(0)),
+        ]
+    }
+
+    /// What undoes what no cluster could come to rest with.
+    pub fn last_steps(&mut self) -> Vec<Step> {
+        let tainted = std::mem::take(&mut self.tainted);
+        tainted.iter().map(|node| taint(node, false)).collect()
     }
 
     /// Milliseconds until the next step.
@@ -87,137 +134,227 @@ impl Script {
         format!("{kind}{}", self.made)
     }
 
+    fn pick(&mut self, from: &[&'static str]) -> &'static str {
+        from.choose(&mut self.rng).copied().unwrap_or(WORKER)
+    }
+
     /// The next step.
     pub fn step(&mut self) -> Step {
-        let existing: Vec<String> = self.deployments.keys().cloned().collect();
         let choice = self.rng.random_range(0..100);
-        let server = SERVERS.choose(&mut self.rng).copied().unwrap_or(SERVERS[0]);
-        let Some(name) = existing.choose(&mut self.rng).cloned().filter(|_| choice >= 20) else {
-            let step = Step::CreateDeployment {
-                name: self.name("web"),
-                image: server,
-                replicas: self.rng.random_range(1..=4),
-                init: self.rng.random_bool(0.4),
-                probe: self.rng.random_bool(0.4),
-            };
-            if let Step::CreateDeployment { name, replicas, .. } = &step {
-                self.deployments.insert(name.clone(), *replicas);
-            }
-            return step;
+        let existing: Vec<String> = self.deployments.keys().cloned().collect();
+        let existing = existing.choose(&mut self.rng).cloned().filter(|_| choice >= 15);
+        let Some(name) = existing else {
+            return self.create_deployment();
         };
+        let path = format!("/apis/apps/v1/namespaces/default/deployments/{name}");
         match choice {
-            20..35 => {
+            15..28 => {
                 let replicas = self.rng.random_range(0..=5);
                 self.deployments.insert(name.clone(), replicas);
-                Step::Scale { name, replicas }
+                ask(
+                    "MERGE",
+                    &format!("{path}/scale"),
+                    json!({"spec": {"replicas": replicas}}),
+                )
             }
-            35..48 => Step::SetImage { name, image: server },
-            48..56 => {
+            28..42 => {
+                let image = self.pick(&SERVERS);
+                let containers = json!([{"name": "main", "image": image}]);
+                ask(
+                    "STRATEGIC",
+                    &path,
+                    json!({"spec": {"template": {"spec": {"containers": containers}}}}),
+                )
+            }
+            42..48 => {
                 self.deployments.remove(&name);
-                Step::DeleteDeployment { name }
+                ask(
+                    "DELETE",
+                    &path,
+                    json!({"propagationPolicy": self.pick(&["Background", "Foreground"])}),
+                )
             }
-            56..70 => Step::CreatePod {
-                name: self.name("pod"),
-                image: [CRASHER, WORKER, server]
-                    .choose(&mut self.rng)
-                    .copied()
-                    .unwrap_or(WORKER),
-                policy: ["Always", "OnFailure", "Never"]
-                    .choose(&mut self.rng)
-                    .copied()
-                    .unwrap_or("Always"),
-            },
-            70..85 => Step::DeletePod {
+            48..58 => self.create_pod(),
+            58..66 => Step::DeletePod {
                 place: self.rng.random_range(0..64),
                 grace: self.rng.random_range(1..20),
             },
-            _ => Step::Crash {
+            66..74 => Step::Crash {
                 place: self.rng.random_range(0..64),
                 exit_code: self.rng.random_range(0..3),
             },
+            74..79 => self.change_config(),
+            79..84 => self.change_service(&name),
+            84..89 => self.change_namespace(),
+            89..94 => self.change_taint(),
+            _ => Step::Trespass(self.rng.random_range(0..TRESPASSES.len())),
         }
     }
-}
 
-/// A deployment as users write it.
-pub fn deployment(name: &str, image: &str, replicas: i32, init: bool, probe: bool) -> Deployment {
-    let mut container = json!({"name": "main", "image": image});
-    if probe {
-        container["readinessProbe"] = json!({"exec": {"command": ["ready"]}, "periodSeconds": 2});
-    }
-    let mut spec = json!({"containers": [container], "terminationGracePeriodSeconds": 5});
-    if init {
-        spec["initContainers"] = json!([{"name": "init", "image": WORKER}]);
-    }
-    typed(json!({
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-        },
-    }))
-}
-
-fn typed<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("the harness writes valid objects")
-}
-
-/// Carries a step out as a user would, through a sound connection. `Crash` is the caller's.
-pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::Error> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
-    let create = PostParams::default();
-    match step {
-        Step::CreateDeployment {
-            name,
-            image,
+    fn create_deployment(&mut self) -> Step {
+        let replicas = self.rng.random_range(1..=4);
+        // Scaling goes up to five.
+        let room = (CPU_MILLI_MAX - self.cpu_milli) / 5;
+        let cpu_milli = self.rng.random_range(10..300).min(room).max(1);
+        self.cpu_milli += cpu_milli * 5;
+        let shape = Shape {
+            image: self.pick(&SERVERS),
             replicas,
-            init,
-            probe,
-        } => deployments
-            .create(&create, &deployment(name, image, *replicas, *init, *probe))
-            .await
-            .map(drop),
-        Step::Scale { name, replicas } => {
-            let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-            deployments
-                .patch_scale(name, &PatchParams::default(), &patch)
-                .await
-                .map(drop)
+            cpu_milli,
+            init: self.rng.random_bool(0.3),
+            sidecar: self.rng.random_bool(0.3),
+            probes: self.rng.random_bool(0.4),
+            volumes: self.rng.random_bool(0.4),
+            hurried: self.rng.random_bool(0.5),
+            bounds: *[("25%", "25%"), ("1", "0"), ("0", "1"), ("50%", "0")]
+                .choose(&mut self.rng)
+                .unwrap_or(&("1", "0")),
+        };
+        let name = self.name("web");
+        self.deployments.insert(name.clone(), replicas);
+        create(
+            "/apis/apps/v1/namespaces/default/deployments",
+            deployment(&name, &shape),
+        )
+    }
+
+    fn create_pod(&mut self) -> Step {
+        let (image, policy, cpu) = match self.rng.random_range(0..4) {
+            // Some need most of a node and are done soon, some fit no node.
+            0 => (WORKER, "Never", "1500m"),
+            1 => (WORKER, "Never", "64"),
+            _ => {
+                let image = self.pick(&[CRASHER, WORKER, SERVERS[0]]);
+                (image, self.pick(&["Always", "OnFailure", "Never"]), "10m")
+            }
+        };
+        let name = self.name("pod");
+        if cpu == "64" {
+            self.giants.insert(name.clone());
         }
-        Step::SetImage { name, image } => {
-            let containers = json!([{"name": "main", "image": image}]);
-            let patch = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
-            deployments.patch(name, &PatchParams::default(), &patch).await.map(drop)
+        create("/api/v1/namespaces/default/pods", pod(&name, image, policy, cpu))
+    }
+
+    fn change_config(&mut self) -> Step {
+        let number = self.rng.random_range(1..1000);
+        if self.rng.random_bool(0.5) {
+            ask(
+                "MERGE",
+                &format!("/api/v1/namespaces/default/configmaps/{CONFIG}"),
+                config_map(number),
+            )
+        } else {
+            ask(
+                "MERGE",
+                &format!("/api/v1/namespaces/default/secrets/{CONFIG}"),
+                secret(number),
+            )
         }
-        Step::DeleteDeployment { name } => {
-            let background = Some(PropagationPolicy::Background);
-            let params = DeleteParams {
-                propagation_policy: background,
-                ..DeleteParams::default()
-            };
-            deployments.delete(name, &params).await.map(drop)
+    }
+
+    fn change_service(&mut self, name: &str) -> Step {
+        let services = "/api/v1/namespaces/default/services";
+        if self.services.remove(name) {
+            return ask("DELETE", &format!("{services}/{name}"), json!({}));
         }
-        Step::CreatePod { name, image, policy } => {
-            let pod: Pod = typed(json!({
-                "metadata": {"name": name},
-                "spec": {"restartPolicy": policy, "containers": [{"name": "main", "image": image}],
-                    "terminationGracePeriodSeconds": 3},
-            }));
-            pods.create(&create, &pod).await.map(drop)
-        }
-        Step::DeletePod { place, grace } => {
-            let list = pods.list(&Default::default()).await?;
-            let Some(pod) = (!list.items.is_empty()).then(|| &list.items[place % list.items.len()]) else {
-                return Ok(());
-            };
-            let name = pod.metadata.name.clone().unwrap_or_default();
-            match pods.delete(&name, &DeleteParams::default().grace_period(*grace)).await {
-                // Gone meanwhile.
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                other => other.map(drop),
+        self.services.insert(name.to_owned());
+        create(services, service(name))
+    }
+
+    fn change_namespace(&mut self) -> Step {
+        let existing: Vec<String> = self.namespaces.iter().cloned().collect();
+        match existing.choose(&mut self.rng) {
+            Some(name) if self.rng.random_bool(0.5) => {
+                self.namespaces.remove(name);
+                self.gone.insert(name.clone());
+                ask("DELETE", &format!("/api/v1/namespaces/{name}"), json!({}))
+            }
+            Some(name) => {
+                let path = format!("/api/v1/namespaces/{name}/pods");
+                let own = self.name("pod");
+                create(&path, pod(&own, SERVERS[0], "Always", "10m"))
+            }
+            None => {
+                let name = self.name("space");
+                self.namespaces.insert(name.clone());
+                create("/api/v1/namespaces", json!({"metadata": {"name": name}}))
             }
         }
-        Step::Crash { .. } => Ok(()),
+    }
+
+    fn change_taint(&mut self) -> Step {
+        let node = self.pick(&["node0", "node1", "node2"]);
+        let on = self.tainted.insert(node.to_owned());
+        if !on {
+            self.tainted.remove(node);
+        }
+        taint(node, on)
+    }
+}
+
+fn ask(method: &'static str, path: &str, body: Value) -> Step {
+    let path = path.to_owned();
+    Step::Ask { method, path, body }
+}
+
+fn create(path: &str, body: Value) -> Step {
+    ask("POST", path, body)
+}
+
+fn taint(node: &str, on: bool) -> Step {
+    let taint = match on {
+        true => json!({"key": TAINT, "value": "yes", "effect": "NoExecute"}),
+        false => json!({"key": TAINT, "effect": "NoExecute", "$patch": "delete"}),
+    };
+    ask(
+        "STRATEGIC",
+        &format!("/api/v1/nodes/{node}"),
+        json!({"spec": {"taints": [taint]}}),
+    )
+}
+
+/// One request; the error is what the server, or the wire, said.
+pub async fn send(client: &kube::Client, method: &str, path: &str, body: &Value) -> Result<Value, kube::Error> {
+    let (method, kind) = match method {
+        "MERGE" => ("PATCH", "application/merge-patch+json"),
+        "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
+        other => (other, "application/json"),
+    };
+    let body = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind);
+    client.request(request.body(body).expect("a request")).await
+}
+
+/// Carries a step out as a user would, through a sound connection. `Crash` and `Trespass` are the caller's.
+pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::Error> {
+    let done = match step {
+        Step::Ask { method, path, body } => send(client, method, path, body).await,
+        Step::DeletePod { place, grace } => {
+            let pods = "/api/v1/namespaces/default/pods";
+            let list = send(client, "GET", pods, &Value::Null).await?;
+            let list = list["items"].as_array().cloned().unwrap_or_default();
+            let Some(pod) = (!list.is_empty()).then(|| &list[place % list.len()]) else {
+                return Ok(());
+            };
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            send(
+                client,
+                "DELETE",
+                &format!("{pods}/{name}"),
+                &json!({"gracePeriodSeconds": grace}),
+            )
+            .await
+        }
+        Step::Crash { .. } | Step::Trespass(_) => return Ok(()),
+    };
+    match done {
+        // Gone meanwhile, there already, or a namespace that is going.
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("being terminated") => Ok(()),
+        other => other.map(drop),
     }
 }

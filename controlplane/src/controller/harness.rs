@@ -131,6 +131,7 @@ pub async fn run<C: Controller>(controller: C, around: Surroundings) {
 
 impl<C: Controller> Running<C> {
     async fn turns(&self) {
+        self.around.informers.synced().await;
         let mut turns = FuturesUnordered::new();
         loop {
             tokio::select! {

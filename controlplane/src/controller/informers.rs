@@ -164,6 +164,27 @@ impl Informers {
         known.is_none_or(|n| super::service_account::is_open(&n))
     }
 
+    /// Waits for the first list of every resource: who decides before would take what he has not seen for absent.
+    pub async fn synced(&self) {
+        let all: [&dyn Copy; 14] = [
+            &self.pods,
+            &self.nodes,
+            &self.namespaces,
+            &self.service_accounts,
+            &self.root_cas,
+            &self.cluster_info,
+            &self.bootstrap_tokens,
+            &self.node_leases,
+            &self.deployments,
+            &self.replica_sets,
+            &self.services,
+            &self.endpoints,
+            &self.endpoint_slices,
+            &self.signing_requests,
+        ];
+        futures::future::join_all(all.iter().map(|copy| copy.synced())).await;
+    }
+
     /// The shared copy of a whole resource, if there is one.
     pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
         let known: [(&Resource, &dyn Copy); 10] = [

@@ -220,6 +220,7 @@ async fn kubelets(client: kube::Client, shutdown: CancellationToken) {
     let mut changes = pods.subscribe();
     loop {
         let seen = tokio::select! {
+            biased;
             () = shutdown.cancelled() => return,
             seen = changes.next() => seen,
         };

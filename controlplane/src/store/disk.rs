@@ -7,6 +7,8 @@
 //! interprets a value.
 
 mod directory;
+#[cfg(feature = "test-util")]
+pub mod paced;
 mod table;
 
 use super::feed::Feed;
@@ -56,7 +58,14 @@ pub struct Disk {
     database: Arc<Database>,
     feed: Feed,
     path: PathBuf,
-    writer: std::thread::JoinHandle<()>,
+    hand: Hand,
+}
+
+/// What runs the writer.
+enum Hand {
+    Thread(std::thread::JoinHandle<()>),
+    #[cfg(feature = "test-util")]
+    Task(paced::Task),
 }
 
 impl Disk {
@@ -93,37 +102,50 @@ impl Disk {
 
     fn start(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
         let revision = table::prepare(&database, path)?;
-        let feed = Feed::after(revision);
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let database = Arc::new(database);
         let writer = Writer {
-            database: Arc::clone(&database),
-            feed: feed.clone(),
+            database: Arc::new(database),
+            feed: Feed::after(revision),
             path: path.to_owned(),
             on_fatal,
             directory,
         };
-        let writer = std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || writer.run(queue))
-            .map_err(|error| unusable(path, "has no writer thread", &error))?;
+        Self::with(writer, |writer, queue| {
+            let thread = std::thread::Builder::new().name("store-writer".to_owned());
+            let thread = thread.spawn(move || writer.run(queue));
+            Ok(Hand::Thread(
+                thread.map_err(|error| unusable(path, "has no writer thread", &error))?,
+            ))
+        })
+    }
+
+    /// The store around a writer, which `begin` sets going.
+    fn with(
+        writer: Writer,
+        begin: impl FnOnce(Writer, mpsc::Receiver<Job>) -> Result<Hand, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (database, feed, path) = (writer.database.clone(), writer.feed.clone(), writer.path.clone());
         Ok(Self {
             jobs,
             database,
             feed,
-            path: path.to_owned(),
-            writer,
+            path,
+            hand: begin(writer, queue)?,
         })
     }
 
     /// Finishes the writes under way and lets go of the directory.
     pub async fn close(self) {
         let Self {
-            jobs, writer, database, ..
+            jobs, hand, database, ..
         } = self;
         drop((jobs, database));
-        // Joining fails only if the writer panicked, which its panic message has told already.
-        let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        match hand {
+            // Joining fails only if the writer panicked, which its panic message has told already.
+            Hand::Thread(writer) => drop(client::blocking::spawn(move || writer.join()).await),
+            #[cfg(feature = "test-util")]
+            Hand::Task(writer) => writer.ended().await,
+        }
     }
 
     async fn submit(&self, key: &str, write: Operation) -> Result<Revision, StoreError> {
@@ -174,7 +196,7 @@ impl Store for Disk {
         let database = Arc::clone(&self.database);
         let path = self.path.clone();
         let prefix = prefix.to_owned();
-        tokio::task::spawn_blocking(move || {
+        client::blocking::spawn(move || {
             table::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error))
         })
         .await
@@ -228,6 +250,14 @@ impl Writer {
     }
 
     fn commit(&self, batch: &mut Vec<Job>) -> Result<(), redb::Error> {
+        let staged = self.stage(batch)?;
+        let (changes, answers) = staged.commit()?;
+        self.tell(batch, changes, answers);
+        Ok(())
+    }
+
+    /// Applies the batch in a transaction that nobody sees yet.
+    fn stage(&self, batch: &[Job]) -> Result<Staged, redb::Error> {
         let mut revision = self.feed.newest();
         let before = revision;
         let mut changes = Vec::with_capacity(batch.len());
@@ -236,7 +266,7 @@ impl Writer {
         let transaction = self.database.begin_write()?;
         {
             let mut records = transaction.open_table(RECORDS)?;
-            for job in batch.iter() {
+            for job in batch {
                 if let (
                     Some(refusal),
                     Operation::Put {
@@ -258,17 +288,40 @@ impl Writer {
                 transaction.open_table(META)?.insert("revision", revision)?;
             }
         }
-        if revision == before {
-            transaction.abort()?;
-        } else {
-            transaction.commit()?;
-        }
+        Ok(Staged {
+            transaction,
+            changes,
+            answers,
+        })
+    }
+
+    /// Shows the changes to readers and answers the writers.
+    fn tell(&self, batch: &mut Vec<Job>, changes: Vec<Change>, answers: Vec<Answer>) {
         self.feed.publish(changes);
         for (job, answer) in batch.drain(..).zip(answers) {
             // The caller may have gone; the write stands.
             let _ = job.reply.send(answer);
         }
-        Ok(())
+    }
+}
+
+type Answer = Result<Revision, StoreError>;
+
+/// A batch that has been applied and is not on disk.
+struct Staged {
+    transaction: redb::WriteTransaction,
+    changes: Vec<Change>,
+    answers: Vec<Answer>,
+}
+
+impl Staged {
+    fn commit(self) -> Result<(Vec<Change>, Vec<Answer>), redb::Error> {
+        if self.changes.is_empty() {
+            self.transaction.abort()?;
+        } else {
+            self.transaction.commit()?;
+        }
+        Ok((self.changes, self.answers))
     }
 }
 

@@ -218,6 +218,7 @@ impl Load {
             let due = start + Duration::from_secs_f64(number as f64 / rate as f64);
             loop {
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep_until(due) => break,
                     Some(answer) = under_way.next(), if !under_way.is_empty() => { let _: usize = answer?; }
                 }

@@ -43,6 +43,7 @@ pub(super) fn yield_on_contention(path: &Path, stop: CancellationToken) -> io::R
     let path = path.to_owned();
     tokio::spawn(async move {
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             _ = events.next() => {
                 tracing::info!(path = %path.display(), "somebody wants the lock file, ending; pods keep running");

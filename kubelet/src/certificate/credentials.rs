@@ -89,6 +89,7 @@ impl Keeper {
         );
         let installing = install(self.identity, current.clone());
         tokio::select! {
+            biased;
             () = self.rotation.run(stop) => Ok(()),
             () = installing => Ok(()),
             expired = watch_expiry(current, server, self.clock) => Err(expired),

@@ -111,6 +111,7 @@ impl Rotation {
     /// Runs until told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
+            biased;
             () = self.turns() => {}
             () = stop.cancelled() => {}
         }
@@ -127,12 +128,14 @@ impl Rotation {
             let left = wait(current.as_deref(), &self.wanted, self.seed, self.clock.now());
             if !left.is_zero() {
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
                     () = moved(&mut host_ips) => {}
                 }
                 continue;
             }
             let renewed = tokio::select! {
+                biased;
                 renewed = self.renew(current.as_deref()) => renewed,
                 // A certificate for the old address would be of no use.
                 () = moved(&mut host_ips) => continue,

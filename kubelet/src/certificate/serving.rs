@@ -158,6 +158,7 @@ impl Serving {
         match &mut self.source {
             Source::Files(..) => look.await,
             Source::Issued(current) => tokio::select! {
+                biased;
                 () = look => {}
                 Ok(()) = current.changed() => {}
             },
@@ -169,6 +170,7 @@ impl Serving {
         loop {
             if self.state() == self.seen {
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => return,
                     () = self.changed() => {}
                 }

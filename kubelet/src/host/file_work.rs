@@ -44,7 +44,7 @@ impl FileWork {
         let turn = self.turn(key);
         let work = async move {
             let turn = turn.lock_owned().await;
-            let done = tokio::task::spawn_blocking(move || {
+            let done = client::blocking::spawn(move || {
                 let _turn = turn;
                 job()
             });

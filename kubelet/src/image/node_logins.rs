@@ -45,7 +45,7 @@ impl NodeLogins {
             return keyring;
         }
         let (logins, fallback) = (self.clone(), keyring.clone());
-        let added = tokio::task::spawn_blocking(move || logins.add_now(keyring));
+        let added = client::blocking::spawn(move || logins.add_now(keyring));
         added.await.unwrap_or(fallback)
     }
 

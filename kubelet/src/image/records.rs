@@ -96,7 +96,7 @@ impl Records {
 
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || work(&inner)).await.ok()
+        client::blocking::spawn(move || work(&inner)).await.ok()
     }
 
     /// What is known of an image that is here; a record that cannot be read is as one of a pull nobody saw the end of.

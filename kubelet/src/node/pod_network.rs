@@ -70,6 +70,7 @@ impl Keeper {
                 .unwrap_or_default();
             if cidrs.is_empty() || cidrs == applied {
                 tokio::select! {
+                    biased;
                     _ = changes.next() => {}
                     Ok(()) = status.changed() => {}
                     () = at(timer.due) => timer.collected(self.collect().await, Instant::now()),

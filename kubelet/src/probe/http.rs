@@ -230,6 +230,7 @@ where
     tokio::pin!(answering);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
+        biased;
         answer = &mut answering => answer,
         ended = &mut connection => {
             ended.map_err(failed)?;

@@ -64,7 +64,11 @@ struct Shared {
     state: Mutex<State>,
     script: Mutex<Script>,
     events: broadcast::Sender<RuntimeEvent>,
+    /// Told of every event, whatever the faults make of it.
+    witness: Mutex<Option<Witness>>,
 }
+
+type Witness = Arc<dyn Fn(&RuntimeEvent) + Send + Sync>;
 
 struct Script {
     rng: StdRng,
@@ -94,6 +98,7 @@ impl FakeRuntime {
             state: Mutex::default(),
             script: Mutex::new(script),
             events: broadcast::Sender::new(EVENTS_MAX),
+            witness: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -130,6 +135,11 @@ impl FakeRuntime {
     /// Sets the seeded faults.
     pub fn set_faults(&self, faults: Faults) {
         self.script().faults = faults;
+    }
+
+    /// Has `witness` called at every event as it happens, before any fault: a judge sees what a kubelet may miss.
+    pub fn witnessed_by(&self, witness: impl Fn(&RuntimeEvent) + Send + Sync + 'static) {
+        *self.shared.witness.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(witness));
     }
 
     /// Queues what happens to the next call of that name.
@@ -229,6 +239,15 @@ impl FakeRuntime {
             pod: Some(pod),
             ended,
         };
+        let witness = self
+            .shared
+            .witness
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(witness) = witness {
+            witness(&event);
+        }
         let (copies, delay) = {
             let mut script = self.script();
             let faults = script.faults.clone();

@@ -83,6 +83,7 @@ pub async fn serve_tls(
             let (server, stop) = (server.clone(), stop.clone());
             tokio::spawn(async move {
                 tokio::select! {
+                    biased;
                     () = connection(acceptor, socket, address, server) => {}
                     () = stop.cancelled() => {}
                 }
@@ -91,6 +92,7 @@ pub async fn serve_tls(
         }
     };
     tokio::select! {
+        biased;
         () = work => {}
         () = stop.cancelled() => {}
     }
@@ -165,6 +167,7 @@ where
                 });
                 let builder = builder();
                 tokio::select! {
+                    biased;
                     served = builder.serve_connection(TokioIo::new(socket), service) => drop(served),
                     () = stop.cancelled() => {}
                 }
@@ -173,6 +176,7 @@ where
         }
     };
     tokio::select! {
+        biased;
         () = work => {}
         () = stop.cancelled() => {}
     }

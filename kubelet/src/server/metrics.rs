@@ -56,7 +56,7 @@ fn bytes(bytes: Option<u64>) -> Option<f64> {
 pub(super) async fn resource(parts: &ServerParts) -> String {
     let now = parts.clock.now().as_millisecond();
     let roots = parts.roots.clone();
-    let load = tokio::task::spawn_blocking(move || Load::read(&roots))
+    let load = client::blocking::spawn(move || Load::read(&roots))
         .await
         .unwrap_or_default();
     let mut node_cpu = Family::new(

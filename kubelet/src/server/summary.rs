@@ -47,7 +47,7 @@ pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> V
             traffic::read(&roots, None),
         )
     };
-    let (load, disk, traffic) = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+    let (load, disk, traffic) = client::blocking::spawn(read).await.unwrap_or_default();
     let disk = (!only_cpu_and_memory).then_some(disk);
     let mut node = node(&parts.node_name, &load, disk, now);
     if !only_cpu_and_memory {
@@ -63,7 +63,7 @@ async fn traffic_of(parts: &ServerParts, snapshot: &PodSnapshot) -> Vec<Traffic>
         return Vec::new();
     };
     let roots = parts.roots.clone();
-    let read = tokio::task::spawn_blocking(move || traffic::read(&roots, Some(process)));
+    let read = client::blocking::spawn(move || traffic::read(&roots, Some(process)));
     read.await.unwrap_or_default()
 }
 

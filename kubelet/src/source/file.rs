@@ -62,7 +62,7 @@ impl FileSource {
             // The watch comes before the reading, so that no change falls between.
             watcher.renew();
             let path = self.path.clone();
-            let reading = tokio::task::spawn_blocking(move || read::read(&path)).await;
+            let reading = client::blocking::spawn(move || read::read(&path)).await;
             match reading {
                 Ok(Ok(reading)) => self.deliver(reading, &pods),
                 Ok(Err(error)) => {

@@ -1,10 +1,11 @@
 //! API connector, informer and clock: what both the node agent and the control plane need to talk to an API server.
 //!
 //! [`connect`] makes HTTP/2 clients, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time,
-//! [`tree`] keeps the code that reads objects small, [`memory`] what the allocator holds. Never interprets an object beyond its
+//! [`blocking`] says where work that holds up a thread runs, [`tree`] keeps the code that reads objects small, [`memory`] what the allocator holds. Never interprets an object beyond its
 //! metadata.
 
 pub mod backoff;
+pub mod blocking;
 pub mod clock;
 pub mod connect;
 mod early;

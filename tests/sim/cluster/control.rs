@@ -1,8 +1,12 @@
 //! The control plane of a simulation: a store that survives, everything else can be killed.
 
+use crate::judge::Judge;
 use crate::network::{Reply, Wire, cut_at};
+use crate::planted::{Lax, Planted};
+use crate::store::Witnessed;
 use client::Clock;
 use controlplane::apiserver::extra::health::Health;
+use controlplane::apiserver::gate::Gate;
 use controlplane::apiserver::user::User;
 use controlplane::apiserver::{ApiServer, Parts};
 use controlplane::bootstrap::{self, Facts};
@@ -12,14 +16,19 @@ use controlplane::daemon::{self, Host};
 use controlplane::pki::{self, Pki};
 use controlplane::scheduler::{self, SchedulerContext};
 use controlplane::store::Store;
-use controlplane::store::memory::Memory;
+use controlplane::store::disk::paced::Pace;
+use http::Method;
 use kube::client::Body;
+use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// The longest a commit takes.
+const COMMIT_MAX: Duration = Duration::from_millis(20);
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Where clients find the API server that is alive now.
@@ -28,6 +37,14 @@ pub struct Door {
     server: Arc<Mutex<Option<ApiServer>>>,
     /// Counts deaths: what was connected before is cut off.
     deaths: watch::Sender<u64>,
+    judge: Judge,
+}
+
+/// What the judges want to know of a request, before and after.
+#[derive(Default)]
+struct Noted {
+    /// The revision that an update is conditional on.
+    base: Option<u64>,
 }
 
 impl Door {
@@ -65,11 +82,16 @@ impl Door {
         let Some(server) = server else {
             return Err("connection refused: the server is down".into());
         };
+        let (request, noted) = self.note(&user, request).await?;
         let client = server.client_as(user);
         let response = tokio::select! {
             biased;
             _ = deaths.changed() => return Err("connection reset: the server died".into()),
             response = client.send(request) => response?,
+        };
+        let response = match noted.base {
+            Some(base) => self.note_reply(base, response).await?,
+            None => response,
         };
         let death = async move {
             // An error means the simulation is over.
@@ -77,11 +99,54 @@ impl Door {
         };
         Ok(response.map(|body| cut_at(body, death)))
     }
+
+    /// Tells the judges what they cannot see in the store: who collects what, and what an update is based on.
+    async fn note(
+        &self,
+        user: &User,
+        request: http::Request<Body>,
+    ) -> Result<(http::Request<Body>, Noted), kube::Error> {
+        let mut noted = Noted::default();
+        let collects = user.name == COLLECTOR && request.method() == Method::DELETE;
+        if !collects && request.method() != Method::PUT {
+            return Ok((request, noted));
+        }
+        let (parts, body) = request.into_parts();
+        let bytes = body.collect_bytes().await?;
+        if let Ok(body) = serde_json::from_slice::<Value>(&bytes) {
+            if let Some(uid) = body["preconditions"]["uid"].as_str().filter(|_| collects) {
+                self.judge.collects(uid);
+            }
+            noted.base = revision(&body).filter(|_| !collects);
+        }
+        Ok((http::Request::from_parts(parts, Body::from(bytes)), noted))
+    }
+
+    async fn note_reply(&self, base: u64, reply: http::Response<Body>) -> Result<http::Response<Body>, kube::Error> {
+        if !reply.status().is_success() {
+            return Ok(reply);
+        }
+        let (parts, body) = reply.into_parts();
+        let bytes = body.collect_bytes().await?;
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        // A write that changes nothing keeps its revision.
+        if let Some(revision) = revision(&body).filter(|revision| *revision != base) {
+            self.judge.conditional(base, revision);
+        }
+        Ok(http::Response::from_parts(parts, Body::from(bytes)))
+    }
+}
+
+const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+
+fn revision(object: &Value) -> Option<u64> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
 /// Store, certificates, and the parts that live and die.
 pub struct ControlPlane {
-    store: Arc<Memory>,
+    store: Arc<Witnessed>,
+    planted: Option<Planted>,
     config: Config,
     host: Host,
     pki: Pki,
@@ -95,8 +160,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub fn new(seed: u64, clock: Arc<dyn Clock>, wire: Wire) -> Self {
-        let dir = tempfile::tempdir().expect("a temp dir");
+    pub fn new(seed: u64, planted: Option<Planted>, clock: Arc<dyn Clock>, wire: Wire, judge: Judge) -> Self {
+        let dir = super::scratch();
         let words = ["--data-dir".to_owned(), dir.path().display().to_string()];
         let config = Config::resolve(&flags::parse(words)).expect("valid flags");
         let host = Host {
@@ -110,9 +175,19 @@ impl ControlPlane {
         let door = Door {
             server: Arc::default(),
             deaths: watch::Sender::new(0),
+            judge: judge.clone(),
         };
+        let pace = Pace {
+            seed,
+            commit_max: COMMIT_MAX,
+            answers_first: planted == Some(Planted::AnswersFirst),
+        };
+        // In memory and on disk, turn and turn about; what only a disk can lose needs one.
+        let on_disk = seed % 2 == 1 || pace.answers_first;
+        let disk = on_disk.then(|| (dir.path().join("store"), pace));
         Self {
-            store: Arc::new(Memory::new()),
+            store: Arc::new(Witnessed::new(disk, judge)),
+            planted,
             config,
             host,
             pki,
@@ -136,13 +211,18 @@ impl ControlPlane {
             seed,
             ..self.host.clone()
         };
+        self.store.open().await;
         let gate = daemon::edge(&self.config, &host, &self.pki, ADDRESS, Health::default()).expect("the gate");
+        let gate: Arc<dyn Gate> = match self.planted {
+            Some(Planted::AlwaysAuthorized) => Arc::new(Lax(gate)),
+            _ => Arc::new(gate),
+        };
         let store: Arc<dyn Store> = self.store.clone();
         let parts = Parts {
             store,
             clock: self.host.clock.clone(),
             seed,
-            gate: Arc::new(gate),
+            gate,
         };
         let server = ApiServer::new(parts).await.expect("a server");
         let facts = Facts {
@@ -160,7 +240,8 @@ impl ControlPlane {
             clock: self.host.clock.clone(),
             seed,
             cluster_cidr: Some("10.244.0.0/16".into()),
-            root_ca_pem: self.pki.ca_pem.clone(),
+            // Made anew in every run, and stored: it is no part of the seed.
+            root_ca_pem: "PEM".to_owned(),
             authority: None,
             metrics: Arc::default(),
             shutdown: self.shutdown.clone(),
@@ -178,10 +259,11 @@ impl ControlPlane {
         }));
     }
 
-    /// Ends everything but the store at once.
-    pub async fn kill(&mut self) {
+    /// Ends everything but the store at once; a store on disk loses what is not committed. Tells whether it was on disk.
+    pub async fn kill(&mut self) -> bool {
         self.door.close();
         self.shutdown.cancel();
         self.tasks.shutdown().await;
+        self.store.crash().await
     }
 }

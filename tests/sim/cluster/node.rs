@@ -17,6 +17,8 @@ use kubelet::objects::Objects;
 use kubelet::pod::spec::NodeContext;
 use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
 use kubelet::volume::{VolumeSettings, Volumes};
+use proto::api::quantity::{Format, Quantity};
+use proto::api::resources::ResourceList;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
@@ -27,13 +29,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const MEMORY: i64 = 32 << 30;
+const MEMORY: i64 = 4 << 30;
+/// Pods a node takes.
+const PODS_MAX: i64 = 24;
 
 pub struct Node {
     pub name: String,
     pub runtime: FakeRuntime,
     clock: Arc<dyn Clock>,
     seed: u64,
+    cpus: u32,
     dir: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
     tasks: JoinSet<()>,
@@ -52,6 +57,7 @@ impl Node {
                 runtime.add_remote_image(image)
             }
         }
+        let cpus = [2, 4][rng.random_range(0..2)];
         script(&runtime);
         runtime.set_faults(Faults {
             drop_event: 0.05,
@@ -74,7 +80,8 @@ impl Node {
             runtime,
             clock,
             seed,
-            dir: tempfile::tempdir().expect("a temp dir"),
+            cpus,
+            dir: super::scratch(),
             mounter: Arc::default(),
             tasks: JoinSet::new(),
             shutdown: CancellationToken::new(),
@@ -83,7 +90,7 @@ impl Node {
 
     /// Starts a kubelet on what is there.
     pub fn start(&mut self, client: kube::Client) {
-        let (config, facts) = (config(&self.name, self.dir.path()), facts(&self.name));
+        let (config, facts) = (config(&self.name, self.dir.path()), facts(&self.name, self.cpus));
         let described = watch::Sender::new(own_description(&config.node, &facts));
         let kubelet = self.kubelet(client.clone(), described.subscribe());
         let (status, sweeps, recorder) = (kubelet.runtime_status(), kubelet.sweeps(), kubelet.recorder());
@@ -108,7 +115,7 @@ impl Node {
     }
 
     fn kubelet(&self, client: kube::Client, node: watch::Receiver<NodeView>) -> Kubelet {
-        let context = context(&self.name, self.dir.path());
+        let context = context(&self.name, self.cpus, self.dir.path());
         let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), self.seed));
         let settings = VolumeSettings {
             root_dir: context.root_dir.clone(),
@@ -137,7 +144,10 @@ impl Node {
             cgroups: cgroups.expect("cgroups"),
             context: Arc::new(context),
             node,
-            settings: Settings::default(),
+            settings: Settings {
+                allocatable: allocatable(self.cpus),
+                ..Settings::default()
+            },
         })
     }
 
@@ -150,6 +160,18 @@ impl Node {
     /// Ends the runtime's faults.
     pub fn heal(&self) {
         self.runtime.set_faults(Faults::default());
+    }
+
+    /// The files of a volume as a pod has them.
+    pub fn volume_file(&self, uid: &str, kind: &str, volume: &str, file: &str) -> Option<String> {
+        let pods = self.dir.path().join("kubelet/pods");
+        let path = pods
+            .join(uid)
+            .join("volumes")
+            .join(format!("kubernetes.io~{kind}"))
+            .join(volume)
+            .join(file);
+        std::fs::read_to_string(path).ok()
     }
 
     pub fn view(&self) -> RuntimeView {
@@ -197,6 +219,15 @@ fn script(runtime: &FakeRuntime) {
     );
 }
 
+/// What pods can be admitted to: what the node says it has.
+fn allocatable(cpus: u32) -> ResourceList {
+    ResourceList::from([
+        ("cpu".to_owned(), Quantity::from_milli(i64::from(cpus) * 1000)),
+        ("memory".to_owned(), Quantity::from_units(MEMORY, Format::BinarySi)),
+        ("pods".to_owned(), Quantity::from_units(PODS_MAX, Format::DecimalSi)),
+    ])
+}
+
 fn config(name: &str, dir: &Path) -> config::Config {
     let words = [
         "--root-dir",
@@ -205,21 +236,23 @@ fn config(name: &str, dir: &Path) -> config::Config {
         name,
     ]
     .map(str::to_owned);
+    let limits = ["--max-pods".to_owned(), PODS_MAX.to_string()];
     let own = [("--cni-conf-dir", "cni"), ("--cert-dir", "pki")];
     let own = own
         .iter()
         .flat_map(|(flag, sub)| [(*flag).to_owned(), dir.join(sub).display().to_string()]);
-    let flags = config::parse_flags(words.into_iter().chain(own)).unwrap_or_else(|_| panic!("valid flags"));
+    let flags =
+        config::parse_flags(words.into_iter().chain(limits).chain(own)).unwrap_or_else(|_| panic!("valid flags"));
     config::load(&flags).expect("a valid configuration")
 }
 
-fn facts(name: &str) -> Facts {
+fn facts(name: &str, cpus: u32) -> Facts {
     Facts {
         name: name.to_owned(),
         host_name: name.to_owned(),
         ips: vec!["192.0.2.10".parse().expect("an address")],
         machine: Machine {
-            cpus: 8,
+            cpus: i64::from(cpus),
             memory: MEMORY,
             boot_id: "boot".into(),
             ..Machine::default()
@@ -233,7 +266,7 @@ fn facts(name: &str) -> Facts {
     }
 }
 
-fn context(name: &str, dir: &Path) -> NodeContext {
+fn context(name: &str, cpus: u32, dir: &Path) -> NodeContext {
     NodeContext {
         node_name: name.to_owned(),
         host_ips: HostIps::fixed(vec!["192.0.2.10".parse().expect("an address")]),
@@ -244,7 +277,7 @@ fn context(name: &str, dir: &Path) -> NodeContext {
         resolv_conf: None,
         hosts_path: "/dev/null".into(),
         allocatable: NodeAllocatable {
-            cpu_milli: 8000,
+            cpu_milli: i64::from(cpus) * 1000,
             memory: MEMORY,
             ephemeral_storage: 100 << 30,
         },

@@ -185,6 +185,7 @@ async fn copy_both(client: impl AsyncRead + AsyncWrite, kubelet: impl AsyncRead 
     };
     tokio::pin!(up, down);
     let down_bytes = tokio::select! {
+        biased;
         copied = &mut down => copied,
         _ = &mut up => down.await,
     };

@@ -2,6 +2,7 @@
 
 use super::{View, available, scale, size};
 use crate::controller::write::Write;
+use crate::planted;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ pub fn surge(view: &View<'_>) -> i32 {
 pub fn max_unavailable(view: &View<'_>) -> i32 {
     if view.recreates() || view.wanted() == 0 {
         0
+    } else if planted::is(planted::Fault::UnavailableIgnored) {
+        view.wanted()
     } else {
         fences(view).1.min(view.wanted())
     }

@@ -1,6 +1,7 @@
 //! NodeResourcesFit: requests must fit what is left; LeastAllocated scores what would remain.
 
 use super::Rejection;
+use crate::planted;
 use crate::scheduler::cluster::NodeInfo;
 use crate::scheduler::pod::PodInfo;
 use std::borrow::Cow;
@@ -10,6 +11,9 @@ pub const WEIGHT: i64 = 1;
 
 /// Refuses nodes that lack a requested resource; every lacking one is a reason.
 pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    if planted::is(planted::Fault::FitLeftOut) {
+        return Ok(());
+    }
     let mut reasons = Vec::new();
     let mut beyond = false;
     let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);

@@ -96,7 +96,7 @@ impl Reader {
             _ => None,
         };
         let (tail, opened) = (options.tail, path.clone());
-        let file = tokio::task::spawn_blocking(move || {
+        let file = client::blocking::spawn(move || {
             let mut file = open(&opened)?;
             let offset = match tail {
                 Some(lines) => tail_offset(&mut file, lines)?,
@@ -137,6 +137,7 @@ impl Reader {
                 return Ok(());
             }
             tokio::select! {
+                biased;
                 () = chunks.closed() => return Ok(()),
                 () = changed(&mut self.watch) => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
@@ -147,7 +148,7 @@ impl Reader {
     /// Reads one block.
     async fn take(&mut self) -> io::Result<Took> {
         let mut file = self.file.try_clone()?;
-        let block = tokio::task::spawn_blocking(move || {
+        let block = client::blocking::spawn(move || {
             let mut block = vec![0; READ_SIZE];
             let size = file.read(&mut block)?;
             block.truncate(size);

@@ -135,11 +135,13 @@ async fn copy_both(a: impl AsyncRead + AsyncWrite, b: impl AsyncRead + AsyncWrit
         let down = copy(b_read, a_write, &moved);
         tokio::pin!(up, down);
         tokio::select! {
+            biased;
             _ = &mut down => {}
             _ = &mut up => drop(down.await),
         }
     };
     tokio::select! {
+        biased;
         () = copying => {}
         () = silent_for(silence, idle) => tracing::info!("stream closed: nothing moved for too long"),
     }

@@ -1,0 +1,183 @@
+//! A model of what the store holds, kept from the store's own changes, and the rules over it: writes are linearizable and last,
+//! nodes are not overcommitted, rollouts stay within their bounds, nothing is collected whose owner stands, and a watcher that was cut
+//! missed nothing. Shares no code with what it judges.
+
+mod capacity;
+mod history;
+mod rollout;
+#[cfg(test)]
+mod tests;
+
+use crate::checker::RuntimeView;
+use crate::watcher::Sighting;
+use controlplane::store::{Record, Revision};
+use history::History;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Breaches told of one run: one fault repeats at every later event.
+const TOLD_MAX: usize = 20;
+
+/// The model, and every breach so far.
+#[derive(Default)]
+pub struct Model {
+    objects: BTreeMap<String, Value>,
+    keys_by_uid: BTreeMap<String, String>,
+    history: History,
+    rollouts: rollout::Rollouts,
+    sightings: Vec<Sighting>,
+    /// UIDs the garbage collector asked to delete.
+    collecting: BTreeSet<String>,
+    /// Pods, by namespace and name, bound without the scheduler's knowledge.
+    lost_bindings: BTreeSet<String>,
+    pub breaches: Vec<String>,
+    pub counts: BTreeMap<String, u64>,
+}
+
+impl Model {
+    pub fn breach(&mut self, text: String) {
+        if self.breaches.len() < TOLD_MAX && !self.breaches.contains(&text) {
+            self.breaches.push(text);
+        }
+    }
+
+    fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Takes in one change; returns what the key held before.
+    pub fn on_change(&mut self, revision: Revision, key: &str, value: Option<Value>) -> Option<Value> {
+        if let Some(text) = self.history.on_change(revision, key, value.is_some()) {
+            self.breach(text);
+        }
+        let before = self.objects.get(key).cloned();
+        self.judge_collection(key, before.as_ref(), value.as_ref());
+        match value.clone() {
+            Some(value) => {
+                self.keys_by_uid.insert(uid(&value).to_owned(), key.to_owned());
+                self.objects.insert(key.to_owned(), value);
+            }
+            None => {
+                self.objects.remove(key);
+                self.keys_by_uid.remove(before.as_ref().map_or("", uid));
+            }
+        }
+        let told = match key.split('/').nth(2) {
+            Some("pods") => {
+                self.count_eviction(before.as_ref(), value.as_ref());
+                capacity::judge_binding(&self.objects, &self.lost_bindings, before.as_ref(), value.as_ref())
+            }
+            Some("replicasets") => {
+                rollout::judge_scaling(&self.rollouts, &self.objects, before.as_ref(), value.as_ref())
+            }
+            Some("deployments") => {
+                self.rollouts.on_deployment(value.as_ref());
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        for text in told {
+            self.breach(text);
+        }
+        self.rollouts.on_revision(revision, &self.objects, key);
+        before
+    }
+
+    fn count_eviction(&mut self, before: Option<&Value>, after: Option<&Value>) {
+        let evicted = |pod: Option<&Value>| {
+            let conditions = pod.and_then(|pod| pod["status"]["conditions"].as_array());
+            conditions.is_some_and(|all| all.iter().any(|c| c["reason"] == "DeletionByTaintManager"))
+        };
+        if evicted(after) && !evicted(before) {
+            self.count("pod evicted by taint");
+        }
+    }
+
+    /// Judges a deletion that the garbage collector asked for.
+    fn judge_collection(&mut self, key: &str, before: Option<&Value>, after: Option<&Value>) {
+        let Some(before) = before else { return };
+        let is_deleting = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+        let ends = !is_deleting(before) && after.is_none_or(is_deleting);
+        if !ends || !self.collecting.contains(uid(before)) {
+            return;
+        }
+        self.count("object collected");
+        let owners = before["metadata"]["ownerReferences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        for owner in owners {
+            let key_of_owner = self.keys_by_uid.get(owner["uid"].as_str().unwrap_or_default());
+            let standing = key_of_owner
+                .and_then(|key| self.objects.get(key))
+                .filter(|owner| !is_deleting(owner));
+            if standing.is_some() {
+                let text = format!("{key} was collected though its owner {} stands", owner["name"]);
+                self.breach(text);
+            }
+        }
+    }
+
+    pub fn collects(&mut self, uid: &str) {
+        self.collecting.insert(uid.to_owned());
+    }
+
+    pub fn lost_binding(&mut self, pod: &str) {
+        self.lost_bindings.insert(pod.to_owned());
+    }
+
+    pub fn acknowledged(&mut self, key: &str, revision: Revision, base: Option<Revision>) {
+        self.history.acknowledged(key, revision, base);
+    }
+
+    pub fn conditional(&mut self, base: Revision, revision: Revision) {
+        self.history.conditional(base, revision);
+    }
+
+    pub fn sighted(&mut self, sighting: Sighting) {
+        if matches!(sighting, Sighting::Resumed(_)) {
+            self.count("watch resumed");
+        }
+        self.sightings.push(sighting);
+    }
+
+    /// The store was opened: what it holds must be what was acknowledged.
+    pub fn reopened(&mut self, revision: Revision, records: &[Record]) {
+        let told = self.history.reopened(revision, records);
+        told.into_iter().for_each(|text| self.breach(text));
+        let kept = records.iter().filter_map(|record| {
+            let value: Value = serde_json::from_slice(&record.value).ok()?;
+            Some((record.key.to_string(), value))
+        });
+        self.objects = kept.collect();
+        let uids = self
+            .objects
+            .iter()
+            .map(|(key, value)| (uid(value).to_owned(), key.clone()));
+        self.keys_by_uid = uids.collect();
+    }
+
+    /// Judges what runs on the nodes against what they have.
+    pub fn on_runtimes(&mut self, runtimes: &BTreeMap<String, RuntimeView>) {
+        let told = capacity::judge_running(&self.objects, &self.keys_by_uid, runtimes);
+        told.into_iter().for_each(|text| self.breach(text));
+    }
+
+    pub fn objects(&self, prefix: &str) -> BTreeMap<String, Value> {
+        let under = self
+            .objects
+            .range(prefix.to_owned()..)
+            .take_while(|(key, _)| key.starts_with(prefix));
+        under.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    pub fn at_rest(&mut self) {
+        let mut told = self.history.at_rest();
+        told.extend(self.history.judge_sightings(&self.sightings));
+        told.into_iter().for_each(|text| self.breach(text));
+    }
+}
+
+fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! Rollouts stay within their bounds: replica sets are never made larger than the surge allows, nor smaller while fewer pods are
+//! available than must be.
+//!
+//! A controller acts on what it has seen, which may be older than what stands. So every bound is taken at its most generous since
+//! what the controller must have seen: the deployment's observed generation, and counts of the last moments.
+
+use controlplane::store::Revision;
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How many revisions of the store a controller may be behind in what it knows of availability.
+const LAG_REVISIONS: Revision = 150;
+
+/// What a deployment asked for in one generation.
+#[derive(Clone, Copy, Debug)]
+struct Fences {
+    generation: i64,
+    most: i64,
+    least: i64,
+}
+
+#[derive(Default)]
+pub struct Rollouts {
+    /// By UID: every generation that may still be acted on.
+    fences: BTreeMap<String, Vec<Fences>>,
+    /// By UID of the replica set: its available pods, with the revision since when.
+    available: BTreeMap<String, VecDeque<(Revision, i64)>>,
+}
+
+impl Rollouts {
+    pub fn on_deployment(&mut self, deployment: Option<&Value>) {
+        let Some(deployment) = deployment else { return };
+        let known = self.fences.entry(super::uid(deployment).to_owned()).or_default();
+        let observed = deployment["status"]["observedGeneration"].as_i64().unwrap_or(0);
+        let fences = fences(deployment);
+        known.retain(|known| known.generation >= observed && known.generation != fences.generation);
+        known.push(fences);
+    }
+
+    /// Notes how many pods of a replica set are available.
+    pub fn on_revision(&mut self, revision: Revision, objects: &BTreeMap<String, Value>, key: &str) {
+        let Some(set) = objects.get(key).filter(|_| key.starts_with("/registry/replicasets/")) else {
+            return;
+        };
+        let noted = self.available.entry(super::uid(set).to_owned()).or_default();
+        while noted.len() > 1 && noted[1].0 + LAG_REVISIONS < revision {
+            noted.pop_front();
+        }
+        noted.push_back((revision, set["status"]["availableReplicas"].as_i64().unwrap_or(0)));
+    }
+
+    /// The most pods of that replica set that its controller may believe to be available.
+    fn available(&self, set: &Value) -> i64 {
+        let noted = self.available.get(super::uid(set));
+        noted.into_iter().flatten().map(|(_, count)| *count).max().unwrap_or(0)
+    }
+}
+
+fn fences(deployment: &Value) -> Fences {
+    let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+    let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+    let resolve = |value: &Value, up: i64| match value.as_str().and_then(|text| text.strip_suffix('%')) {
+        Some(percent) => (percent.parse::<i64>().unwrap_or(0) * wanted + up) / 100,
+        None => value.as_i64().unwrap_or(0),
+    };
+    let (surge, unavailable) = (
+        resolve(&rolling["maxSurge"], 99),
+        resolve(&rolling["maxUnavailable"], 0),
+    );
+    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+    Fences {
+        generation: deployment["metadata"]["generation"].as_i64().unwrap_or(0),
+        most: wanted + surge,
+        least: wanted - unavailable,
+    }
+}
+
+fn size(set: &Value) -> i64 {
+    set["spec"]["replicas"].as_i64().unwrap_or(0)
+}
+
+/// Judges a replica set that has just been made larger or smaller.
+pub fn judge_scaling(
+    rollouts: &Rollouts,
+    objects: &BTreeMap<String, Value>,
+    before: Option<&Value>,
+    after: Option<&Value>,
+) -> Vec<String> {
+    let Some(set) = after else { return Vec::new() };
+    let was = before.map_or(0, size);
+    let owner = &set["metadata"]["ownerReferences"][0]["uid"];
+    let Some(known) = owner.as_str().and_then(|uid| rollouts.fences.get(uid)) else {
+        return Vec::new();
+    };
+    let all = objects.range("/registry/replicasets/".to_owned()..);
+    let all = all.take_while(|(key, _)| key.starts_with("/registry/replicasets/"));
+    let siblings: Vec<&Value> = all
+        .map(|(_, sibling)| sibling)
+        .filter(|sibling| sibling["metadata"]["ownerReferences"][0]["uid"] == *owner)
+        .collect();
+    let name = &set["metadata"]["name"];
+    if size(set) > was {
+        let total: i64 = siblings.iter().map(|sibling| size(sibling)).sum();
+        let most = known.iter().map(|fences| fences.most).max().unwrap_or(i64::MAX);
+        if total > most {
+            return vec![format!(
+                "{name} was scaled from {was} to {}: {total} in all, {most} may be",
+                size(set)
+            )];
+        }
+    }
+    if size(set) < was {
+        let uid = super::uid(set);
+        let left = |of: &dyn Fn(&Value) -> i64| -> i64 {
+            siblings
+                .iter()
+                .map(|sibling| of(sibling).min(rollouts.available(sibling)))
+                .sum()
+        };
+        let now = left(&size);
+        let then = left(&|sibling| if super::uid(sibling) == uid { was } else { size(sibling) });
+        let least = known.iter().map(|fences| fences.least).min().unwrap_or(0);
+        if now < then && now < least {
+            return vec![format!(
+                "{name} was scaled from {was} to {}: fewer are available than must be, {now} of {least}",
+                size(set)
+            )];
+        }
+    }
+    Vec::new()
+}

@@ -1,0 +1,124 @@
+//! Faults of ours, planted to see that a judge finds them. Those of the product's own decisions sit behind its `test-util` feature
+//! (`controlplane::planted`); the others are made here, around it.
+
+use async_trait::async_trait;
+use controlplane::apiserver::admission::Attributes;
+use controlplane::apiserver::edge::Edge;
+use controlplane::apiserver::gate::Gate;
+use controlplane::apiserver::request::RequestInfo;
+use controlplane::apiserver::status::ApiError;
+use controlplane::apiserver::user::User;
+use controlplane::apiserver::{ApiServer, Body, Reader};
+use controlplane::planted::{self, Fault};
+use http::{Request, Response};
+use rustls_pki_types::CertificateDer;
+use serde_json::Value;
+
+/// One planted fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The scheduler does not ask whether a pod fits.
+    FitLeftOut,
+    /// Every request is allowed.
+    AlwaysAuthorized,
+    /// A rollout may make every pod unavailable.
+    UnavailableIgnored,
+    /// The garbage collector takes an owner it does not know for gone.
+    NoLiveLookup,
+    /// The store answers before it commits.
+    AnswersFirst,
+}
+
+impl Planted {
+    pub const ALL: [Self; 5] = [
+        Self::FitLeftOut,
+        Self::AlwaysAuthorized,
+        Self::UnavailableIgnored,
+        Self::NoLiveLookup,
+        Self::AnswersFirst,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FitLeftOut => "fit-left-out",
+            Self::AlwaysAuthorized => "always-authorized",
+            Self::UnavailableIgnored => "unavailable-ignored",
+            Self::NoLiveLookup => "no-live-lookup",
+            Self::AnswersFirst => "answers-first",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|planted| planted.name() == name)
+    }
+
+    /// What the judge that finds it says.
+    pub fn told_as(self) -> &'static str {
+        match self {
+            Self::FitLeftOut => "is overcommitted",
+            Self::AlwaysAuthorized => "was allowed to",
+            Self::UnavailableIgnored => "fewer are available than",
+            Self::NoLiveLookup => "was collected though its owner",
+            Self::AnswersFirst => "was acknowledged and is lost",
+        }
+    }
+
+    /// Makes the product commit it, on this thread.
+    pub fn plant(self) {
+        match self {
+            Self::FitLeftOut => planted::plant(Fault::FitLeftOut),
+            Self::UnavailableIgnored => planted::plant(Fault::UnavailableIgnored),
+            Self::NoLiveLookup => planted::plant(Fault::NoLiveLookup),
+            Self::AlwaysAuthorized | Self::AnswersFirst => {}
+        }
+    }
+}
+
+/// The real chain, which allows everything.
+pub struct Lax(pub Edge);
+
+#[async_trait]
+impl Gate for Lax {
+    async fn authenticate(
+        &self,
+        parts: &http::request::Parts,
+        peer: Option<&[CertificateDer<'static>]>,
+        reader: &Reader,
+    ) -> Result<User, ApiError> {
+        self.0.authenticate(parts, peer, reader).await
+    }
+
+    async fn authorize(&self, _user: &User, _info: &RequestInfo, _reader: &Reader) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        self.0.mutate(attributes, object, old, reader).await
+    }
+
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        self.0.validate(attributes, object, old, reader).await
+    }
+
+    async fn other(
+        &self,
+        server: &ApiServer,
+        user: &User,
+        info: &RequestInfo,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Request<Body>> {
+        self.0.other(server, user, info, request).await
+    }
+}

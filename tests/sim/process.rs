@@ -1,0 +1,82 @@
+//! One seed in a process of its own: what is global to a process (tokio counts its generators, tables are filled on first use)
+//! is then part of the seed's run, and not of what ran before it.
+
+use crate::cluster::{Options, Outcome, Simulation};
+use crate::planted::Planted;
+use crate::seeded;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Says, in a child, what to run: `SEED [FAULT]`.
+const RUN: &str = "SKIFF_SIM_RUN";
+/// Where a child writes its outcome.
+const OUTCOME: &str = "SKIFF_SIM_OUTCOME";
+/// The test that runs as a child, too.
+const TEST: &str = "every_seed_keeps_every_rule_and_comes_to_rest";
+/// A simulation's futures are deep without optimisation.
+const STACK_BYTES: usize = 64 << 20;
+
+/// If this process is a child: runs its seed, and writes the outcome. Returns whether it was.
+pub fn was_child() -> bool {
+    let (Ok(run), Ok(path)) = (std::env::var(RUN), std::env::var(OUTCOME)) else {
+        return false;
+    };
+    let (seed, planted) = run.split_once(' ').unwrap_or((&run, ""));
+    let options = Options {
+        seed: seed.parse().expect("a seed"),
+        planted: Planted::named(planted),
+    };
+    if let Ok(filter) = std::env::var("SKIFF_SIM_LOG") {
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        log.without_time().init();
+    }
+    let outcome = here(options);
+    let text = serde_json::to_vec(&outcome).expect("JSON");
+    std::fs::write(path, text).expect("the outcome is written");
+    true
+}
+
+/// Runs a seed on a fresh thread of this process.
+fn here(options: Options) -> Outcome {
+    let run = move || {
+        seeded::seed_this_thread(options.seed);
+        client::blocking::run_on_this_thread();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(Simulation::run(options))
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
+    thread.expect("a thread").join().expect("the simulation does not panic")
+}
+
+/// Runs a seed in a process of its own.
+pub fn run(options: Options, scratch: &Path) -> Result<Outcome, String> {
+    let path = scratch.join(format!("{}-{:?}", options.seed, std::thread::current().id()));
+    let planted = options.planted.map_or("", Planted::name);
+    let shows = std::env::var("SKIFF_SIM_LOG").is_ok();
+    let mut child = Command::new(std::env::current_exe().expect("our own path"));
+    child
+        .args(["--exact", TEST, "--nocapture", "--test-threads=1"])
+        .env(RUN, format!("{} {planted}", options.seed))
+        .env(OUTCOME, &path)
+        .stdout(Stdio::null());
+    if shows {
+        child.stderr(Stdio::inherit());
+    }
+    let done = child.output().map_err(|error| error.to_string())?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let last: Vec<&str> = said.lines().rev().take(20).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        return Err(format!("panicked:\n{}", last.join("\n")));
+    }
+    let text = std::fs::read(&path).map_err(|error| error.to_string())?;
+    // Nobody needs it any more, and the directory goes anyway.
+    let _ = std::fs::remove_file(&path);
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
