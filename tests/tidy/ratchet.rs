@@ -18,10 +18,7 @@ pub fn allowed(rule: &str) -> &'static [&'static str] {
             "kubelet/src/image/records/tests.rs",
             "kubelet/src/volume/tests.rs",
         ],
-        "resource-knows-no-apiserver" => &[
-            "controlplane/src/resource.rs",
-            "controlplane/src/resource/shape_tests.rs",
-        ],
+        "resource-knows-no-apiserver" => &["controlplane/src/resource/shape_tests.rs"],
         _ => &[],
     }
 }
