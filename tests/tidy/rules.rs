@@ -35,7 +35,7 @@ impl Source {
             let rest = self.path.strip_prefix(*place);
             rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
         };
-        places.iter().any(|place| under(&place))
+        places.iter().any(under)
     }
 
     /// Lines that contain one of the words.
@@ -54,7 +54,7 @@ fn contains_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
         let ends_in_name = word.ends_with(|c: char| c.is_alphanumeric());
-        !is_part(before) && !(ends_in_name && is_part(after))
+        !(is_part(before) || ends_in_name && is_part(after))
     })
 }
 
