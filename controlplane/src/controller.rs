@@ -29,12 +29,13 @@ pub mod root_ca;
 pub mod service_account;
 pub mod signing_request;
 pub mod taint_eviction;
+pub mod well_known;
 pub mod write;
 
 use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
 use event::Recorder;
-use harness::{Controller, Surroundings};
+use harness::{Controller, Environment};
 use informers::Informers;
 
 /// What the controllers need from their process.
@@ -98,10 +99,10 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
         terminated: pod_gc::TERMINATED,
         counted: Mutex::default(),
     });
-    let around = starter.surroundings(namespace::NAME);
-    starter.set.spawn(namespace::run(around));
-    let around = starter.surroundings(garbage::NAME);
-    starter.set.spawn(garbage::run(around));
+    let environment = starter.environment(namespace::NAME);
+    starter.set.spawn(namespace::run(environment));
+    let environment = starter.environment(garbage::NAME);
+    starter.set.spawn(garbage::run(environment));
     starter.set
 }
 
@@ -112,9 +113,9 @@ struct Starter {
 }
 
 impl Starter {
-    fn surroundings(&self, name: &'static str) -> Surroundings {
+    fn environment(&self, name: &'static str) -> Environment {
         let client = (self.context.client_for)(name);
-        Surroundings {
+        Environment {
             recorder: Recorder::spawn(client.clone(), self.context.clock.clone(), name),
             client,
             informers: self.informers.clone(),
@@ -145,8 +146,8 @@ impl Starter {
     }
 
     fn start_certificates(&mut self, informers: &Informers) {
-        let around = self.surroundings(signing_request::NAME);
-        self.set.spawn(signing_request::approve::run(around));
+        let environment = self.environment(signing_request::NAME);
+        self.set.spawn(signing_request::approve::run(environment));
         self.start(signing_request::clean::Cleaning {
             informers: informers.clone(),
         });
@@ -165,8 +166,8 @@ impl Starter {
     }
 
     fn start<C: Controller>(&mut self, controller: C) {
-        let around = self.surroundings(C::NAME);
-        self.set.spawn(harness::run(controller, around));
+        let environment = self.environment(C::NAME);
+        self.set.spawn(harness::run(controller, environment));
     }
 }
 

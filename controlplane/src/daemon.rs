@@ -9,16 +9,16 @@ use crate::apiserver::authn::service_account::Tokens;
 use crate::apiserver::authn::token_file::TokenFile;
 use crate::apiserver::authn::{Authn, AuthnParts};
 use crate::apiserver::authz::Authz;
-use crate::apiserver::edge::Edge;
-use crate::apiserver::extra::Extra;
-use crate::apiserver::extra::health::Health;
+use crate::apiserver::handler_chain::HandlerChain;
 use crate::apiserver::kubelet_proxy::KubeletProxy;
+use crate::apiserver::unstored::UnstoredEndpoints;
+use crate::apiserver::unstored::health::Health;
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
 use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{AuditConfig, Config, StoreKind};
 use crate::controller::{self, ControllerContext};
-use crate::pki::reload::Watched;
+use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::AllocateError;
 use crate::scheduler::{self, SchedulerContext};
@@ -134,18 +134,18 @@ impl Daemon {
         listener: Option<TcpListener>,
     ) -> Result<Self, DaemonError> {
         let advertise = advertised(config, &host);
-        let clients_watched = Watched::new(client_ca_paths(config));
-        let serving_watched = Watched::new(serving_paths(config).into());
+        let clients_watched = WatchedFiles::new(client_ca_paths(config));
+        let serving_watched = WatchedFiles::new(serving_paths(config).into());
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
-        let edge = edge(config, &host, &pki, advertise, health.clone())?;
-        let authn = Arc::clone(&edge.authn);
+        let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
+        let authn = Arc::clone(&handler_chain.authn);
         let parts = Parts {
             store,
             clock: Arc::clone(&host.clock),
             seed: host.seed,
-            gate: Arc::new(edge),
+            gate: Arc::new(handler_chain),
         };
         let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
         let facts = Facts {
@@ -245,7 +245,13 @@ fn client_ca_paths(config: &Config) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// Names the file or key that cannot be used.
-pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: Health) -> Result<Edge, DaemonError> {
+pub fn handler_chain(
+    config: &Config,
+    host: &Host,
+    pki: &Pki,
+    advertise: IpAddr,
+    health: Health,
+) -> Result<HandlerChain, DaemonError> {
     let identity = &config.identity;
     let tokens = Tokens::new(
         &pki.service_account_key_pem,
@@ -271,9 +277,9 @@ pub fn edge(config: &Config, host: &Host, pki: &Pki, advertise: IpAddr, health: 
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
     let kubelet_ca = identity.kubelet_ca_file.as_deref();
     let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);
-    Ok(Edge {
+    Ok(HandlerChain {
         admission: Admission::new(Arc::clone(&authz), services, host.seed),
-        extra: Extra {
+        unstored: UnstoredEndpoints {
             authn: Arc::clone(&authn),
             authz: Arc::clone(&authz),
             tokens,

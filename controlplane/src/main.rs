@@ -4,7 +4,7 @@ use anyhow::Context;
 use client::{SystemClock, memory};
 use controlplane::config::{Config, flags};
 use controlplane::daemon::{Daemon, Host};
-use controlplane::{issue, token};
+use controlplane::{kubeconfig_command, token_command};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -15,12 +15,12 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
     if words.next_if(|word| word == "kubeconfig").is_some() {
-        return finish(issue::run(words));
+        return finish(kubeconfig_command::run(words));
     }
     if words.next_if(|word| word == "token").is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the runtime");
-        return finish(runtime.and_then(|runtime| runtime.block_on(token::run(words))));
+        return finish(runtime.and_then(|runtime| runtime.block_on(token_command::run(words))));
     }
     let flags = flags::parse(words);
     if flags.is_set("help") {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if flags.is_set("version") {
-        println!("Kubernetes {}", controlplane::apiserver::extra::git_version());
+        println!("Kubernetes {}", controlplane::apiserver::unstored::git_version());
         return ExitCode::SUCCESS;
     }
     let config = match Config::resolve(&flags) {

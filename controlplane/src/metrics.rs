@@ -157,9 +157,9 @@ pub struct QueueMetrics {
     pub adds: Counter,
     /// Keys that come again after a failure.
     pub retries: Counter,
-    /// Seconds between addition and turn.
+    /// Seconds a key waited.
     pub wait: Histogram,
-    /// Seconds of a turn.
+    /// Seconds a key was worked on.
     pub work: Histogram,
 }
 

@@ -3,7 +3,7 @@
 //! A patch takes the original tree and gives a new one; it neither decodes nor validates: the caller normalises the result
 //! ([`crate::schema::normalize`]) and goes on as for an update. Server-side apply is not here.
 //!
-//! No result is deeper or larger than [`crate::tree`] allows, and no patch takes more steps than [`work`] allows; patches
+//! No result is deeper or larger than [`crate::tree`] allows, and no patch takes more steps than [`step_budget`] allows; patches
 //! themselves are as deep as request bodies may be.
 
 use serde_json::Value;
@@ -14,8 +14,8 @@ use crate::tree::{self, TreeError};
 
 mod json;
 mod merge;
+mod step_budget;
 mod strategic;
-mod work;
 
 pub use merge::merge_patch_tree;
 

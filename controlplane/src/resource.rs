@@ -21,6 +21,7 @@ mod deployment;
 pub(crate) mod deprecated;
 mod event;
 mod job;
+mod kinds;
 mod limit_range;
 mod namespace;
 mod networking;
@@ -33,7 +34,6 @@ mod rbac;
 mod replica_set;
 mod stateful_set;
 mod storage;
-mod table;
 mod template;
 mod webhook;
 pub(crate) mod without_effect;
@@ -313,14 +313,14 @@ pub fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         let index = |key: fn(&'static Kind) -> (&'static str, &'static str, &'static str)| {
-            table::KINDS
+            kinds::KINDS
                 .iter()
                 .enumerate()
                 .map(|(i, kind)| (key(kind), i))
                 .collect()
         };
         Registry {
-            kinds: table::KINDS,
+            kinds: kinds::KINDS,
             by_resource: index(|kind| (kind.group, kind.version, kind.plural)),
             by_gvk: index(|kind| (kind.group, kind.version, kind.kind)),
         }

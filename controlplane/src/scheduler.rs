@@ -26,7 +26,7 @@ use bind::{Binder, Bound};
 use cluster::{Cluster, NodeChange};
 use cycle::{FitError, Search};
 use pod::PodInfo;
-use queue::{PodQueue, Setback};
+use queue::{PodQueue, ScheduleFailure};
 
 /// The profile's name, and the component events come from.
 pub const NAME: &str = "default-scheduler";
@@ -236,7 +236,8 @@ impl Scheduler {
     }
 
     fn refuse(&mut self, pod: Arc<PodInfo>, error: FitError) {
-        self.queue.fail(&pod.uid, Setback::Unschedulable, Instant::now());
+        self.queue
+            .fail(&pod.uid, ScheduleFailure::Unschedulable, Instant::now());
         tracing::debug!(pod = %pod.key, nodes = error.nodes, "no node fits");
         let binder = self.binder.clone();
         self.flights
@@ -252,7 +253,7 @@ impl Scheduler {
                 // A pod that left the queue meanwhile is gone, or has a node by somebody else's hand.
                 if self.queue.contains(&pod.uid) {
                     self.free(&pod.uid);
-                    self.queue.fail(&pod.uid, Setback::Error, Instant::now());
+                    self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
                     let binder = self.binder.clone();
                     self.flights
                         .spawn(async move { binder.refuse(pod, "SchedulerError", error).await });

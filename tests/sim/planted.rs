@@ -3,8 +3,8 @@
 
 use async_trait::async_trait;
 use controlplane::apiserver::admission::Attributes;
-use controlplane::apiserver::edge::Edge;
 use controlplane::apiserver::gate::Gate;
+use controlplane::apiserver::handler_chain::HandlerChain;
 use controlplane::apiserver::request::RequestInfo;
 use controlplane::apiserver::status::ApiError;
 use controlplane::apiserver::user::User;
@@ -75,7 +75,7 @@ impl Planted {
 }
 
 /// The real chain, which allows everything.
-pub struct Lax(pub Edge);
+pub struct Lax(pub HandlerChain);
 
 #[async_trait]
 impl Gate for Lax {

@@ -119,7 +119,7 @@ const METRICS: [&str; 4] = [
     "kubelet/src/metrics",
     "kubelet/src/server/metrics",
     "controlplane/src/metrics",
-    "controlplane/src/apiserver/extra/metrics",
+    "controlplane/src/apiserver/unstored/metrics",
 ];
 
 /// How names of metrics begin, upstream and here.

@@ -54,20 +54,20 @@ pub struct AuthnParts {
 pub struct Authn {
     parts: AuthnParts,
     trust: RwLock<Option<ClientTrust>>,
-    certificates: Mutex<Remembered<User>>,
-    signatures: Mutex<Remembered<Claims>>,
+    certificates: Mutex<Verified<User>>,
+    signatures: Mutex<Verified<Claims>>,
 }
 
 /// What has been verified, by SHA-256 of the credential, with the second it is to be verified again.
-type Remembered<T> = BTreeMap<[u8; 32], (T, i64)>;
+type Verified<T> = BTreeMap<[u8; 32], (T, i64)>;
 
-fn recall<T: Clone>(memory: &Mutex<Remembered<T>>, key: &[u8; 32], now: Timestamp) -> Option<T> {
+fn recall<T: Clone>(memory: &Mutex<Verified<T>>, key: &[u8; 32], now: Timestamp) -> Option<T> {
     let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
     let (value, until) = memory.get(key)?;
     (now.as_second() < *until).then(|| value.clone())
 }
 
-fn remember<T>(memory: &Mutex<Remembered<T>>, key: [u8; 32], value: T, until: i64) {
+fn remember<T>(memory: &Mutex<Verified<T>>, key: [u8; 32], value: T, until: i64) {
     let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
     if memory.len() >= REMEMBERED {
         memory.clear();

@@ -1,6 +1,6 @@
 //! Replies on their way to clients who may not read them.
 //!
-//! A reply is handed over in pieces, each when the connection can take it, and keeps its place and its room ([`super::flow`])
+//! A reply is handed over in pieces, each when the connection can take it, and keeps its place and its bytes ([`super::flow`])
 //! until the last one. A client that takes nothing for [`STALL`] loses the reply: what it holds is freed, a watch ends (and can be
 //! resumed), anything else breaks off. Owns no reply's content.
 
@@ -34,32 +34,32 @@ pub(super) enum OnStall {
 
 /// What a reply keeps until it is sent.
 #[derive(Default)]
-pub(super) struct Holds {
+pub(super) struct HeldResources {
     /// Its request's place.
     pub(super) _seat: Option<flow::Seat>,
-    /// The room for its bytes.
-    pub(super) _room: Option<Arc<flow::Room>>,
+    /// The bytes it was granted.
+    pub(super) _bytes: Option<Arc<flow::ByteReservation>>,
 }
 
 /// The replies of one server that are being sent.
 #[derive(Default)]
-pub(super) struct Drains {
-    sending: Mutex<Vec<Weak<Mutex<Sending>>>>,
-    /// Told when the list is empty no more.
+pub(super) struct OutgoingReplies {
+    sending: Mutex<Vec<Weak<Mutex<OutgoingReply>>>>,
+    /// Notified when the list is empty no more.
     listed: Notify,
 }
 
-impl Drains {
+impl OutgoingReplies {
     /// The body, which keeps `holds` until it is sent.
-    pub(super) fn guard(self: &Arc<Self>, body: Body, holds: Holds, on_stall: OnStall) -> Body {
-        let sending = Sending {
+    pub(super) fn guard(self: &Arc<Self>, body: Body, holds: HeldResources, on_stall: OnStall) -> Body {
+        let sending = OutgoingReply {
             body: Some(body),
             rest: Bytes::new(),
             holds,
             on_stall,
             untaken_since: None,
         };
-        let guarded = Guarded {
+        let guarded = GuardedBody {
             drains: Arc::clone(self),
             sending: Arc::new(Mutex::new(sending)),
             is_listed: false,
@@ -67,7 +67,7 @@ impl Drains {
         guarded.boxed_unsync()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<Mutex<Sending>>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<Mutex<OutgoingReply>>>> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,23 +101,23 @@ impl Drains {
     }
 }
 
-fn lock(sending: &Mutex<Sending>) -> MutexGuard<'_, Sending> {
+fn lock(sending: &Mutex<OutgoingReply>) -> MutexGuard<'_, OutgoingReply> {
     sending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One reply's state.
-struct Sending {
+struct OutgoingReply {
     /// `None` once it was taken away, or sent.
     body: Option<Body>,
     /// What is left of the frame being handed over.
     rest: Bytes,
-    holds: Holds,
+    holds: HeldResources,
     on_stall: OnStall,
     /// When a piece was handed over that nobody has asked to follow since; `None` while the client waits for the server.
     untaken_since: Option<Instant>,
 }
 
-impl Sending {
+impl OutgoingReply {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.rest.is_empty() {
             let Some(body) = &mut self.body else {
@@ -137,14 +137,15 @@ impl Sending {
     }
 }
 
-struct Guarded {
-    drains: Arc<Drains>,
-    sending: Arc<Mutex<Sending>>,
+/// The body of a reply that can be taken from its client.
+struct GuardedBody {
+    drains: Arc<OutgoingReplies>,
+    sending: Arc<Mutex<OutgoingReply>>,
     /// Most replies are one piece; they are never looked for.
     is_listed: bool,
 }
 
-impl http_body::Body for Guarded {
+impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -197,9 +198,9 @@ impl http_body::Body for Guarded {
     }
 }
 
-impl Sending {
+impl OutgoingReply {
     /// Everything the reply keeps.
-    fn give_up(&mut self) -> (Option<Body>, Bytes, Holds) {
+    fn give_up(&mut self) -> (Option<Body>, Bytes, HeldResources) {
         let rest = std::mem::take(&mut self.rest);
         (self.body.take(), rest, std::mem::take(&mut self.holds))
     }

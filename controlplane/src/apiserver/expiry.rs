@@ -4,7 +4,7 @@
 //! taken from revisions: whatever is older than the revision of an hour ago goes. Which revision was when is itself kept in the
 //! store, beside the objects, so that a restart gives nobody a new hour. It is written only after events were.
 
-mod marks;
+mod revision_times;
 
 use super::reader::Reader;
 use crate::resource::Kind;
@@ -12,12 +12,12 @@ use crate::store::window::ResourceWindow;
 use crate::store::{Expect, Revision, Store, StoreError};
 use bytes::Bytes;
 use client::Clock;
-use marks::Marks;
+use revision_times::RevisionTimes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// How often expired events are looked for, and the precision of ages.
+/// How often expired events are looked for, and the precision of saved.
 const EVERY: Duration = Duration::from_secs(60);
 /// Where the ages are kept: under no resource's prefix.
 const KEY: &str = "/skiff/event-ages";
@@ -27,8 +27,8 @@ pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, events: &'static 
     let Some(window) = reader.window(events).map(Arc::clone) else {
         return;
     };
-    let mut ages = match Ages::load(&*store).await {
-        Ok(ages) => ages,
+    let mut saved = match SavedTimes::load(&*store).await {
+        Ok(saved) => saved,
         Err(error) => {
             tracing::error!(%error, "the ages of events cannot be read; they do not expire");
             return;
@@ -41,14 +41,14 @@ pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, events: &'static 
         let now = clock.now().as_second();
         let snapshot = window.cached();
         let last_event = snapshot.objects.values().map(|stored| stored.revision).max();
-        ages.marks.note(now, snapshot.revision, last_event);
+        saved.times.note(now, snapshot.revision, last_event);
         drop(snapshot);
-        if let Some(expired) = ages.marks.expired(now)
+        if let Some(expired) = saved.times.expired(now)
             && delete(&*store, &window, expired).await.is_err()
         {
             return;
         }
-        match ages.save(&*store).await {
+        match saved.save(&*store).await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
             Err(error) => tracing::warn!(%error, "the ages of events cannot be written"),
@@ -70,14 +70,14 @@ async fn delete(store: &dyn Store, window: &ResourceWindow, expired: Revision) -
     Ok(())
 }
 
-/// The marks with what is known of their copy in the store.
-struct Ages {
-    marks: Marks,
+/// The times with what is known of their copy in the store.
+struct SavedTimes {
+    times: RevisionTimes,
     saved: String,
     expect: Expect,
 }
 
-impl Ages {
+impl SavedTimes {
     async fn load(store: &dyn Store) -> Result<Self, StoreError> {
         let (_, records) = store.range(KEY).await?;
         let record = records.into_iter().find(|record| *record.key == *KEY);
@@ -85,14 +85,14 @@ impl Ages {
             .as_ref()
             .map(|record| String::from_utf8_lossy(&record.value).into_owned());
         Ok(Self {
-            marks: Marks::parse(saved.as_deref().unwrap_or_default()),
+            times: RevisionTimes::parse(saved.as_deref().unwrap_or_default()),
             saved: saved.unwrap_or_default(),
             expect: record.map_or(Expect::Absent, |record| Expect::At(record.modified)),
         })
     }
 
     async fn save(&mut self, store: &dyn Store) -> Result<(), StoreError> {
-        let text = self.marks.to_string();
+        let text = self.times.to_string();
         if text == self.saved {
             return Ok(());
         }

@@ -1,13 +1,13 @@
 //! Who is served when there is more to do than can be done: places for requests, for their bodies and for their replies.
 //!
-//! Owns every limit on requests from the network. Each limit is a room that users share fairly ([`room`]), requests have one room
-//! per level ([`level`]), and what keeps the cluster alive (nodes, controllers, administrators) has rooms of its own. A body is
+//! Owns every limit on requests from the network. Each limit is shared fairly by users ([`fair_queue`]), requests have one limit
+//! per level ([`level`]), and what keeps the cluster alive (nodes, controllers, administrators) has limits of its own. A body is
 //! read before its request takes a place, so that a slow sender holds up nobody; a place is kept until the reply has been sent.
 //! Requests from within the process are bounded by their senders. Never decides what a request may do.
 
+mod fair_queue;
 mod level;
 mod limit;
-mod room;
 
 use super::request::RequestInfo;
 use super::status::ApiError;
@@ -17,34 +17,35 @@ use limit::{Limit, Permit, Refused};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Rooms for bytes count in kilobytes.
+/// Limits of bytes count in kilobytes.
 const UNIT_BYTES: usize = 1024;
 /// Bodies of requests, read or being read: for the cluster's own parts and again for everybody else.
 const BODIES_BYTES: usize = 64 << 20;
 /// Lists being sent, with what they keep from being forgotten: for the cluster's own parts and again for everybody else.
 const REPLIES_BYTES: usize = 128 << 20;
-/// A user may have this part of a room for bytes.
+/// One user may have a quarter of what a limit of bytes allows.
 const PARTS: usize = 4;
 
 /// The limits of one server.
 pub(super) struct Flow {
     levels: Vec<(Level, Limit)>,
-    vital: Bytes,
-    others: Bytes,
+    vital: ByteLimits,
+    others: ByteLimits,
     counts: Arc<Counts>,
 }
 
-struct Bytes {
+/// The limits of bytes of one class of users.
+struct ByteLimits {
     bodies: Limit,
     replies: Limit,
 }
 
-impl Bytes {
+impl ByteLimits {
     fn new() -> Self {
-        let room = |bytes: usize| Limit::new(bytes / UNIT_BYTES, bytes / UNIT_BYTES / PARTS);
+        let limit = |bytes: usize| Limit::new(bytes / UNIT_BYTES, bytes / UNIT_BYTES / PARTS);
         Self {
-            bodies: room(BODIES_BYTES),
-            replies: room(REPLIES_BYTES),
+            bodies: limit(BODIES_BYTES),
+            replies: limit(REPLIES_BYTES),
         }
     }
 }
@@ -75,8 +76,8 @@ impl Counts {
     }
 }
 
-/// Room for bytes; given back when dropped.
-pub(super) struct Room {
+/// Bytes a body or reply may hold; given back when dropped.
+pub(super) struct ByteReservation {
     _permit: Permit,
 }
 
@@ -85,8 +86,8 @@ impl Flow {
         let level = |level: Level| (level, Limit::new(level.seats(), level.seats().div_ceil(2)));
         Self {
             levels: Level::LIMITED.into_iter().map(level).collect(),
-            vital: Bytes::new(),
-            others: Bytes::new(),
+            vital: ByteLimits::new(),
+            others: ByteLimits::new(),
             counts: Arc::default(),
         }
     }
@@ -105,7 +106,7 @@ impl Flow {
         (self.vital.replies.taken() + self.others.replies.taken()) * UNIT_BYTES
     }
 
-    fn bytes(&self, user: &User, info: &RequestInfo) -> &Bytes {
+    fn bytes(&self, user: &User, info: &RequestInfo) -> &ByteLimits {
         match Level::of(user, info) {
             Level::WorkloadLow | Level::GlobalDefault => &self.others,
             _ => &self.vital,
@@ -136,7 +137,12 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::seat`].
-    pub(super) async fn body(&self, user: &User, info: &RequestInfo, bytes: usize) -> Result<Room, ApiError> {
+    pub(super) async fn body(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        bytes: usize,
+    ) -> Result<ByteReservation, ApiError> {
         enter(&self.bytes(user, info).bodies, user, bytes).await
     }
 
@@ -144,15 +150,20 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::seat`].
-    pub(super) async fn reply(&self, user: &User, info: &RequestInfo, bytes: usize) -> Result<Room, ApiError> {
+    pub(super) async fn reply(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        bytes: usize,
+    ) -> Result<ByteReservation, ApiError> {
         enter(&self.bytes(user, info).replies, user, bytes).await
     }
 }
 
-async fn enter(limit: &Limit, user: &User, bytes: usize) -> Result<Room, ApiError> {
+async fn enter(limit: &Limit, user: &User, bytes: usize) -> Result<ByteReservation, ApiError> {
     let permit = limit.enter(&name(user), bytes.div_ceil(UNIT_BYTES)).await;
     permit
-        .map(|permit| Room { _permit: permit })
+        .map(|permit| ByteReservation { _permit: permit })
         .map_err(|Refused| refusal())
 }
 

@@ -80,7 +80,7 @@ pub trait Gate: Send + Sync + 'static {
     ) -> Result<Response<Body>, Request<Body>>;
 }
 
-/// Lets everything pass and answers nothing beyond storage and discovery: for tests and for embedding without the edge.
+/// Lets everything pass and answers nothing beyond storage and discovery: for tests and for embedding without the chain.
 /// A request without an identity is `system:admin` of group `system:masters`.
 pub struct Open;
 

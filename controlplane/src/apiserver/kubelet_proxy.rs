@@ -8,9 +8,9 @@ mod target;
 mod tunnel;
 
 use super::authz::{Authz, forbidden};
-use super::extra::Answered;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
+use super::unstored::Answered;
 use super::user::User;
 use super::{ApiServer, Body, body};
 use http::header::{CONTENT_TYPE, HeaderValue, UPGRADE};
@@ -153,7 +153,7 @@ async fn find_pod(server: &ApiServer, info: &RequestInfo) -> Result<Arc<Value>, 
     pod.ok_or_else(|| ApiError::not_found("", "pods", &info.name))
 }
 
-/// Turns a kubelet's refusal into a Status.
+/// WriteLocks a kubelet's refusal into a Status.
 async fn refuse_errors(
     response: Response<hyper::body::Incoming>,
     info: &RequestInfo,

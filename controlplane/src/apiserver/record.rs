@@ -7,7 +7,7 @@ use super::audit::{Audit, Trail};
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
-use super::{Body, extra};
+use super::{Body, unstored};
 use crate::metrics::{self, Metrics};
 use crate::resource::registry;
 use http::Response;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 /// How a request ended, beside its reply.
-pub(super) enum End {
+pub(super) enum RequestEnd {
     /// With a reply.
     Answered,
     /// With an error, whose Status this is.
@@ -27,8 +27,8 @@ pub(super) enum End {
     Panicked,
 }
 
-/// One request's notes.
-pub(super) struct Record {
+/// What is noted of one request for metrics and audit.
+pub(super) struct RequestRecord {
     request: metrics::Request,
     began: Instant,
     is_long: bool,
@@ -36,7 +36,7 @@ pub(super) struct Record {
     trail: Mutex<Option<Trail>>,
 }
 
-impl Record {
+impl RequestRecord {
     pub(super) fn new(info: &RequestInfo, query: &Query, audit_id: &str) -> Self {
         Self {
             request: counted(info, query),
@@ -85,7 +85,7 @@ impl Record {
         if self.is_long || !is_wanted || !is_json(headers) {
             return Ok(body);
         }
-        let bytes = extra::read(body).await?;
+        let bytes = unstored::read(body).await?;
         if let Ok(object) = serde_json::from_slice(&bytes) {
             self.with_trail(|trail| trail.request(object));
         }
@@ -93,7 +93,7 @@ impl Record {
     }
 
     /// Counts the reply and completes the trail.
-    pub(super) async fn finish(self, response: Response<Body>, end: End, metrics: &Metrics) -> Response<Body> {
+    pub(super) async fn finish(self, response: Response<Body>, end: RequestEnd, metrics: &Metrics) -> Response<Body> {
         let code = response.status().as_u16();
         metrics.answered(&self.request, code, self.began.elapsed());
         let trail = self.trail.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -101,9 +101,9 @@ impl Record {
             return response;
         };
         match end {
-            End::Panicked => trail.panicked(),
-            End::Failed(status) => trail.complete(code, Some(&status), None),
-            End::Answered if self.is_long => {
+            RequestEnd::Panicked => trail.panicked(),
+            RequestEnd::Failed(status) => trail.complete(code, Some(&status), None),
+            RequestEnd::Answered if self.is_long => {
                 trail.started(code);
                 return response.map(|body| {
                     // The trail ends when the body is dropped.
@@ -114,7 +114,7 @@ impl Record {
                     .boxed_unsync()
                 });
             }
-            End::Answered if trail.wants_response() && is_json(response.headers()) => {
+            RequestEnd::Answered if trail.wants_response() && is_json(response.headers()) => {
                 let (parts, body) = response.into_parts();
                 let Ok(collected) = body.collect().await else {
                     trail.complete(code, None, None);
@@ -124,7 +124,7 @@ impl Record {
                 trail.complete(code, None, serde_json::from_slice(&bytes).ok());
                 return Response::from_parts(parts, super::body::full(bytes));
             }
-            End::Answered => trail.complete(code, None, None),
+            RequestEnd::Answered => trail.complete(code, None, None),
         }
         response
     }

@@ -4,7 +4,7 @@ mod stream;
 
 use super::negotiate::{Encoding, Output, Shape, not_acceptable};
 use super::status::ApiError;
-use super::{Body, body, table};
+use super::{Body, body, printer};
 use crate::resource::Kind;
 use crate::store::Revision;
 use crate::store::window::Stored;
@@ -248,11 +248,11 @@ pub(super) fn table_of(
     now: Timestamp,
     metadata: Value,
 ) -> Result<Value, ApiError> {
-    let Some(include) = table::IncludeObject::parse(include) else {
+    let Some(include) = printer::IncludeObject::parse(include) else {
         let text = format!("unrecognized includeObject value: \"{include}\"");
         return Err(ApiError::bad_request(text));
     };
-    let mut value = table::render(kind, objects, include, now, metadata);
+    let mut value = printer::render(kind, objects, include, now, metadata);
     value["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
     Ok(value)
 }

@@ -1,17 +1,17 @@
 //! The composed server: what one process's API consists of, and the one path every request takes.
 
-use super::drain::{Drains, Holds, OnStall};
+use super::drain::{HeldResources, OnStall, OutgoingReplies};
 use super::flow::{self, Flow};
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
-use super::record::{End, Record};
+use super::record::{RequestEnd, RequestRecord};
 use super::request::{Query, RequestInfo};
 use super::service::PeerCertificates;
 use super::status::ApiError;
-use super::turns::Turns;
 use super::user::User;
-use super::{Body, body, discovery, expiry, extra, reply, verbs};
+use super::write_locks::WriteLocks;
+use super::{Body, body, discovery, expiry, reply, unstored, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -55,8 +55,8 @@ struct Inner {
     random: Mutex<StdRng>,
     gate: Arc<dyn Gate>,
     flow: Flow,
-    drains: Arc<Drains>,
-    turns: Turns,
+    drains: Arc<OutgoingReplies>,
+    write_locks: WriteLocks,
     closing: CancellationToken,
     metrics: Arc<Metrics>,
     tasks: [JoinHandle<()>; 2],
@@ -89,7 +89,7 @@ impl ApiServer {
             }
             None => tokio::spawn(std::future::ready(())),
         };
-        let drains: Arc<Drains> = Arc::default();
+        let drains: Arc<OutgoingReplies> = Arc::default();
         let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {
             inner: Arc::new(Inner {
@@ -100,7 +100,7 @@ impl ApiServer {
                 gate: parts.gate,
                 flow: Flow::new(),
                 drains,
-                turns: Turns::default(),
+                write_locks: WriteLocks::default(),
                 closing: CancellationToken::new(),
                 metrics: Arc::default(),
                 tasks: [expiry, draining],
@@ -167,8 +167,8 @@ impl ApiServer {
     }
 
     /// Who may write now where one object's revision is not enough to tell.
-    pub(super) fn turns(&self) -> &Turns {
-        &self.inner.turns
+    pub(super) fn write_locks(&self) -> &WriteLocks {
+        &self.inner.write_locks
     }
 
     pub(super) fn gate(&self) -> &dyn Gate {
@@ -205,19 +205,19 @@ impl ApiServer {
         let output = Output::negotiate(request.headers(), &query).unwrap_or(Output::JSON);
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
-        let record = Record::new(&info, &query, shown_id.unwrap_or_default());
+        let record = RequestRecord::new(&info, &query, shown_id.unwrap_or_default());
         let work = self.route(user, &info, &query, request, &record);
         let (mut response, end) = match AssertUnwindSafe(work).catch_unwind().await {
-            Ok(Ok(response)) => (response, End::Answered),
+            Ok(Ok(response)) => (response, RequestEnd::Answered),
             Ok(Err(error)) => {
                 let status = Box::new(error.to_status());
-                (reply::error(&error, output), End::Failed(status))
+                (reply::error(&error, output), RequestEnd::Failed(status))
             }
             Err(_) => {
                 tracing::error!(path = %info.path, "a request handler panicked");
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
                 let error = ApiError::new(500, "InternalError", text);
-                (reply::error(&error, output), End::Panicked)
+                (reply::error(&error, output), RequestEnd::Panicked)
             }
         };
         let headers = response.headers_mut();
@@ -236,7 +236,7 @@ impl ApiServer {
         info: &RequestInfo,
         query: &Query,
         request: Request<Body>,
-        record: &Record,
+        record: &RequestRecord,
     ) -> Result<Response<Body>, ApiError> {
         let deadline = (!info.is_long_running(query)).then(|| deadline(query)).transpose()?;
         let work = self.answer(user, info, query, request, record);
@@ -255,7 +255,7 @@ impl ApiServer {
         info: &RequestInfo,
         query: &Query,
         request: Request<Body>,
-        record: &Record,
+        record: &RequestRecord,
     ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
@@ -291,7 +291,7 @@ impl ApiServer {
         allowed?;
         let is_bounded = is_remote && info.is_resource && !info.is_long_running(query);
         // First the body, then the place: who sends slowly keeps nobody from his.
-        let (body, _room) = match is_bounded && may_have_body(&parts.method) {
+        let (body, _reserved) = match is_bounded && may_have_body(&parts.method) {
             true => self.receive(&user, info, body).await?,
             false => (body, None),
         };
@@ -308,13 +308,13 @@ impl ApiServer {
         Ok(self.sent(response, seat, info))
     }
 
-    /// The whole body, in the room it was given.
+    /// The whole body, within the bytes it was granted.
     async fn receive(
         &self,
         user: &User,
         info: &RequestInfo,
         body: Body,
-    ) -> Result<(Body, Option<flow::Room>), ApiError> {
+    ) -> Result<(Body, Option<flow::ByteReservation>), ApiError> {
         if http_body::Body::is_end_stream(&body) {
             return Ok((body, None));
         }
@@ -322,20 +322,20 @@ impl ApiServer {
         let length = length.map_or(verbs::BODY_LIMIT_BYTES, |length| {
             usize::try_from(length).unwrap_or(usize::MAX)
         });
-        let room = self
+        let reserved = self
             .inner
             .flow
             .body(user, info, length.min(verbs::BODY_LIMIT_BYTES))
             .await?;
-        let bytes = extra::read(body).await?;
-        Ok((body::full(bytes), Some(room)))
+        let bytes = unstored::read(body).await?;
+        Ok((body::full(bytes), Some(reserved)))
     }
 
     /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read.
     fn sent(&self, mut response: Response<Body>, seat: Option<flow::Seat>, info: &RequestInfo) -> Response<Body> {
-        let holds = Holds {
+        let holds = HeldResources {
             _seat: seat,
-            _room: response.extensions_mut().remove::<Arc<flow::Room>>(),
+            _bytes: response.extensions_mut().remove::<Arc<flow::ByteReservation>>(),
         };
         let on_stall = match info.verb.as_str() {
             "watch" => OnStall::End,
@@ -362,7 +362,7 @@ impl ApiServer {
         };
         let is_scattered = info.namespace.is_empty() && matches!(info.verb.as_str(), "create" | "deletecollection");
         if let Some(kind) = kind.filter(|kind| kind.namespaced && is_scattered) {
-            return Err(not_supported(kind, info));
+            return Err(verbs::not_supported(kind, info));
         }
         if let Some(kind) = kind
             && verbs::serves(kind, info)
@@ -382,7 +382,7 @@ impl ApiServer {
         let request = Request::from_parts(parts, body);
         match (self.gate().other(self, user, info, request).await, kind) {
             (Ok(response), _) => Ok(response),
-            (Err(_), Some(kind)) => Err(not_supported(kind, info)),
+            (Err(_), Some(kind)) => Err(verbs::not_supported(kind, info)),
             (Err(_), None) => Ok(reply::not_found_page()),
         }
     }
@@ -403,19 +403,6 @@ fn served(info: &RequestInfo) -> Option<&'static Kind> {
     };
     let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
     (scope_fits && part_exists).then_some(kind)
-}
-
-/// 405 with upstream's text.
-pub(super) fn not_supported(kind: &Kind, info: &RequestInfo) -> ApiError {
-    let mut resource = kind.plural.to_owned();
-    if !info.subresource.is_empty() {
-        resource = format!("{resource}/{}", info.subresource);
-    }
-    if !kind.group.is_empty() {
-        resource = format!("{resource}.{}", kind.group);
-    }
-    let text = format!("{} is not supported on resources of kind \"{resource}\"", info.verb);
-    ApiError::new(405, "MethodNotAllowed", text).about(kind.group, kind.plural, "")
 }
 
 fn deadline(query: &Query) -> Result<Duration, ApiError> {

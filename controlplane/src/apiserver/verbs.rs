@@ -22,7 +22,6 @@ use super::negotiate::{self, Encoding, Output};
 use super::reader;
 use super::reply::{self, Answer};
 use super::request::{Query, RequestInfo};
-use super::server::not_supported;
 use super::status::ApiError;
 use super::user::User;
 use super::{ApiServer, Body};
@@ -104,7 +103,7 @@ pub(super) async fn serve(
     };
     let mut call = call;
     let answer = call.dispatch(body).await?;
-    let room = match &answer {
+    let reserved = match &answer {
         Answer::List(page) if serving.is_remote => Some(server.flow().reply(user, info, page.cost(output)).await?),
         _ => None,
     };
@@ -117,9 +116,9 @@ pub(super) async fn serve(
         warnings: &call.warnings,
     };
     let mut response = reply::write(answer, &context)?;
-    if let Some(room) = room {
+    if let Some(reserved) = reserved {
         // Taken out by whoever sends the reply, who keeps it until then.
-        response.extensions_mut().insert(Arc::new(room));
+        response.extensions_mut().insert(Arc::new(reserved));
     }
     Ok(response)
 }
@@ -279,7 +278,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Waits until readers see what was answered, so that whoever has the next turn does.
+    /// Waits until readers see what was answered, so that whoever takes the lock next does.
     async fn seen(&self, answer: Answer) -> Result<Answer, ApiError> {
         if let Answer::Stored { revision, .. } = answer {
             let reached = self.window.reach(revision).await;
@@ -387,6 +386,19 @@ fn bad_field_validation(found: &str) -> ApiError {
     let supported = ["Ignore", "Warn", "Strict"];
     let error = crate::resource::field_error::FieldError::not_supported("fieldValidation", found, &supported);
     ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![error])
+}
+
+/// 405 with upstream's text.
+pub(super) fn not_supported(kind: &Kind, info: &RequestInfo) -> ApiError {
+    let mut resource = kind.plural.to_owned();
+    if !info.subresource.is_empty() {
+        resource = format!("{resource}/{}", info.subresource);
+    }
+    if !kind.group.is_empty() {
+        resource = format!("{resource}.{}", kind.group);
+    }
+    let text = format!("{} is not supported on resources of kind \"{resource}\"", info.verb);
+    ApiError::new(405, "MethodNotAllowed", text).about(kind.group, kind.plural, "")
 }
 
 #[cfg(test)]

@@ -9,13 +9,6 @@ pub mod sign;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 
-/// The Secrets' type.
-pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
-/// The Secrets' namespace.
-pub const NAMESPACE: &str = "kube-system";
-/// What the Secrets' names begin with, before the token's id.
-pub const NAME_PREFIX: &str = "bootstrap-token-";
-
 /// When the token ends; `None` means never. What cannot be read has ended: nobody can have meant it to last.
 fn expiration(secret: &Secret) -> Option<Timestamp> {
     let text = datum(secret, "expiration")?;
@@ -30,6 +23,7 @@ fn datum<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::well_known::bootstrap_token::{NAME_PREFIX, SECRET_TYPE};
     use crate::controller::write::Verb;
     use k8s_openapi::ByteString;
     use k8s_openapi::api::core::v1::ConfigMap;

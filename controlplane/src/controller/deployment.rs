@@ -1,7 +1,7 @@
 //! Deployment: replica sets, one per template, moved from the old to the new.
 //!
-//! Source: control-plane contract §12. A turn takes one step: claim replica sets, make the new one, bring annotations up to
-//! date, scale. The next turn starts on a copy that shows the step, so no step needs to know another is under way.
+//! Source: control-plane contract §12. Each plan is one step: claim replica sets, make the new one, bring annotations up to
+//! date, scale. The next plan is made on informers that show the step, so no step needs to know another is under way.
 
 use super::harness::{Controller, Wiring, controller_key};
 use super::informers::Informers;

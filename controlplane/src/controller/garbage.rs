@@ -7,8 +7,8 @@
 
 use super::discovery;
 use super::execute::execute;
-use super::harness::Surroundings;
-use super::informers::{Copy, MetadataChange};
+use super::harness::Environment;
+use super::informers::{AnyInformer, MetadataChange};
 use super::queue::Queue;
 use super::write::{Failure, PatchKind, Resource, Verb, Write};
 use crate::planted;
@@ -58,7 +58,7 @@ impl Drop for Followed {
 }
 
 struct Collector {
-    around: Surroundings,
+    environment: Environment,
     graph: Mutex<Graph>,
     queue: Queue<String>,
     /// Known resources by API version and kind, for owners.
@@ -107,10 +107,10 @@ impl Absent {
 }
 
 /// Collects until shutdown.
-pub async fn run(around: Surroundings) {
-    let shutdown = around.shutdown.clone();
+pub async fn run(environment: Environment) {
+    let shutdown = environment.shutdown.clone();
     let collector = Arc::new(Collector {
-        around,
+        environment,
         graph: Mutex::default(),
         queue: Queue::default(),
         kinds: Mutex::default(),
@@ -127,7 +127,7 @@ pub async fn run(around: Surroundings) {
         () = shutdown.cancelled() => {}
         () = async {
             collector.discover(&mut followed).await;
-            tokio::join!(collector.turns(), collector.rediscover(&mut followed));
+            tokio::join!(collector.process_queue(), collector.rediscover(&mut followed));
         } => {}
     }
 }
@@ -146,7 +146,7 @@ impl Collector {
 
     /// Follows what is new, and forgets what is gone.
     async fn discover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
-        let (found, failed) = match discovery::resources(&self.around.client).await {
+        let (found, failed) = match discovery::resources(&self.environment.client).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(error, "resources not discovered, retrying");
@@ -196,12 +196,12 @@ impl Collector {
     }
 
     fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, Shared<BoxFuture<'static, ()>>) {
-        let (mut feed, own, synced) = match self.around.informers.copy_of(resource) {
+        let (mut feed, own, synced) = match self.environment.informers.informer_of(resource) {
             Some(shared) => {
-                let informers = self.around.informers.clone();
+                let informers = self.environment.informers.clone();
                 let resource = resource.clone();
                 let synced = async move {
-                    if let Some(copy) = informers.copy_of(&resource) {
+                    if let Some(copy) = informers.informer_of(&resource) {
                         copy.synced().await;
                     }
                 };
@@ -215,7 +215,7 @@ impl Collector {
                     kind: resource.kind.to_string(),
                     plural: resource.plural.to_string(),
                 };
-                let api = kube::Api::<Metadata>::all_with(self.around.client.clone(), &kind);
+                let api = kube::Api::<Metadata>::all_with(self.environment.client.clone(), &kind);
                 let own = Informer::spawn(api, Options::default());
                 let copy = own.clone();
                 let synced = async move { Informer::synced(&copy).await };
@@ -269,18 +269,18 @@ impl Collector {
         woken.into_iter().for_each(|uid| self.queue.add(uid));
     }
 
-    async fn turns(&self) {
-        let mut turns = FuturesUnordered::new();
+    async fn process_queue(&self) {
+        let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
-                Some(uid) = turns.next(), if !turns.is_empty() => self.queue.done(&uid),
-                uid = self.queue.next(), if turns.len() < CONCURRENCY => turns.push(self.turn(uid)),
+                Some(uid) = running.next(), if !running.is_empty() => self.queue.done(&uid),
+                uid = self.queue.next(), if running.len() < CONCURRENCY => running.push(self.reconcile(uid)),
             }
         }
     }
 
-    async fn turn(&self, uid: String) -> String {
+    async fn reconcile(&self, uid: String) -> String {
         match self.collect(&uid).await {
             Ok(()) => {
                 lock(&self.delays).remove(&uid);
@@ -338,7 +338,7 @@ impl Collector {
         }
         let path = resource.path(&Key::new(namespace, owner.name.clone()));
         let request = Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
-        let live = match timeout(DEADLINE, self.around.client.request::<Value>(request)).await {
+        let live = match timeout(DEADLINE, self.environment.client.request::<Value>(request)).await {
             Err(_) => return Err("deadline exceeded".into()),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => None,
             Ok(Err(error)) => return Err(error.to_string()),
@@ -406,7 +406,7 @@ impl Collector {
     }
 
     async fn write(&self, write: &Write) -> Result<(), String> {
-        match execute(&self.around.client, write).await {
+        match execute(&self.environment.client, write).await {
             Ok(_) => Ok(()),
             // Gone already: the informer will tell.
             Err(Failure { code: 404, .. }) => Ok(()),

@@ -1,7 +1,8 @@
-//! Runs controllers: informers wake keys, a turn plans (pure), writes, waits for its own writes to be seen, and repeats.
+//! Runs controllers: informers wake keys, reconciling a key means to plan (pure), write, wait until the
+//! informers show the own writes, and plan again.
 //!
-//! A turn never starts on a copy older than the key's last write, so plans need no expectations of what is in flight. Failed
-//! turns come again after 5 ms·2ⁿ. All I/O of controllers is here and in [`super::execute`].
+//! Planning never starts on informers older than the key's last write, so plans need no expectations of what is in flight. What
+//! failed is tried again after 5 ms·2ⁿ. All I/O of controllers is here and in [`super::execute`].
 
 use super::event::Recorder;
 use super::execute::{Applied, execute};
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Turns of one controller at the same time.
+/// Keys that one controller reconciles at the same time.
 const CONCURRENCY: usize = 16;
 /// Largest slow-start batch.
 const BATCH: usize = 500;
@@ -47,7 +48,7 @@ pub trait Controller: Send + Sync + 'static {
 
 /// What a running controller is given.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Environment {
     /// The controller's own identity.
     pub client: kube::Client,
     /// The shared informers.
@@ -101,56 +102,56 @@ pub fn controller_key<K: kube::Resource>(object: &K, kind: &str) -> Option<Key> 
 
 struct Running<C> {
     controller: C,
-    around: Surroundings,
+    environment: Environment,
     queue: Arc<Queue<Key>>,
     failures: Mutex<BTreeMap<Key, u32>>,
 }
 
 /// Runs a controller until shutdown.
-pub async fn run<C: Controller>(controller: C, around: Surroundings) {
-    let queue = Arc::new(Queue::counted(around.metrics.clone()));
+pub async fn run<C: Controller>(controller: C, environment: Environment) {
+    let queue = Arc::new(Queue::counted(environment.metrics.clone()));
     let mut wiring = Wiring {
         queue: queue.clone(),
         tasks: Vec::new(),
     };
     controller.wire(&mut wiring);
-    let shutdown = around.shutdown.clone();
+    let shutdown = environment.shutdown.clone();
     let running = Running {
         controller,
-        around,
+        environment,
         queue,
         failures: Mutex::new(BTreeMap::new()),
     };
     tokio::select! {
         biased;
         () = shutdown.cancelled() => {}
-        () = running.turns() => {}
+        () = running.process_queue() => {}
     }
     wiring.tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 impl<C: Controller> Running<C> {
-    async fn turns(&self) {
-        self.around.informers.synced().await;
-        let mut turns = FuturesUnordered::new();
+    async fn process_queue(&self) {
+        self.environment.informers.synced().await;
+        let mut reconciling = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
-                Some(key) = turns.next(), if !turns.is_empty() => self.queue.done(&key),
-                key = self.queue.next(), if turns.len() < CONCURRENCY => turns.push(self.turn(key)),
+                Some(key) = reconciling.next(), if !reconciling.is_empty() => self.queue.done(&key),
+                key = self.queue.next(), if reconciling.len() < CONCURRENCY => reconciling.push(self.reconcile(key)),
             }
         }
     }
 
-    async fn turn(&self, key: Key) -> Key {
+    async fn reconcile(&self, key: Key) -> Key {
         let began = Instant::now();
-        let now = self.around.clock.now();
+        let now = self.environment.clock.now();
         let Plan {
             writes,
             events,
             again_in,
         } = self.controller.plan(&key, now);
-        events.into_iter().for_each(|e| self.around.recorder.record(e));
+        events.into_iter().for_each(|e| self.environment.recorder.record(e));
         let wrote = !writes.is_empty();
         let mut failure = self.batches(writes).await;
         if !wrote || failure.is_some() {
@@ -158,14 +159,14 @@ impl<C: Controller> Running<C> {
             let failed = self.batches(status).await;
             failure = failure.or(failed);
         } else {
-            // The status follows in the next turn, on a copy that has the writes.
+            // The status follows when the key is reconciled again, on informers that show the writes.
             self.queue.add(key.clone());
         }
         match failure {
             Some(failure) => {
                 let delay = self.failed(&key);
-                self.around.metrics.retries.inc();
-                tracing::debug!(controller = C::NAME, %key, message = failure.message, ?delay, "turn failed");
+                self.environment.metrics.retries.inc();
+                tracing::debug!(controller = C::NAME, %key, message = failure.message, ?delay, "reconciling failed");
                 self.queue.add_after(key.clone(), delay);
             }
             None => {
@@ -175,7 +176,7 @@ impl<C: Controller> Running<C> {
                 }
             }
         }
-        self.around.metrics.work.observe(began.elapsed().as_secs_f64());
+        self.environment.metrics.work.observe(began.elapsed().as_secs_f64());
         key
     }
 
@@ -206,15 +207,15 @@ impl<C: Controller> Running<C> {
     }
 
     async fn write(&self, write: &Write) -> Option<Failure> {
-        match execute(&self.around.client, write).await {
+        match execute(&self.environment.client, write).await {
             Ok(applied) => {
                 self.tell(write.on_success.as_ref(), &applied.key().name);
-                self.around.informers.reflect(&write.resource, &applied).await;
+                self.environment.informers.reflect(&write.resource, &applied).await;
                 self.trace(write, &applied);
                 None
             }
             Err(failure) => {
-                // Conflicts are ordinary: somebody else wrote first, and the next turn sees it.
+                // Conflicts are ordinary: somebody else wrote first, and the next plan sees it.
                 if failure.reason != "Conflict" {
                     self.tell(write.on_failure.as_ref(), &failure.message);
                 }
@@ -231,7 +232,7 @@ impl<C: Controller> Running<C> {
         if let Some(event) = event {
             let mut event = event.clone();
             event.message = event.message.replacen("{}", filling, 1);
-            self.around.recorder.record(event);
+            self.environment.recorder.record(event);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The informers all controllers share: one per resource and process.
 
-use super::bootstrap_token;
 use super::execute::Applied;
+use super::well_known::{bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
 use client::informer::{Object, Options};
 use client::{Informer, Key};
@@ -15,8 +15,8 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use std::sync::Arc;
 
-/// What is kept of any informer whatever its type.
-pub trait Copy: Send + Sync {
+/// An informer of any type of object: what can be asked of it without knowing the type.
+pub trait AnyInformer: Send + Sync {
     /// Waits until the copy reflects a write.
     fn reflects<'a>(&'a self, applied: &'a Applied) -> BoxFuture<'a, ()>;
     /// Waits for the first list.
@@ -67,7 +67,7 @@ fn is_deleted<K: Object>(informer: &Informer<K>, key: &Key, uid: &str) -> bool {
     })
 }
 
-impl<K: Object> Copy for Informer<K> {
+impl<K: Object> AnyInformer for Informer<K> {
     fn reflects<'a>(&'a self, applied: &'a Applied) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             match applied {
@@ -84,6 +84,12 @@ impl<K: Object> Copy for Informer<K> {
     fn metadata(&self) -> Box<dyn MetadataFeed> {
         Box::new(Feed(self.subscribe()))
     }
+}
+
+/// Whether things may still be made in a namespace.
+pub fn is_open(namespace: &Namespace) -> bool {
+    let phase = namespace.status.as_ref().and_then(|s| s.phase.as_deref());
+    namespace.metadata.deletion_timestamp.is_none() && phase != Some("Terminating")
 }
 
 /// The shared informers.
@@ -131,22 +137,22 @@ impl Informers {
                 seed: seeds,
             }
         };
-        let root_ca = format!("metadata.name={}", super::root_ca::NAME);
-        let cluster_info = format!("metadata.name={}", bootstrap_token::sign::NAME);
-        let tokens = format!("type={}", bootstrap_token::SECRET_TYPE);
+        let one_root_ca = format!("metadata.name={}", root_ca::NAME);
+        let one_cluster_info = format!("metadata.name={}", cluster_info::NAME);
+        let only_tokens = format!("type={}", bootstrap_token::SECRET_TYPE);
         Self {
             pods: Informer::spawn(Api::all(client.clone()), options("")),
             nodes: Informer::spawn(Api::all(client.clone()), options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),
-            root_cas: Informer::spawn(Api::all(client.clone()), options(&root_ca)),
+            root_cas: Informer::spawn(Api::all(client.clone()), options(&one_root_ca)),
             cluster_info: Informer::spawn(
-                Api::namespaced(client.clone(), bootstrap_token::sign::NAMESPACE),
-                options(&cluster_info),
+                Api::namespaced(client.clone(), cluster_info::NAMESPACE),
+                options(&one_cluster_info),
             ),
             bootstrap_tokens: Informer::spawn(
                 Api::namespaced(client.clone(), bootstrap_token::NAMESPACE),
-                options(&tokens),
+                options(&only_tokens),
             ),
             node_leases: Informer::spawn(Api::namespaced(client.clone(), "kube-node-lease"), options("")),
             deployments: Informer::spawn(Api::all(client.clone()), options("")),
@@ -161,12 +167,12 @@ impl Informers {
     /// Whether things may still be made in a namespace; one that is going away refuses them.
     pub fn takes_new(&self, namespace: &str) -> bool {
         let known = self.namespaces.get("", namespace);
-        known.is_none_or(|n| super::service_account::is_open(&n))
+        known.is_none_or(|n| is_open(&n))
     }
 
-    /// Waits for the first list of every resource: who decides before would take what he has not seen for absent.
+    /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn Copy; 14] = [
+        let all: [&dyn AnyInformer; 14] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -182,12 +188,12 @@ impl Informers {
             &self.endpoint_slices,
             &self.signing_requests,
         ];
-        futures::future::join_all(all.iter().map(|copy| copy.synced())).await;
+        futures::future::join_all(all.iter().map(|informer| informer.synced())).await;
     }
 
-    /// The shared copy of a whole resource, if there is one.
-    pub fn copy_of(&self, resource: &Resource) -> Option<&dyn Copy> {
-        let known: [(&Resource, &dyn Copy); 10] = [
+    /// The shared informer of a whole resource, if there is one.
+    pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
+        let known: [(&Resource, &dyn AnyInformer); 10] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -199,22 +205,25 @@ impl Informers {
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
             (&write::SIGNING_REQUESTS, &self.signing_requests),
         ];
-        known.into_iter().find(|(r, _)| *r == resource).map(|(_, copy)| copy)
+        known
+            .into_iter()
+            .find(|(r, _)| *r == resource)
+            .map(|(_, informer)| informer)
     }
 
     /// Waits until the copies reflect a write. Writes of resources without a copy need no waiting.
     pub async fn reflect(&self, resource: &Resource, applied: &Applied) {
         let key = applied.key();
         if *resource == write::CONFIG_MAPS {
-            if key.name == super::root_ca::NAME {
+            if key.name == root_ca::NAME {
                 self.root_cas.reflects(applied).await;
-            } else if key.namespace == bootstrap_token::sign::NAMESPACE && key.name == bootstrap_token::sign::NAME {
+            } else if key.namespace == cluster_info::NAMESPACE && key.name == cluster_info::NAME {
                 self.cluster_info.reflects(applied).await;
             }
         } else if *resource == write::SECRETS && key.name.starts_with(bootstrap_token::NAME_PREFIX) {
             self.bootstrap_tokens.reflects(applied).await;
-        } else if let Some(copy) = self.copy_of(resource) {
-            copy.reflects(applied).await;
+        } else if let Some(informer) = self.informer_of(resource) {
+            informer.reflects(applied).await;
         }
     }
 }

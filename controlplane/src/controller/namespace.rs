@@ -4,7 +4,7 @@
 //! means is decided in [`conditions`].
 
 use super::discovery::{self, Discovered};
-use super::harness::Surroundings;
+use super::harness::Environment;
 use super::queue::Queue;
 use super::write::{NAMESPACES, PODS, Resource};
 use client::{Backoff, Key};
@@ -26,7 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What is left in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct RemainingContent {
     /// Objects by `resource.group`.
     pub objects: BTreeMap<String, usize>,
     /// How many objects each finalizer holds.
@@ -38,15 +38,15 @@ pub struct Remains {
 }
 
 /// Deletes the content of namespaces until shutdown.
-pub async fn run(around: Surroundings) {
+pub async fn run(environment: Environment) {
     let queue = Arc::new(Queue::default());
-    let mut namespaces = around.informers.namespaces.subscribe();
-    let mut pods = around.informers.pods.subscribe();
+    let mut namespaces = environment.informers.namespaces.subscribe();
+    let mut pods = environment.informers.pods.subscribe();
     let mut delays: BTreeMap<Key, Backoff> = BTreeMap::new();
     loop {
         tokio::select! {
             biased;
-            () = around.shutdown.cancelled() => return,
+            () = environment.shutdown.cancelled() => return,
             changes = namespaces.next() => for change in changes {
                 if change.new.as_ref().is_some_and(|n| n.metadata.deletion_timestamp.is_some()) {
                     queue.add(change.key);
@@ -60,7 +60,7 @@ pub async fn run(around: Surroundings) {
                 }
             },
             key = queue.next() => {
-                match turn(&around, &key).await {
+                match reconcile(&environment, &key).await {
                     Ok(true) => {
                         delays.remove(&key);
                     }
@@ -94,19 +94,19 @@ fn finalizers(namespace: &Namespace) -> Vec<String> {
 }
 
 /// One look at a namespace; true when nothing is left to do.
-async fn turn(around: &Surroundings, key: &Key) -> Result<bool, String> {
-    let Some(namespace) = around.informers.namespaces.get_key(key) else {
+async fn reconcile(environment: &Environment, key: &Key) -> Result<bool, String> {
+    let Some(namespace) = environment.informers.namespaces.get_key(key) else {
         return Ok(true);
     };
     let ours = finalizers(&namespace).iter().any(|f| f == FINALIZER);
     if namespace.metadata.deletion_timestamp.is_none() || !ours {
         return Ok(true);
     }
-    let remains = empty(&around.client, &key.name).await?;
-    report(around, &namespace, &remains).await?;
+    let remains = empty(&environment.client, &key.name).await?;
+    report(environment, &namespace, &remains).await?;
     let clean = remains.objects.is_empty() && remains.errors.is_empty() && remains.undiscovered.is_empty();
     if clean {
-        finalize(around, &namespace).await?;
+        finalize(environment, &namespace).await?;
     }
     Ok(clean)
 }
@@ -125,11 +125,11 @@ async fn call(client: &kube::Client, method: Method, path: &str, body: Option<&V
 }
 
 /// Deletes what is in the namespace, pods before all else, and tells what is left.
-async fn empty(client: &kube::Client, namespace: &str) -> Result<Remains, String> {
+async fn empty(client: &kube::Client, namespace: &str) -> Result<RemainingContent, String> {
     let (found, undiscovered) = discovery::resources(client).await?;
-    let mut remains = Remains {
+    let mut remains = RemainingContent {
         undiscovered,
-        ..Remains::default()
+        ..RemainingContent::default()
     };
     let listable = |d: &&Discovered| d.resource.namespaced && d.can(&["list", "delete"]);
     let (pods, others): (Vec<_>, Vec<_>) = found
@@ -147,7 +147,7 @@ async fn empty(client: &kube::Client, namespace: &str) -> Result<Remains, String
     Ok(remains)
 }
 
-async fn clear(client: &kube::Client, namespace: &str, discovered: &Discovered, remains: &mut Remains) {
+async fn clear(client: &kube::Client, namespace: &str, discovered: &Discovered, remains: &mut RemainingContent) {
     let resource = &discovered.resource;
     let name = format!("{}.{}", resource.plural, resource.group);
     if let Err(error) = try_clear(client, namespace, discovered, &name, remains).await {
@@ -168,7 +168,7 @@ async fn try_clear(
     namespace: &str,
     discovered: &Discovered,
     name: &str,
-    remains: &mut Remains,
+    remains: &mut RemainingContent,
 ) -> Result<(), kube::Error> {
     let resource = &discovered.resource;
     let before = items(client, resource, namespace).await?;
@@ -207,7 +207,11 @@ async fn try_clear(
 }
 
 /// The conditions that tell what is left.
-pub fn conditions(old: Option<Vec<NamespaceCondition>>, remains: &Remains, now: Timestamp) -> Vec<NamespaceCondition> {
+pub fn conditions(
+    old: Option<Vec<NamespaceCondition>>,
+    remains: &RemainingContent,
+    now: Timestamp,
+) -> Vec<NamespaceCondition> {
     let mut list = old.unwrap_or_default();
     let mut set = |kind: &str, bad: Option<(&str, String)>, good: (&str, &str)| {
         let (status, reason, message) = match bad {
@@ -292,9 +296,9 @@ pub fn conditions(old: Option<Vec<NamespaceCondition>>, remains: &Remains, now: 
     list
 }
 
-async fn report(around: &Surroundings, namespace: &Namespace, remains: &Remains) -> Result<(), String> {
+async fn report(environment: &Environment, namespace: &Namespace, remains: &RemainingContent) -> Result<(), String> {
     let old = namespace.status.as_ref().and_then(|s| s.conditions.clone());
-    let new = conditions(old.clone(), remains, around.clock.now());
+    let new = conditions(old.clone(), remains, environment.clock.now());
     if old.as_ref() == Some(&new) {
         return Ok(());
     }
@@ -304,16 +308,16 @@ async fn report(around: &Surroundings, namespace: &Namespace, remains: &Remains)
     body["status"]["conditions"] = json!(new);
     // Whoever wrote in between must not be overwritten, but conditions are no precondition of finalizing.
     let path = format!("{}/status", NAMESPACES.path(&Key::of(namespace)));
-    match call(&around.client, Method::PUT, &path, Some(&body)).await {
+    match call(&environment.client, Method::PUT, &path, Some(&body)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-async fn finalize(around: &Surroundings, namespace: &Namespace) -> Result<(), String> {
+async fn finalize(environment: &Environment, namespace: &Namespace) -> Result<(), String> {
     let path = NAMESPACES.path(&Key::of(namespace));
-    let mut live = match call(&around.client, Method::GET, &path, None).await {
+    let mut live = match call(&environment.client, Method::GET, &path, None).await {
         Ok(live) => live,
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         Err(error) => return Err(error.to_string()),
@@ -323,7 +327,14 @@ async fn finalize(around: &Surroundings, namespace: &Namespace) -> Result<(), St
     }
     let kept: Vec<String> = finalizers(namespace).into_iter().filter(|f| f != FINALIZER).collect();
     live["spec"]["finalizers"] = json!(kept);
-    match call(&around.client, Method::PUT, &format!("{path}/finalize"), Some(&live)).await {
+    match call(
+        &environment.client,
+        Method::PUT,
+        &format!("{path}/finalize"),
+        Some(&live),
+    )
+    .await
+    {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error.to_string()),
@@ -337,10 +348,10 @@ mod tests {
     #[test]
     fn conditions_tell_what_is_left() {
         let now = Timestamp::UNIX_EPOCH;
-        let remains = Remains {
+        let remains = RemainingContent {
             objects: BTreeMap::from([("pods.".to_owned(), 1)]),
             finalizers: BTreeMap::from([("example.com/x".to_owned(), 2)]),
-            ..Remains::default()
+            ..RemainingContent::default()
         };
         let list = conditions(None, &remains, now);
         let find = |list: &Vec<NamespaceCondition>, kind: &str| {
@@ -358,7 +369,7 @@ mod tests {
             held,
             "Some content in the namespace has finalizers remaining: example.com/x in 2 resource instances"
         );
-        let done = conditions(Some(list), &Remains::default(), now);
+        let done = conditions(Some(list), &RemainingContent::default(), now);
         assert_eq!(done.len(), 5);
         assert!(done.iter().all(|c| c.status == "False"), "{done:?}");
     }

@@ -41,7 +41,7 @@ const PRESSURES: [(&str, &str); 4] = [
 
 /// When a node was last heard of. Times are ours, not the node's: its clock may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Heartbeat {
     /// What it said last.
     pub sign: String,
     /// When we saw that first.
@@ -53,7 +53,7 @@ pub struct NodeLifecycle {
     /// The shared informers.
     pub informers: Informers,
     /// When each node was last heard of.
-    pub heard: Mutex<BTreeMap<String, Heard>>,
+    pub heard: Mutex<BTreeMap<String, Heartbeat>>,
     /// When each zone's last node was tainted NoExecute.
     pub limits: Mutex<Limits>,
 }
@@ -68,7 +68,7 @@ fn is_ready(node: &Node) -> bool {
 
 impl NodeLifecycle {
     /// Updates what was heard; tells whether the node is new to us.
-    fn listen(&self, node: &Node, now: Timestamp) -> (Heard, bool) {
+    fn listen(&self, node: &Node, now: Timestamp) -> (Heartbeat, bool) {
         let name = node.name_any();
         let lease = self.informers.node_leases.get(LEASES, &name);
         let renewed = lease.and_then(|l| l.spec.as_ref().and_then(|s| s.renew_time.as_ref().map(|t| t.0)));
@@ -76,12 +76,12 @@ impl NodeLifecycle {
         let sign = format!("{renewed:?} {beat:?} {:?}", node.metadata.uid);
         let mut heard = self.heard.lock().expect("no holder of this lock panics");
         let fresh = !heard.contains_key(&name);
-        let entry = heard.entry(name).or_insert_with(|| Heard {
+        let entry = heard.entry(name).or_insert_with(|| Heartbeat {
             sign: sign.clone(),
             at: now,
         });
         if entry.sign != sign {
-            *entry = Heard { sign, at: now };
+            *entry = Heartbeat { sign, at: now };
         }
         (entry.clone(), fresh)
     }
@@ -213,7 +213,7 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Write {
 }
 
 /// Conditions and taints a node should have, given when it was last heard of and whether it may be tainted NoExecute.
-pub fn plan(node: &Node, heard: &Heard, may_drain: bool, now: Timestamp) -> Plan {
+pub fn plan(node: &Node, heard: &Heartbeat, may_drain: bool, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if node.metadata.deletion_timestamp.is_some() {
         return plan;
@@ -229,7 +229,7 @@ pub fn plan(node: &Node, heard: &Heard, may_drain: bool, now: Timestamp) -> Plan
             plan.events.push(event(node, "Normal", "NodeNotReady", message));
         }
         plan.writes.push(write);
-        // Taints follow from the conditions, in the next turn.
+        // Taints follow from the conditions, in the next plan.
         return plan;
     }
     plan.writes.extend(taints(node, may_drain, now));

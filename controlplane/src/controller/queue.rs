@@ -1,4 +1,4 @@
-//! A keyed work queue: each key at most once, never two turns of one key at a time, delays on tokio's clock.
+//! A keyed work queue: each key at most once, never one key in two hands at a time, delays on tokio's clock.
 
 use crate::metrics::QueueMetrics;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 struct State<K> {
     /// With the time they became ready.
     ready: VecDeque<(K, Instant)>,
-    /// Keys that want a turn: those in `ready`, and those added while their turn runs.
+    /// Keys that wait: those in `ready`, and those added again while they are being worked on.
     dirty: BTreeSet<K>,
     running: BTreeSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
@@ -85,14 +85,14 @@ impl<K: Clone + Ord> Queue<K> {
         self.state.lock().expect("no holder of this lock panics")
     }
 
-    /// Asks for a turn of the key.
+    /// Adds the key, unless it waits already.
     pub fn add(&self, key: K) {
         if self.lock().add(key) {
             self.wake.notify_one();
         }
     }
 
-    /// Asks for a turn after a delay; the earliest of several delays wins.
+    /// Adds the key after a delay; the earliest of several delays wins.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -113,7 +113,7 @@ impl<K: Clone + Ord> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// The next key whose turn it is. Call [`Queue::done`] afterwards. For one consumer; cancel safe.
+    /// The next key to work on. Call [`Queue::done`] afterwards. For one consumer; cancel safe.
     pub async fn next(&self) -> K {
         loop {
             let deadline = {
@@ -139,7 +139,7 @@ impl<K: Clone + Ord> Queue<K> {
         }
     }
 
-    /// Ends the key's turn; a key added meanwhile becomes ready.
+    /// Says that the work on the key has ended; a key added meanwhile becomes ready.
     pub fn done(&self, key: &K) {
         let mut state = self.lock();
         state.running.remove(key);
@@ -172,7 +172,7 @@ mod tests {
             (Some(1), Some(2), None)
         );
         queue.add(1);
-        assert_eq!(next(&queue).await, None, "its turn is still running");
+        assert_eq!(next(&queue).await, None, "it is still being worked on");
         queue.done(&1);
         assert_eq!(next(&queue).await, Some(1));
         queue.done(&1);

@@ -1,6 +1,6 @@
 //! ReplicaSet: as many active pods as asked for.
 //!
-//! Source: control-plane contract §12. Pods are made in slow-start batches, at most 500 per turn, and deleted in upstream's
+//! Source: control-plane contract §12. Pods are made in slow-start batches, at most 500 per plan, and deleted in upstream's
 //! order ([`order`]).
 
 use super::harness::{Controller, Wiring, controller_key};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub mod order;
 pub mod status;
 
-/// Creations or deletions per turn.
+/// Most creations or deletions in one plan.
 const BURST: usize = 500;
 
 /// The controller.

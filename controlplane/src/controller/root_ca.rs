@@ -1,8 +1,8 @@
 //! The root certificate in every namespace: config map `kube-root-ca.crt`, restored when edited.
 
 use super::harness::{Controller, Wiring};
-use super::informers::Informers;
-use super::service_account::is_open;
+use super::informers::{Informers, is_open};
+use super::well_known::root_ca::NAME;
 use super::write::{self, Plan, Write};
 use client::Key;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -10,8 +10,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// The config map's name.
-pub const NAME: &str = "kube-root-ca.crt";
 const DATA_KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
                            as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \

@@ -1,10 +1,10 @@
 //! ServiceAccount: an account named `default` in every namespace that is not going away.
 
 use super::harness::{Controller, Wiring};
-use super::informers::Informers;
+use super::informers::{Informers, is_open};
 use super::write::{self, Plan, Write};
 use client::Key;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 
@@ -15,12 +15,6 @@ pub const NAME: &str = "default";
 pub struct ServiceAccounts {
     /// The shared informers.
     pub informers: Informers,
-}
-
-/// Whether things may still be made in a namespace.
-pub fn is_open(namespace: &Namespace) -> bool {
-    let phase = namespace.status.as_ref().and_then(|s| s.phase.as_deref());
-    namespace.metadata.deletion_timestamp.is_none() && phase != Some("Terminating")
 }
 
 impl Controller for ServiceAccounts {

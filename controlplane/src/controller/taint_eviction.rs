@@ -103,7 +103,7 @@ pub fn evict_in(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration>
     least
 }
 
-/// The condition first, then the deletion: the next turn sees the condition.
+/// The condition first, then the deletion: the next plan sees the condition.
 fn evict(pod: &Pod, now: Timestamp) -> Plan {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
     let write = if condition::is_true(conditions, "DisruptionTarget") {

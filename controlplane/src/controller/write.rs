@@ -240,7 +240,7 @@ pub fn reference<K: kube::Resource>(resource: &Resource, object: &K) -> ObjectRe
     }
 }
 
-/// What one turn of a controller wants.
+/// What a controller wants done about a key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Writes, done in slow-start batches (1, 2, 4, ...) in this order; the first failing batch is the last.
@@ -251,7 +251,7 @@ pub struct Plan {
     pub again_in: Option<Duration>,
 }
 
-/// What went wrong in a turn.
+/// Why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Plural name of the resource written.

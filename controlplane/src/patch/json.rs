@@ -8,7 +8,7 @@ use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
 use super::PatchError;
-use super::work::Work;
+use super::step_budget::StepBudget;
 use crate::tree::{self, DEPTH_MAX, SIZE_MAX_BYTES};
 
 /// Most operations in one patch.
@@ -27,7 +27,7 @@ pub(super) fn apply(original: &Value, patch: &Value) -> Result<Value, PatchError
     let mut document = Document {
         tree: original.clone(),
         copied_bytes: 0,
-        work: Work::new(),
+        budget: StepBudget::new(),
     };
     for (index, operation) in operations.0.iter().enumerate() {
         document.admit(operation)?;
@@ -43,7 +43,7 @@ struct Document {
     tree: Value,
     /// What all copies so far have added.
     copied_bytes: usize,
-    work: Work,
+    budget: StepBudget,
 }
 
 impl Document {
@@ -71,7 +71,7 @@ impl Document {
                     return Ok(());
                 };
                 let found = tree::measure(source);
-                self.work.spend(found.nodes)?;
+                self.budget.spend(found.nodes)?;
                 fits(&change.path, found.depth)
             }
             PatchOperation::Test(_) => Ok(()),
@@ -99,7 +99,7 @@ impl Document {
     fn shift(&self, path: &Pointer) -> Result<(), PatchError> {
         let parent = path.parent().and_then(|parent| self.tree.pointer(parent.as_str()));
         let members = parent.and_then(Value::as_array).map_or(0, Vec::len);
-        self.work.spend(1 + members / 8)
+        self.budget.spend(1 + members / 8)
     }
 }
 

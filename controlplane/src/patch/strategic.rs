@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use super::work::Work;
+use super::step_budget::StepBudget;
 use crate::schema::{Field, Merge, Schema, Shape, TypeId, schema};
 
 const DIRECTIVE: &str = "$patch";
@@ -26,7 +26,7 @@ pub(super) fn apply(definition: &str, original: &Value, patch: &Value) -> Result
         .ok_or_else(|| PatchError::new(500, format!("no schema for {definition}")))?;
     let merger = Merger {
         schema: schema(),
-        work: Work::new(),
+        budget: StepBudget::new(),
     };
     let mut tree = original.clone();
     merger.object(&mut tree, patch, Place::Typed(id), false)?;
@@ -60,7 +60,7 @@ enum Place<'s> {
 
 struct Merger<'s> {
     schema: &'s Schema,
-    work: Work,
+    budget: StepBudget,
 }
 
 /// How one member of an object is to be merged.
@@ -125,7 +125,7 @@ impl<'s> Merger<'s> {
             .as_array()
             .and_then(|keys| keys.iter().map(Value::as_str).collect())
             .ok_or_else(|| bad_format("retainKeys list"))?;
-        self.work.spend(keys.len() * (patch.len() + tree.len()))?;
+        self.budget.spend(keys.len() * (patch.len() + tree.len()))?;
         let listed = |key: &str| keys.contains(&key);
         let unlisted = patch
             .iter()
@@ -247,7 +247,7 @@ impl<'s> Merger<'s> {
         items: Place<'s>,
         retains: bool,
     ) -> Result<Vec<Value>, PatchError> {
-        self.work.spend((tree.len() + patch.len()) * patch.len())?;
+        self.budget.spend((tree.len() + patch.len()) * patch.len())?;
         let before: Vec<Value> = tree.iter().map(|item| key_of(item, key)).collect();
         let mut touched: Vec<Value> = Vec::new();
         for item in patch {
@@ -276,7 +276,7 @@ impl<'s> Merger<'s> {
         let Some(order) = order else { return Ok(tree) };
         let order = order_keys(order, Some(key))?;
         check_subsequence(&touched, &order)?;
-        self.work.spend(tree.len() * (order.len() + before.len()))?;
+        self.budget.spend(tree.len() * (order.len() + before.len()))?;
         Ok(ordered(tree, &order, &before, |item| key_of(item, key)))
     }
 
@@ -300,7 +300,7 @@ impl<'s> Merger<'s> {
             let order = order_keys(order, key)?;
             let identity = |item: &Value| key.map_or_else(|| item.clone(), |key| key_of(item, key));
             let before: Vec<Value> = items.iter().map(identity).collect();
-            self.work.spend(items.len() * (order.len() + before.len()))?;
+            self.budget.spend(items.len() * (order.len() + before.len()))?;
             *items = ordered(std::mem::take(items), &order, &before, identity);
         }
         Ok(())
@@ -309,7 +309,7 @@ impl<'s> Merger<'s> {
     fn delete_values(&self, tree: &mut Object, field: &str, values: &Value) -> Result<(), PatchError> {
         let values = values.as_array().ok_or_else(|| bad_format("primitive list"))?;
         if let Some(Value::Array(items)) = tree.get_mut(field) {
-            self.work.spend(items.len() * values.len())?;
+            self.budget.spend(items.len() * values.len())?;
             items.retain(|item| !values.contains(item));
         }
         Ok(())
@@ -324,7 +324,7 @@ impl<'s> Merger<'s> {
         if patch.iter().any(Value::is_object) {
             return Err(bad_format("primitive list"));
         }
-        self.work.spend((tree.len() + patch.len()) * patch.len())?;
+        self.budget.spend((tree.len() + patch.len()) * patch.len())?;
         let before = tree.clone();
         for value in patch {
             if !tree.contains(value) {
@@ -334,7 +334,7 @@ impl<'s> Merger<'s> {
         let Some(order) = order else { return Ok(tree) };
         let order = order_keys(order, None)?;
         check_subsequence(patch, &order)?;
-        self.work.spend(tree.len() * (order.len() + before.len()))?;
+        self.budget.spend(tree.len() * (order.len() + before.len()))?;
         Ok(ordered(tree, &order, &before, Value::clone))
     }
 }

@@ -11,31 +11,31 @@ use tokio_util::sync::CancellationToken;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// What a file was when it was last read: device, inode, length, and the time of the last change in seconds and nanoseconds.
-type Mark = (u64, u64, u64, i64, i64);
+type FileVersion = (u64, u64, u64, i64, i64);
 
-fn mark(path: &Path) -> Option<Mark> {
+fn version_of(path: &Path) -> Option<FileVersion> {
     let found = std::fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
 }
 
 /// Files that belong together, such as a certificate and its key.
-pub struct Watched {
+pub struct WatchedFiles {
     paths: Vec<PathBuf>,
-    marks: Vec<Option<Mark>>,
+    versions: Vec<Option<FileVersion>>,
 }
 
-impl Watched {
+impl WatchedFiles {
     /// Files as they are now; to be made before they are read, so that no change falls in between.
     pub fn new(paths: Vec<PathBuf>) -> Self {
-        let marks = paths.iter().map(|path| mark(path)).collect();
-        Self { paths, marks }
+        let versions = paths.iter().map(|path| version_of(path)).collect();
+        Self { paths, versions }
     }
 
     /// Whether a file changed since the last look.
     fn has_changed(&mut self) -> bool {
-        let marks: Vec<_> = self.paths.iter().map(|path| mark(path)).collect();
-        let changed = marks != self.marks;
-        self.marks = marks;
+        let versions: Vec<_> = self.paths.iter().map(|path| version_of(path)).collect();
+        let changed = versions != self.versions;
+        self.versions = versions;
         changed
     }
 
@@ -91,7 +91,7 @@ mod tests {
             })
         };
         let following =
-            Watched::new(vec![path.clone()]).follow(read, |new| taken.lock().unwrap().push(new), shutdown.clone());
+            WatchedFiles::new(vec![path.clone()]).follow(read, |new| taken.lock().unwrap().push(new), shutdown.clone());
         let script = async {
             let pause = || tokio::time::sleep(3 * LOOK_EVERY);
             pause().await;

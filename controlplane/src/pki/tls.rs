@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub fn server_config(serving: &Identity, path: &Path) -> Result<rustls::ServerConfig, PkiError> {
     let (chain, key) = parse_identity(serving, path)?;
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(AskOnly {
+    let verifier = Arc::new(RequestWithoutVerifying {
         provider: provider.clone(),
     });
     let refused = |source| PkiError::Tls {
@@ -61,7 +61,7 @@ pub fn kubelet_client_config(
         Some(file) => builder.with_root_certificates(roots(&files::read(file)?, file)?),
         None => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyKubelet { provider })),
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyKubelet { provider })),
     };
     let mut config = builder.with_client_auth_cert(chain, key).map_err(refused)?;
     // Exec, attach and port-forward upgrade the connection, which only HTTP/1.1 can.
@@ -123,9 +123,9 @@ fn roots(pem: &str, path: &Path) -> Result<RootCertStore, PkiError> {
     Ok(store)
 }
 
-type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn parse_identity(identity: &Identity, path: &Path) -> Result<Chain, PkiError> {
+fn parse_identity(identity: &Identity, path: &Path) -> Result<ChainAndKey, PkiError> {
     let wrong = |why: String| PkiError::Content {
         path: path.to_owned(),
         why,
@@ -142,11 +142,11 @@ fn parse_identity(identity: &Identity, path: &Path) -> Result<Chain, PkiError> {
 
 /// Asks for a client certificate and checks only that the client holds its key.
 #[derive(Debug)]
-struct AskOnly {
+struct RequestWithoutVerifying {
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for AskOnly {
+impl ClientCertVerifier for RequestWithoutVerifying {
     fn offer_client_auth(&self) -> bool {
         true
     }
@@ -193,11 +193,11 @@ impl ClientCertVerifier for AskOnly {
 
 /// Accepts whatever certificate a kubelet shows: upstream's default without `--kubelet-certificate-authority`.
 #[derive(Debug)]
-struct AnyKubelet {
+struct AcceptAnyKubelet {
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for AnyKubelet {
+impl ServerCertVerifier for AcceptAnyKubelet {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

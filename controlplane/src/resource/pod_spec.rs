@@ -7,4 +7,5 @@ mod container;
 mod environment;
 mod handler;
 mod placement;
+mod rule;
 mod volume;

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::apiserver::table::{IncludeObject, render};
+use crate::apiserver::printer::{IncludeObject, render};
 use crate::patch::{merge_patch, strategic_patch};
 use crate::schema::{Schema, Shape, TypeId, normalize, schema};
 

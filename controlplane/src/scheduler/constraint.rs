@@ -10,14 +10,14 @@ use proto::api::selector::Selector;
 
 /// Pods that must not come near a pod: one required term of its anti-affinity.
 #[derive(Clone, Debug)]
-pub struct Repelled {
+pub struct AntiAffinityTerm {
     /// Namespaces the term is about; `None` for any, also where only a selector of namespaces could tell.
     namespaces: Option<Vec<String>>,
     /// Labels it is about.
     selector: Selector,
 }
 
-impl Repelled {
+impl AntiAffinityTerm {
     fn new(term: &PodAffinityTerm, own_namespace: &str) -> Self {
         let named = term.namespaces.clone().unwrap_or_default();
         let namespaces = match &term.namespace_selector {
@@ -43,7 +43,7 @@ impl Repelled {
 }
 
 /// The required terms of the pod's anti-affinity.
-pub fn repelled(pod: &Pod) -> Vec<Repelled> {
+pub fn repelled(pod: &Pod) -> Vec<AntiAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     let terms = anti.and_then(|anti| anti.required_during_scheduling_ignored_during_execution.as_ref());
@@ -51,7 +51,7 @@ pub fn repelled(pod: &Pod) -> Vec<Repelled> {
     terms
         .into_iter()
         .flatten()
-        .map(|term| Repelled::new(term, &namespace))
+        .map(|term| AntiAffinityTerm::new(term, &namespace))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! A pod as the scheduler sees it: everything a cycle asks for, computed once. Pure.
 
-use super::constraint::{self, Repelled};
+use super::constraint::{self, AntiAffinityTerm};
 use client::Key;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
 use kube::ResourceExt;
@@ -104,7 +104,7 @@ pub struct PodInfo {
     /// What it demands that cannot be evaluated.
     pub unknown: Vec<&'static str>,
     /// Whom its required anti-affinity keeps away.
-    pub repelled: Vec<Repelled>,
+    pub repelled: Vec<AntiAffinityTerm>,
 }
 
 fn with_defaults(container: &Container) -> ResourceList {

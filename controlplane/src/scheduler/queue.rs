@@ -16,18 +16,18 @@ const UNSCHEDULABLE_FOR: Duration = Duration::from_secs(300);
 
 /// Why a cycle did not place its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setback {
+pub enum ScheduleFailure {
     /// No node will do: wait until something changes.
     Unschedulable,
     /// Something went wrong: try again.
     Error,
 }
 
-type Turn = (Reverse<i32>, u64);
+type ActiveOrder = (Reverse<i32>, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Active(Turn),
+    Active(ActiveOrder),
     /// Until then; `early` if an idle scheduler may take it before.
     Backoff {
         until: Instant,
@@ -57,7 +57,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct PodQueue {
     entries: BTreeMap<String, Entry>,
-    active: BTreeMap<Turn, String>,
+    active: BTreeMap<ActiveOrder, String>,
     backoff: BTreeMap<(Instant, u64), String>,
     /// By the time they became so.
     unschedulable: BTreeSet<(Instant, String)>,
@@ -84,8 +84,8 @@ impl PodQueue {
 
     fn leave(&mut self, uid: &str) {
         match self.entries.get(uid).map(|e| e.place) {
-            Some(Place::Active(turn)) => {
-                self.active.remove(&turn);
+            Some(Place::Active(order)) => {
+                self.active.remove(&order);
             }
             Some(Place::Backoff { until, order, .. }) => {
                 self.backoff.remove(&(until, order));
@@ -103,8 +103,8 @@ impl PodQueue {
     fn enter(&mut self, uid: &str, place: Place) {
         self.leave(uid);
         match place {
-            Place::Active(turn) => {
-                self.active.insert(turn, uid.to_owned());
+            Place::Active(order) => {
+                self.active.insert(order, uid.to_owned());
             }
             Place::Backoff { until, order, .. } => {
                 self.backoff.insert((until, order), uid.to_owned());
@@ -125,8 +125,8 @@ impl PodQueue {
     fn activate(&mut self, uid: &str) {
         let number = self.next_number();
         if let Some(entry) = self.entries.get(uid) {
-            let turn = (Reverse(entry.info.priority), number);
-            self.enter(uid, Place::Active(turn));
+            let order = (Reverse(entry.info.priority), number);
+            self.enter(uid, Place::Active(order));
         }
     }
 
@@ -206,7 +206,7 @@ impl PodQueue {
     }
 
     /// Takes back a pod that a cycle or its binding did not place.
-    pub fn fail(&mut self, uid: &str, setback: Setback, now: Instant) {
+    pub fn fail(&mut self, uid: &str, setback: ScheduleFailure, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let moved = matches!(entry.place, Place::InFlight { moved: true });
         let delay = BACKOFF_FIRST
@@ -215,9 +215,9 @@ impl PodQueue {
         entry.failures += 1;
         entry.until = Some(now + delay);
         match setback {
-            Setback::Unschedulable if !moved => self.enter(uid, Place::Unschedulable { since: now }),
-            Setback::Unschedulable => self.ready(uid, now, true),
-            Setback::Error => self.ready(uid, now, false),
+            ScheduleFailure::Unschedulable if !moved => self.enter(uid, Place::Unschedulable { since: now }),
+            ScheduleFailure::Unschedulable => self.ready(uid, now, true),
+            ScheduleFailure::Error => self.ready(uid, now, false),
         }
     }
 

@@ -4,16 +4,16 @@
 //! kubectl's typed commands and Go clients send it by default. Only reading is here: replies are JSON, which every client that
 //! sends protobuf accepts beside it.
 
+mod field_table;
 mod special;
-mod table;
 mod wire;
 
 use crate::tree::{DEPTH_MAX, TreeError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use field_table::{Field, Form, Label, message_of, messages};
 use serde_json::{Map, Value};
 use special::{special, union};
-use table::{Field, Form, Label, message_of, messages};
 use wire::{Item, Wire, utf8, varint};
 
 /// How an object in this form begins (control-plane contract §1).

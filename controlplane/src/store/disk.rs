@@ -9,7 +9,7 @@
 mod directory;
 #[cfg(feature = "test-util")]
 pub mod paced;
-mod table;
+mod records;
 
 use super::feed::Feed;
 use super::{Change, Expect, Record, Revision, Store, StoreError};
@@ -17,10 +17,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use directory::{Directory, in_use, unusable};
 use futures::stream::BoxStream;
+use records::{META, RECORDS};
 use redb::Database;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use table::{META, RECORDS};
 use tokio::sync::{mpsc, oneshot};
 
 /// The file in the data directory.
@@ -101,7 +101,7 @@ impl Disk {
     }
 
     fn start(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
-        let revision = table::prepare(&database, path)?;
+        let revision = records::prepare(&database, path)?;
         let writer = Writer {
             database: Arc::new(database),
             feed: Feed::after(revision),
@@ -197,7 +197,7 @@ impl Store for Disk {
         let path = self.path.clone();
         let prefix = prefix.to_owned();
         client::blocking::spawn(move || {
-            table::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error))
+            records::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error))
         })
         .await
         .map_err(|_| StoreError::Closed)?
@@ -277,7 +277,7 @@ impl Writer {
                     answers.push(Err(refusal.clone()));
                     continue;
                 }
-                let answer = table::apply(&mut records, job, revision + 1)?;
+                let answer = records::apply(&mut records, job, revision + 1)?;
                 answers.push(answer.map(|change| {
                     revision = change.revision;
                     changes.push(change);

@@ -5,8 +5,8 @@ use crate::network::{Reply, Wire, cut_at};
 use crate::planted::{Lax, Planted};
 use crate::store::Witnessed;
 use client::Clock;
-use controlplane::apiserver::extra::health::Health;
 use controlplane::apiserver::gate::Gate;
+use controlplane::apiserver::unstored::health::Health;
 use controlplane::apiserver::user::User;
 use controlplane::apiserver::{ApiServer, Parts};
 use controlplane::bootstrap::{self, Facts};
@@ -212,7 +212,7 @@ impl ControlPlane {
             ..self.host.clone()
         };
         self.store.open().await;
-        let gate = daemon::edge(&self.config, &host, &self.pki, ADDRESS, Health::default()).expect("the gate");
+        let gate = daemon::handler_chain(&self.config, &host, &self.pki, ADDRESS, Health::default()).expect("the gate");
         let gate: Arc<dyn Gate> = match self.planted {
             Some(Planted::AlwaysAuthorized) => Arc::new(Lax(gate)),
             _ => Arc::new(gate),

@@ -1,6 +1,6 @@
 //! Addresses and node ports of Services. The choice is `resource::service`'s; which are taken is read from the window.
 //!
-//! Two requests at once never share one because Services are written one at a time ([`super::super::turns`]): what is chosen here
+//! Two requests at once never share one because Services are written one at a time ([`super::super::write_locks`]): what is chosen here
 //! is stored, or refused and free again, before the next request looks.
 
 use super::{Attributes, Operation};

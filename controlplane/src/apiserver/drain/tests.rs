@@ -13,12 +13,16 @@ async fn read(body: &mut Body) -> Option<Result<Bytes, BodyError>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_is_not_read_ends_and_a_slow_reader_is_let_be() {
-    let drains: Arc<Drains> = Arc::default();
+    let drains: Arc<OutgoingReplies> = Arc::default();
     let sweeper = tokio::spawn(Arc::clone(&drains).run());
-    let mut slow = drains.guard(pieces(10), Holds::default(), OnStall::Break);
-    let mut list = drains.guard(pieces(10), Holds::default(), OnStall::Break);
-    let mut watch = drains.guard(pieces(10), Holds::default(), OnStall::End);
-    let mut idle = drains.guard(body::stream(futures::stream::pending()), Holds::default(), OnStall::End);
+    let mut slow = drains.guard(pieces(10), HeldResources::default(), OnStall::Break);
+    let mut list = drains.guard(pieces(10), HeldResources::default(), OnStall::Break);
+    let mut watch = drains.guard(pieces(10), HeldResources::default(), OnStall::End);
+    let mut idle = drains.guard(
+        body::stream(futures::stream::pending()),
+        HeldResources::default(),
+        OnStall::End,
+    );
     assert!(idle.frame().now_or_never().is_none());
     for body in [&mut list, &mut watch] {
         assert_eq!(read(body).await.unwrap().unwrap(), "piece");
@@ -41,8 +45,8 @@ async fn a_reply_that_is_not_read_ends_and_a_slow_reader_is_let_be() {
 
 #[tokio::test]
 async fn lengths_are_told_and_large_bodies_cut() {
-    let drains: Arc<Drains> = Arc::default();
-    let mut body = drains.guard(body::full(vec![0; 200_000]), Holds::default(), OnStall::Break);
+    let drains: Arc<OutgoingReplies> = Arc::default();
+    let mut body = drains.guard(body::full(vec![0; 200_000]), HeldResources::default(), OnStall::Break);
     assert_eq!(http_body::Body::size_hint(&body).exact(), Some(200_000));
     let mut lengths = Vec::new();
     while let Some(piece) = read(&mut body).await {
@@ -50,6 +54,6 @@ async fn lengths_are_told_and_large_bodies_cut() {
     }
     assert_eq!(lengths, [65_536, 65_536, 65_536, 3_392]);
     assert!(http_body::Body::is_end_stream(&body));
-    let empty = drains.guard(body::empty(), Holds::default(), OnStall::Break);
+    let empty = drains.guard(body::empty(), HeldResources::default(), OnStall::Break);
     assert!(http_body::Body::is_end_stream(&empty));
 }

@@ -1,8 +1,8 @@
-//! Waiting for room, and giving it back: the acting half of [`Room`].
+//! Waiting for a share of a limit, and giving it back: the acting half of [`FairQueue`].
 //!
-//! Owns a room's lock and those who wait. A [`Permit`] gives its room back when it is dropped, wherever it has gone.
+//! Owns a queue's lock and those who wait. A [`Permit`] gives its units back when it is dropped, wherever it has gone.
 
-use super::room::{Offer, Room, Ticket};
+use super::fair_queue::{FairQueue, Offer, Ticket};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// How long a request waits for its turn before it is told to come back.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// There was no room in time.
+/// The limit had nothing free in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused;
 
@@ -22,11 +22,11 @@ pub(super) struct Limit {
 }
 
 struct Inner {
-    room: Room,
+    queue: FairQueue,
     waiting: HashMap<Ticket, oneshot::Sender<Permit>>,
 }
 
-/// Some room, until it is dropped.
+/// Units of a limit, until it is dropped.
 pub(super) struct Permit {
     limit: Limit,
     user: Arc<str>,
@@ -35,7 +35,7 @@ pub(super) struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let entered = self.limit.inner().room.leave(&self.user, self.cost);
+        let entered = self.limit.inner().queue.leave(&self.user, self.cost);
         self.limit.tell(entered);
     }
 }
@@ -43,7 +43,7 @@ impl Drop for Permit {
 impl Limit {
     pub(super) fn new(units: usize, units_of_user: usize) -> Self {
         let inner = Inner {
-            room: Room::new(units, units_of_user),
+            queue: FairQueue::new(units, units_of_user),
             waiting: HashMap::new(),
         };
         Self {
@@ -58,15 +58,15 @@ impl Limit {
     /// Units taken now.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
-        self.inner().room.taken()
+        self.inner().queue.taken()
     }
 
     /// Waits for `units`, or for as many as one user may have if that is less.
     pub(super) async fn enter(&self, user: &Arc<str>, units: usize) -> Result<Permit, Refused> {
         let (ticket, turn, cost) = {
             let mut inner = self.inner();
-            let cost = inner.room.cost(units);
-            match inner.room.offer(user, cost) {
+            let cost = inner.queue.cost(units);
+            match inner.queue.offer(user, cost) {
                 Offer::Enter => {
                     drop(inner);
                     return Ok(self.permit(user, cost));
@@ -88,7 +88,7 @@ impl Limit {
             user,
             ticket,
         };
-        debug_assert!(cost > 0 || units == 0, "room is asked for");
+        debug_assert!(cost > 0 || units == 0, "some units are asked for");
         match tokio::time::timeout(PATIENCE, turn).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Refused),
@@ -129,7 +129,7 @@ impl Drop for Waiting<'_> {
             let mut inner = self.limit.inner();
             // Gone from the list: he has entered, or was sent away.
             match inner.waiting.remove(&self.ticket) {
-                Some(_) => inner.room.give_up(self.user, self.ticket),
+                Some(_) => inner.queue.give_up(self.user, self.ticket),
                 None => return,
             }
         };

@@ -39,17 +39,17 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Takes a decoded object through admission, preparation and validation into the store, in its turn.
+/// Takes a decoded object through admission, preparation and validation into the store, under the locks that order it among other writes ([`super::super::write_locks`]).
 pub(super) async fn insert(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
     let server = call.server;
     let _in_namespace = match call.namespace {
         "" => None,
-        namespace => Some(server.turns().create_in(namespace).await),
+        namespace => Some(server.write_locks().create_in(namespace).await),
     };
     if !object::is_service(call.kind) {
         return insert_now(call, object, dry_run).await;
     }
-    let _among_services = server.turns().write_service().await;
+    let _among_services = server.write_locks().write_service().await;
     let answer = insert_now(call, object, dry_run).await?;
     call.seen(answer).await
 }

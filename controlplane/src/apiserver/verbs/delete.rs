@@ -123,7 +123,7 @@ pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Re
         return remove_now(call, name, options).await;
     }
     // Until nobody can make anything in it any more.
-    let _ending = call.server.turns().end(name).await;
+    let _ending = call.server.write_locks().end(name).await;
     let answer = remove_now(call, name, options).await?;
     call.seen(answer).await
 }

@@ -2,8 +2,8 @@
 
 mod lists;
 mod resume;
-mod turns;
 mod watches;
+mod write_locks;
 mod writes;
 
 use crate::apiserver::gate::Open;

@@ -67,7 +67,7 @@ pub(super) async fn change(
         return change_now(call, name, dry_run, on_conflict, make).await;
     }
     let server = call.server;
-    let _among_services = server.turns().write_service().await;
+    let _among_services = server.write_locks().write_service().await;
     let answer = change_now(call, name, dry_run, on_conflict, make).await?;
     call.seen(answer).await
 }

@@ -4,6 +4,7 @@
 use super::{clean, datum};
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
+use crate::controller::well_known::cluster_info::{NAME, NAMESPACE};
 use crate::controller::write::{self, Plan, Write};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,10 +15,6 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The config map's namespace.
-pub const NAMESPACE: &str = "kube-public";
-/// The config map's name.
-pub const NAME: &str = "cluster-info";
 /// The key whose content is signed.
 const CONTENT: &str = "kubeconfig";
 /// What the keys of signatures begin with, before the token's id.

@@ -97,7 +97,7 @@ fn put(list: &mut Vec<DeploymentCondition>, mut new: DeploymentCondition, refres
     list.push(new);
 }
 
-/// The status, from the replica sets and what went wrong in this turn.
+/// The status, from the replica sets and what the last writes failed with.
 pub fn status(view: &View<'_>, failure: Option<&Failure>, now: Timestamp) -> DeploymentStatus {
     let old = view.deployment.status.clone().unwrap_or_default();
     let mut status = counts(view, &old);

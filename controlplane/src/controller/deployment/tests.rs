@@ -40,7 +40,7 @@ fn next(deployment: &Deployment, sets: Vec<Arc<ReplicaSet>>) -> Vec<Write> {
     plan(&View::new(deployment, sets, running).unwrap()).writes
 }
 
-/// What a turn does to sizes: (image, new size).
+/// What a plan does to sizes: (image, new size).
 fn sizes(writes: &[Write], sets: &[Arc<ReplicaSet>]) -> Vec<(String, i32)> {
     let size = |w: &Write| {
         let Verb::Patch(_, _, body) = &w.verb else { return None };
@@ -339,7 +339,7 @@ proptest! {
             apply(&writes, &mut sets, &mut d);
             let pods: i32 = sets.iter().map(size).sum();
             prop_assert!(pods <= wanted + surge, "{pods} pods");
-            // Only one replica set's controller acts between two turns: the other's status is stale.
+            // Only one replica set's controller acts between two plans: the other's status is stale.
             let index = which % sets.len();
             live(&mut sets[index], more);
             let available: i32 = sets.iter().map(|rs| super::available(rs).min(size(rs))).sum();

@@ -8,8 +8,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn heard() -> Heard {
-    Heard {
+fn heard() -> Heartbeat {
+    Heartbeat {
         sign: String::new(),
         at: at(0),
     }

@@ -28,7 +28,7 @@ fn count(pods: &[&Arc<Pod>], of: impl Fn(&Pod) -> bool) -> i32 {
     i32::try_from(pods.iter().filter(|p| of(p)).count()).unwrap_or(i32::MAX)
 }
 
-/// The status, from the pods the set owns and what went wrong in this turn.
+/// The status, from the pods the set owns and what the last writes failed with.
 pub fn status(rs: &ReplicaSet, owned: &[Arc<Pod>], failure: Option<&Failure>, now: Timestamp) -> ReplicaSetStatus {
     let template = rs.spec.as_ref().and_then(|s| s.template.as_ref());
     let labels = template

@@ -3,7 +3,7 @@
 
 use super::{NAME, add_condition, certificate, condition, request, signer::Signer, usages};
 use crate::controller::execute::execute;
-use crate::controller::harness::Surroundings;
+use crate::controller::harness::Environment;
 use crate::controller::queue::Queue;
 use crate::controller::write::{SIGNING_REQUESTS, Write};
 use crate::pki::request::Request;
@@ -54,14 +54,14 @@ fn is_open(csr: &CertificateSigningRequest) -> bool {
 }
 
 /// Approves requests until shutdown.
-pub async fn run(around: Surroundings) {
+pub async fn run(environment: Environment) {
     let queue = Arc::new(Queue::default());
-    let mut changes = around.informers.signing_requests.subscribe();
+    let mut changes = environment.informers.signing_requests.subscribe();
     let mut delays: BTreeMap<Key, Backoff> = BTreeMap::new();
     loop {
         tokio::select! {
             biased;
-            () = around.shutdown.cancelled() => return,
+            () = environment.shutdown.cancelled() => return,
             changes = changes.next() => for change in changes {
                 match change.new {
                     Some(csr) if is_open(&csr) => queue.add(change.key),
@@ -71,7 +71,7 @@ pub async fn run(around: Surroundings) {
                 }
             },
             key = queue.next() => {
-                if let Err(error) = turn(&around, &key).await {
+                if let Err(error) = reconcile(&environment, &key).await {
                     let new = || Backoff::new(FIRST_RETRY, LAST_RETRY, 0);
                     let delay = delays.entry(key.clone()).or_insert_with(new).fail();
                     tracing::debug!(controller = NAME, request = key.name, error, ?delay, "not approved");
@@ -84,8 +84,8 @@ pub async fn run(around: Surroundings) {
 }
 
 /// One look at a request. An error is worth another look later: rights may be given after the request was made.
-async fn turn(around: &Surroundings, key: &Key) -> Result<(), String> {
-    let Some(csr) = around
+async fn reconcile(environment: &Environment, key: &Key) -> Result<(), String> {
+    let Some(csr) = environment
         .informers
         .signing_requests
         .get_key(key)
@@ -97,8 +97,8 @@ async fn turn(around: &Surroundings, key: &Key) -> Result<(), String> {
     let Ok(asked) = request(&csr) else { return Ok(()) };
     let rights = rights(&csr, &asked);
     for right in &rights {
-        if is_allowed(&around.client, &csr, *right).await? {
-            return approve(around, &csr, *right).await;
+        if is_allowed(&environment.client, &csr, *right).await? {
+            return approve(environment, &csr, *right).await;
         }
     }
     match rights.is_empty() {
@@ -124,16 +124,16 @@ async fn is_allowed(client: &kube::Client, csr: &CertificateSigningRequest, righ
     }
 }
 
-async fn approve(around: &Surroundings, csr: &CertificateSigningRequest, right: Right) -> Result<(), String> {
+async fn approve(environment: &Environment, csr: &CertificateSigningRequest, right: Right) -> Result<(), String> {
     let mut approved = csr.clone();
     add_condition(
         &mut approved,
         "Approved",
         "AutoApproved",
         right.message.to_owned(),
-        around.clock.now(),
+        environment.clock.now(),
     );
     let write = Write::replace_part(SIGNING_REQUESTS, "approval", &approved);
-    let done = execute(&around.client, &write).await;
+    let done = execute(&environment.client, &write).await;
     done.map(|_| ()).map_err(|failure| failure.message)
 }

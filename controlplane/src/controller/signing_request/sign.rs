@@ -44,7 +44,7 @@ impl Controller for Signing {
     }
 }
 
-/// The request with its certificate, or with the reason why there is none; `None` if it is not our turn.
+/// The request with its certificate, or with the reason why there is none; `None` if it is not ours to sign.
 pub fn settle(
     csr: &CertificateSigningRequest,
     authority: &Authority,

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::api::quantity::Quantity;
 use serde_json::Value;
 
-use super::validate::user_or_group;
+use super::rule::{required_label, user_or_group};
 use super::{environment, handler};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind};
-use crate::resource::name::{dns1123_label, port_name, port_number, qualified_name};
+use crate::resource::name::{port_name, port_number, qualified_name};
 
 /// Which list a container stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,15 +126,6 @@ fn handlers(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: R
                 ));
             }
         }
-    }
-}
-
-/// A required DNS label.
-pub(super) fn required_label(errors: &mut Vec<FieldError>, path: &str, name: &str) {
-    if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    } else {
-        invalid_each(errors, path, &Value::from(name), dns1123_label(name));
     }
 }
 

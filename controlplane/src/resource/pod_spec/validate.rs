@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::rule::{MAX_INT32, user_or_group};
 use super::{container, placement, volume};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, non_negative, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind};
@@ -14,8 +15,6 @@ use crate::resource::name::{dns1123_label, dns1123_subdomain, qualified_name};
 /// Restart policies of a pod.
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-/// Largest uid, gid and number of seconds.
-const MAX_INT32: i64 = i32::MAX as i64;
 
 /// Everything wrong with a `PodTemplateSpec` at `path` (such as `spec.template`).
 pub(crate) fn template(template: &Value, path: &str) -> Vec<FieldError> {
@@ -179,19 +178,6 @@ fn security(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
             format!("{path}.shareProcessNamespace"),
             true,
             "ShareProcessNamespace and HostPID cannot both be enabled",
-        ));
-    }
-}
-
-/// A uid or gid fits 31 bits.
-pub(super) fn user_or_group(errors: &mut Vec<FieldError>, value: &Value, path: &str) {
-    if let Some(id) = value.as_i64()
-        && !(0..=MAX_INT32).contains(&id)
-    {
-        errors.push(FieldError::invalid(
-            path,
-            id,
-            format!("must be between 0 and {MAX_INT32}, inclusive"),
         ));
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::container::required_label;
 use super::environment::{field_path, resource_field};
+use super::rule::required_label;
 use crate::resource::field::{at, int, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind};
 

@@ -48,13 +48,13 @@ async fn unschedulable_pods_wait_for_help_or_five_minutes() {
     let mut queue = PodQueue::default();
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.fail("a", Setback::Unschedulable, now);
+    queue.fail("a", ScheduleFailure::Unschedulable, now);
     assert_eq!(pop(&mut queue, now + seconds(100)), None);
     queue.wake(now + seconds(100), |_| false);
     assert_eq!(pop(&mut queue, now + seconds(100)), None);
     assert_eq!(queue.next_due(), Some(now + seconds(300)));
     assert!(pop(&mut queue, now + seconds(300)).is_some());
-    queue.fail("a", Setback::Unschedulable, now + seconds(300));
+    queue.fail("a", ScheduleFailure::Unschedulable, now + seconds(300));
     queue.wake(now + seconds(310), |_| true);
     assert!(pop(&mut queue, now + seconds(310)).is_some());
 }
@@ -66,7 +66,7 @@ async fn help_during_the_cycle_is_not_lost() {
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
     queue.wake(now, |_| true);
-    queue.fail("a", Setback::Unschedulable, now);
+    queue.fail("a", ScheduleFailure::Unschedulable, now);
     assert!(queue.next_due().is_some_and(|due| due <= now + seconds(1)));
     assert!(pop(&mut queue, now + seconds(1)).is_some());
 }
@@ -78,7 +78,7 @@ async fn errors_back_off_exponentially_and_are_not_taken_early() {
     queue.put(info("a", 0, json!({})), now);
     for want in [1, 2, 4, 8, 10, 10] {
         assert!(pop(&mut queue, now).is_some());
-        queue.fail("a", Setback::Error, now);
+        queue.fail("a", ScheduleFailure::Error, now);
         assert_eq!(queue.next_due(), Some(now + seconds(want)));
         assert_eq!(pop(&mut queue, now + seconds(want) - Duration::from_millis(1)), None);
         now += seconds(want);
@@ -91,7 +91,7 @@ async fn an_idle_scheduler_takes_helped_pods_early_but_active_ones_first() {
     let mut queue = PodQueue::default();
     queue.put(info("helped", 9, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.fail("helped", Setback::Unschedulable, now);
+    queue.fail("helped", ScheduleFailure::Unschedulable, now);
     queue.wake(now, |_| true);
     queue.put(info("fresh", 0, json!({})), now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("fresh"));
@@ -104,7 +104,7 @@ async fn a_changed_pod_gets_another_cycle_and_a_removed_one_none() {
     let mut queue = PodQueue::default();
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.fail("a", Setback::Unschedulable, now);
+    queue.fail("a", ScheduleFailure::Unschedulable, now);
     queue.put(info("a", 0, json!({"status": {"phase": "Pending"}})), now + seconds(20));
     assert_eq!(pop(&mut queue, now + seconds(20)), None, "status changes help nobody");
     queue.put(
@@ -113,6 +113,6 @@ async fn a_changed_pod_gets_another_cycle_and_a_removed_one_none() {
     );
     assert!(pop(&mut queue, now + seconds(20)).is_some());
     queue.remove("a");
-    queue.fail("a", Setback::Error, now);
+    queue.fail("a", ScheduleFailure::Error, now);
     assert_eq!((pop(&mut queue, now + seconds(900)), queue.next_due()), (None, None));
 }

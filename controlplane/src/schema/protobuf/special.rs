@@ -1,6 +1,6 @@
 //! Messages whose JSON form is not an object of their fields: times, quantities, raw JSON.
 
-use super::table::META;
+use super::field_table::META;
 use super::wire::{Item, Wire, first, number, utf8};
 use super::{MAGIC, enveloped};
 use jiff::Timestamp;

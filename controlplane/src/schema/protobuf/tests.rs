@@ -1,7 +1,7 @@
 //! Messages written by hand, and bytes that are none.
 
+use super::field_table::{Form, json_names, messages};
 use super::special::go_duration;
-use super::table::{Form, json_names, messages};
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

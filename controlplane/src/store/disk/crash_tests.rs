@@ -105,22 +105,22 @@ async fn write_and_watch(directory: OsString) -> ! {
     std::future::pending().await
 }
 
-/// What a victim told before it died.
+/// What a victim reported before it died.
 #[derive(Default)]
-struct Told {
+struct Report {
     /// Key to revision and count of its last acknowledged write.
     acknowledged: BTreeMap<String, (Revision, u64)>,
     seen: Vec<Revision>,
 }
 
-impl Told {
+impl Report {
     fn hear(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
             // The harness puts its own words before the first line.
             [.., "acknowledged", key, revision, count] => {
-                let told = (revision.parse().unwrap(), count.parse().unwrap());
-                self.acknowledged.insert((*key).to_owned(), told);
+                let report = (revision.parse().unwrap(), count.parse().unwrap());
+                self.acknowledged.insert((*key).to_owned(), report);
             }
             [.., "saw", revision] => self.seen.push(revision.parse().unwrap()),
             _ => {}
@@ -140,26 +140,26 @@ async fn kill_9_among_a_thousand_writes_loses_and_invents_nothing() {
             "kill_9_among_a_thousand_writes_loses_and_invents_nothing",
             directory.path(),
         );
-        let mut told = Told::default();
-        while told.seen.len() < 1500 + 700 * round {
-            told.hear(&victim.line().expect("the victim writes until it is killed"));
+        let mut report = Report::default();
+        while report.seen.len() < 1500 + 700 * round {
+            report.hear(&victim.line().expect("the victim writes until it is killed"));
         }
         for line in victim.kill() {
-            told.hear(&line);
+            report.hear(&line);
         }
-        started = check(directory.path(), started, &told).await;
+        started = check(directory.path(), started, &report).await;
     }
 }
 
-/// Checks what is there after a kill against what was told; returns the newest revision.
-async fn check(directory: &Path, started: Revision, told: &Told) -> Revision {
+/// Checks what is there after a kill against what was reported; returns the newest revision.
+async fn check(directory: &Path, started: Revision, report: &Report) -> Revision {
     let disk = Arc::new(Disk::open(directory).unwrap());
     let (newest, records) = disk.range(PODS).await.unwrap();
     let mut writes = 0;
     for record in &records {
         let count: u64 = std::str::from_utf8(&record.value).unwrap().parse().unwrap();
         writes += count;
-        if let Some((revision, acknowledged)) = told.acknowledged.get(&*record.key) {
+        if let Some((revision, acknowledged)) = report.acknowledged.get(&*record.key) {
             let is_it = record.modified == *revision && count == *acknowledged;
             let is_the_next = record.modified > *revision && count == *acknowledged + 1;
             assert!(
@@ -169,12 +169,12 @@ async fn check(directory: &Path, started: Revision, told: &Told) -> Revision {
         }
     }
     let keys: Vec<&str> = records.iter().map(|record| &*record.key).collect();
-    assert!(told.acknowledged.keys().all(|key| keys.contains(&key.as_str())));
+    assert!(report.acknowledged.keys().all(|key| keys.contains(&key.as_str())));
     assert_eq!(newest, 1 + writes, "one revision per write, none lost, none invented");
 
-    let expected: Vec<Revision> = (started + 1..).take(told.seen.len()).collect();
-    assert_eq!(told.seen, expected, "every event once and in order");
-    let last = *told.seen.last().unwrap();
+    let expected: Vec<Revision> = (started + 1..).take(report.seen.len()).collect();
+    assert_eq!(report.seen, expected, "every event once and in order");
+    let last = *report.seen.last().unwrap();
     assert!(last <= newest, "nothing is seen before it is durable");
     let window = Window::open(disk.clone()).await.unwrap();
     let pods = window.resource(PODS);
@@ -300,7 +300,10 @@ async fn a_full_disk_refuses_what_adds_and_goes_on_with_the_rest() {
         .env(VICTIM, directory.path())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
+    let report = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("went on"), "{told}{complaint}");
+    assert!(
+        output.status.success() && report.contains("went on"),
+        "{report}{complaint}"
+    );
 }

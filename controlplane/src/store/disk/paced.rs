@@ -4,7 +4,7 @@
 //! Owns only the pace. What is written, and in which order it is told, is the same code as ever, but for the planted fault that
 //! shows a checker at work.
 
-use super::{BATCH, Disk, FILE, Hand, Job, Writer, builder, table, unusable};
+use super::{BATCH, Disk, FILE, Hand, Job, Writer, builder, records, unusable};
 use crate::store::StoreError;
 use crate::store::disk::directory::Directory;
 use crate::store::feed::Feed;
@@ -53,7 +53,7 @@ impl Disk {
         let directory = Directory::hold(path)?;
         let database = builder().create(path.join(FILE));
         let database = database.map_err(|error| unusable(path, "cannot be opened", &error))?;
-        let revision = table::prepare(&database, path)?;
+        let revision = records::prepare(&database, path)?;
         let writer = Writer {
             database: Arc::new(database),
             feed: Feed::after(revision),

@@ -1,4 +1,4 @@
-use super::table::FORMAT;
+use super::records::FORMAT;
 use super::*;
 
 #[tokio::test]

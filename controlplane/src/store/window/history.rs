@@ -55,12 +55,12 @@ pub(super) struct History {
 }
 
 /// A past state: a later one, and the events to undo, the newest first.
-pub(super) struct Past {
+pub(super) struct PastState {
     later: Objects,
     undone: Vec<Arc<Event>>,
 }
 
-impl Past {
+impl PastState {
     pub(super) fn rebuild(self) -> Objects {
         let mut objects = self.later;
         for event in self.undone {
@@ -199,7 +199,7 @@ impl History {
     }
 
     /// What the state at `revision`, which is not in the future, is rebuilt from.
-    pub(super) fn past(&self, revision: Revision) -> Result<Past, RevisionError> {
+    pub(super) fn past(&self, revision: Revision) -> Result<PastState, RevisionError> {
         let wanted = self.position_after(revision)?;
         let next = self.checkpoints.partition_point(|(at, _, _)| *at < wanted);
         let (position, later) = match self.checkpoints.get(next) {
@@ -208,7 +208,7 @@ impl History {
         };
         let index = |position: u64| usize::try_from(position - self.base).unwrap_or(usize::MAX);
         let undone = self.events.range(index(wanted)..index(position));
-        Ok(Past {
+        Ok(PastState {
             later,
             undone: undone.rev().map(|(_, event)| Arc::clone(event)).collect(),
         })

@@ -9,9 +9,9 @@ const LIFETIME_SECONDS: i64 = 3600;
 
 /// Times, in Unix seconds, with the newest revision of each; both ascend.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Marks(VecDeque<(i64, Revision)>);
+pub(super) struct RevisionTimes(VecDeque<(i64, Revision)>);
 
-impl Marks {
+impl RevisionTimes {
     /// Reads what `Display` wrote; what cannot be read is left out, which only makes events live longer.
     pub(super) fn parse(text: &str) -> Self {
         let mark = |line: &str| {
@@ -46,7 +46,7 @@ impl Marks {
     }
 }
 
-impl fmt::Display for Marks {
+impl fmt::Display for RevisionTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .iter()
@@ -60,28 +60,28 @@ mod tests {
 
     #[test]
     fn a_mark_expires_after_an_hour_and_survives_its_text() {
-        let mut marks = Marks::default();
-        marks.note(1000, 5, Some(5));
-        marks.note(1060, 9, Some(5));
-        marks.note(1120, 12, Some(11));
+        let mut times = RevisionTimes::default();
+        times.note(1000, 5, Some(5));
+        times.note(1060, 9, Some(5));
+        times.note(1120, 12, Some(11));
         assert_eq!(
-            marks.to_string(),
+            times.to_string(),
             "1000 5\n1120 12\n",
             "without a new event nothing is noted"
         );
-        let mut marks = Marks::parse(&format!("{marks}rubbish\n1 x\n"));
-        assert_eq!(marks.expired(1000 + 3599), None);
-        assert_eq!(marks.expired(1000 + 3600), Some(5));
-        assert_eq!(marks.expired(1000 + 3600), None);
-        assert_eq!(marks.expired(9000), Some(12));
-        marks.note(9000, 12, None);
-        assert_eq!(marks, Marks::default());
+        let mut times = RevisionTimes::parse(&format!("{times}rubbish\n1 x\n"));
+        assert_eq!(times.expired(1000 + 3599), None);
+        assert_eq!(times.expired(1000 + 3600), Some(5));
+        assert_eq!(times.expired(1000 + 3600), None);
+        assert_eq!(times.expired(9000), Some(12));
+        times.note(9000, 12, None);
+        assert_eq!(times, RevisionTimes::default());
     }
 
     #[test]
     fn a_clock_set_back_keeps_ages_ascending() {
-        let mut marks = Marks::parse("1000 5\n2000 6\n");
-        marks.note(1500, 8, Some(7));
-        assert_eq!(marks.to_string(), "1000 5\n1500 8\n");
+        let mut times = RevisionTimes::parse("1000 5\n2000 6\n");
+        times.note(1500, 8, Some(7));
+        assert_eq!(times.to_string(), "1000 5\n1500 8\n");
     }
 }

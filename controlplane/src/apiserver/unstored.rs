@@ -1,4 +1,4 @@
-//! Everything the API server answers that is neither storage nor discovery: health, version, metrics, reviews, service account
+//! Endpoints whose answers are not stored objects: health, version, metrics, reviews, service account
 //! tokens, their public keys (control-plane contract §1, §6). Requests come here authorized.
 
 mod component_status;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 const BODY_LIMIT_BYTES: usize = 3 * 1024 * 1024;
 
 /// What the answers are made from.
-pub struct Extra {
+pub struct UnstoredEndpoints {
     /// Judges tokens under review.
     pub authn: Arc<Authn>,
     /// Judges access under review.
@@ -52,7 +52,7 @@ pub struct Extra {
 
 type Outcome = Result<Response<Body>, ApiError>;
 
-impl Extra {
+impl UnstoredEndpoints {
     /// Answers the request, or gives it back when it is none of these.
     pub(super) async fn handle(
         &self,

@@ -1,8 +1,8 @@
 //! One limit shared fairly by users: who may go in now, who waits, who is sent away. Pure.
 //!
-//! Room is counted in units that the owner gives a meaning (requests, kilobytes). No user has more than a part of it, so that
-//! there is always some for others; those who wait are let in by who has least, then by who came first. Queues are bounded, and
-//! when all places to wait are taken the user who waits with most requests gives way.
+//! What is limited is counted in units that the owner gives a meaning (requests, kilobytes). No user has more than a share, so that
+//! there is always some for others; of those who wait the user who has least is let in first, and then who came first. Queues are
+//! bounded, and when all places to wait are taken the user who waits with most requests gives way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,49 +12,49 @@ const WAITING_OF_USER: usize = 50;
 /// Most requests that wait.
 const WAITING_MAX: usize = 1024;
 
-/// Somebody who waits.
+/// The number of a request that waits.
 pub(super) type Ticket = u64;
 
-/// What becomes of somebody who wants in.
+/// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// He is in.
+    /// It may go on.
     Enter,
-    /// He waits, and in place of `instead` if all places were taken: that one is sent away.
+    /// It waits, and in place of `instead` if all places were taken: that one is sent away.
     Wait { ticket: Ticket, instead: Option<Ticket> },
-    /// He is to come back later.
+    /// It is to come back later.
     Refuse,
 }
 
-/// See the module.
-pub(super) struct Room {
+/// Who has what of one limit, and who waits for it.
+pub(super) struct FairQueue {
     units: usize,
     units_of_user: usize,
     taken: usize,
-    users: BTreeMap<Arc<str>, Part>,
+    users: BTreeMap<Arc<str>, UserShare>,
     waiting: usize,
     next_ticket: Ticket,
 }
 
 /// What one user has.
 #[derive(Default)]
-struct Part {
+struct UserShare {
     taken: usize,
     /// Ticket and units, the oldest first.
     waiting: VecDeque<(Ticket, usize)>,
 }
 
-/// Who is let in next.
-struct First {
+/// The request that is let in next.
+struct Candidate {
     user: Arc<str>,
-    /// What he has already.
+    /// What its user has already.
     taken: usize,
-    /// What he wants.
+    /// What it takes.
     cost: usize,
 }
 
-impl Room {
-    /// A room of `units`, of which one user may have `units_of_user`.
+impl FairQueue {
+    /// A limit of `units`, of which one user may have `units_of_user`.
     pub(super) fn new(units: usize, units_of_user: usize) -> Self {
         Self {
             units,
@@ -77,7 +77,7 @@ impl Room {
         units.min(self.units_of_user)
     }
 
-    /// Somebody wants [`Room::cost`] units.
+    /// Somebody wants [`FairQueue::cost`] units.
     pub(super) fn offer(&mut self, user: &Arc<str>, cost: usize) -> Offer {
         let own = self.users.get(user);
         let own_taken = own.map_or(0, |own| own.taken);
@@ -118,7 +118,7 @@ impl Room {
     }
 
     /// Who is let in next, though perhaps not yet: of those who wait and may have what they want, the one with least.
-    fn first_in_line(&self) -> Option<First> {
+    fn first_in_line(&self) -> Option<Candidate> {
         if self.waiting == 0 {
             return None;
         }
@@ -134,7 +134,7 @@ impl Room {
                 best = Some((own.taken, ticket, user, cost));
             }
         }
-        best.map(|(taken, _, user, cost)| First {
+        best.map(|(taken, _, user, cost)| Candidate {
             user: Arc::clone(user),
             taken,
             cost,
@@ -174,7 +174,7 @@ impl Room {
 
     fn admit(&mut self) -> Vec<(Ticket, Arc<str>, usize)> {
         let mut entered = Vec::new();
-        while let Some(First { user, cost, .. }) = self.first_in_line() {
+        while let Some(Candidate { user, cost, .. }) = self.first_in_line() {
             if self.taken + cost > self.units {
                 break;
             }
@@ -202,72 +202,72 @@ mod tests {
 
     #[test]
     fn a_flood_leaves_room_and_the_next_turn_to_others() {
-        let mut room = Room::new(4, 3);
+        let mut queue = FairQueue::new(4, 3);
         let (a, b, c) = (user("a"), user("b"), user("c"));
         for _ in 0..3 {
-            assert_eq!(room.offer(&a, 1), Offer::Enter);
+            assert_eq!(queue.offer(&a, 1), Offer::Enter);
         }
         for ticket in 0..50 {
-            assert_eq!(room.offer(&a, 1), Offer::Wait { ticket, instead: None });
+            assert_eq!(queue.offer(&a, 1), Offer::Wait { ticket, instead: None });
         }
-        assert_eq!(room.offer(&a, 1), Offer::Refuse, "its queue is full");
-        assert_eq!(room.offer(&b, 1), Offer::Enter, "the flood cannot have all of it");
+        assert_eq!(queue.offer(&a, 1), Offer::Refuse, "its queue is full");
+        assert_eq!(queue.offer(&b, 1), Offer::Enter, "the flood cannot have all of it");
         assert_eq!(
-            room.offer(&c, 1),
+            queue.offer(&c, 1),
             Offer::Wait {
                 ticket: 50,
                 instead: None
             }
         );
-        assert_eq!(room.leave(&a, 1), [(50, user("c"), 1)], "who has nothing goes first");
-        assert_eq!(room.leave(&a, 1), [(0, user("a"), 1)]);
+        assert_eq!(queue.leave(&a, 1), [(50, user("c"), 1)], "who has nothing goes first");
+        assert_eq!(queue.leave(&a, 1), [(0, user("a"), 1)]);
     }
 
     #[test]
     fn when_all_places_are_taken_the_longest_queue_gives_way() {
-        let mut room = Room::new(1, 1);
-        assert_eq!(room.offer(&user("first"), 1), Offer::Enter);
+        let mut queue = FairQueue::new(1, 1);
+        assert_eq!(queue.offer(&user("first"), 1), Offer::Enter);
         let mut last = 0;
         'full: for number in 0.. {
             for _ in 0..WAITING_OF_USER {
-                let Offer::Wait { ticket, instead: None } = room.offer(&user(&format!("u{number:02}")), 1) else {
+                let Offer::Wait { ticket, instead: None } = queue.offer(&user(&format!("u{number:02}")), 1) else {
                     panic!("there is a place");
                 };
                 last = ticket;
-                if room.waiting == WAITING_MAX {
+                if queue.waiting == WAITING_MAX {
                     break 'full;
                 }
             }
         }
-        let Offer::Wait { ticket, instead } = room.offer(&user("new"), 1) else {
+        let Offer::Wait { ticket, instead } = queue.offer(&user("new"), 1) else {
             panic!("a new user is never sent away by a flood");
         };
         assert!(ticket > last && instead.is_some());
-        assert_eq!(room.waiting, WAITING_MAX);
+        assert_eq!(queue.waiting, WAITING_MAX);
     }
 
     #[test]
     fn what_is_too_large_for_one_user_counts_as_all_he_may_have() {
-        let mut room = Room::new(8, 4);
-        let cost = room.cost(1_000);
-        assert_eq!(room.offer(&user("a"), cost), Offer::Enter);
-        assert_eq!(room.offer(&user("b"), cost), Offer::Enter);
-        assert!(matches!(room.offer(&user("c"), 1), Offer::Wait { .. }));
+        let mut queue = FairQueue::new(8, 4);
+        let cost = queue.cost(1_000);
+        assert_eq!(queue.offer(&user("a"), cost), Offer::Enter);
+        assert_eq!(queue.offer(&user("b"), cost), Offer::Enter);
+        assert!(matches!(queue.offer(&user("c"), 1), Offer::Wait { .. }));
     }
 
     proptest! {
-        /// Whatever comes, goes and gives up: never too much inside, nobody lost, nobody waits for whom there is room.
+        /// Whatever comes, goes and gives up: never too much inside, nobody lost, nobody waits for whom there is queue.
         #[test]
         fn the_limits_hold_and_nobody_is_forgotten(steps in prop::collection::vec((0u8..4, 0usize..5, 1usize..5, any::<prop::sample::Index>()), 1..300)) {
-            let mut room = Room::new(10, 6);
+            let mut queue = FairQueue::new(10, 6);
             let mut inside: Vec<(Arc<str>, usize)> = Vec::new();
             let mut waiting: BTreeMap<Ticket, Arc<str>> = BTreeMap::new();
             for (what, who, units, index) in steps {
                 let who = user(&format!("u{who}"));
                 let entered = match what {
                     0 | 1 => {
-                        let cost = room.cost(units);
-                        match room.offer(&who, cost) {
+                        let cost = queue.cost(units);
+                        match queue.offer(&who, cost) {
                             Offer::Enter => inside.push((who, cost)),
                             Offer::Wait { ticket, instead } => {
                                 waiting.insert(ticket, who);
@@ -279,12 +279,12 @@ mod tests {
                     }
                     2 if !inside.is_empty() => {
                         let (user, cost) = inside.swap_remove(index.index(inside.len()));
-                        room.leave(&user, cost)
+                        queue.leave(&user, cost)
                     }
                     3 if !waiting.is_empty() => {
                         let ticket = *waiting.keys().nth(index.index(waiting.len())).unwrap();
                         let user = waiting.remove(&ticket).unwrap();
-                        room.give_up(&user, ticket)
+                        queue.give_up(&user, ticket)
                     }
                     _ => Vec::new(),
                 };
@@ -293,24 +293,24 @@ mod tests {
                     inside.push((user, cost));
                 }
                 let taken: usize = inside.iter().map(|(_, cost)| cost).sum();
-                prop_assert_eq!(room.taken(), taken);
+                prop_assert_eq!(queue.taken(), taken);
                 prop_assert!(taken <= 10);
                 for number in 0..5 {
                     let own: usize = inside.iter().filter(|(user, _)| **user == *format!("u{number}")).map(|(_, cost)| cost).sum();
                     prop_assert!(own <= 6);
                 }
-                prop_assert_eq!(room.waiting, waiting.len());
-                if let Some(first) = room.first_in_line() {
-                    prop_assert!(room.taken() + first.cost > 10, "somebody waits beside room for him");
+                prop_assert_eq!(queue.waiting, waiting.len());
+                if let Some(first) = queue.first_in_line() {
+                    prop_assert!(queue.taken() + first.cost > 10, "somebody waits beside queue for him");
                 }
             }
             while let Some((user, cost)) = inside.pop() {
-                for (ticket, user, cost) in room.leave(&user, cost) {
+                for (ticket, user, cost) in queue.leave(&user, cost) {
                     waiting.remove(&ticket);
                     inside.push((user, cost));
                 }
             }
-            prop_assert!(waiting.is_empty() && room.users.is_empty());
+            prop_assert!(waiting.is_empty() && queue.users.is_empty());
         }
     }
 }

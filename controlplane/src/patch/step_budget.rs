@@ -10,11 +10,11 @@ use std::cell::Cell;
 const STEPS_MAX: usize = 20_000_000;
 
 /// The steps one patch has left.
-pub(super) struct Work {
+pub(super) struct StepBudget {
     left: Cell<usize>,
 }
 
-impl Work {
+impl StepBudget {
     pub(super) fn new() -> Self {
         Self {
             left: Cell::new(STEPS_MAX),

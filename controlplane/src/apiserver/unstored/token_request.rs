@@ -1,6 +1,6 @@
 //! `serviceaccounts/token`: a token for an account, bound to a pod, secret or node if asked (control-plane contract §6).
 
-use super::Extra;
+use super::UnstoredEndpoints;
 use crate::apiserver::ApiServer;
 use crate::apiserver::authn::service_account::{Bound, Claims, Private};
 use crate::apiserver::reader::Reader;
@@ -20,7 +20,7 @@ const YEAR_SECONDS: i64 = 365 * 86_400;
 
 /// Answers a TokenRequest.
 pub(super) async fn create(
-    extra: &Extra,
+    endpoints: &UnstoredEndpoints,
     server: &ApiServer,
     info: &RequestInfo,
     mut request: Value,
@@ -30,18 +30,18 @@ pub(super) async fn create(
     let account = reader
         .get("", "serviceaccounts", &info.namespace, &info.name)
         .ok_or_else(|| ApiError::not_found("", "serviceaccounts", &info.name))?;
-    let audiences = audiences(extra, &request);
+    let audiences = audiences(endpoints, &request);
     let seconds = seconds(&request)?;
     check_metadata(info, &request, &account)?;
     let bound = bind(reader, info, &request["spec"]["boundObjectRef"])?;
-    let own_audience = audiences == extra.tokens.audiences();
+    let own_audience = audiences == endpoints.tokens.audiences();
     let lifetime = lifetime(seconds, own_audience && bound.pod.is_some());
     let now = server.now().as_second();
     let claims = Claims {
         aud: audiences.clone(),
         exp: now + lifetime.real_seconds,
         iat: now,
-        iss: extra.tokens.issuer().to_owned(),
+        iss: endpoints.tokens.issuer().to_owned(),
         jti: server.uuid(),
         nbf: now,
         sub: format!("system:serviceaccount:{}:{}", info.namespace, info.name),
@@ -52,7 +52,7 @@ pub(super) async fn create(
             ..bound
         },
     };
-    let token = extra.tokens.sign(&claims).map_err(ApiError::internal)?;
+    let token = endpoints.tokens.sign(&claims).map_err(ApiError::internal)?;
     let expires = Timestamp::from_second(now + seconds).map_err(ApiError::internal)?;
     request["metadata"] = json!({"name": info.name, "namespace": info.namespace, "creationTimestamp": server.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
     request["spec"]["audiences"] = json!(audiences);
@@ -64,11 +64,11 @@ pub(super) async fn create(
     Ok(request)
 }
 
-fn audiences(extra: &Extra, request: &Value) -> Vec<String> {
+fn audiences(endpoints: &UnstoredEndpoints, request: &Value) -> Vec<String> {
     let given = request["spec"]["audiences"].as_array().into_iter().flatten();
     let given: Vec<String> = given.filter_map(Value::as_str).map(str::to_owned).collect();
     if given.is_empty() {
-        extra.tokens.audiences().to_vec()
+        endpoints.tokens.audiences().to_vec()
     } else {
         given
     }

@@ -1,7 +1,7 @@
 //! Reviews: questions about tokens, identities and rights, answered and never stored (control-plane contract §6). Pure but for
 //! the state it reads.
 
-use super::Extra;
+use super::UnstoredEndpoints;
 use crate::apiserver::authz::{Authz, Rule, node_of};
 use crate::apiserver::reader::Reader;
 use crate::apiserver::request::RequestInfo;
@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 
 /// Answers a review.
 pub(super) fn create(
-    extra: &Extra,
+    endpoints: &UnstoredEndpoints,
     reader: &Reader,
     user: &User,
     info: &RequestInfo,
     mut review: Value,
 ) -> Result<Value, ApiError> {
-    let authz = &extra.authz;
+    let authz = &endpoints.authz;
     let status = match info.resource.as_str() {
-        "tokenreviews" => token(extra, reader, &review)?,
+        "tokenreviews" => token(endpoints, reader, &review)?,
         "selfsubjectreviews" => json!({"userInfo": user_info(user)}),
         "subjectaccessreviews" => access(authz, reader, &subject(&review)?, "SubjectAccessReview", &review)?,
         "localsubjectaccessreviews" => {
@@ -43,7 +43,7 @@ pub(super) fn create(
     Ok(review)
 }
 
-fn token(extra: &Extra, reader: &Reader, review: &Value) -> Result<Value, ApiError> {
+fn token(endpoints: &UnstoredEndpoints, reader: &Reader, review: &Value) -> Result<Value, ApiError> {
     let token = review["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         return Err(ApiError::bad_request(
@@ -52,11 +52,11 @@ fn token(extra: &Extra, reader: &Reader, review: &Value) -> Result<Value, ApiErr
     }
     let audiences = texts(&review["spec"]["audiences"]);
     let asked = if audiences.is_empty() {
-        extra.tokens.audiences().to_vec()
+        endpoints.tokens.audiences().to_vec()
     } else {
         audiences.clone()
     };
-    Ok(match extra.authn.token(token, &asked, reader) {
+    Ok(match endpoints.authn.token(token, &asked, reader) {
         Ok(answer) => json!({"authenticated": true, "user": user_info(&answer.user), "audiences": answer.audiences}),
         Err(why) => json!({"user": {}, "error": why}),
     })

@@ -3,7 +3,7 @@
 //! The token is a Secret (control-plane contract §6), written through the API like anybody's; the kubeconfig printed carries
 //! the token and nothing else.
 
-use crate::controller::bootstrap_token::{NAME_PREFIX, NAMESPACE, SECRET_TYPE};
+use crate::controller::well_known::bootstrap_token::{NAME_PREFIX, NAMESPACE, SECRET_TYPE};
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use client::{Clock, SystemClock};
@@ -34,7 +34,7 @@ enum Output {
 /// Make a bootstrap token and print a kubeconfig that carries it, for a kubelet's --bootstrap-kubeconfig.
 #[derive(Debug, Parser)]
 #[command(name = "controlplane token")]
-struct Words {
+struct Arguments {
     /// The control plane's data directory, where admin.kubeconfig is.
     #[arg(long, default_value = crate::config::DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -108,7 +108,7 @@ impl Token {
 /// A flag is missing or unknown, or the API server cannot be reached or refuses.
 pub async fn run(words: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let words = std::iter::once("controlplane token".to_owned()).chain(words);
-    let words = match Words::try_parse_from(words) {
+    let words = match Arguments::try_parse_from(words) {
         Ok(words) => words,
         Err(error) if !error.use_stderr() => {
             error.print()?;
@@ -159,7 +159,7 @@ fn cluster(path: &std::path::Path) -> anyhow::Result<Cluster> {
         .with_context(|| format!("kubeconfig {} names no cluster in its current context", path.display()))
 }
 
-fn secret(token: &Token, words: &Words, now: Timestamp) -> Value {
+fn secret(token: &Token, words: &Arguments, now: Timestamp) -> Value {
     let mut data = json!({
         "token-id": token.id, "token-secret": token.secret,
         "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
@@ -196,8 +196,8 @@ fn bootstrap_kubeconfig(cluster: &Cluster, token: &Token) -> anyhow::Result<Stri
 mod tests {
     use super::*;
 
-    fn words(extra: &[&str]) -> Result<Words, clap::Error> {
-        Words::try_parse_from(["controlplane token"].iter().chain(extra))
+    fn words(extra: &[&str]) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(["controlplane token"].iter().chain(extra))
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! Writes that must not overtake each other, beyond what one object's revision can tell: what is made in a namespace and the
 //! beginning of that namespace's end; Services, whose addresses must differ from those of all other Services.
 //!
-//! Owns the waiting, nothing else. A turn lasts until its guard is dropped, which is after the write is stored and readers see it.
+//! Owns the locks, nothing else. A lock is held until its guard is dropped, which is after the write is stored and readers see it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// The turns of one API server.
+/// The locks of one API server.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct WriteLocks {
     /// By namespace; entries that nobody holds go when another is made.
     namespaces: Mutex<HashMap<String, Weak<RwLock<()>>>>,
-    services: Arc<Turn<()>>,
+    services: Arc<AsyncMutex<()>>,
 }
 
-impl Turns {
+impl WriteLocks {
     /// Held by a request that makes something in the namespace, from before it looks at the namespace until it is stored. Many at once.
     pub(super) async fn create_in(&self, namespace: &str) -> OwnedRwLockReadGuard<()> {
         self.namespace(namespace).read_owned().await
@@ -34,13 +34,13 @@ impl Turns {
 
     fn namespace(&self, name: &str) -> Arc<RwLock<()>> {
         let mut all = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = all.get(name).and_then(Weak::upgrade) {
-            return turn;
+        if let Some(lock) = all.get(name).and_then(Weak::upgrade) {
+            return lock;
         }
-        all.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Arc::default();
-        all.insert(name.to_owned(), Arc::downgrade(&turn));
-        turn
+        all.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::default();
+        all.insert(name.to_owned(), Arc::downgrade(&lock));
+        lock
     }
 }
 
@@ -51,26 +51,26 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_waits_for_what_was_begun_and_holds_what_comes_later_back() {
-        let turns = Turns::default();
-        let (first, second) = (turns.create_in("a").await, turns.create_in("a").await);
-        let mut end = Box::pin(turns.end("a"));
+        let locks = WriteLocks::default();
+        let (first, second) = (locks.create_in("a").await, locks.create_in("a").await);
+        let mut end = Box::pin(locks.end("a"));
         assert!(end.as_mut().now_or_never().is_none());
         drop(first);
         assert!(end.as_mut().now_or_never().is_none());
-        assert!(turns.create_in("b").now_or_never().is_some(), "another namespace");
+        assert!(locks.create_in("b").now_or_never().is_some(), "another namespace");
         drop(second);
         let ending = end.await;
-        assert!(turns.create_in("a").now_or_never().is_none());
+        assert!(locks.create_in("a").now_or_never().is_none());
         drop(ending);
-        assert!(turns.create_in("a").now_or_never().is_some());
+        assert!(locks.create_in("a").now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn what_nobody_holds_is_forgotten() {
-        let turns = Turns::default();
+        let locks = WriteLocks::default();
         for number in 0..100 {
-            drop(turns.create_in(&number.to_string()).await);
+            drop(locks.create_in(&number.to_string()).await);
         }
-        assert!(turns.namespaces.lock().unwrap().len() <= 1);
+        assert!(locks.namespaces.lock().unwrap().len() <= 1);
     }
 }

@@ -6,12 +6,12 @@ use super::admission::{Admission, Attributes};
 use super::audit::Audit;
 use super::authn::{Authn, impersonate};
 use super::authz::{Authz, forbidden};
-use super::extra::{Answered, Extra};
 use super::gate::Gate;
 use super::kubelet_proxy::KubeletProxy;
 use super::negotiate::Output;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
+use super::unstored::{Answered, UnstoredEndpoints};
 use super::user::User;
 use super::{ApiServer, Body, Reader, reply};
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The chain a served cluster has.
-pub struct Edge {
+pub struct HandlerChain {
     /// Who asks.
     pub authn: Arc<Authn>,
     /// May they.
@@ -29,7 +29,7 @@ pub struct Edge {
     /// What is changed and refused on the way in.
     pub admission: Admission,
     /// Health, version, reviews, tokens.
-    pub extra: Extra,
+    pub unstored: UnstoredEndpoints,
     /// Logs, exec, attach, port-forward, proxies.
     pub proxy: KubeletProxy,
     /// Writes down who asked what.
@@ -37,7 +37,7 @@ pub struct Edge {
 }
 
 #[async_trait]
-impl Gate for Edge {
+impl Gate for HandlerChain {
     async fn authenticate(
         &self,
         parts: &http::request::Parts,
@@ -100,7 +100,7 @@ impl Gate for Edge {
             request.headers().clone(),
             request.uri().query().unwrap_or("").to_owned(),
         );
-        let mut answered = self.extra.handle(server, user, info, request).await;
+        let mut answered = self.unstored.handle(server, user, info, request).await;
         if let Answered::Not(request) = answered {
             answered = self.proxy.handle(server, &self.authz, user, info, request).await;
         }

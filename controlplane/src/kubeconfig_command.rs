@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Print a kubeconfig with a freshly issued client certificate.
 #[derive(Debug, Parser)]
 #[command(name = "controlplane kubeconfig")]
-struct Words {
+struct Arguments {
     /// The control plane's data directory, where the CA is.
     #[arg(long, default_value = crate::config::DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -30,7 +30,7 @@ struct Words {
 /// A flag is missing or unknown, or the data directory holds no CA.
 pub fn run(words: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let words = std::iter::once("controlplane kubeconfig".to_owned()).chain(words);
-    let words = match Words::try_parse_from(words) {
+    let words = match Arguments::try_parse_from(words) {
         Ok(words) => words,
         Err(error) if !error.use_stderr() => {
             error.print()?;

@@ -1,0 +1,31 @@
+//! Rules for single fields that pods, containers and volumes share. Pure.
+
+use crate::resource::field::invalid_each;
+use crate::resource::field_error::FieldError;
+use crate::resource::name::dns1123_label;
+use serde_json::Value;
+
+/// Largest uid, gid and number of seconds.
+pub(super) const MAX_INT32: i64 = i32::MAX as i64;
+
+/// A uid or gid fits 31 bits.
+pub(super) fn user_or_group(errors: &mut Vec<FieldError>, value: &Value, path: &str) {
+    if let Some(id) = value.as_i64()
+        && !(0..=MAX_INT32).contains(&id)
+    {
+        errors.push(FieldError::invalid(
+            path,
+            id,
+            format!("must be between 0 and {MAX_INT32}, inclusive"),
+        ));
+    }
+}
+
+/// A required DNS label.
+pub(super) fn required_label(errors: &mut Vec<FieldError>, path: &str, name: &str) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else {
+        invalid_each(errors, path, &Value::from(name), dns1123_label(name));
+    }
+}
