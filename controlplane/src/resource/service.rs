@@ -317,6 +317,7 @@ fn validate_addresses(errors: &mut Vec<FieldError>, spec: &Value) {
 fn validate_ports(errors: &mut Vec<FieldError>, ports: &[Value], kind: &str) {
     let mut names = BTreeSet::new();
     let mut numbers = BTreeSet::new();
+    let mut node_ports = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
         let path = format!("spec.ports[{i}]");
         let name = text(port, &["name"]);
@@ -351,6 +352,14 @@ fn validate_ports(errors: &mut Vec<FieldError>, ports: &[Value], kind: &str) {
             errors.push(FieldError::forbidden(
                 format!("{path}.nodePort"),
                 format!("may not be used when `type` is '{kind}'"),
+            ));
+        }
+        if node_port != 0 && !node_ports.insert((node_port, protocol)) {
+            errors.push(FieldError::new(
+                format!("{path}.nodePort"),
+                FieldErrorKind::Duplicate,
+                json!(node_port),
+                "",
             ));
         }
         if !numbers.insert((number, protocol)) {

@@ -34,5 +34,5 @@ pub(super) fn assign(
     }
     let invalid = |error| ApiError::invalid("", "Service", attributes.name, vec![error]);
     allocate(range, &addresses, start, service).map_err(|error| invalid(error.field_error(service)))?;
-    allocate_node_ports(&ports, start, service).map_err(invalid)
+    allocate_node_ports(&ports, start, attributes.operation == Operation::Create, service).map_err(invalid)
 }

@@ -1,7 +1,7 @@
 //! Giving Services their addresses and node ports. Which are taken is the caller's knowledge, and so is that two callers
 //! do not choose at once. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Value, json};
@@ -162,22 +162,39 @@ pub fn allocate(
     Ok(Some(ip))
 }
 
+/// The range of node ports: the first, and how many.
+const NODE_PORTS: (u16, u16) = (30_000, 2_768);
+
 /// Gives every port of a Service of type NodePort or LoadBalancer a node port: those asked for are checked, the others get a
 /// free one of 30000-32767. `used` are the node ports of all other Services.
-pub fn allocate_node_ports(used: &BTreeSet<u16>, start: u64, service: &mut Value) -> Result<(), FieldError> {
-    const FIRST: u16 = 30_000;
-    const COUNT: u16 = 2_768;
+///
+/// One node port may serve several protocols of one Service, as upstream: in a new Service ports of one number share it (53/TCP
+/// and 53/UDP), in an update any may. That no protocol has one node port twice is validated with the other fields.
+pub fn allocate_node_ports(
+    used: &BTreeSet<u16>,
+    start: u64,
+    is_new: bool,
+    service: &mut Value,
+) -> Result<(), FieldError> {
     let kind = text(service, &["spec", "type"]);
-    let wanted = match kind {
-        "NodePort" => true,
-        "LoadBalancer" => at(service, &["spec", "allocateLoadBalancerNodePorts"]) != &Value::Bool(false),
-        _ => false,
-    };
-    if !wanted {
+    if !matches!(kind, "NodePort" | "LoadBalancer") {
         return Ok(());
     }
+    // Ports asked for count also where no others are to be allocated.
+    let fills = kind == "NodePort" || at(service, &["spec", "allocateLoadBalancerNodePorts"]) != &Value::Bool(false);
     let mut used = used.clone();
-    let ports = || format!("The range of valid ports is {FIRST}-{}", FIRST + COUNT - 1);
+    let shared = take_asked(&mut used, is_new, service)?;
+    if fills {
+        fill_free(&mut used, shared, is_new, start, service)
+    } else {
+        Ok(())
+    }
+}
+
+/// Takes the node ports that are asked for. Gives the node port of each port number that shares one.
+fn take_asked(used: &mut BTreeSet<u16>, is_new: bool, service: &Value) -> Result<BTreeMap<i64, u16>, FieldError> {
+    let (first, count) = NODE_PORTS;
+    let (mut shared, mut own) = (BTreeMap::new(), BTreeSet::new());
     for (i, port) in list(service, &["spec", "ports"]).iter().enumerate() {
         let path = format!("spec.ports[{i}].nodePort");
         let asked = int(port, &["nodePort"]).unwrap_or(0);
@@ -185,30 +202,57 @@ pub fn allocate_node_ports(used: &BTreeSet<u16>, start: u64, service: &mut Value
             continue;
         }
         let number = u16::try_from(asked).ok();
-        let Some(number) = number.filter(|port| (FIRST..FIRST + COUNT).contains(port)) else {
-            let detail = format!("provided port is not in the valid range. {}", ports());
+        let Some(number) = number.filter(|port| (first..first + count).contains(port)) else {
+            let range = format!("The range of valid ports is {first}-{}", first + count - 1);
+            let detail = format!("provided port is not in the valid range. {range}");
             return Err(FieldError::invalid(path, asked, detail));
         };
-        if !used.insert(number) {
+        let of_port = int(port, &["port"]).unwrap_or(0);
+        let may_share = match is_new {
+            true => shared.get(&of_port) == Some(&number),
+            false => own.contains(&number),
+        };
+        if !may_share && !used.insert(number) {
             return Err(FieldError::invalid(path, asked, "provided port is already allocated"));
         }
+        own.insert(number);
+        if is_new {
+            shared.entry(of_port).or_insert(number);
+        }
     }
-    let shift = u16::try_from(start % u64::from(COUNT)).unwrap_or(0);
+    Ok(shared)
+}
+
+/// Gives node ports to the ports that have none.
+fn fill_free(
+    used: &mut BTreeSet<u16>,
+    mut shared: BTreeMap<i64, u16>,
+    is_new: bool,
+    start: u64,
+    service: &mut Value,
+) -> Result<(), FieldError> {
+    let (first, count) = NODE_PORTS;
+    let shift = u16::try_from(start % u64::from(count)).unwrap_or(0);
     for (i, port) in list_mut(service, &["spec", "ports"]).into_iter().flatten().enumerate() {
         if int(port, &["nodePort"]).unwrap_or(0) != 0 {
             continue;
         }
-        let free = (0..COUNT)
-            .map(|i| FIRST + (i + shift) % COUNT)
+        let number = int(port, &["port"]).unwrap_or(0);
+        if let Some(same) = shared.get(&number) {
+            set(port, &["nodePort"], *same);
+            continue;
+        }
+        let free = (0..count)
+            .map(|i| first + (i + shift) % count)
             .find(|port| !used.contains(port))
             .ok_or_else(|| {
-                FieldError::invalid(
-                    format!("spec.ports[{i}].nodePort"),
-                    0,
-                    "failed to allocate a nodePort: range is full",
-                )
+                let path = format!("spec.ports[{i}].nodePort");
+                FieldError::invalid(path, 0, "failed to allocate a nodePort: range is full")
             })?;
         used.insert(free);
+        if is_new {
+            shared.insert(number, free);
+        }
         set(port, &["nodePort"], free);
     }
     Ok(())

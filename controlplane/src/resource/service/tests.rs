@@ -115,7 +115,7 @@ fn node_ports_are_free_and_in_range() {
         json!({"type": "NodePort", "ports": [{"port": 1, "name": "a"}, {"port": 2, "name": "b",
         "nodePort": 30001}, {"port": 3, "name": "c"}]}),
     );
-    allocate_node_ports(&BTreeSet::from([30_000]), 0, &mut service).expect("room");
+    allocate_node_ports(&BTreeSet::from([30_000]), 0, true, &mut service).expect("room");
     let ports: Vec<&Value> = list(&service, &["spec", "ports"])
         .iter()
         .map(|port| &port["nodePort"])
@@ -123,7 +123,78 @@ fn node_ports_are_free_and_in_range() {
     assert_eq!(ports[1], &json!(30_001));
     assert_eq!(held(&service).1.len(), 3, "{ports:?}");
     service["spec"]["ports"][0]["nodePort"] = json!(80);
-    assert!(allocate_node_ports(&BTreeSet::new(), 0, &mut service).is_err());
+    assert!(allocate_node_ports(&BTreeSet::new(), 0, true, &mut service).is_err());
+}
+
+fn problems(service: &Value) -> Vec<String> {
+    Service.validate(service).iter().map(ToString::to_string).collect()
+}
+
+/// Ports as (name, number, protocol, node port asked for).
+fn node_ports(kind: &str, is_new: bool, used: &[u16], ports: &[(&str, u16, &str, u16)]) -> Result<Vec<u64>, String> {
+    let ports: Vec<Value> = ports
+        .iter()
+        .map(|(name, port, protocol, asked)| {
+            json!({"name": name, "port": port, "protocol": protocol, "nodePort": asked})
+        })
+        .collect();
+    let mut service = service(json!({"type": kind, "ports": ports, "allocateLoadBalancerNodePorts": false}));
+    let used = used.iter().copied().collect();
+    allocate_node_ports(&used, 0, is_new, &mut service).map_err(|error| error.to_string())?;
+    let ports = list(&service, &["spec", "ports"]).iter();
+    Ok(ports.map(|port| port["nodePort"].as_u64().unwrap_or(0)).collect())
+}
+
+#[test]
+fn protocols_of_one_service_share_a_node_port() {
+    let asked = [("t", 53, "TCP", 30_053), ("u", 53, "UDP", 30_053)];
+    for is_new in [true, false] {
+        assert_eq!(node_ports("NodePort", is_new, &[], &asked).unwrap(), [30_053, 30_053]);
+        let taken = node_ports("NodePort", is_new, &[30_053], &asked).unwrap_err();
+        assert_eq!(
+            taken,
+            "spec.ports[0].nodePort: Invalid value: 30053: provided port is already allocated"
+        );
+    }
+    let one = [("t", 53, "TCP", 0), ("u", 53, "UDP", 30_053), ("m", 9153, "TCP", 0)];
+    assert_eq!(
+        node_ports("NodePort", true, &[], &one).unwrap(),
+        [30_053, 30_053, 30_000]
+    );
+    let none = [("t", 53, "TCP", 0), ("u", 53, "UDP", 0)];
+    assert_eq!(node_ports("NodePort", true, &[], &none).unwrap(), [30_000, 30_000]);
+    assert_eq!(node_ports("NodePort", false, &[], &none).unwrap(), [30_000, 30_001]);
+    let other_numbers = [("t", 53, "TCP", 30_053), ("u", 54, "UDP", 30_053)];
+    assert!(
+        node_ports("NodePort", true, &[], &other_numbers).is_err(),
+        "as upstream"
+    );
+    assert_eq!(
+        node_ports("NodePort", false, &[], &other_numbers).unwrap(),
+        [30_053, 30_053]
+    );
+}
+
+#[test]
+fn a_load_balancer_that_allocates_no_node_ports_still_takes_those_it_names() {
+    let ports = [("a", 80, "TCP", 30_080), ("b", 81, "TCP", 0)];
+    assert_eq!(node_ports("LoadBalancer", true, &[], &ports).unwrap(), [30_080, 0]);
+    assert!(node_ports("LoadBalancer", true, &[30_080], &ports).is_err());
+}
+
+#[test]
+fn one_protocol_has_a_node_port_once() {
+    let with = |protocol: &str| {
+        service(
+            json!({"type": "NodePort", "ports": [{"name": "a", "port": 53, "protocol": "TCP", "nodePort": 30_053},
+            {"name": "b", "port": 54, "protocol": protocol, "nodePort": 30_053}]}),
+        )
+    };
+    assert_eq!(problems(&with("UDP")), Vec::<String>::new());
+    assert_eq!(
+        problems(&with("TCP")),
+        ["spec.ports[1].nodePort: Duplicate value: 30053"]
+    );
 }
 
 proptest! {
