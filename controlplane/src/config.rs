@@ -3,10 +3,12 @@
 //! Two steps: [`flags::parse`] reads words (what the user wrote), [`Config::resolve`] gives them meaning. Both collect
 //! every mistake instead of stopping at the first. Never touches a file: paths are checked by whoever opens them.
 
+mod admission;
 mod audit;
 pub mod cidr;
 pub mod flags;
 
+pub use admission::AdmissionConfig;
 pub use audit::AuditConfig;
 pub use cidr::Cidr;
 
@@ -48,6 +50,8 @@ pub struct Config {
     pub cluster_cidr: Cidr,
     /// Who may enter, and how they are known.
     pub identity: IdentityConfig,
+    /// Which admission plugins run.
+    pub admission: AdmissionConfig,
     /// What is audited; `None` is nothing.
     pub audit: Option<AuditConfig>,
     /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
@@ -107,6 +111,7 @@ impl Config {
                 node_authorizer,
                 kubelet_ca_file: read.path("kubelet-certificate-authority"),
             },
+            admission: read.admission(),
             audit: read.audit(),
             verbosity: read.parse("v", 2),
         };

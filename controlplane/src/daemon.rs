@@ -278,7 +278,7 @@ pub fn handler_chain(
     let kubelet_ca = identity.kubelet_ca_file.as_deref();
     let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);
     Ok(HandlerChain {
-        admission: Admission::new(Arc::clone(&authz), services, host.seed),
+        admission: Admission::new(Arc::clone(&authz), services, config.admission, host.seed),
         unstored: UnstoredEndpoints {
             authn: Arc::clone(&authn),
             authz: Arc::clone(&authz),

@@ -1,7 +1,7 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
 //! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
-//! the three of certificate requests, DenyServiceExternalIPs, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
+//! the three of certificate requests, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
 //! PodSecurity, webhooks, policies, quota.
 
 mod certificate;
@@ -19,6 +19,7 @@ use super::reader::Reader;
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
+use crate::config::AdmissionConfig;
 use crate::resource::service::Range;
 use crate::resource::{Kind, registry};
 use futures::StreamExt;
@@ -75,6 +76,7 @@ impl Attributes<'_> {
 pub struct Admission {
     authz: Arc<Authz>,
     services: Range,
+    config: AdmissionConfig,
     rng: Mutex<StdRng>,
 }
 
@@ -82,11 +84,12 @@ pub struct Admission {
 const ACCOUNT_PATIENCE: Duration = Duration::from_millis(1500);
 
 impl Admission {
-    /// A chain; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
-    pub fn new(authz: Arc<Authz>, services: Range, seed: u64) -> Self {
+    /// A chain with the plugins that `config` adds; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
+    pub fn new(authz: Arc<Authz>, services: Range, config: AdmissionConfig, seed: u64) -> Self {
         Self {
             authz,
             services,
+            config,
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
         }
     }
@@ -150,7 +153,7 @@ impl Admission {
         if certificate::applies(attributes) {
             certificate::check(attributes, object, old, &self.authz, reader)?;
         }
-        if writes && attributes.is("", "services") {
+        if self.config.deny_service_external_ips && writes && attributes.is("", "services") {
             external_ip::check(attributes, object, old)?;
         }
         if writes && attributes.is("scheduling.k8s.io", "priorityclasses") {

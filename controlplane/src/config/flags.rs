@@ -73,6 +73,16 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "where objects, certificates and admin.kubeconfig are kept (/var/lib/skiff/controlplane)",
     ),
     (
+        "disable-admission-plugins",
+        Takes::Value,
+        "admission plugins to leave out, by name with commas between; those that always run cannot be",
+    ),
+    (
+        "enable-admission-plugins",
+        Takes::Value,
+        "further admission plugins, by name with commas between: DenyServiceExternalIPs",
+    ),
+    (
         "kubelet-certificate-authority",
         Takes::Value,
         "CA bundle to verify kubelets with (no verification)",
@@ -116,16 +126,6 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("feature-gates", Takes::Refused(NO_FEATURE), ""),
     ("runtime-config", Takes::Refused(NO_FEATURE), ""),
-    (
-        "enable-admission-plugins",
-        Takes::Refused("admission plugins cannot be chosen yet"),
-        "",
-    ),
-    (
-        "disable-admission-plugins",
-        Takes::Refused("admission plugins cannot be chosen yet"),
-        "",
-    ),
     (
         "admission-control-config-file",
         Takes::Refused("admission plugins cannot be configured yet"),

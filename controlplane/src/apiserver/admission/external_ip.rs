@@ -1,5 +1,5 @@
-//! DenyServiceExternalIPs: nobody draws other people's traffic to a Service by claiming their addresses (CVE-2020-8554). Upstream has
-//! the plugin switched off, here it always runs. Pure.
+//! DenyServiceExternalIPs: nobody draws other people's traffic to a Service by claiming their addresses (CVE-2020-8554). Off
+//! unless a flag asks for it, as upstream. Pure.
 
 use super::Attributes;
 use crate::apiserver::status::ApiError;

@@ -15,13 +15,17 @@ struct World {
 }
 
 async fn world() -> World {
+    world_with(AdmissionConfig::default()).await
+}
+
+async fn world_with(config: AdmissionConfig) -> World {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let window = Window::open(Arc::clone(&store)).await.unwrap();
     World {
         store,
         reader: Reader::new(&window),
         _window: window,
-        admission: Admission::new(Arc::new(Authz::default()), "10.96.0.0/29".parse().unwrap(), 1),
+        admission: Admission::new(Arc::new(Authz::default()), "10.96.0.0/29".parse().unwrap(), config, 1),
     }
 }
 
@@ -334,8 +338,19 @@ async fn a_stored_service_keeps_its_address_and_blocks_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_external_ips_are_refused_and_old_ones_may_stay_or_go() {
+async fn external_ips_are_allowed_unless_a_flag_denies_them() {
     let world = world().await;
+    world.namespace("ns").await;
+    let service = json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ["192.0.2.1"], "ports": [{"port": 80}]}});
+    assert!(world.create("services", service).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn denied_new_external_ips_are_refused_and_old_ones_may_stay_or_go() {
+    let world = world_with(AdmissionConfig {
+        deny_service_external_ips: true,
+    })
+    .await;
     world.namespace("ns").await;
     let service =
         |ips: Value| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ips, "ports": [{"port": 80}]}});

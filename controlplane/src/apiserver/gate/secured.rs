@@ -8,6 +8,7 @@ use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Reader};
+use crate::config::AdmissionConfig;
 use async_trait::async_trait;
 use http::{Request, Response};
 use rustls_pki_types::CertificateDer;
@@ -32,7 +33,12 @@ impl Secured {
         Self {
             refused: Arc::default(),
             denied: Arc::default(),
-            admission: Admission::new(authz.clone(), "10.96.0.0/16".parse().unwrap(), 3),
+            admission: Admission::new(
+                authz.clone(),
+                "10.96.0.0/16".parse().unwrap(),
+                AdmissionConfig::default(),
+                3,
+            ),
             authz,
         }
     }
