@@ -3,6 +3,7 @@
 mod control;
 mod node;
 mod rest;
+mod scripted;
 
 use crate::checker::{ContainerView, RuntimeView, SandboxView};
 use crate::judge::Judge;
@@ -53,6 +54,8 @@ pub struct Options {
     pub seed: u64,
     /// The fault of ours that somebody has to find.
     pub planted: Option<Planted>,
+    /// Carry out the events written for that fault, in place of what the seed makes up.
+    pub script: Option<Planted>,
 }
 
 /// What one seed ended with.
@@ -99,7 +102,10 @@ impl Simulation {
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let judge = Judge::new(trace.clone());
         let wire = Wire::new(seed, judge.clone());
-        let mut control = ControlPlane::new(seed, options.planted, clock.clone(), wire.clone(), judge.clone());
+        if let Some(fault) = options.script {
+            scripted::prepare(fault, &wire);
+        }
+        let mut control = ControlPlane::new(options, clock.clone(), wire.clone(), judge.clone());
         control.start().await;
         let nodes: Vec<Node> = (0..3)
             .map(|n| Node::new(&format!("node{n}"), seed * 10 + n, clock.clone()))
@@ -116,23 +122,10 @@ impl Simulation {
             faults: BTreeMap::new(),
             away: BTreeMap::new(),
         };
-        let mut script = Script::new(seed);
-        for node in 0..simulation.nodes.len() {
-            simulation.start_kubelet(node);
-        }
-        for step in script.first_steps() {
-            simulation.step(&step).await;
-        }
-        for _ in 0..STEPS {
-            tokio::time::sleep(Duration::from_millis(script.pause())).await;
-            simulation.misfortune().await;
-            simulation.step(&script.step()).await;
-        }
-        simulation.heal().await;
-        for step in script.last_steps() {
-            simulation.step(&step).await;
-        }
-        let mut breaches = simulation.rest(&script).await;
+        let mut breaches = match options.script {
+            None => simulation.live(seed).await,
+            Some(fault) => simulation.enact(fault).await,
+        };
         watching.abort();
         let pods = simulation.pods().await;
         breaches.extend(simulation.judge.verdict(&pods));
@@ -145,8 +138,31 @@ impl Simulation {
         }
     }
 
+    /// What the seed makes up, faults and all; returns what does not come to rest afterwards.
+    async fn live(&mut self, seed: u64) -> Vec<String> {
+        let mut script = Script::new(seed);
+        self.start_kubelets();
+        for step in script.first_steps() {
+            self.step(&step).await;
+        }
+        for _ in 0..STEPS {
+            tokio::time::sleep(Duration::from_millis(script.pause())).await;
+            self.misfortune().await;
+            self.step(&script.step()).await;
+        }
+        self.heal().await;
+        for step in script.last_steps() {
+            self.step(&step).await;
+        }
+        self.rest(&script).await
+    }
+
     fn count(&mut self, fault: &str) {
         *self.faults.entry(fault.to_owned()).or_default() += 1;
+    }
+
+    fn start_kubelets(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.start_kubelet(node));
     }
 
     fn start_kubelet(&mut self, node: usize) {

@@ -28,6 +28,7 @@ pub struct Counts {
 pub struct Wire {
     rng: Arc<Mutex<StdRng>>,
     faulty: Arc<AtomicBool>,
+    held: Arc<Mutex<Option<&'static str>>>,
     judge: Judge,
     pub counts: Arc<Counts>,
 }
@@ -47,6 +48,7 @@ impl Wire {
         Self {
             rng,
             faulty: Arc::new(AtomicBool::new(true)),
+            held: Arc::default(),
             judge,
             counts: Arc::default(),
         }
@@ -55,6 +57,16 @@ impl Wire {
     /// Ends all faults.
     pub fn heal(&self) {
         self.faulty.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets no watch of that collection (`/configmaps`) begin from now on: lists are all that anybody learns of it.
+    pub fn hold_watches(&self, collection: &'static str) {
+        *self.held.lock().expect("no holder panics") = Some(collection);
+    }
+
+    fn is_held(&self, path: &str) -> bool {
+        let held = *self.held.lock().expect("no holder panics");
+        held.is_some_and(|collection| path.ends_with(collection))
     }
 
     fn fate(&self) -> Fate {
@@ -95,6 +107,9 @@ impl Wire {
         request: http::Request<Body>,
     ) -> Result<http::Response<Reply>, tower::BoxError> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        if is_watch && self.is_held(request.uri().path()) {
+            return std::future::pending().await;
+        }
         let fate = self.fate();
         tracing::debug!(method = %request.method(), uri = %request.uri(), ?fate, "request");
         match fate {

@@ -7,7 +7,7 @@ use crate::seeded;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Says, in a child, what to run: `SEED [FAULT]`.
+/// Says, in a child, what to run: `SEED FAULT SCRIPT`, both the names of faults or `-`.
 const RUN: &str = "SKIFF_SIM_RUN";
 /// Where a child writes its outcome.
 const OUTCOME: &str = "SKIFF_SIM_OUTCOME";
@@ -21,10 +21,13 @@ pub fn was_child() -> bool {
     let (Ok(run), Ok(path)) = (std::env::var(RUN), std::env::var(OUTCOME)) else {
         return false;
     };
-    let (seed, planted) = run.split_once(' ').unwrap_or((&run, ""));
+    let [seed, planted, script] = run.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{RUN} is {run:?}")
+    };
     let options = Options {
         seed: seed.parse().expect("a seed"),
         planted: Planted::named(planted),
+        script: Planted::named(script),
     };
     if let Ok(filter) = std::env::var("SKIFF_SIM_LOG") {
         let log = tracing_subscriber::fmt()
@@ -57,12 +60,12 @@ fn here(options: Options) -> Outcome {
 /// Runs a seed in a process of its own.
 pub fn run(options: Options, scratch: &Path) -> Result<Outcome, String> {
     let path = scratch.join(format!("{}-{:?}", options.seed, std::thread::current().id()));
-    let planted = options.planted.map_or("", Planted::name);
+    let [planted, script] = [options.planted, options.script].map(|fault| fault.map_or("-", Planted::name));
     let shows = std::env::var("SKIFF_SIM_LOG").is_ok();
     let mut child = Command::new(std::env::current_exe().expect("our own path"));
     child
         .args(["--exact", TEST, "--nocapture", "--test-threads=1"])
-        .env(RUN, format!("{} {planted}", options.seed))
+        .env(RUN, format!("{} {planted} {script}", options.seed))
         .env(OUTCOME, &path)
         .stdout(Stdio::null());
     if shows {

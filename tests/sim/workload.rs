@@ -1,7 +1,7 @@
 //! What users do to a simulated cluster, by seed: deployments, pods, services, configurations and namespaces come, change and go,
 //! nodes are tainted, containers crash, and strangers try what they may not.
 
-mod manifest;
+pub mod manifest;
 
 use http::Request;
 use manifest::{Shape, config_map, deployment, pod, secret, service};

@@ -12,10 +12,10 @@ use anyhow::Context;
 use futures::stream::{self, FuturesUnordered, StreamExt, TryStreamExt};
 use futures::{AsyncBufReadExt, FutureExt};
 use http::{Method, Request};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::{Value, json};
 
+use crate::connect;
 use crate::figures::percentile;
 use crate::idle;
 use crate::processes::{Group, cpu, cpu_since};
@@ -39,14 +39,8 @@ const STALLED: usize = 200;
 /// # Errors
 /// If the API server cannot be reached, or refuses a request of the measured kinds.
 pub(crate) async fn measure(kubeconfig: &Path, server: Group) -> anyhow::Result<()> {
-    let context = || format!("reading {}", kubeconfig.display());
-    let file = Kubeconfig::read_from(kubeconfig).with_context(context)?;
-    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .with_context(context)?;
-    config.read_timeout = None;
     let load = Load {
-        client: Client::try_from(config)?,
+        client: connect::client(kubeconfig).await?,
         groups: [server, Group::own()],
     };
     load.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))

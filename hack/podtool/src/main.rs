@@ -1,15 +1,18 @@
 //! What the commands in `hack/` need from a runtime or an API server and a shell cannot do well.
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
-//! while nothing happens, `api` an API server under load, `remove-all` empties a runtime. Never part of a cluster.
+//! while nothing happens, `api` an API server under load, `schedule` a scheduler with many hollow nodes, `remove-all` empties a
+//! runtime. Never part of a cluster.
 
 mod api;
+mod connect;
 mod figures;
 mod floor;
 mod idle;
 mod pods;
 mod processes;
 mod runtime;
+mod schedule;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +44,8 @@ enum Command {
     Fill(FillArgs),
     /// Requests a second, watch latency and memory of an API server; fills it with objects.
     Api(ApiArgs),
+    /// Pods bound a second; fills a control plane of its own with nodes that nobody runs.
+    Schedule(ScheduleArgs),
     /// Stops and removes every pod of a runtime.
     RemoveAll(RemoveAllArgs),
 }
@@ -116,6 +121,22 @@ struct ApiArgs {
 }
 
 #[derive(Args)]
+struct ScheduleArgs {
+    /// Kubeconfig of an administrator.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The control plane's process, as NAME=PID.
+    #[arg(long)]
+    server: Group,
+    /// Hollow nodes.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Pods to be bound.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pods: u32,
+}
+
+#[derive(Args)]
 struct RemoveAllArgs {
     /// The runtime's socket.
     #[arg(long)]
@@ -141,6 +162,10 @@ async fn main() -> anyhow::Result<()> {
             cluster.fill(args.count).await
         }
         Command::Api(args) => api::measure(&args.kubeconfig, args.server).await,
+        Command::Schedule(args) => {
+            let [nodes, pods] = [args.nodes, args.pods].map(|count| count as usize);
+            schedule::measure(&args.kubeconfig, args.server, nodes, pods).await
+        }
         Command::RemoveAll(args) => {
             let removed = runtime::remove_all(&args.runtime).await?;
             println!("{removed} pods removed from the runtime");

@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 use futures::future::try_join_all;
 use futures::stream::{BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 
+use crate::connect;
 use crate::figures::{Burst, Run};
 use crate::processes::{self, Group};
 
@@ -44,14 +44,8 @@ impl Cluster {
     /// # Errors
     /// If the file cannot be used.
     pub(crate) async fn connect(kubeconfig: &Path, node: String, image: String) -> anyhow::Result<Self> {
-        let context = || format!("reading {}", kubeconfig.display());
-        let file = Kubeconfig::read_from(kubeconfig).with_context(context)?;
-        let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-            .await
-            .with_context(context)?;
-        config.read_timeout = None;
         Ok(Self {
-            pods: Api::default_namespaced(Client::try_from(config)?),
+            pods: Api::default_namespaced(connect::client(kubeconfig).await?),
             node,
             image,
         })

@@ -1,5 +1,6 @@
 //! The control plane of a simulation: a store that survives, everything else can be killed.
 
+use super::Options;
 use crate::judge::Judge;
 use crate::network::{Reply, Wire, cut_at};
 use crate::planted::{Lax, Planted};
@@ -29,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest a commit takes.
 const COMMIT_MAX: Duration = Duration::from_millis(20);
+/// The longest one takes where a crash has to come before the commit.
+const SLOW_COMMIT_MAX: Duration = Duration::from_secs(2);
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Where clients find the API server that is alive now.
@@ -160,7 +163,10 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub fn new(seed: u64, planted: Option<Planted>, clock: Arc<dyn Clock>, wire: Wire, judge: Judge) -> Self {
+    pub fn new(options: Options, clock: Arc<dyn Clock>, wire: Wire, judge: Judge) -> Self {
+        let Options { seed, planted, script } = options;
+        // What only a disk can lose needs one.
+        let needs_disk = script.or(planted) == Some(Planted::AnswersFirst);
         let dir = super::scratch();
         let words = ["--data-dir".to_owned(), dir.path().display().to_string()];
         let config = Config::resolve(&flags::parse(words)).expect("valid flags");
@@ -179,11 +185,14 @@ impl ControlPlane {
         };
         let pace = Pace {
             seed,
-            commit_max: COMMIT_MAX,
+            commit_max: match script {
+                Some(Planted::AnswersFirst) => SLOW_COMMIT_MAX,
+                _ => COMMIT_MAX,
+            },
             answers_first: planted == Some(Planted::AnswersFirst),
         };
-        // In memory and on disk, turn and turn about; what only a disk can lose needs one.
-        let on_disk = seed % 2 == 1 || pace.answers_first;
+        // Otherwise in memory and on disk, turn and turn about.
+        let on_disk = seed % 2 == 1 || needs_disk;
         let disk = on_disk.then(|| (dir.path().join("store"), pace));
         Self {
             store: Arc::new(Witnessed::new(disk, judge)),

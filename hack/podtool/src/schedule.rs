@@ -1,0 +1,207 @@
+//! Pods bound per second: hollow nodes (objects, statuses and leases, with nobody behind them), pods created through the API,
+//! bindings counted on a watch.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use http::Request;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+
+use crate::connect;
+use crate::idle;
+use crate::processes::{Group, cpu, cpu_since};
+
+/// Requests of ours under way at once.
+const WORKERS: usize = 32;
+/// How long the nodes may take to become schedulable, and the pods to be bound.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// What the names of these nodes and pods begin with.
+const PREFIX: &str = "hollow-";
+/// Where nodes' leases are.
+const LEASES: &str = "kube-node-lease";
+/// How often a kubelet renews its lease.
+const RENEWAL: Duration = Duration::from_secs(10);
+/// How long the API server needs for a watch of ours at most.
+const WATCH_SECONDS: u32 = 290;
+
+/// Makes `nodes` hollow nodes and `pods` pods, waits until all have a node, and prints how fast that went; `server` is the
+/// control plane's process.
+///
+/// # Errors
+/// If a request fails, or nodes or pods are not ready in time.
+pub(crate) async fn measure(kubeconfig: &Path, server: Group, nodes: usize, pods: usize) -> anyhow::Result<()> {
+    let client = connect::client(kubeconfig).await?;
+    let groups = [server, Group::own()];
+    println!("{nodes} nodes, {pods} pods");
+    let begun = Instant::now();
+    let node_api: Api<Node> = Api::all(client.clone());
+    let lease_api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    // Leases are renewed from the first node on; that never ends by itself.
+    tokio::select! {
+        biased;
+        failed = renew(&lease_api, nodes, begun) => failed.context("renewing leases"),
+        done = async {
+            each(nodes, |n| make_node(&node_api, &lease_api, n)).await.context("registering nodes")?;
+            row("registered", nodes, begun.elapsed());
+            until(|| schedulable(&client, nodes)).await.context("nodes with their taints off")?;
+            row("and schedulable", nodes, begun.elapsed());
+            bind(&client, &groups, pods).await
+        } => done,
+    }
+}
+
+async fn bind(client: &Client, groups: &[Group; 2], pods: usize) -> anyhow::Result<()> {
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+    until(|| async { Ok(accounts.get_opt("default").await?.is_some()) })
+        .await
+        .context("the default service account")?;
+    let api: Api<Pod> = Api::default_namespaced(client.clone());
+    let list = api.list_metadata(&ListParams::default().limit(1)).await?;
+    let from = list.metadata.resource_version.unwrap_or_default();
+    let before = cpu(groups)?;
+    let begun = Instant::now();
+    let creating = async {
+        each(pods, |n| make_pod(&api, n)).await.context("creating pods")?;
+        anyhow::Ok(begun.elapsed())
+    };
+    let binding = async {
+        let bound = tokio::time::timeout(PATIENCE, bound(&api, pods, from)).await;
+        let bound = bound.context("not all pods were bound in time")??;
+        anyhow::Ok(bound.duration_since(begun))
+    };
+    let (created, bound) = tokio::try_join!(creating, binding)?;
+    let used = cpu_since(groups, &before)?;
+    row("pods created", pods, created);
+    row("pods bound", pods, bound);
+    let each = |used: Duration| used.as_secs_f64() * 1000.0 / pods as f64;
+    println!(
+        "{:<20} {:>9.3} ms server, {:.3} ms client (leases included)",
+        "CPU of a pod",
+        each(used[0]),
+        each(used[1])
+    );
+    let [proportional, anonymous] = idle::memory(&groups[0])?;
+    println!(
+        "{:<20} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous",
+        "server's memory"
+    );
+    Ok(())
+}
+
+fn row(what: &str, count: usize, took: Duration) {
+    let seconds = took.as_secs_f64();
+    println!("{what:<20} {:>9.0} per s, {seconds:.1} s", count as f64 / seconds);
+}
+
+async fn each<F: Future<Output = anyhow::Result<()>>>(count: usize, make: impl Fn(usize) -> F) -> anyhow::Result<()> {
+    let all = stream::iter(0..count).map(|n| Ok(make(n)));
+    all.try_buffer_unordered(WORKERS).try_collect().await
+}
+
+/// Asks until the answer is yes.
+async fn until<F: Future<Output = anyhow::Result<bool>>>(ask: impl Fn() -> F) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !ask().await? {
+        if Instant::now() > deadline {
+            bail!("not in time");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
+
+fn node_name(n: usize) -> String {
+    format!("{PREFIX}{n}")
+}
+
+/// A node as a kubelet registers it: the object, its lease, its first status.
+async fn make_node(nodes: &Api<Node>, leases: &Api<Lease>, n: usize) -> anyhow::Result<()> {
+    let name = node_name(n);
+    let labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/zone": format!("zone-{}", n % 3)});
+    let node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
+    let node = nodes.create(&PostParams::default(), &node).await?;
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid});
+    let lease = json!({"metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(Timestamp::now())}});
+    let lease = serde_json::from_value(lease)?;
+    leases.create(&PostParams::default(), &lease).await?;
+    let amounts = json!({"cpu": "32", "memory": "128Gi", "pods": "110"});
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "hollow",
+        "lastHeartbeatTime": Timestamp::now().to_string(), "lastTransitionTime": Timestamp::now().to_string()});
+    let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}});
+    nodes
+        .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    Ok(())
+}
+
+/// Renews every node's lease as often as kubelets do, evenly spread; leases that are not there yet are left out.
+async fn renew(api: &Api<Lease>, nodes: usize, begun: Instant) -> anyhow::Result<()> {
+    let start = tokio::time::Instant::from_std(begun);
+    let due = |turn: usize| start + RENEWAL + RENEWAL.mul_f64(turn as f64 / nodes as f64);
+    stream::iter(0..)
+        .then(|turn: usize| async move {
+            tokio::time::sleep_until(due(turn)).await;
+            anyhow::Ok(turn % nodes)
+        })
+        .map_ok(|n| async move {
+            let body = Patch::Merge(json!({"spec": {"renewTime": MicroTime(Timestamp::now())}}));
+            match api.patch(&node_name(n), &PatchParams::default(), &body).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                other => other.map(drop).map_err(Into::into),
+            }
+        })
+        .try_buffer_unordered(WORKERS)
+        .try_collect()
+        .await
+}
+
+/// Whether so many nodes are there and nothing keeps pods from them.
+async fn schedulable(client: &Client, nodes: usize) -> anyhow::Result<bool> {
+    let list: Value = client
+        .request(Request::get("/api/v1/nodes?resourceVersion=0").body(Vec::new())?)
+        .await?;
+    let is_free = |node: &&Value| node["spec"]["taints"].as_array().is_none_or(Vec::is_empty);
+    let free = list["items"].as_array().into_iter().flatten().filter(is_free);
+    Ok(free.count() == nodes)
+}
+
+async fn make_pod(api: &Api<Pod>, n: usize) -> anyhow::Result<()> {
+    let requests = json!({"cpu": "100m", "memory": "500Mi"});
+    let container = json!({"name": "main", "image": "pause", "resources": {"requests": requests}});
+    let pod = json!({"metadata": {"name": format!("{PREFIX}{n}")}, "spec": {"containers": [container]}});
+    api.create(&PostParams::default(), &serde_json::from_value(pod)?)
+        .await?;
+    Ok(())
+}
+
+/// When the last of so many pods was seen with a node.
+async fn bound(api: &Api<Pod>, count: usize, mut from: String) -> anyhow::Result<Instant> {
+    let mut seen = BTreeSet::new();
+    loop {
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        let mut events = api.watch(&params, &from).await?.boxed();
+        while let Some(event) = events.next().await {
+            let pod = match event? {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => pod,
+                WatchEvent::Error(status) => bail!("watch: {}", status.message),
+                WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => continue,
+            };
+            from = pod.metadata.resource_version.unwrap_or_default();
+            let has_node = pod.spec.is_some_and(|spec| spec.node_name.is_some());
+            if has_node && seen.insert(pod.metadata.name) && seen.len() == count {
+                return Ok(Instant::now());
+            }
+        }
+    }
+}
