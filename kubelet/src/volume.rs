@@ -135,7 +135,7 @@ impl Volumes {
         uid: &PodUid,
         work: impl FnOnce(&Path) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
-        let dir = self.inner.pod_dir(uid);
+        let dir = self.inner.own_dir(uid)?;
         self.inner.marks.run(uid.as_str(), move || work(&dir)).await?
     }
 
@@ -302,11 +302,11 @@ impl Volumes {
 
     /// Unmounts everything of the pod and removes its directory, never crossing into a mount that would not go. Idempotent.
     pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        let dir = self.inner.own_dir(uid)?;
         self.inner.objects.release(uid);
         let uid = uid.clone();
         self.files(&uid.clone(), move |inner| {
             let fail = |why: String| VolumeError::Release { uid: uid.clone(), why };
-            let dir = inner.pod_dir(&uid);
             for point in inner.mounter.mounts_below(&dir).map_err(|e| fail(e.to_string()))? {
                 let unmounted = inner.mounter.unmount(&point);
                 unmounted.map_err(|e| fail(format!("unmount {}: {e}", point.display())))?;
@@ -327,8 +327,8 @@ impl Volumes {
                     why,
                 })?,
             };
-            let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-            Ok(names.map(PodUid::from).collect())
+            let uid_of = |entry: fs::DirEntry| PodUid::from_file_name(entry.file_name().to_str()?);
+            Ok(entries.flatten().filter_map(uid_of).collect())
         })
         .await
     }

@@ -27,6 +27,9 @@ pub enum VolumeError {
         /// What went wrong.
         why: io::Error,
     },
+    /// The pod's UID cannot name its directory. Nothing was touched.
+    #[error("pod UID {0:?} cannot be the name of a directory")]
+    Uid(PodUid),
     /// A file for a container's start could not be made.
     #[error("failed to prepare {what} for container {container:?}: {why}")]
     ContainerFile {

@@ -17,8 +17,16 @@ impl Inner {
         self.settings.root_dir.join("pods").join(uid.as_str())
     }
 
+    /// The pod's directory, for whoever changes something in it: never one that is not its own.
+    pub(super) fn own_dir(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
+        if !uid.names_a_directory() {
+            return Err(VolumeError::Uid(uid.clone()));
+        }
+        Ok(self.pod_dir(uid))
+    }
+
     pub(super) fn make_pod_dirs(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        let dir = self.pod_dir(uid);
+        let dir = self.own_dir(uid)?;
         for path in [
             dir.clone(),
             dir.join("volumes"),
@@ -31,7 +39,7 @@ impl Inner {
     }
 
     pub(super) fn mounted(&self, uid: &PodUid) -> Result<BTreeSet<PathBuf>, VolumeError> {
-        let dir = self.pod_dir(uid);
+        let dir = self.own_dir(uid)?;
         let points = self.mounter.mounts_below(&dir);
         let points = points.map_err(|why| VolumeError::PodDirectory { path: dir, why })?;
         Ok(points.into_iter().collect())
