@@ -58,13 +58,9 @@ pub struct ContainerFilesRequest {
 }
 
 pub(super) fn prepare(inner: &Inner, request: &ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
-    let fail = |what: &str| {
-        let (what, container) = (what.to_owned(), request.container.clone());
-        move |why: io::Error| VolumeError::ContainerFile {
-            what,
-            container,
-            why: why.to_string(),
-        }
+    let fail = |what: &'static str| {
+        let container = request.container.clone();
+        move |why: io::Error| VolumeError::ContainerFile { what, container, why }
     };
     let pod_dir = inner.own_dir(&request.pod)?;
     let logs = request.log_directory.join(&request.container);
@@ -163,9 +159,9 @@ pub(super) fn mark_pre_stop(pod_dir: &Path, container: &str, instance: &Containe
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
         Err(error) => {
             return Err(VolumeError::ContainerFile {
-                what: "preStop mark".to_owned(),
+                what: "preStop mark",
                 container: container.to_owned(),
-                why: error.to_string(),
+                why: error,
             });
         }
     }

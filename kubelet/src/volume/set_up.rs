@@ -2,7 +2,7 @@
 
 use super::error::set_up;
 use super::plan::{self, Source};
-use super::{HostVolume, Inner, Ready, VolumeError, atomic_writer, fs_group, local, make_dir, uid_of};
+use super::{HostVolume, Inner, Ready, ReleaseError, VolumeError, atomic_writer, fs_group, local, make_dir, uid_of};
 use crate::host::tree;
 use crate::id::PodUid;
 use k8s_openapi::api::core::v1::Pod;
@@ -36,6 +36,18 @@ impl Inner {
             make_dir(&path, 0o750)?;
         }
         Ok(())
+    }
+
+    /// Unmounts everything below a pod's directory, then removes it.
+    pub(super) fn release(&self, dir: &Path) -> Result<(), ReleaseError> {
+        for path in self.mounter.mounts_below(dir).map_err(ReleaseError::Mounts)? {
+            let unmounted = self.mounter.unmount(&path);
+            unmounted.map_err(|why| ReleaseError::Unmount { path, why })?;
+        }
+        tree::remove(dir).map_err(|why| ReleaseError::Remove {
+            path: dir.to_owned(),
+            why,
+        })
     }
 
     pub(super) fn mounted(&self, uid: &PodUid) -> Result<BTreeSet<PathBuf>, VolumeError> {

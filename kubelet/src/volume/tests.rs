@@ -229,3 +229,23 @@ async fn a_hosts_file_a_container_has_blown_up_is_written_anew_and_not_read() {
         "a link is not followed"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_volumes_that_are_not_mounted_are_called_so() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let memory = bench.root.path().join("pods/u-1/volumes/kubernetes.io~empty-dir/mem");
+    bench.mounter.hang(&memory);
+    let passing = async {
+        // Its directory is made just before it is mounted.
+        while !memory.is_dir() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(FILES_DEADLINE * 2).await;
+    };
+    let pod = pod(SPEC);
+    let (ensured, ()) = futures::future::join(bench.volumes.ensure(&pod), passing).await;
+    let text = ensured.expect_err("it hangs").to_string();
+    bench.mounter.go_on();
+    assert!(text.contains("unmounted volumes=[mem info],"), "{text}");
+}
