@@ -90,7 +90,7 @@ async fn a_pull_that_hangs_ends_and_keeps_no_other_image_away() {
     fake.set_latency("PullImage", Duration::from_secs(10));
     assert!(puller.pull("b", &[], None).await.is_ok());
     assert_eq!(begun.elapsed().as_secs(), 60 + 10, "a minute, and its own time");
-    let error = hung.await.expect("no panic").err().expect("too long");
+    let error = hung.await.expect("no panic").expect_err("too long");
     assert_eq!(error, PullError::Runtime(RuntimeError::deadline("PullImage")));
     assert_eq!(begun.elapsed(), PULL_MAX);
     assert!(puller.pull("a", &[], None).await.is_ok(), "the next try begins anew");
