@@ -302,7 +302,7 @@ impl Cgroups {
                 let mut out = BTreeSet::new();
                 for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
                     for name in tree.children(&naming.qos(class))? {
-                        out.extend(naming.uid_of(&name).map(PodUid::from));
+                        out.extend(naming.uid_of(&name));
                     }
                 }
                 Ok(out)

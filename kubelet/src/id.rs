@@ -53,6 +53,18 @@ identity!(
     /// The UID of a pod: the identity its worker, directories and cgroup are keyed by.
     PodUid
 );
+impl PodUid {
+    /// The UID a file or cgroup is named after; `None` if the name can be no UID. Everything found on the node comes this way.
+    pub fn from_file_name(name: &str) -> Option<Self> {
+        Some(Self::from(name)).filter(Self::names_a_directory)
+    }
+
+    /// Whether it names one directory inside another: an empty one, or one with a path in it, would name the pods' own.
+    pub fn names_a_directory(&self) -> bool {
+        !matches!(self.as_str(), "" | "." | "..") && !self.as_str().contains(['/', '\0'])
+    }
+}
+
 identity!(
     /// The runtime's id of a pod sandbox.
     SandboxId
@@ -81,6 +93,16 @@ impl fmt::Display for FullName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_name_of_a_directory_is_no_uid() {
+        for name in ["", ".", "..", "a/b", "/", "../x", "a\0"] {
+            assert_eq!(PodUid::from_file_name(name), None, "{name:?}");
+        }
+        for name in ["5c5f1f4e-0000-4000-8000-000000000000", "0123456789abcdef", "a.b", "..."] {
+            assert_eq!(PodUid::from_file_name(name), Some(PodUid::from(name)));
+        }
+    }
 
     #[test]
     fn full_names_print_as_upstream_writes_them() {

@@ -12,6 +12,7 @@ pub mod reference;
 pub mod verification;
 
 use crate::events::{Recorder, Severity};
+use crate::host::FileWork;
 use crate::id::PodUid;
 use crate::objects::Objects;
 use crate::rate::Rate;
@@ -70,6 +71,8 @@ pub struct Images {
     recorder: Recorder,
     records: Records,
     rules: Arc<Rules>,
+    /// The node's logins.
+    files: FileWork,
 }
 
 /// How images are pulled and who may use them.
@@ -105,7 +108,7 @@ impl Images {
         records: Records,
         rules: Rules,
     ) -> Self {
-        let puller = Puller::new(runtime.clone(), rules.parallel_max, rules.rate);
+        let puller = Puller::new(runtime.clone(), records.clone(), rules.parallel_max, rules.rate);
         Self {
             runtime,
             puller,
@@ -113,6 +116,7 @@ impl Images {
             recorder,
             records,
             rules: Arc::new(rules),
+            files: FileWork::new(node_logins::DEADLINE),
         }
     }
 
@@ -232,29 +236,19 @@ impl Images {
         credentials: &[Credential],
         sandbox: Option<pb::PodSandboxConfig>,
     ) -> Result<(ImageInfo, Pulled), ImageError> {
-        let unrecorded = |error: records::RecordError| ImageError {
-            reason: reason::waiting::ERR_IMAGE_PULL,
-            message: error.to_string(),
-        };
-        let pull = self.records.begin(image).await.map_err(unrecorded)?;
         let logins: Vec<_> = credentials.iter().map(|credential| credential.auth.clone()).collect();
         let failed = |error: RuntimeError| ImageError {
             reason: reason_of(&error),
             message: error.to_string(),
         };
-        let pulled = match self.puller.pull(image, &logins, sandbox).await {
-            Ok(pulled) => pulled,
-            Err(error) => {
-                pull.failed().await;
-                return Err(match error {
-                    PullError::Runtime(error) => failed(error),
-                    PullError::Throttled => ImageError {
-                        reason: reason::waiting::ERR_IMAGE_PULL,
-                        message: error.to_string(),
-                    },
-                });
-            }
-        };
+        let pulled = self.puller.pull(image, &logins, sandbox).await;
+        let (pulled, pull) = pulled.map_err(|error| match error {
+            PullError::Runtime(error) => failed(error),
+            PullError::Throttled | PullError::Record(_) => ImageError {
+                reason: reason::waiting::ERR_IMAGE_PULL,
+                message: error.to_string(),
+            },
+        })?;
         // The reference is what was pulled; its name may meanwhile mean another image.
         let info = match self.runtime.image_status(&pulled.reference).await {
             Ok(Some(info)) => info,
@@ -301,7 +295,7 @@ impl Images {
                 message,
             );
         }
-        self.rules.logins.add_to(keyring).await
+        self.rules.logins.add_to(&self.files, keyring).await
     }
 
     fn warn(&self, pod: &Pod, container: &Container, reason: &str, message: &str) {

@@ -6,11 +6,15 @@ use kubelet::config::{self, FlagsEnd};
 use kubelet::network::install;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Threads for everything that does not block.
 const WORKERS: usize = 2;
+/// How long file work under way is waited for at the end.
+const FILE_WORK_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let flags = match config::parse_flags(std::env::args().skip(1)) {
@@ -53,7 +57,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -69,11 +73,40 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         });
         tokio::spawn(memory::give_back());
         kubelet::boot::run(config, stop).await.map_err(anyhow::Error::from)
-    })
+    });
+    end(runtime, FILE_WORK_MAX);
+    ended
+}
+
+/// Ends the runtime, and with it the process: a dropped one would wait for file work that hangs, for ever.
+fn end(runtime: Runtime, patience: Duration) {
+    runtime.shutdown_timeout(patience);
 }
 
 /// The plugins' binary as packages put it: in the kubelet's own directory.
 fn beside_the_kubelet() -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.with_file_name(install::BINARY);
     path.is_file().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn file_work_that_hangs_does_not_keep_the_process() {
+        let runtime = Runtime::new().expect("a runtime");
+        let (go_on, hangs) = mpsc::channel::<()>();
+        let (begun, is_begun) = mpsc::channel();
+        runtime.block_on(async {
+            drop(client::blocking::spawn(move || {
+                begun.send(()).expect("somebody waits");
+                hangs.recv().is_ok()
+            }));
+        });
+        is_begun.recv().expect("it begins");
+        end(runtime, Duration::from_millis(1));
+        assert!(go_on.send(()).is_ok(), "it hangs still, and this goes on");
+    }
 }

@@ -27,7 +27,7 @@ use crate::pod::view::PodView;
 use crate::runtime::Runtime;
 use hyper::Request;
 use hyper::body::Incoming;
-use request::Query;
+use request::{Query, RequestPath};
 use router::Route;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -105,9 +105,10 @@ impl Server {
             }
         };
         let verb = router::verb(request.method());
-        let subresources = router::subresources(request.uri().path());
+        let path = RequestPath::parse(request.uri().path());
+        let subresources = router::subresources(&path);
         match auth.authorize(&user, verb, subresources).await {
-            Ok(true) => self.route(request).await,
+            Ok(true) => self.route(&path, request).await,
             Ok(false) => {
                 let list = subresources.join(" ");
                 let name = &user.name;
@@ -135,16 +136,16 @@ impl Server {
     pub async fn answer_read_only(self: Arc<Self>, request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method(), request.uri().path());
         let begun = self.parts.metrics.http_request(Port::ReadOnly, method.as_str(), path);
-        let answer = match router::route(method, path) {
-            Ok(route) if router::is_read_only(&route) => self.route(request).await,
+        let parsed = RequestPath::parse(path);
+        let answer = match router::route(method, &parsed) {
+            Ok(route) if router::is_read_only(&route) => self.route(&parsed, request).await,
             _ => answer::text(405, disabled::DEBUG),
         };
         answer::counted(answer, begun)
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Answer {
+    async fn route(&self, path: &RequestPath, request: Request<Incoming>) -> Answer {
         let parts = &self.parts;
-        let path = request.uri().path();
         if let Some(text) = disabled::refusal(&parts.handlers, path) {
             return answer::text(405, text);
         }
@@ -152,7 +153,7 @@ impl Server {
             return answer::text(404, "404 page not found\n");
         }
         let query = Query::parse(request.uri().query().unwrap_or_default());
-        let route = match router::route(request.method(), request.uri().path()) {
+        let route = match router::route(request.method(), path) {
             Ok(route) => route,
             Err(code) => return answer::text(code.as_u16(), code.canonical_reason().unwrap_or_default()),
         };

@@ -15,11 +15,11 @@ mod set_up;
 pub use atomic_writer::WriteError;
 pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
 pub use ending::Ending;
-pub use error::{SetUpError, VolumeError};
+pub use error::{ReleaseError, SetUpError, VolumeError};
 
 use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
-use crate::host::{FileWork, Mounter, WorkError, tree};
+use crate::host::{FileWork, Mounter, WorkError};
 use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
 use client::Clock;
@@ -32,7 +32,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Pause before the content of a running pod's volumes is tried again after a failure.
@@ -135,7 +135,7 @@ impl Volumes {
         uid: &PodUid,
         work: impl FnOnce(&Path) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
-        let dir = self.inner.pod_dir(uid);
+        let dir = self.inner.own_dir(uid)?;
         self.inner.marks.run(uid.as_str(), move || work(&dir)).await?
     }
 
@@ -166,7 +166,9 @@ impl Volumes {
     /// is, and content is brought up to date.
     pub async fn ensure(&self, pod: &Pod) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
         let (ready, _) = self.fetch(pod).await?;
-        let unmounted = ready.iter().map(|volume| volume.plan.name.clone()).collect();
+        let names: Vec<String> = ready.iter().map(|volume| volume.plan.name.clone()).collect();
+        let unmounted = Arc::new(Mutex::new(names));
+        let left = unmounted.clone();
         let (pod, uid) = (pod.clone(), uid_of(pod));
         let key = uid.clone();
         let mounted = self.files(&key, move |inner| {
@@ -176,11 +178,16 @@ impl Volumes {
             for volume in &ready {
                 let host = inner.set_up(&pod, volume, &mounted)?;
                 out.insert(volume.plan.name.clone(), host);
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                left.retain(|name| *name != volume.plan.name);
             }
             Ok(out)
         });
         match mounted.await {
-            Err(VolumeError::Work(WorkError::Overdue)) => Err(VolumeError::NotMounted { unmounted }),
+            Err(VolumeError::Work(WorkError::Overdue)) => {
+                let unmounted = unmounted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Err(VolumeError::NotMounted { unmounted })
+            }
             other => other,
         }
     }
@@ -302,16 +309,12 @@ impl Volumes {
 
     /// Unmounts everything of the pod and removes its directory, never crossing into a mount that would not go. Idempotent.
     pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
+        let dir = self.inner.own_dir(uid)?;
         self.inner.objects.release(uid);
         let uid = uid.clone();
         self.files(&uid.clone(), move |inner| {
-            let fail = |why: String| VolumeError::Release { uid: uid.clone(), why };
-            let dir = inner.pod_dir(&uid);
-            for point in inner.mounter.mounts_below(&dir).map_err(|e| fail(e.to_string()))? {
-                let unmounted = inner.mounter.unmount(&point);
-                unmounted.map_err(|e| fail(format!("unmount {}: {e}", point.display())))?;
-            }
-            tree::remove(&dir).map_err(|e| fail(format!("remove {}: {e}", dir.display())))
+            let released = inner.release(&dir);
+            released.map_err(|why| VolumeError::Release { uid, why })
         })
         .await
     }
@@ -327,8 +330,8 @@ impl Volumes {
                     why,
                 })?,
             };
-            let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-            Ok(names.map(PodUid::from).collect())
+            let uid_of = |entry: fs::DirEntry| PodUid::from_file_name(entry.file_name().to_str()?);
+            Ok(entries.flatten().filter_map(uid_of).collect())
         })
         .await
     }

@@ -22,7 +22,13 @@ const TURN_FOLDER: &str = "/run/cni";
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An iptables program is absent or failed.
+    /// An iptables program is not on the search path.
+    #[error("{program} failed: no such file or directory")]
+    Absent {
+        /// Which.
+        program: &'static str,
+    },
+    /// An iptables program cannot be run or failed.
     #[error("{program} failed: {reason}")]
     Program {
         /// Which.
@@ -85,11 +91,21 @@ pub fn remove_chain(connection: &mut Connection, parent: &str, chain: &str) -> R
     Ok(())
 }
 
-/// Whether the programs that masquerade are on the search path.
-pub fn is_installed() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    ["iptables-restore", "ip6tables-restore"].into_iter().all(there)
+/// Whether iptables can masquerade addresses like these: its programs may be there and the kernel not take what they do, so
+/// they are asked with a change that changes nothing.
+pub fn works(addresses: &[Cidr]) -> bool {
+    works_with(addresses, run)
+}
+
+fn works_with(addresses: &[Cidr], run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>) -> bool {
+    let needed = |v4: bool| addresses.iter().any(|cidr| cidr.is_v4() == v4);
+    let nothing = format!("*{TABLE}\nCOMMIT\n");
+    let works = |v4: bool| run(restore_program(v4), &["--noflush", "--test", "--wait", "30"], &nothing).is_ok();
+    [true, false].into_iter().all(|v4| !needed(v4) || works(v4))
+}
+
+fn restore_program(v4: bool) -> &'static str {
+    if v4 { "iptables-restore" } else { "ip6tables-restore" }
 }
 
 /// Masquerades what `addresses` send beyond their networks (contract §2.3), as one restore per family.
@@ -122,23 +138,45 @@ fn masquerade_rules(chain: &str, network: &str, container_id: &str, addresses: &
 
 /// Removes a chain and the jumps to it from the older kernel interface, if that is in use.
 pub fn remove_legacy_chain(chain: &str) -> Result<(), Error> {
-    for (v4, names, save) in [
-        (true, "/proc/net/ip_tables_names", "iptables-legacy-save"),
-        (false, "/proc/net/ip6_tables_names", "ip6tables-legacy-save"),
+    for (v4, names) in [
+        (true, "/proc/net/ip_tables_names"),
+        (false, "/proc/net/ip6_tables_names"),
     ] {
-        if !fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == TABLE)) {
-            continue;
+        if fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == TABLE)) {
+            remove_legacy_with(v4, chain, run)?;
         }
-        let saved = run(save, &["-t", TABLE], "")?;
+    }
+    Ok(())
+}
+
+/// Where iptables was built for that interface alone, its programs have no `legacy` in their names. Where neither are there,
+/// nothing of ours is: without them it could not have been made, and whoever else uses that table is no concern of this.
+fn remove_legacy_with(
+    v4: bool,
+    chain: &str,
+    run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>,
+) -> Result<(), Error> {
+    let programs = if v4 {
+        [
+            ("iptables-legacy-save", "iptables-legacy-restore"),
+            ("iptables-save", "iptables-restore"),
+        ]
+    } else {
+        [
+            ("ip6tables-legacy-save", "ip6tables-legacy-restore"),
+            ("ip6tables-save", "ip6tables-restore"),
+        ]
+    };
+    for (save, restore) in programs {
+        let saved = match run(save, &["-t", TABLE], "") {
+            Err(Error::Absent { .. }) => continue,
+            saved => saved?,
+        };
         let removal = legacy_removal(&saved, chain);
         if !removal.is_empty() {
-            let program = if v4 {
-                "iptables-legacy-restore"
-            } else {
-                "ip6tables-legacy-restore"
-            };
-            run(program, &["--noflush"], &removal)?;
+            run(restore, &["--noflush"], &removal)?;
         }
+        return Ok(());
     }
     Ok(())
 }
@@ -223,8 +261,7 @@ impl Saved {
 
 /// Applies a text of the save program's form, all of it or nothing; what it does not name stays.
 pub fn restore(v4: bool, rules: &str) -> Result<(), Error> {
-    let program = if v4 { "iptables-restore" } else { "ip6tables-restore" };
-    run(program, &["--noflush", "--wait", "30"], rules).map(drop)
+    run(restore_program(v4), &["--noflush", "--wait", "30"], rules).map(drop)
 }
 
 fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
@@ -235,7 +272,10 @@ fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String,
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(crate::protocol::error::errno_text(&error)))?;
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Absent { program },
+            _ => failed(crate::protocol::error::errno_text(&error)),
+        })?;
     if let Some(mut stdin) = child.stdin.take() {
         // A program that fails early does not read; its own error is the one to report.
         let _ = stdin.write_all(input.as_bytes());
@@ -268,6 +308,63 @@ mod tests {
             "*nat\n-D POSTROUTING -s 10.0.0.2/32 -j CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
         );
         assert_eq!(legacy_removal(saved, "CNI-x"), "");
+    }
+
+    #[test]
+    fn missing_programs_have_made_nothing_that_must_go() {
+        let saved = "*nat\n:CNI-a - [0:0]\n-A POSTROUTING -j CNI-a\nCOMMIT\n";
+        let removal = legacy_removal(saved, "CNI-a");
+        // What each program set answers, and the programs that are run with the removal.
+        for (present, expected) in [
+            (&[][..], None),
+            (
+                &["iptables-legacy-save", "iptables-legacy-restore"][..],
+                Some("iptables-legacy-restore"),
+            ),
+            (&["iptables-save", "iptables-restore"], Some("iptables-restore")),
+        ] {
+            let restored = std::cell::RefCell::new(None);
+            let run = |program: &'static str, _: &[&str], input: &str| {
+                if !present.contains(&program) {
+                    return Err(Error::Absent { program });
+                }
+                if program.ends_with("restore") {
+                    assert_eq!(input, removal);
+                    restored.replace(Some(program));
+                }
+                Ok(saved.to_owned())
+            };
+            assert!(remove_legacy_with(true, "CNI-a", run).is_ok(), "{present:?}");
+            assert_eq!(restored.take(), expected);
+        }
+        let failing = |program: &'static str, _: &[&str], _: &str| {
+            let reason = "no permission".to_owned();
+            Err(Error::Program { program, reason })
+        };
+        assert!(
+            remove_legacy_with(false, "CNI-a", failing).is_err(),
+            "that is no answer"
+        );
+        let absent = run("skiff-no-such-program", &[], "");
+        assert!(matches!(absent, Err(Error::Absent { .. })), "{absent:?}");
+    }
+
+    #[test]
+    fn iptables_works_if_its_programs_do_for_the_families_needed() {
+        let [v4, v6] = ["10.0.0.2/24", "fd00::2/64"].map(|text| Cidr::parse(text).unwrap());
+        let only_v4 = |program: &'static str, arguments: &[&str], _: &str| {
+            assert!(arguments.contains(&"--test"), "nothing is changed");
+            match program {
+                "iptables-restore" => Ok(String::new()),
+                _ => Err(Error::Program {
+                    program,
+                    reason: "Table does not exist".to_owned(),
+                }),
+            }
+        };
+        assert!(works_with(&[v4], only_v4));
+        assert!(!works_with(&[v6], only_v4) && !works_with(&[v4, v6], only_v4));
+        assert!(!works_with(&[v4], |program, _, _| Err(Error::Absent { program })));
     }
 
     #[test]

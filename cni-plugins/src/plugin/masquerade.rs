@@ -114,7 +114,7 @@ pub fn set_up(attachment: &Attachment<'_>, backend: Backend, addresses: &[Cidr])
     let done = match backend {
         Backend::Nftables => native(),
         Backend::Iptables => legacy(),
-        Backend::Auto if iptables::is_installed() => legacy(),
+        Backend::Auto if iptables::works(addresses) => legacy(),
         Backend::Auto => native(),
     };
     done.map_err(|text| protocol::Error::internal(format!("failed to set up masquerading: {text}")))
@@ -123,16 +123,12 @@ pub fn set_up(attachment: &Attachment<'_>, backend: Backend, addresses: &[Cidr])
 /// Removes the rules of an attachment by whichever backend they were made; goes on past errors and returns the first.
 pub fn tear_down(attachment: &Attachment<'_>, backend: Backend) -> Result<(), String> {
     let native = remove(attachment).map_err(|error| chain(error.as_ref()));
-    let may_be_legacy = match backend {
-        Backend::Nftables => false,
-        Backend::Iptables => true,
-        Backend::Auto => iptables::is_installed(),
-    };
-    let legacy = if may_be_legacy {
-        let name = iptables::chain_name("", attachment.network, attachment.container_id);
-        iptables::remove_legacy_chain(&name).map_err(|error| chain(&error))
-    } else {
-        Ok(())
+    let legacy = match backend {
+        Backend::Nftables => Ok(()),
+        Backend::Iptables | Backend::Auto => {
+            let name = iptables::chain_name("", attachment.network, attachment.container_id);
+            iptables::remove_legacy_chain(&name).map_err(|error| chain(&error))
+        }
     };
     native.and(legacy)
 }

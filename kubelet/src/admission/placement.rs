@@ -2,15 +2,13 @@
 //! 6). Pure.
 
 use super::decide::{Rejection, rejection};
-use crate::pod::shape;
-use k8s_openapi::api::core::v1::{AppArmorProfile, Node, Pod, Taint};
+use crate::pod::{shape, spec};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use proto::api::{affinity, taint};
 use std::collections::BTreeMap;
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const OS: &str = "linux";
-/// Annotations by which older manifests ask for a profile; the API server turns them into fields, nobody does for static pods.
-const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// The reason of a pod whose selector or affinity the node's labels do not match.
 pub const NODE_AFFINITY: &str = "NodeAffinity";
@@ -88,19 +86,9 @@ pub(super) fn judge_apparmor(is_enabled: bool, pod: &Pod) -> Result<(), Rejectio
 }
 
 fn wants_apparmor(pod: &Pod) -> bool {
-    let of_pod = shape::spec(pod).security_context.as_ref();
-    let of_pod = of_pod.and_then(|context| context.app_armor_profile.as_ref());
-    let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
     shape::containers(pod).any(|(_, container)| {
-        let own = container.security_context.as_ref();
-        let own = own.and_then(|context| context.app_armor_profile.as_ref());
-        let annotated = pod.metadata.annotations.as_ref().filter(|_| shape::is_static(pod));
-        let annotated = annotated.and_then(|all| all.get(&format!("{APPARMOR_ANNOTATION}{}", container.name)));
-        match (own, annotated) {
-            (Some(own), _) => confines(own),
-            (None, Some(annotated)) => annotated != "unconfined",
-            (None, None) => of_pod.is_some_and(confines),
-        }
+        let profile = spec::apparmor_profile(pod, container);
+        profile.is_some_and(|profile| profile.type_ != "Unconfined")
     })
 }
 

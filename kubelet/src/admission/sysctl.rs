@@ -109,8 +109,9 @@ impl Rules {
     }
 }
 
-/// A name with dots between its parts. One that is written with slashes has dots inside its parts instead.
-fn dotted(name: &str) -> String {
+/// A name with dots between its parts, as pods are judged by it and the runtime is given it. One that is written with slashes
+/// has dots inside its parts instead.
+pub fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => name
             .chars()

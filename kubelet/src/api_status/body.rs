@@ -1,17 +1,9 @@
 //! The body of a status patch. Pure.
 
+use crate::reason;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use serde_json::{Map, Value, json};
 
-/// The conditions this kubelet owns; others in a status are other writers'.
-const OWN_CONDITIONS: [&str; 6] = [
-    "PodReadyToStartContainers",
-    "Initialized",
-    "Ready",
-    "ContainersReady",
-    "PodScheduled",
-    "DisruptionTarget",
-];
 /// The fields a patch always speaks of, so that what is no longer so is cleared.
 const CLEARED: [&str; 6] = [
     "reason",
@@ -24,10 +16,11 @@ const CLEARED: [&str; 6] = [
 
 /// The strategic merge patch that makes a pod's status this one, refused by the server for another UID.
 pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
+    // Others in a status are other writers'.
     let own = |conditions: &Vec<PodCondition>| {
         let mut own: Vec<PodCondition> = conditions
             .iter()
-            .filter(|c| OWN_CONDITIONS.contains(&c.type_.as_str()))
+            .filter(|c| reason::condition::OWN.contains(&c.type_.as_str()))
             .cloned()
             .collect();
         own.sort_by(|a, b| a.type_.cmp(&b.type_));

@@ -1,5 +1,6 @@
 //! How cgroups are named under each driver (kubelet contract §7). Pure.
 
+use crate::id::PodUid;
 use k8s_openapi::api::core::v1::Pod;
 use proto::api::qos::{QosClass, qos_class};
 
@@ -111,12 +112,12 @@ impl CgroupNaming {
     }
 
     /// The UID in the last part of a pod cgroup's path; `None` for other cgroups.
-    pub fn uid_of(&self, name: &str) -> Option<String> {
+    pub fn uid_of(&self, name: &str) -> Option<PodUid> {
         match self.driver {
-            CgroupDriver::Cgroupfs => name.strip_prefix("pod").map(str::to_owned),
+            CgroupDriver::Cgroupfs => PodUid::from_file_name(name.strip_prefix("pod")?),
             CgroupDriver::Systemd => {
                 let (_, uid) = name.strip_suffix(".slice")?.rsplit_once("-pod")?;
-                Some(uid.replace('_', "-"))
+                PodUid::from_file_name(&uid.replace('_', "-"))
             }
         }
     }
@@ -172,7 +173,27 @@ mod tests {
             assert_eq!(naming.pod(&pod(spec)), path);
             assert_eq!(naming.pod_parent(&pod(spec)), parent);
             let leaf = path.rsplit('/').next().expect("a last part");
-            assert_eq!(naming.uid_of(leaf).as_deref(), Some("u-1"), "{path}");
+            assert_eq!(naming.uid_of(leaf), Some(PodUid::from("u-1")), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_that_names_no_pod_is_none_of_a_pod() {
+        for (driver, leaves) in [
+            (CgroupDriver::Cgroupfs, ["pod", "pod.", "pod..", "besteffort"]),
+            (
+                CgroupDriver::Systemd,
+                ["kubepods-pod.slice", "kubepods-pod..slice", "pod.slice", "x"],
+            ),
+        ] {
+            let naming = CgroupNaming {
+                driver,
+                root: "/".into(),
+                per_qos: true,
+            };
+            for leaf in leaves {
+                assert_eq!(naming.uid_of(leaf), None, "{leaf}");
+            }
         }
     }
 

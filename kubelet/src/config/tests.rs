@@ -141,6 +141,9 @@ fn what_hardens_is_obeyed_without_a_warning() {
     assert_eq!(loaded.max_open_files, 4096);
     assert_eq!(loaded.runtime.image_socket, Some(PathBuf::from("/run/images.sock")));
     // Tools write a zero who mean nothing by it; whoever types it means it.
+    let zero = files.write("zero.yaml", &format!("{HEAD}maxOpenFiles: 0\n"));
+    let unset = files.load(&[&format!("--config={zero}")]).expect("sound");
+    assert_eq!(unset.max_open_files, 1_000_000, "not a process that may open nothing");
     assert_eq!(loaded.logging.verbosity.default, 2);
     let typed = files.load(&[&format!("--config={config}"), "-v=0"]).expect("sound");
     assert_eq!(typed.logging.verbosity.default, 0);

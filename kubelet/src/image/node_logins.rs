@@ -3,10 +3,16 @@
 //! Read anew for every pull, so that a changed file counts at once. Never written.
 
 use super::credentials::{Form, Keyring, Origin};
+use crate::host::FileWork;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A login file is small; what is larger is not one.
 const BYTES_MAX: u64 = 1024 * 1024;
+/// How long they are waited for: a home directory may be on a file system that hangs.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+/// The key of the file work: one look at a time.
+const KEY: &str = "registry logins";
 
 /// Where logins are looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,13 +46,16 @@ impl NodeLogins {
     }
 
     /// Adds the logins of the first file that can be read; one that cannot is told and passed over.
-    pub async fn add_to(&self, keyring: Keyring) -> Keyring {
+    pub async fn add_to(&self, files: &FileWork, keyring: Keyring) -> Keyring {
         if self.candidates.is_empty() {
             return keyring;
         }
         let (logins, fallback) = (self.clone(), keyring.clone());
-        let added = client::blocking::spawn(move || logins.add_now(keyring));
-        added.await.unwrap_or(fallback)
+        let added = files.run(KEY, move || logins.add_now(keyring)).await;
+        added.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the node's registry logins are not read");
+            fallback
+        })
     }
 
     fn add_now(&self, mut keyring: Keyring) -> Keyring {
@@ -79,6 +88,21 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_home_that_hangs_is_done_without() {
+        let files = FileWork::new(DEADLINE);
+        let (go_on, hangs) = std::sync::mpsc::channel::<()>();
+        let hung = files.run(KEY, move || hangs.recv().is_ok());
+        let passing = async {
+            tokio::task::yield_now().await;
+            tokio::time::advance(DEADLINE * 2).await;
+        };
+        let logins = NodeLogins::new(Path::new("/nowhere"), None, None);
+        let looked = async { logins.add_to(&files, Keyring::default()).await.matching("r.io/a").len() };
+        assert_eq!(futures::future::join3(hung, looked, passing).await.1, 0);
+        go_on.send(()).expect("it hung until now");
+    }
+
     #[tokio::test]
     async fn the_first_file_that_can_be_read_counts() {
         let dir = tempfile::tempdir().expect("temp dir");
@@ -91,8 +115,9 @@ mod tests {
             std::fs::create_dir_all(made).expect("made");
         }
         let logins = NodeLogins::new(&root, Some(&work), Some(&home));
+        let files = FileWork::new(DEADLINE);
         let user = async || {
-            let keyring = logins.add_to(Keyring::default()).await;
+            let keyring = logins.add_to(&files, Keyring::default()).await;
             keyring
                 .matching("r.io/a")
                 .first()

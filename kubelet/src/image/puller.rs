@@ -1,22 +1,24 @@
 //! The node's pulls: those of one image with the same credentials are one, and only so many run at a time, first come first
-//! served. A pull goes on while anybody waits for it, and is finished even if nobody does any more. One that hangs holds
-//! others up for [`TURN_MAX`], and ends after [`PULL_MAX`]: upstream bounds neither.
+//! served. A pull that has begun is finished even if nobody waits for it any more; one that has not ends with the last who
+//! waits. One that hangs holds others up for [`TURN_MAX`], and ends after [`PULL_MAX`]: upstream bounds neither.
 
+use super::records::{Pull, RecordError, Records};
 use crate::rate::{Bucket, Rate};
 use crate::runtime::{Runtime, RuntimeError};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use proto::cri as pb;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Code;
 
 /// How long a pull counts among those that run at a time: with one at a time (`serializeImagePulls`) a registry that hangs
 /// would keep every other image away.
-const TURN_MAX: Duration = Duration::from_secs(10 * 60);
+const TURN_MAX: Duration = Duration::from_secs(60);
 /// The most a pull may take, all its credentials together. What a runtime has of an image by then it keeps for the next try.
 const PULL_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -37,86 +39,172 @@ pub enum PullError {
     /// There were more pulls than `registryPullQPS` and `registryBurst` allow. It is the container's back-off that waits.
     #[error("pull QPS exceeded")]
     Throttled,
+    /// That it begins could not be written down.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The runtime could not.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
 }
 
-type Waiting = Shared<BoxFuture<'static, Result<Pulled, PullError>>>;
+/// What a pull gives everybody who waits for it: its outcome, and where they record that it worked.
+type Outcome = Result<(Pulled, Arc<Pull>), PullError>;
+type Waiting = Shared<BoxFuture<'static, Outcome>>;
+/// The image, and what tells its credentials apart.
+type Key = (String, String);
 
 /// Pulls images. Cheap to clone.
 #[derive(Clone)]
 pub struct Puller {
     runtime: Arc<dyn Runtime>,
+    records: Records,
     permits: Arc<Semaphore>,
     bucket: Arc<Mutex<Bucket>>,
-    running: Arc<Mutex<BTreeMap<(String, String), Waiting>>>,
+    joined: Arc<Mutex<Joined>>,
+}
+
+/// Pulls that can be joined.
+#[derive(Default)]
+struct Joined {
+    pulls: BTreeMap<Key, Entry>,
+    /// How many were asked for so far: their numbers.
+    asked: u64,
+}
+
+struct Entry {
+    number: u64,
+    waiting: Waiting,
+    /// It had its turn.
+    begun: bool,
+    /// Whoever waits for it holds this; when nobody does, it need not begin.
+    wanted: Weak<DropGuard>,
+}
+
+impl Joined {
+    /// Has a pull begin, unless nobody waits for it any more.
+    fn begin(&mut self, key: &Key, number: u64, unwanted: &CancellationToken) -> bool {
+        if unwanted.is_cancelled() {
+            self.end(key, number);
+            return false;
+        }
+        if let Some(entry) = self.pulls.get_mut(key).filter(|entry| entry.number == number) {
+            entry.begun = true;
+        }
+        true
+    }
+
+    /// Forgets a pull; one that was asked for after it stays.
+    fn end(&mut self, key: &Key, number: u64) {
+        if self.pulls.get(key).is_some_and(|entry| entry.number == number) {
+            self.pulls.remove(key);
+        }
+    }
 }
 
 impl Puller {
     /// A puller that runs at most `parallel_max` pulls at a time, and begins them at this rate.
-    pub fn new(runtime: Arc<dyn Runtime>, parallel_max: usize, rate: Rate) -> Self {
+    pub fn new(runtime: Arc<dyn Runtime>, records: Records, parallel_max: usize, rate: Rate) -> Self {
         Self {
             runtime,
+            records,
             permits: Arc::new(Semaphore::new(parallel_max.max(1))),
             bucket: Arc::new(Mutex::new(Bucket::new(rate))),
-            running: Arc::default(),
+            joined: Arc::default(),
         }
     }
 
-    /// Pulls an image with the first of the credentials that works, anonymously if there are none.
+    fn joined(&self) -> MutexGuard<'_, Joined> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pulls an image with the first of the credentials that works, anonymously if there are none. Gives also where whoever
+    /// waited records that it worked; a pull nobody records leaves its intent behind.
     pub async fn pull(
         &self,
         image: &str,
         credentials: &[pb::AuthConfig],
         sandbox: Option<pb::PodSandboxConfig>,
-    ) -> Result<Pulled, PullError> {
+    ) -> Outcome {
         let key = (image.to_owned(), fingerprint(credentials));
-        let waiting = {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            match running.get(&key) {
-                Some(waiting) => waiting.clone(),
-                None => {
-                    let waiting = self.start(key.clone(), credentials.to_vec(), sandbox);
-                    running.insert(key, waiting.clone());
-                    waiting
-                }
-            }
+        let (waiting, _wanted) = {
+            let mut joined = self.joined();
+            let there = joined.pulls.get(&key).and_then(|entry| {
+                let wanted = entry.wanted.upgrade();
+                (entry.begun || wanted.is_some()).then(|| (entry.waiting.clone(), wanted))
+            });
+            there.unwrap_or_else(|| {
+                joined.asked += 1;
+                let number = joined.asked;
+                let unwanted = CancellationToken::new();
+                let wanted = Arc::new(unwanted.clone().drop_guard());
+                let pull = self
+                    .clone()
+                    .run(key.clone(), number, unwanted, credentials.to_vec(), sandbox);
+                let finished = tokio::spawn(pull)
+                    .map(|ended| ended.unwrap_or_else(|error| Err(failed(Code::Internal, &error.to_string()))));
+                let waiting = finished.boxed().shared();
+                let entry = Entry {
+                    number,
+                    waiting: waiting.clone(),
+                    begun: false,
+                    wanted: Arc::downgrade(&wanted),
+                };
+                joined.pulls.insert(key, entry);
+                (waiting, Some(wanted))
+            })
         };
         waiting.await
     }
 
-    fn start(
-        &self,
-        key: (String, String),
+    /// One pull from its place in the queue to its end.
+    async fn run(
+        self,
+        key: Key,
+        number: u64,
+        unwanted: CancellationToken,
         credentials: Vec<pb::AuthConfig>,
         sandbox: Option<pb::PodSandboxConfig>,
-    ) -> Waiting {
-        let (runtime, permits, running) = (self.runtime.clone(), self.permits.clone(), self.running.clone());
-        let bucket = self.bucket.clone();
-        let task = tokio::spawn(async move {
-            let result = match permits.acquire().await {
-                Ok(_permit) if !may_begin(&bucket) => Err(PullError::Throttled),
-                Ok(permit) => {
-                    let pull = pull_with_any(&*runtime, &key.0, credentials, sandbox);
-                    let pulled = bounded(&key.0, permit, pull).await;
-                    pulled.map_err(PullError::from)
-                }
-                Err(_) => Err(failed(Code::Cancelled, "the kubelet is shutting down")),
-            };
-            running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            result
-        });
-        let finished =
-            task.map(|joined| joined.unwrap_or_else(|error| Err(failed(Code::Internal, &error.to_string()))));
-        finished.boxed().shared()
+    ) -> Outcome {
+        let turn = tokio::select! {
+            biased;
+            () = unwanted.cancelled() => None,
+            turn = self.permits.clone().acquire_owned() => turn.ok(),
+        };
+        let begins = self.joined().begin(&key, number, &unwanted);
+        let outcome = match turn.filter(|_| begins) {
+            Some(turn) => self.begun(&key.0, turn, credentials, sandbox).await,
+            None => Err(failed(Code::Cancelled, "nobody waits for the pull")),
+        };
+        self.joined().end(&key, number);
+        outcome
+    }
+
+    async fn begun(
+        &self,
+        image: &str,
+        turn: OwnedSemaphorePermit,
+        credentials: Vec<pb::AuthConfig>,
+        sandbox: Option<pb::PodSandboxConfig>,
+    ) -> Outcome {
+        if !may_begin(&self.bucket) {
+            return Err(PullError::Throttled);
+        }
+        let record = self.records.begin(image).await?;
+        let pull = pull_with_any(&*self.runtime, image, credentials, sandbox);
+        match bounded(image, turn, pull).await {
+            Ok(pulled) => Ok((pulled, Arc::new(record))),
+            Err(error) => {
+                record.failed().await;
+                Err(error.into())
+            }
+        }
     }
 }
 
 /// Runs a pull, which is dropped when its time is over: that cancels it in the runtime too.
 async fn bounded(
     image: &str,
-    permit: SemaphorePermit<'_>,
+    turn: OwnedSemaphorePermit,
     pull: impl Future<Output = Result<Pulled, RuntimeError>>,
 ) -> Result<Pulled, RuntimeError> {
     let ends = Instant::now() + PULL_MAX;
@@ -125,7 +213,7 @@ async fn bounded(
         return pulled;
     }
     tracing::warn!(image, "a pull takes long, others go on beside it");
-    drop(permit);
+    drop(turn);
     let pulled = tokio::time::timeout_at(ends, pull).await;
     pulled.unwrap_or_else(|_| Err(RuntimeError::deadline("PullImage")))
 }
@@ -187,97 +275,4 @@ fn fingerprint(credentials: &[pb::AuthConfig]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runtime::fake::FakeRuntime;
-    use client::TokioClock;
-    use jiff::Timestamp;
-
-    fn puller(parallel: usize) -> (FakeRuntime, Puller) {
-        let fake = FakeRuntime::new(Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH)), 1);
-        fake.set_latency("PullImage", Duration::from_secs(10));
-        for image in ["a", "b", "c"] {
-            fake.add_remote_image(image);
-        }
-        let puller = Puller::new(Arc::new(fake.clone()), parallel, Rate::UNBOUND);
-        (fake, puller)
-    }
-
-    fn pulls(fake: &FakeRuntime) -> usize {
-        fake.calls().iter().filter(|call| call.starts_with("PullImage")).count()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_image_is_pulled_once_for_everybody() {
-        let (fake, puller) = puller(5);
-        let results = futures::future::join_all((0..4).map(|_| puller.pull("a", &[], None))).await;
-        assert!(results.iter().all(Result::is_ok), "{results:?}");
-        assert_eq!(pulls(&fake), 1);
-        let other = pb::AuthConfig {
-            username: "u".into(),
-            ..pb::AuthConfig::default()
-        };
-        let both = futures::future::join(puller.pull("a", &[], None), puller.pull("a", &[other], None)).await;
-        assert!(both.0.is_ok() && both.1.is_ok());
-        assert_eq!(pulls(&fake), 3, "other credentials are another pull");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_so_many_run_at_a_time() {
-        let (_fake, puller) = puller(2);
-        let begun = Instant::now();
-        let results = futures::future::join_all(["a", "b", "c"].map(|image| puller.pull(image, &[], None))).await;
-        assert!(results.iter().all(Result::is_ok));
-        assert_eq!(begun.elapsed(), Duration::from_secs(20));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn more_pulls_than_the_rate_allows_are_turned_down_and_not_begun() {
-        let (fake, _) = puller(1);
-        let rate = Rate {
-            per_second: 1,
-            burst: 2,
-        };
-        let puller = Puller::new(Arc::new(fake.clone()), 5, rate);
-        let results = futures::future::join_all(["a", "b", "c"].map(|image| puller.pull(image, &[], None))).await;
-        let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
-        assert_eq!(refused, [&PullError::Throttled]);
-        assert_eq!(refused[0].to_string(), "pull QPS exceeded");
-        assert_eq!(pulls(&fake), 2);
-        assert!(puller.pull("c", &[], None).await.is_ok(), "ten seconds later");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pull_that_hangs_ends_and_keeps_no_other_image_away() {
-        let (fake, puller) = puller(1);
-        fake.set_latency("PullImage", Duration::from_secs(7 * 24 * 3600));
-        let begun = Instant::now();
-        let hung = tokio::spawn({
-            let puller = puller.clone();
-            async move { puller.pull("a", &[], None).await }
-        });
-        while pulls(&fake) == 0 {
-            tokio::task::yield_now().await;
-        }
-        fake.set_latency("PullImage", Duration::from_secs(10));
-        assert!(puller.pull("b", &[], None).await.is_ok());
-        assert_eq!(begun.elapsed(), TURN_MAX + Duration::from_secs(10));
-        let error = hung.await.expect("no panic").expect_err("too long");
-        assert_eq!(error, PullError::Runtime(RuntimeError::deadline("PullImage")));
-        assert_eq!(begun.elapsed(), PULL_MAX);
-        assert!(puller.pull("a", &[], None).await.is_ok(), "the next try begins anew");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_who_leaves_does_not_end_it_for_others() {
-        let (fake, puller) = puller(1);
-        let leaving = tokio::spawn({
-            let puller = puller.clone();
-            async move { puller.pull("a", &[], None).await }
-        });
-        tokio::task::yield_now().await;
-        leaving.abort();
-        assert!(puller.pull("a", &[], None).await.is_ok());
-        assert_eq!(pulls(&fake), 1);
-    }
-}
+mod tests;

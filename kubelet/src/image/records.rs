@@ -6,6 +6,7 @@
 
 use super::reference;
 use super::verification::{Access, Known};
+use crate::host::{FileWork, WorkError};
 use client::Clock;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 /// Versions whose fields mean what we take them for. What a newer one means is not known: its logins are verified anew.
@@ -46,14 +49,25 @@ struct PullIntent<'a> {
     image: &'a str,
 }
 
+/// How long a record is waited for. Its disk is the kubelet's own; one that hangs is no reason for a pod to hang.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The key of all file work here: one change of a record never undoes another, and a disk that hangs costs one thread.
+const RECORDS: &str = "image records";
+
 /// Why a record could not be read or written.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("image record {path}: {why}")]
-pub struct RecordError {
-    /// The file.
-    path: PathBuf,
-    /// What is wrong.
-    why: String,
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// A file is wrong, or could not be read or written.
+    #[error("image record {path}: {why}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The file work is not over in time, or was lost.
+    #[error("image records: {0}")]
+    Work(#[from] WorkError),
 }
 
 /// The records. Cheap to clone.
@@ -65,10 +79,12 @@ pub struct Records {
 struct Inner {
     directory: PathBuf,
     clock: Arc<dyn Clock>,
+    files: FileWork,
+    /// Async code takes it too: never held while a file is worked on.
     running: Mutex<Running>,
 }
 
-/// Pulls under way; held while files change, so that one change of a record never undoes another.
+/// Pulls under way.
 #[derive(Default)]
 struct Running {
     pulls: BTreeMap<String, usize>,
@@ -76,11 +92,19 @@ struct Running {
     unseen: BTreeSet<String>,
 }
 
-/// A pull under way: dropped without an end it leaves its intent behind.
+/// A pull under way, of everybody who waits for it: dropped without an end it leaves its intent behind.
 pub struct Pull {
     records: Records,
     image: String,
-    ended: bool,
+    ended: AtomicBool,
+}
+
+impl std::fmt::Debug for Pull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pull")
+            .field("image", &self.image)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Records {
@@ -89,32 +113,31 @@ impl Records {
         let inner = Inner {
             directory: root_dir.join("image_manager"),
             clock,
+            files: FileWork::new(DEADLINE),
             running: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
+    async fn files<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, RecordError> + Send + 'static,
+    ) -> Result<T, RecordError> {
         let inner = self.inner.clone();
-        client::blocking::spawn(move || work(&inner)).await.ok()
+        self.inner.files.run(RECORDS, move || work(&inner)).await?
     }
 
     /// What is known of an image that is here; a record that cannot be read is as one of a pull nobody saw the end of.
     pub async fn known(&self, image: &str, reference: &str) -> Known {
         let (image, reference) = (image.to_owned(), reference.to_owned());
-        let known = self.blocking(move |inner| inner.known(&image, &reference)).await;
-        let unknown = Known {
-            pulled_by_kubelet: true,
-            ..Known::default()
-        };
-        match known {
-            Some(Ok(known)) => known,
-            Some(Err(error)) => {
-                tracing::warn!(%error, "a pulled image's record cannot be read, its login is verified by a pull");
-                unknown
+        let known = self.files(move |inner| inner.known(&image, &reference)).await;
+        known.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a pulled image's record cannot be read, its login is verified by a pull");
+            Known {
+                pulled_by_kubelet: true,
+                ..Known::default()
             }
-            None => unknown,
-        }
+        })
     }
 
     /// Writes down that a pull begins. Without that a pull must not begin: the image would pass for a preloaded one.
@@ -122,57 +145,64 @@ impl Records {
         let pull = Pull {
             records: self.clone(),
             image: image.to_owned(),
-            ended: false,
+            ended: AtomicBool::new(false),
         };
         *self.inner.running().pulls.entry(image.to_owned()).or_default() += 1;
         let image = image.to_owned();
-        match self.blocking(move |inner| inner.write_intent(&image)).await {
-            Some(Err(error)) => Err(error),
-            _ => Ok(pull),
-        }
+        self.files(move |inner| inner.write_intent(&image)).await?;
+        Ok(pull)
     }
 
     /// Adds who may use an image.
     pub async fn allow(&self, image: &str, reference: &str, access: Access) -> Result<(), RecordError> {
         let (image, reference) = (image.to_owned(), reference.to_owned());
-        let written = self.blocking(move |inner| inner.allow(&image, &reference, &access));
-        written.await.unwrap_or(Ok(()))
+        self.files(move |inner| inner.allow(&image, &reference, &access)).await
     }
 }
 
 impl Pull {
     /// The pull worked: who may use the image is written down, then its intent goes.
-    pub async fn worked(mut self, reference: &str, access: Access) -> Result<(), RecordError> {
+    pub async fn worked(&self, reference: &str, access: Access) -> Result<(), RecordError> {
         let (image, reference) = (self.image.clone(), reference.to_owned());
-        self.ended = true;
-        let done = self.records.blocking(move |inner| {
+        self.end();
+        let done = self.records.files(move |inner| {
             inner.allow(&image, &reference, &access)?;
             inner.running().unseen.remove(&image);
-            inner.end(&image);
-            Ok(())
+            inner.end(&image)
         });
-        done.await.unwrap_or(Ok(()))
+        done.await
     }
 
     /// The pull failed: nothing came of it.
-    pub async fn failed(mut self) {
+    pub async fn failed(&self) {
         let image = self.image.clone();
-        self.ended = true;
-        self.records.blocking(move |inner| inner.end(&image)).await;
+        self.end();
+        if let Err(error) = self.records.files(move |inner| inner.end(&image)).await {
+            tracing::warn!(%error, "an ended pull's intent stays");
+        }
+    }
+}
+
+impl Pull {
+    /// Counts it as ended; tells whether it was not before.
+    fn end(&self) -> bool {
+        let is_first = !self.ended.swap(true, Ordering::Relaxed);
+        if is_first {
+            let mut running = self.records.inner.running();
+            match running.pulls.get(&self.image).copied().unwrap_or(0) {
+                0 => {}
+                1 => drop(running.pulls.remove(&self.image)),
+                more => drop(running.pulls.insert(self.image.clone(), more - 1)),
+            }
+        }
+        is_first
     }
 }
 
 impl Drop for Pull {
     fn drop(&mut self) {
-        let mut running = self.records.inner.running();
-        if !self.ended {
-            running.unseen.insert(self.image.clone());
-        }
-        let left = running.pulls.get(&self.image).copied().unwrap_or(0);
-        match left {
-            0 => {}
-            1 => drop(running.pulls.remove(&self.image)),
-            _ => drop(running.pulls.insert(self.image.clone(), left - 1)),
+        if self.end() {
+            self.records.inner.running().unseen.insert(self.image.clone());
         }
     }
 }
@@ -212,7 +242,6 @@ impl Inner {
     }
 
     fn allow(&self, image: &str, reference: &str, access: &Access) -> Result<(), RecordError> {
-        let _serial = self.running();
         // A record that cannot be read says nothing: this pull's begins a new one.
         let mut record = self.read(reference).ok().flatten().unwrap_or_else(|| PulledRecord {
             kind: "ImagePulledRecord".to_owned(),
@@ -242,23 +271,26 @@ impl Inner {
         write(&self.pulling(image), &intent)
     }
 
-    /// Removes an image's intent unless another pull of it runs, or ran to an end nobody saw.
-    fn end(&self, image: &str) {
-        let running = self.running();
-        if running.pulls.get(image).copied().unwrap_or(0) > 1 || running.unseen.contains(image) {
-            return;
+    /// Removes an ended pull's intent unless another pull of the image runs, or ran to an end nobody saw.
+    fn end(&self, image: &str) -> Result<(), RecordError> {
+        let is_open = {
+            let running = self.running();
+            running.pulls.contains_key(image) || running.unseen.contains(image)
+        };
+        if is_open {
+            return Ok(());
         }
+        // A pull that begins meanwhile writes its intent after this: its file work waits.
         let path = self.pulling(image);
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %path.display(), %error, "an ended pull's intent stays");
+        match fs::remove_file(&path) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(wrong(&path, why)),
+            _ => Ok(()),
         }
     }
 }
 
 fn wrong(path: &Path, why: impl ToString) -> RecordError {
-    RecordError {
+    RecordError::File {
         path: path.to_owned(),
         why: why.to_string(),
     }

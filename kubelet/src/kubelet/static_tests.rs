@@ -4,7 +4,7 @@ use super::testing::Bench;
 use crate::id::PodUid;
 use crate::pod::shape;
 use crate::pod::testing::at;
-use crate::runtime::fake::Faults;
+use crate::runtime::fake::{Faults, Mishap};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
@@ -219,4 +219,28 @@ async fn a_hard_life_of_static_pods_ends_well_whatever_the_seed() {
     for seed in 0..20 {
         a_hard_life(seed).await;
     }
+}
+
+/// What an earlier kubelet left and cannot be looked at holds up the static pod of its own name alone.
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_cannot_be_looked_at_holds_up_its_namesake_alone() {
+    let bench = Bench::new();
+    bench.write_manifest("web.json", "web", "img:latest");
+    let first = bench.start();
+    bench.until("ready", |b| is_ready(b, WEB)).await;
+    let old = hash(&bench);
+    first.kill().await;
+    bench.runtime.add_image("other:1");
+    bench.write_manifest("web.json", "web", "other:1");
+    bench.write_manifest("api.json", "api", "img:latest");
+    bench.runtime.next("ContainerStatus", Mishap::Hang);
+    let begun = bench.clock.now();
+    let second = bench.start();
+    bench.until("another name", |b| is_ready(b, "api-node-a")).await;
+    let took = bench.clock.now().duration_since(begun).as_secs();
+    assert!(took < 60, "{took} s");
+    assert_eq!(bench.running(&old), 1, "it could not be looked at yet");
+    bench.until("replaced", |b| hash(b) != old && is_ready(b, WEB)).await;
+    assert_eq!((bench.running(&old), bench.running(&hash(&bench))), (0, 1));
+    second.kill().await;
 }

@@ -27,6 +27,7 @@ pub use hosts::hosts_file;
 pub use mounts::{mounts_hosts_file, sub_paths, termination_path};
 pub use resources::{container_resources, oom_score_adj};
 pub use sandbox::{hostname, pod_log_directory, sandbox_config};
+pub use security::apparmor_profile;
 
 /// Why a pod cannot be put into CRI terms; `Display` is the message users see behind `CreateContainerConfigError`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -53,6 +53,8 @@ pub struct Workers {
     /// Orphans that are being looked at, beside the loop: one look may hang.
     looks: JoinSet<(PodUid, Result<(), RuntimeError>)>,
     looking: BTreeSet<PodUid>,
+    /// Those of them at which a look failed.
+    unseen: BTreeSet<PodUid>,
     leftovers: Leftovers,
     /// Pods the node's labels did not fit when they were judged for the first time.
     doubted: BTreeSet<PodUid>,
@@ -84,6 +86,7 @@ impl Workers {
             cooling: BTreeMap::new(),
             looks: JoinSet::new(),
             looking: BTreeSet::new(),
+            unseen: BTreeSet::new(),
             leftovers,
             doubted: BTreeSet::new(),
             shares_outdated: false,
@@ -127,6 +130,7 @@ impl Workers {
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
         self.doubted.retain(|uid| pods.contains_key(uid));
+        self.unseen.retain(|uid| known.contains(uid));
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired
@@ -178,8 +182,12 @@ impl Workers {
         }
     }
 
-    /// The name of what runs of a pod, once that was seen.
+    /// The name of what runs of a pod, once that was listed or seen.
     fn name_of(&self, uid: &PodUid) -> Option<FullName> {
+        let listed = self.shared.tools.pleg.name(uid);
+        if listed.is_some() {
+            return listed;
+        }
         let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
         let sandbox = observed.as_ref().and_then(|observed| observed.sandbox())?;
         Some(FullName {
@@ -188,12 +196,16 @@ impl Workers {
         })
     }
 
-    /// Whether something that no source has may have the name: it is being looked at, or could not be.
+    /// Whether something that no source has may have the name: it is being looked at, or could not be. What has no sandbox
+    /// tells no name; it is waited for until a look at it failed, and no longer: another pod of its name is unlikely.
     fn may_be_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {
         let waiting = self.looking.iter().chain(self.cooling.keys());
         waiting
             .filter(|uid| known.contains(*uid) && !self.live.contains_key(*uid))
-            .any(|uid| self.name_of(uid).is_none_or(|taken| taken == *name))
+            .any(|uid| match self.name_of(uid) {
+                Some(taken) => taken == *name,
+                None => !self.unseen.contains(uid),
+            })
     }
 
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
@@ -235,7 +247,8 @@ impl Workers {
         self.looking.remove(&uid);
         if let Err(error) = looked {
             tracing::warn!(pod = %uid, %error, "looking at an orphaned pod failed");
-            self.cooling.insert(uid, Instant::now() + ORPHAN_RETRY);
+            self.cooling.insert(uid.clone(), Instant::now() + ORPHAN_RETRY);
+            self.unseen.insert(uid);
             return;
         }
         // It may have been delivered, and got its worker, meanwhile.

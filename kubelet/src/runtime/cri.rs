@@ -13,6 +13,7 @@ use super::{
     CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
     RuntimeVersion,
 };
+use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -47,6 +48,8 @@ pub struct CriRuntime {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
     timeout: Duration,
+    /// What containers leave behind in files, by container.
+    files: FileWork,
 }
 
 impl CriRuntime {
@@ -68,6 +71,7 @@ impl CriRuntime {
                 .max_encoding_message_size(MESSAGE_BYTES_MAX),
             channel,
             timeout,
+            files: FileWork::new(termination::DEADLINE),
         })
     }
 }
@@ -295,7 +299,7 @@ impl Runtime for CriRuntime {
         let status = reply.status.ok_or_else(|| missing("ContainerStatus", "status"))?;
         let mut container = convert::container(status);
         if container.state == ContainerState::Exited {
-            termination::read_message(&mut container).await;
+            termination::read_message(&self.files, &mut container).await;
         }
         Ok(container)
     }

@@ -1,6 +1,6 @@
 //! What one pod looks like in the runtime: its sandboxes and containers, newest first. Pure data.
 
-use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::id::{ContainerId, FullName, PodUid, SandboxId};
 use jiff::Timestamp;
 
 /// The state of a container.
@@ -23,6 +23,8 @@ pub struct SandboxSummary {
     pub id: SandboxId,
     /// Its pod.
     pub pod: PodUid,
+    /// Its pod's namespace and name.
+    pub name: FullName,
     /// Whether it is ready.
     pub ready: bool,
 }

@@ -13,7 +13,7 @@ pub use sweeps::Sweeps;
 use super::events::{self, Report};
 use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSummary};
 use super::{Runtime, RuntimeError, RuntimeEvent};
-use crate::id::PodUid;
+use crate::id::{FullName, PodUid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +63,8 @@ struct Slot {
     /// What is being stopped or removed, by operations that end with a look.
     ending: Mutex<Vec<String>>,
     observed: watch::Sender<Option<Arc<ObservedPod>>>,
+    /// The pod's namespace and name as lists tell it, also while looks fail.
+    name: Mutex<Option<FullName>>,
     /// Why the last look failed, if it did.
     trouble: watch::Sender<Option<RuntimeError>>,
 }
@@ -111,6 +113,11 @@ impl Pleg {
     /// observed as empty from the start.
     pub fn watch(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<ObservedPod>>> {
         self.slot(uid).observed.subscribe()
+    }
+
+    /// The pod's namespace and name, once a sandbox of it was listed.
+    pub fn name(&self, uid: &PodUid) -> Option<FullName> {
+        lock(&self.slot(uid).name).clone()
     }
 
     /// Why the pod's last look failed; nothing while looks succeed.
@@ -212,6 +219,9 @@ impl Pleg {
         let mut differing: BTreeSet<PodUid> = BTreeSet::new();
         for (uid, summary) in &listed {
             let slot = self.slot(uid);
+            if let Some(sandbox) = summary.sandboxes.first() {
+                *lock(&slot.name) = Some(sandbox.name.clone());
+            }
             let current = slot.observed.borrow();
             if !current.as_deref().is_some_and(|observed| summary.agrees_with(observed)) {
                 differing.insert(uid.clone());
@@ -378,6 +388,7 @@ impl Pleg {
             looking: tokio::sync::Mutex::default(),
             ending: Mutex::default(),
             observed: watch::Sender::new(initial),
+            name: Mutex::default(),
             trouble: watch::Sender::new(None),
         });
         slots.insert(uid.clone(), slot.clone());

@@ -1,5 +1,6 @@
 //! Endpoints a configuration takes away (kubelet contract §12; `enableDebuggingHandlers` and its like). Pure.
 
+use super::request::RequestPath;
 use crate::config::Handlers;
 
 /// What those are told who come by an endpoint that runs commands or shows logs.
@@ -7,46 +8,49 @@ pub(super) const DEBUG: &str = "Debug endpoints are disabled.\n";
 
 /// Endpoints that run commands or show logs.
 const DEBUGGING: &[&str] = &[
-    "/run",
-    "/exec",
-    "/attach",
-    "/portForward",
-    "/containerLogs",
-    "/runningpods",
-    "/debug/pprof",
-    "/logs",
+    "run",
+    "exec",
+    "attach",
+    "portForward",
+    "containerLogs",
+    "runningpods",
+    "debug/pprof",
+    "logs",
 ];
 
-fn is_in(path: &str, root: &str) -> bool {
-    path.strip_prefix(root)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// The text of the answer 405 to a path that is disabled.
-pub(super) fn refusal(handlers: &Handlers, path: &str) -> Option<&'static str> {
+pub(super) fn refusal(handlers: &Handlers, path: &RequestPath) -> Option<&'static str> {
     if !handlers.debugging {
-        return DEBUGGING.iter().any(|root| is_in(path, root)).then_some(DEBUG);
+        return DEBUGGING.iter().any(|root| path.is_in(root)).then_some(DEBUG);
     }
-    if !handlers.profiling && is_in(path, "/debug/pprof") {
+    if !handlers.profiling && path.is_in("debug/pprof") {
         return Some("profiling endpoint is disabled.\n");
     }
-    if !handlers.flags && is_in(path, "/debug/flags/v") {
+    if !handlers.flags && path.is_in("debug/flags/v") {
         return Some("flags endpoint is disabled.\n");
     }
-    if !handlers.system_log && is_in(path, "/logs") {
+    if !handlers.system_log && path.is_in("logs") {
         return Some("logs endpoint is disabled.\n");
     }
     None
 }
 
 /// Whether there is nothing at that path, not even a refusal: these come with the debugging endpoints and go with them.
-pub(super) fn is_absent(handlers: &Handlers, path: &str) -> bool {
-    !handlers.debugging && (is_in(path, "/configz") || is_in(path, "/debug/flags/v"))
+pub(super) fn is_absent(handlers: &Handlers, path: &RequestPath) -> bool {
+    !handlers.debugging && (path.is_in("configz") || path.is_in("debug/flags/v"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refusal(handlers: &Handlers, path: &str) -> Option<&'static str> {
+        super::refusal(handlers, &RequestPath::parse(path))
+    }
+
+    fn is_absent(handlers: &Handlers, path: &str) -> bool {
+        super::is_absent(handlers, &RequestPath::parse(path))
+    }
 
     #[test]
     fn what_is_switched_off_says_so() {
@@ -57,6 +61,9 @@ mod tests {
         for path in [
             "/run",
             "/exec/",
+            "//exec/ns/p/c",
+            "/%65xec/ns/p/c",
+            "/exec%2Fns/p/c",
             "/attach/ns/p/c",
             "/portForward/ns/p",
             "/containerLogs/ns/p/c",

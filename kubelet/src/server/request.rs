@@ -4,8 +4,35 @@
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
 
+/// A request's path as everybody judges it: undone of its percent encoding, in parts, none of them empty. Whether somebody may
+/// do it, whether it is switched off and what it means must go by the same one, or one of them could be passed by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RequestPath(Vec<String>);
+
+impl RequestPath {
+    pub(super) fn parse(text: &str) -> Self {
+        let text = percent_decoded(text, false);
+        let parts = text.split('/').filter(|part| !part.is_empty());
+        Self(parts.map(str::to_owned).collect())
+    }
+
+    pub(super) fn parts(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether it is `root` (parts, with `/` between them) or below it.
+    pub(super) fn is_in(&self, root: &str) -> bool {
+        let mut own = self.0.iter();
+        root.split('/').all(|part| own.next().is_some_and(|have| have == part))
+    }
+}
+
 /// Undoes percent and plus encoding; what is not encoded properly stays as it is.
-pub(super) fn decode(text: &str) -> String {
+fn decode(text: &str) -> String {
+    percent_decoded(text, true)
+}
+
+fn percent_decoded(text: &str, plus_is_space: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -19,7 +46,7 @@ pub(super) fn decode(text: &str) -> String {
                 out.push(byte);
                 at += 3;
             }
-            (None, b'+') => {
+            (None, b'+') if plus_is_space => {
                 out.push(b' ');
                 at += 1;
             }
@@ -66,6 +93,24 @@ impl Query {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_have_one_form() {
+        let exec = ["exec", "ns", "p", "c"].map(str::to_owned);
+        for text in [
+            "/exec/ns/p/c",
+            "//exec//ns/p/c/",
+            "/%65xec/ns/p/c",
+            "/exec%2Fns/p/c",
+            "/%2fexec/ns/p/c",
+        ] {
+            assert_eq!(RequestPath::parse(text).parts(), exec, "{text}");
+        }
+        let path = RequestPath::parse("/debug//pprof/profile");
+        assert!(path.is_in("debug/pprof") && path.is_in("debug") && !path.is_in("debug/flags"));
+        assert!(!RequestPath::parse("/runner").is_in("run") && !RequestPath::parse("/").is_in("run"));
+        assert_eq!(RequestPath::parse("/a+b/%zz").parts(), ["a+b", "%zz"]);
+    }
 
     #[test]
     fn queries() {

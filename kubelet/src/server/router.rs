@@ -1,6 +1,6 @@
 //! What a path means and what is needed to be allowed there (kubelet contract §12). Pure.
 
-use super::request::decode;
+use super::request::RequestPath;
 use hyper::{Method, StatusCode};
 
 /// A pod, perhaps pinned by UID, and a container in it.
@@ -43,25 +43,25 @@ pub(super) fn verb(method: &Method) -> &'static str {
 }
 
 /// Subresources of `nodes` of which one must be allowed, in the order they are tried.
-pub(super) fn subresources(path: &str) -> &'static [&'static str] {
-    let is = |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
-    if is("/pods") || is("/runningpods") {
+pub(super) fn subresources(path: &RequestPath) -> &'static [&'static str] {
+    let is = |root: &str| path.is_in(root);
+    if is("pods") || is("runningpods") {
         &["pods", "proxy"]
-    } else if is("/healthz") {
+    } else if is("healthz") {
         &["healthz", "proxy"]
-    } else if is("/configz") {
+    } else if is("configz") {
         &["configz", "proxy"]
-    } else if is("/stats") {
+    } else if is("stats") {
         &["stats"]
-    } else if is("/metrics") {
+    } else if is("metrics") {
         &["metrics"]
-    } else if is("/logs") {
+    } else if is("logs") {
         &["log"]
-    } else if is("/checkpoint") {
+    } else if is("checkpoint") {
         &["checkpoint"]
-    } else if is("/statusz") {
+    } else if is("statusz") {
         &["statusz"]
-    } else if is("/flagz") {
+    } else if is("flagz") {
         &["configz"]
     } else {
         &["proxy"]
@@ -106,9 +106,8 @@ fn pod_only(parts: &[String]) -> Option<Target> {
 }
 
 /// What the path asks for.
-pub(super) fn route(method: &Method, path: &str) -> Result<Route, StatusCode> {
-    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    let Some((first, rest)) = parts.split_first() else {
+pub(super) fn route(method: &Method, path: &RequestPath) -> Result<Route, StatusCode> {
+    let Some((first, rest)) = path.parts().split_first() else {
         return Err(StatusCode::NOT_FOUND);
     };
     let (get, post) = (*method == Method::GET, *method == Method::POST);
@@ -172,10 +171,11 @@ mod tests {
             (Method::GET, "/run/ns/p/c", Err(StatusCode::METHOD_NOT_ALLOWED)),
             (Method::POST, "/pods", Err(StatusCode::METHOD_NOT_ALLOWED)),
             (Method::GET, "/containerLogs/ns/p", Err(StatusCode::NOT_FOUND)),
+            (Method::GET, "/metrics/../pods", Err(StatusCode::NOT_FOUND)),
             (Method::GET, "/", Err(StatusCode::NOT_FOUND)),
             (Method::GET, "/debug/pprof", Err(StatusCode::NOT_FOUND)),
         ] {
-            assert_eq!(route(&method, path), expected, "{method} {path}");
+            assert_eq!(route(&method, &RequestPath::parse(path)), expected, "{method} {path}");
         }
     }
 
@@ -191,8 +191,13 @@ mod tests {
             ("/exec/ns/p/c", &["proxy"]),
             ("/containerLogs/ns/p/c", &["proxy"]),
             ("/podsandmore", &["proxy"]),
+            // A longer way to the same place needs the same right.
+            ("//pods", &["pods", "proxy"]),
+            ("/%70ods", &["pods", "proxy"]),
+            ("/pods%2F..%2Fexec", &["pods", "proxy"]),
+            ("/metrics/../exec/ns/p/c", &["metrics"]),
         ] {
-            assert_eq!(subresources(path), expected, "{path}");
+            assert_eq!(subresources(&RequestPath::parse(path)), expected, "{path}");
         }
         assert_eq!((verb(&Method::POST), verb(&Method::HEAD)), ("create", ""));
     }

@@ -440,6 +440,9 @@ async fn what_runs_commands_or_shows_logs_can_be_switched_off() {
     let bench = bench_with(off, ServingTls::default()).await;
     for path in [
         "/exec/ns/p/main",
+        "/%65xec/ns/p/main",
+        "//exec/ns/p/main",
+        "/exec%2Fns/p/main",
         "/containerLogs/ns/p/main",
         "/runningpods/",
         "/logs/kubelet.log",
@@ -452,11 +455,13 @@ async fn what_runs_commands_or_shows_logs_can_be_switched_off() {
             "strangers are not even told: {path}"
         );
     }
-    assert_eq!(bench.get(Some("good"), "/configz").await.0, 404);
+    for path in ["/configz", "//configz", "/%63onfigz"] {
+        assert_eq!(bench.get(Some("good"), path).await.0, 404, "{path}");
+    }
     assert_eq!(bench.get(Some("good"), "/pods").await.0, 200);
     let metrics = bench.get(Some("good"), "/metrics").await.1;
     let counted =
-        r#"kubelet_http_requests_total{method="GET",path="exec",server_type="readwrite",long_running="true"} 2"#;
+        r#"kubelet_http_requests_total{method="GET",path="exec",server_type="readwrite",long_running="true"} 4"#;
     assert!(metrics.contains(counted), "{metrics}");
 }
 

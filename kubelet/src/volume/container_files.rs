@@ -3,9 +3,10 @@
 use super::{HostVolume, Inner, VolumeError};
 use crate::host::{beneath, tree};
 use crate::id::{ContainerId, PodUid};
+use nix::libc;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -57,15 +58,11 @@ pub struct ContainerFilesRequest {
 }
 
 pub(super) fn prepare(inner: &Inner, request: &ContainerFilesRequest) -> Result<ContainerFiles, VolumeError> {
-    let fail = |what: &str| {
-        let (what, container) = (what.to_owned(), request.container.clone());
-        move |why: io::Error| VolumeError::ContainerFile {
-            what,
-            container,
-            why: why.to_string(),
-        }
+    let fail = |what: &'static str| {
+        let container = request.container.clone();
+        move |why: io::Error| VolumeError::ContainerFile { what, container, why }
     };
-    let pod_dir = inner.pod_dir(&request.pod);
+    let pod_dir = inner.own_dir(&request.pod)?;
     let logs = request.log_directory.join(&request.container);
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&logs);
     made.map_err(fail("log directory"))?;
@@ -90,14 +87,33 @@ pub(super) fn prepare(inner: &Inner, request: &ContainerFilesRequest) -> Result<
     })
 }
 
-/// Writes the pod's hosts file in place, because running containers have it mounted.
+/// Writes the pod's hosts file in place, because running containers have it mounted. They may write it too: of what they
+/// left, no more is read than can be right.
 fn write_hosts(pod_dir: &Path, text: &str) -> io::Result<PathBuf> {
     let path = pod_dir.join("etc-hosts");
-    if fs::read_to_string(&path).is_ok_and(|have| have == text) {
-        return Ok(path);
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o644)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(&path)?;
+    let there = file.metadata()?;
+    if !there.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    fs::write(&path, text)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+    if there.len() == text.len() as u64 {
+        let mut have = Vec::new();
+        (&file).take(there.len()).read_to_end(&mut have)?;
+        if have == text.as_bytes() {
+            return Ok(path);
+        }
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
     Ok(path)
 }
 
@@ -143,9 +159,9 @@ pub(super) fn mark_pre_stop(pod_dir: &Path, container: &str, instance: &Containe
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
         Err(error) => {
             return Err(VolumeError::ContainerFile {
-                what: "preStop mark".to_owned(),
+                what: "preStop mark",
                 container: container.to_owned(),
-                why: error.to_string(),
+                why: error,
             });
         }
     }

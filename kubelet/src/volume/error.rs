@@ -27,15 +27,18 @@ pub enum VolumeError {
         /// What went wrong.
         why: io::Error,
     },
+    /// The pod's UID cannot name its directory. Nothing was touched.
+    #[error("pod UID {0:?} cannot be the name of a directory")]
+    Uid(PodUid),
     /// A file for a container's start could not be made.
     #[error("failed to prepare {what} for container {container:?}: {why}")]
     ContainerFile {
         /// `hosts file`, `termination message file`, `log directory` or `preStop mark`.
-        what: String,
+        what: &'static str,
         /// The container.
         container: String,
         /// What went wrong.
-        why: String,
+        why: io::Error,
     },
     /// A sub path is not there, cannot be made, or is not inside its volume.
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}: {why}")]
@@ -52,8 +55,8 @@ pub enum VolumeError {
     Release {
         /// The pod.
         uid: PodUid,
-        /// What went wrong, naming the path.
-        why: String,
+        /// What went wrong.
+        why: ReleaseError,
     },
     /// The pod's volumes are not mounted in time.
     #[error(
@@ -67,6 +70,30 @@ pub enum VolumeError {
     /// The file work is not over in time, or was lost.
     #[error(transparent)]
     Work(#[from] WorkError),
+}
+
+/// What a pod's release failed at.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// Its mounts could not be listed.
+    #[error(transparent)]
+    Mounts(io::Error),
+    /// One of them would not go.
+    #[error("unmount {path}: {why}")]
+    Unmount {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// Its directory could not be removed.
+    #[error("remove {path}: {why}")]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
 }
 
 /// What is wrong with one volume, in upstream's words where it has some.

@@ -2,7 +2,7 @@
 
 use super::error::set_up;
 use super::plan::{self, Source};
-use super::{HostVolume, Inner, Ready, VolumeError, atomic_writer, fs_group, local, make_dir, uid_of};
+use super::{HostVolume, Inner, Ready, ReleaseError, VolumeError, atomic_writer, fs_group, local, make_dir, uid_of};
 use crate::host::tree;
 use crate::id::PodUid;
 use k8s_openapi::api::core::v1::Pod;
@@ -17,8 +17,16 @@ impl Inner {
         self.settings.root_dir.join("pods").join(uid.as_str())
     }
 
+    /// The pod's directory, for whoever changes something in it: never one that is not its own.
+    pub(super) fn own_dir(&self, uid: &PodUid) -> Result<PathBuf, VolumeError> {
+        if !uid.names_a_directory() {
+            return Err(VolumeError::Uid(uid.clone()));
+        }
+        Ok(self.pod_dir(uid))
+    }
+
     pub(super) fn make_pod_dirs(&self, uid: &PodUid) -> Result<(), VolumeError> {
-        let dir = self.pod_dir(uid);
+        let dir = self.own_dir(uid)?;
         for path in [
             dir.clone(),
             dir.join("volumes"),
@@ -30,8 +38,20 @@ impl Inner {
         Ok(())
     }
 
+    /// Unmounts everything below a pod's directory, then removes it.
+    pub(super) fn release(&self, dir: &Path) -> Result<(), ReleaseError> {
+        for path in self.mounter.mounts_below(dir).map_err(ReleaseError::Mounts)? {
+            let unmounted = self.mounter.unmount(&path);
+            unmounted.map_err(|why| ReleaseError::Unmount { path, why })?;
+        }
+        tree::remove(dir).map_err(|why| ReleaseError::Remove {
+            path: dir.to_owned(),
+            why,
+        })
+    }
+
     pub(super) fn mounted(&self, uid: &PodUid) -> Result<BTreeSet<PathBuf>, VolumeError> {
-        let dir = self.pod_dir(uid);
+        let dir = self.own_dir(uid)?;
         let points = self.mounter.mounts_below(&dir);
         let points = points.map_err(|why| VolumeError::PodDirectory { path: dir, why })?;
         Ok(points.into_iter().collect())

@@ -171,3 +171,81 @@ async fn an_absent_api_server_is_an_error_after_a_deadline() {
         "MountVolume.SetUp failed for volume \"v\" : failed to sync secret cache: timed out waiting for the condition"
     );
 }
+
+#[tokio::test]
+async fn a_uid_that_names_no_directory_touches_nothing() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let pod = pod(SPEC);
+    bench.volumes.ensure(&pod).await.expect("ensure");
+    let table = bench.mounter.table();
+    for uid in ["", ".", "..", "u-1/volumes", "../pods", "/"] {
+        let uid = PodUid::from(uid);
+        let released = bench.volumes.release(&uid).await;
+        assert!(matches!(released, Err(VolumeError::Uid(_))), "{uid:?} {released:?}");
+        let ending = Ending {
+            since: jiff::Timestamp::UNIX_EPOCH,
+            grace_seconds: 1,
+        };
+        assert!(bench.volumes.mark_ending(&uid, ending).await.is_err());
+    }
+    assert_eq!(bench.mounter.table(), table);
+    assert!(bench.root.path().join("pods/u-1/volumes").is_dir());
+}
+
+#[tokio::test]
+async fn a_hosts_file_a_container_has_blown_up_is_written_anew_and_not_read() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let pod = pod(SPEC);
+    let volumes = bench.volumes.ensure(&pod).await.expect("ensure");
+    let request = ContainerFilesRequest {
+        pod: PodUid::from("u-1"),
+        container: "c".into(),
+        restart_count: 0,
+        log_directory: bench.root.path().join("logs"),
+        hosts: Some("127.0.0.1 localhost\n".into()),
+        sub_paths: vec![],
+        volumes,
+    };
+    let path = bench.root.path().join("pods/u-1/etc-hosts");
+    let read = || fs::read_to_string(&path).expect("a small file");
+    bench.volumes.prepare_container(request.clone()).await.expect("made");
+    // More than there is memory: who reads it fails or dies.
+    let file = fs::OpenOptions::new().write(true).open(&path).expect("open");
+    file.set_len(1 << 40).expect("a sparse file");
+    let files = bench.volumes.prepare_container(request.clone()).await.expect("mended");
+    assert_eq!(
+        (files.etc_hosts.as_ref(), read().as_str()),
+        (Some(&path), "127.0.0.1 localhost\n")
+    );
+    fs::write(&path, "127.0.0.1 elsewhere\n").expect("as long as it should be");
+    bench.volumes.prepare_container(request.clone()).await.expect("mended");
+    assert_eq!(read(), "127.0.0.1 localhost\n");
+    fs::remove_file(&path).expect("removed");
+    std::os::unix::fs::symlink("/dev/null", &path).expect("a link");
+    assert!(
+        bench.volumes.prepare_container(request).await.is_err(),
+        "a link is not followed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_volumes_that_are_not_mounted_are_called_so() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let memory = bench.root.path().join("pods/u-1/volumes/kubernetes.io~empty-dir/mem");
+    bench.mounter.hang(&memory);
+    let passing = async {
+        // Its directory is made just before it is mounted.
+        while !memory.is_dir() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(FILES_DEADLINE * 2).await;
+    };
+    let pod = pod(SPEC);
+    let (ensured, ()) = futures::future::join(bench.volumes.ensure(&pod), passing).await;
+    let text = ensured.expect_err("it hangs").to_string();
+    bench.mounter.go_on();
+    assert!(text.contains("unmounted volumes=[mem info],"), "{text}");
+}

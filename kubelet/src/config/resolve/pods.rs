@@ -50,7 +50,9 @@ fn socket(reader: &mut Reader, field: &str, endpoint: &str) -> PathBuf {
 }
 
 pub(super) fn open_files(reader: &mut Reader, written: &KubeletConfiguration) -> u64 {
-    let files = reader.range("maxOpenFiles", written.max_open_files, OPEN_FILES, 0, i64::MAX);
+    // Zero is the unset value of upstream's file (its defaults, v1beta1), not a kubelet that may open nothing.
+    let asked = written.max_open_files.filter(|files| *files != 0);
+    let files = reader.range("maxOpenFiles", asked, OPEN_FILES, 0, i64::MAX);
     u64::try_from(files).unwrap_or_default()
 }
 

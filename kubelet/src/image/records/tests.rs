@@ -135,3 +135,24 @@ async fn a_damaged_record_gives_nobody_access() {
     records.allow("a", "sha256:1", access("s")).await.expect("written anew");
     assert_eq!(records.known("a", "sha256:1").await.access.get("a"), Some(&access("s")));
 }
+
+/// A disk that hangs is waited for a while, and holds no thread of those that never block: what counts pulls stays free.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_is_told_and_holds_nobody() {
+    let (_dir, records) = records();
+    let pull = records.begin("a").await.expect("written");
+    let (go_on, hangs) = std::sync::mpsc::channel::<()>();
+    let hung = records.files(move |_| Ok(hangs.recv().is_ok()));
+    let passing = async {
+        tokio::task::yield_now().await;
+        drop(pull);
+        tokio::time::advance(DEADLINE * 2).await;
+    };
+    let (hung, begun, known, ()) =
+        futures::future::join4(hung, records.begin("b"), records.known("a", "sha256:1"), passing).await;
+    assert_eq!(hung, Err(RecordError::Work(WorkError::Overdue)));
+    assert_eq!(begun.err(), Some(RecordError::Work(WorkError::Overdue)));
+    assert!(known.pulled_by_kubelet && known.access.is_empty(), "a pull verifies it");
+    go_on.send(()).expect("it hung until now");
+    assert!(records.begin("b").await.is_ok());
+}

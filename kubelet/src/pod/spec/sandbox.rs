@@ -1,6 +1,7 @@
 //! `PodSandboxConfig`.
 
 use super::{NodeContext, ResolvConf, SpecError, dns, resources, security};
+use crate::admission::sysctl;
 use crate::runtime::labels;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use proto::cri;
@@ -141,7 +142,7 @@ fn linux_config(pod: &Pod, spec: &PodSpec, ctx: &NodeContext) -> Result<cri::Lin
         .security_context
         .iter()
         .flat_map(|sc| sc.sysctls.iter().flatten())
-        .map(|s| (s.name.replace('/', "."), s.value.clone()))
+        .map(|s| (sysctl::dotted(&s.name), s.value.clone()))
         .collect();
     let (resources, overhead) = resources::sandbox_resources(spec, ctx);
     Ok(cri::LinuxPodSandboxConfig {
@@ -169,6 +170,17 @@ mod tests {
         assert_eq!(config.annotations.get("note").map(String::as_str), Some("kept"));
         let linux = config.linux.expect("linux");
         assert_eq!(linux.cgroup_parent, "/kubepods/besteffort/podu-1");
+    }
+
+    #[test]
+    fn sysctls_are_named_as_they_are_judged() {
+        let spec = r#"{"securityContext":{"sysctls":[{"name":"net/ipv4/conf/eth0.100/arp_ignore","value":"1"},
+            {"name":"net.ipv4.conf.eth0/100.arp_announce","value":"2"}]}}"#;
+        let config = sandbox_config(&pod(spec), 0, &context(), &resolver()).expect("valid");
+        let sysctls = config.linux.expect("linux").sysctls;
+        let of = |name: &str| sysctls.get(name).map(String::as_str);
+        assert_eq!(of("net.ipv4.conf.eth0/100.arp_ignore"), Some("1"), "{sysctls:?}");
+        assert_eq!(of("net.ipv4.conf.eth0/100.arp_announce"), Some("2"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Security contexts of sandboxes and containers (kubelet contract §6).
 
 use super::{ContainerInput, SpecError};
+use crate::pod::shape;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Capabilities, Container, Pod, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
 };
@@ -149,6 +150,35 @@ fn seccomp(profile: Option<&SeccompProfile>, input: &ContainerInput<'_>) -> Resu
 }
 
 /// AppArmor in both forms: typed, and the string older runtimes read.
+/// Annotations by which older manifests ask for a profile; the API server turns them into fields, nobody does for static pods.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The AppArmor profile a container is to have: its own, else a static pod's annotation for it, else the pod's.
+pub fn apparmor_profile(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
+    let of_pod = shape::spec(pod).security_context.as_ref();
+    let of_pod = of_pod.and_then(|context| context.app_armor_profile.clone());
+    let own = container.security_context.as_ref();
+    let own = own.and_then(|context| context.app_armor_profile.clone());
+    let annotated = pod.metadata.annotations.as_ref().filter(|_| shape::is_static(pod));
+    let annotated = annotated.and_then(|all| all.get(&format!("{APPARMOR_ANNOTATION}{}", container.name)));
+    own.or_else(|| annotated.and_then(|text| annotated_profile(text)))
+        .or(of_pod)
+}
+
+/// What an annotation asks for: `runtime/default`, `unconfined` or `localhost/<profile>`.
+fn annotated_profile(text: &str) -> Option<AppArmorProfile> {
+    let (kind, name) = match text.split_once('/') {
+        Some(("runtime", "default")) => ("RuntimeDefault", None),
+        Some(("localhost", name)) => ("Localhost", Some(name.to_owned())),
+        None if text == "unconfined" => ("Unconfined", None),
+        _ => return None,
+    };
+    Some(AppArmorProfile {
+        type_: kind.to_owned(),
+        localhost_profile: name,
+    })
+}
+
 fn apparmor(profile: Option<&AppArmorProfile>) -> Result<(Option<cri::SecurityProfile>, String), SpecError> {
     use cri::security_profile::ProfileType;
     let Some(profile) = profile else {
@@ -242,7 +272,7 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
     let user = explicit.or(image.number);
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
     let (groups, policy) = supplemental_groups(&spec);
-    let (apparmor, apparmor_profile) = apparmor(own.app_armor_profile.as_ref().or(of_pod.app_armor_profile.as_ref()))?;
+    let (apparmor, apparmor_profile) = apparmor(apparmor_profile(input.pod, input.container).as_ref())?;
     let masked = MASKED
         .iter()
         .map(|p| (*p).to_owned())
@@ -309,6 +339,39 @@ mod tests {
             username: username.into(),
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn a_static_pods_annotation_is_its_containers_profile() {
+        let profile = |source: &str, annotation: &str, own: &str| {
+            let spec = format!(r#"{{"containers":[{{"name":"c"{own}}}]}}"#);
+            let mut pod = pod(&spec);
+            let all = pod.metadata.annotations.get_or_insert_default();
+            all.insert("kubernetes.io/config.source".into(), source.into());
+            all.insert(format!("{APPARMOR_ANNOTATION}c"), annotation.into());
+            let ctx = context();
+            let context = container_security(&ContainerInput {
+                pod: &pod,
+                container: &pod.spec.as_ref().expect("spec").containers[0],
+                restart_count: 0,
+                image: &user(Some(1), ""),
+                environment: &BTreeMap::new(),
+                volumes: &BTreeMap::new(),
+                files: &ContainerFiles::default(),
+                ctx: &ctx,
+            });
+            context.expect("valid").apparmor_profile
+        };
+        assert_eq!(profile("file", "localhost/k8s-deny", ""), "localhost/k8s-deny");
+        assert_eq!(profile("file", "runtime/default", ""), "runtime/default");
+        assert_eq!(profile("http", "unconfined", ""), "unconfined");
+        assert_eq!(
+            profile("api", "localhost/k8s-deny", ""),
+            "",
+            "the API server's fields say it"
+        );
+        let own = r#","securityContext":{"appArmorProfile":{"type":"Unconfined"}}"#;
+        assert_eq!(profile("file", "localhost/k8s-deny", own), "unconfined");
     }
 
     #[test]

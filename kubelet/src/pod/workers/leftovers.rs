@@ -14,8 +14,16 @@ use tokio::task::{Id, JoinError, JoinSet};
 /// Pods whose leftovers are released at a time: one that hangs holds a thread.
 const AT_ONCE: usize = 8;
 
-/// Log directories by the pod they are of; a pod may have left none.
-type Found = BTreeMap<PodUid, Vec<PathBuf>>;
+/// What there is of each pod.
+type Found = BTreeMap<PodUid, Left>;
+
+/// What one pod left. A log directory says only where logs are: anybody may have made it, so nothing else goes by its name.
+#[derive(Default)]
+pub(super) struct Left {
+    directory: bool,
+    cgroup: bool,
+    logs: Vec<PathBuf>,
+}
 
 /// What a task reports.
 pub(super) enum Report {
@@ -95,11 +103,11 @@ impl Leftovers {
             }
         }
         while self.releasing.len() < AT_ONCE
-            && let Some((uid, logs)) = self.waiting.pop_first()
+            && let Some((uid, left)) = self.waiting.pop_first()
         {
             if is_gone(&uid) {
                 tracing::info!(pod = %uid, "releasing what an earlier pod left");
-                let task = self.tasks.spawn(release(self.tools.clone(), uid.clone(), logs));
+                let task = self.tasks.spawn(release(self.tools.clone(), uid.clone(), left));
                 self.releasing.insert(task.id(), uid);
             }
         }
@@ -120,7 +128,11 @@ async fn list(tools: Arc<Tools>) -> Report {
         tools.files.run(&key, move || list_logs(&logs))
     );
     match directories {
-        Ok(uids) => found.extend(uids.into_iter().map(|uid| (uid, Vec::new()))),
+        Ok(uids) => {
+            for uid in uids {
+                found.entry(uid).or_default().directory = true;
+            }
+        }
         Err(error) => {
             tracing::warn!(%error, "listing the directories of earlier pods failed");
             complete = false;
@@ -129,7 +141,7 @@ async fn list(tools: Arc<Tools>) -> Report {
     match cgroups {
         Ok(uids) => {
             for uid in uids {
-                found.entry(uid).or_default();
+                found.entry(uid).or_default().cgroup = true;
             }
         }
         Err(error) => {
@@ -140,7 +152,7 @@ async fn list(tools: Arc<Tools>) -> Report {
     match logs {
         Ok(logs) => {
             for (uid, path) in logs {
-                found.entry(uid).or_default().push(path);
+                found.entry(uid).or_default().logs.push(path);
             }
         }
         Err(error) => {
@@ -152,26 +164,32 @@ async fn list(tools: Arc<Tools>) -> Report {
     Report::Found(found, complete)
 }
 
-/// Log directories, `<namespace>_<name>_<uid>`.
+/// Log directories, `<namespace>_<name>_<uid>`; what is named otherwise is not a pod's.
 fn list_logs(directory: &Path) -> Vec<(PodUid, PathBuf)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let of = |entry: std::fs::DirEntry| {
-        let uid = PodUid::from(entry.file_name().to_str()?.splitn(3, '_').nth(2)?);
-        Some((uid, entry.path()))
+        let uid = PodUid::from_file_name(entry.file_name().to_str()?.splitn(3, '_').nth(2)?)?;
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        is_directory.then(|| (uid, entry.path()))
     };
     entries.filter_map(of).collect()
 }
 
-async fn release(tools: Arc<Tools>, uid: PodUid, logs: Vec<PathBuf>) -> Report {
+async fn release(tools: Arc<Tools>, uid: PodUid, left: Left) -> Report {
     let mut worked = true;
-    if let Err(error) = tools.volumes.release(&uid).await {
+    if left.directory
+        && let Err(error) = tools.volumes.release(&uid).await
+    {
         tracing::warn!(pod = %uid, %error, "releasing an earlier pod's volumes failed");
         worked = false;
     }
-    if let Err(error) = tools.cgroups.release_pod(&uid).await {
+    if left.cgroup
+        && let Err(error) = tools.cgroups.release_pod(&uid).await
+    {
         tracing::warn!(pod = %uid, %error, "releasing an earlier pod's cgroup failed");
         worked = false;
     }
+    let logs = left.logs;
     let has_logs = !logs.is_empty();
     let removed = tools.files.run(uid.as_str(), move || remove_logs(&logs)).await;
     if let Err(error) = removed.map_err(io::Error::other).flatten() {

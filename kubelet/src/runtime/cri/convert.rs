@@ -1,6 +1,6 @@
 //! CRI messages into our types. Pure.
 
-use crate::id::PodUid;
+use crate::id::{FullName, PodUid};
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use crate::runtime::{CgroupDriver, ImageInfo, RuntimeStatus, labels};
 use jiff::Timestamp;
@@ -37,8 +37,13 @@ fn is_ready(value: i32) -> bool {
 /// A listed sandbox, if a pod's UID is on it.
 pub(super) fn sandbox_summary(sandbox: pb::PodSandbox) -> Option<SandboxSummary> {
     let pod = sandbox.labels.get(labels::POD_UID)?;
+    let metadata = sandbox.metadata.unwrap_or_default();
     Some(SandboxSummary {
         pod: PodUid::new(pod),
+        name: FullName {
+            namespace: metadata.namespace,
+            name: metadata.name,
+        },
         ready: is_ready(sandbox.state),
         id: sandbox.id.into(),
     })
@@ -86,10 +91,11 @@ pub(super) fn container(status: pb::ContainerStatus) -> ObservedContainer {
     let metadata = status.metadata.unwrap_or_default();
     let annotation = |key: &str| status.annotations.get(key).cloned();
     let termination_path = annotation(labels::TERMINATION_MESSAGE_PATH).unwrap_or_default();
+    // Of two mounts at one path the later covers the earlier, in the container too: the kubelet's own comes last.
     let termination_file = status
         .mounts
         .iter()
-        .find(|mount| !termination_path.is_empty() && mount.container_path == termination_path)
+        .rfind(|mount| !termination_path.is_empty() && mount.container_path == termination_path)
         .map(|mount| mount.host_path.clone());
     let user = status
         .user
@@ -245,7 +251,12 @@ mod tests {
         };
         let status = pb::ContainerStatus {
             annotations,
-            mounts: vec![mount("/data", "/x"), mount("/dev/termination-log", "/pods/u/log")],
+            mounts: vec![
+                mount("/data", "/x"),
+                // A volume mounted at the same path is covered by the kubelet's own file.
+                mount("/dev/termination-log", "/home/user"),
+                mount("/dev/termination-log", "/pods/u/log"),
+            ],
             ..Default::default()
         };
         assert_eq!(container(status).termination_file.as_deref(), Some("/pods/u/log"));

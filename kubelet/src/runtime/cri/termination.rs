@@ -1,10 +1,14 @@
 //! The message a container leaves behind when it ends: its termination file, or the end of its log.
 
+use crate::host::FileWork;
 use crate::reason;
 use crate::runtime::observed::ObservedContainer;
-use std::io::SeekFrom;
+use nix::libc;
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use std::time::Duration;
 
 /// The most that is read of a termination file, bytes (kubelet contract §5).
 const FILE_BYTES_MAX: u64 = 4096;
@@ -13,40 +17,57 @@ const LOG_BYTES_MAX: usize = 2048;
 const LOG_LINES_MAX: usize = 80;
 /// How much of the log's end is searched for those lines: twice what a runtime writes into one, so that the last is whole.
 const LOG_WINDOW_BYTES: u64 = 40 * 1024;
+/// How long the files of one container are waited for: they may be on a file system that hangs, and the status is not.
+pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Replaces the runtime's message by the container's own, if it left one.
-pub(super) async fn read_message(container: &mut ObservedContainer) {
-    let mut message = String::new();
-    if let Some(path) = &container.termination_file {
-        message = head(Path::new(path)).await.unwrap_or_default();
-    }
+/// Replaces the runtime's message by the container's own, if it left one that can be read in time.
+pub(super) async fn read_message(files: &FileWork, container: &mut ObservedContainer) {
+    let file = container.termination_file.clone();
     let falls_back = container.termination_policy == "FallbackToLogsOnError"
         && container.exit_code != 0
         && container.reason != reason::terminated::CONTAINER_CANNOT_RUN;
-    if message.is_empty() && falls_back {
-        message = log_tail(Path::new(&container.log_path)).await.unwrap_or_default();
+    let log = falls_back.then(|| container.log_path.clone());
+    if file.is_none() && log.is_none() {
+        return;
     }
-    if !message.is_empty() {
-        container.message = message;
+    let read = files.run(container.id.as_str(), move || {
+        let own = file.and_then(|path| head(Path::new(&path)).ok());
+        let own = own.filter(|message| !message.is_empty());
+        own.or_else(|| log_tail(Path::new(&log?)).ok()).unwrap_or_default()
+    });
+    match read.await {
+        Ok(message) if !message.is_empty() => container.message = message,
+        Ok(_) => {}
+        Err(error) => tracing::warn!(container = %container.id, %error, "reading a container's last message failed"),
     }
 }
 
-async fn head(path: &Path) -> std::io::Result<String> {
+/// Opens a regular file. Containers may put anything in its place: a pipe would be waited for, a link leads elsewhere.
+fn open(path: &Path, flags: i32) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK | flags).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+    }
+}
+
+fn head(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    tokio::fs::File::open(path)
-        .await?
+    open(path, libc::O_NOFOLLOW)?
         .take(FILE_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .await?;
+        .read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-async fn log_tail(path: &Path) -> std::io::Result<String> {
-    let mut file = tokio::fs::File::open(path).await?;
-    let from = file.metadata().await?.len().saturating_sub(LOG_WINDOW_BYTES);
-    file.seek(SeekFrom::Start(from)).await?;
+/// The end of a log. Some runtimes leave a link there, and containers cannot.
+fn log_tail(path: &Path) -> io::Result<String> {
+    let mut file = open(path, 0)?;
+    let from = file.metadata()?.len().saturating_sub(LOG_WINDOW_BYTES);
+    file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
-    file.take(LOG_WINDOW_BYTES).read_to_end(&mut bytes).await?;
+    file.take(LOG_WINDOW_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     // A line that begins before the window has lost its columns.
     let whole = match text.split_once('\n') {
@@ -113,14 +134,29 @@ mod tests {
         assert_eq!(messages("t stdout F\nnonsense\n"), "");
     }
 
-    #[tokio::test]
-    async fn a_file_cut_within_a_line_gives_whole_lines() {
+    #[test]
+    fn only_a_regular_file_is_a_message() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let (pipe, link, file) = (dir.path().join("p"), dir.path().join("l"), dir.path().join("f"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        std::fs::write(&file, "done").expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        assert!(head(&pipe).is_err(), "nobody ever writes into it");
+        assert!(log_tail(&pipe).is_err());
+        assert!(head(dir.path()).is_err() && head(Path::new("/dev/zero")).is_err());
+        assert!(head(&link).is_err());
+        assert_eq!(head(&file).expect("read"), "done");
+        assert_eq!(log_tail(&link).expect("a log may be a link"), "");
+    }
+
+    #[test]
+    fn a_file_cut_within_a_line_gives_whole_lines() {
         let dir = tempfile::tempdir().expect("temp dir");
         let log = dir.path().join("0.log");
         let long = "x".repeat(LOG_WINDOW_BYTES as usize);
         std::fs::write(&log, format!("t stdout F {long} a b c d\nt stdout P end\n")).expect("written");
-        assert_eq!(log_tail(&log).await.expect("read"), "end");
+        assert_eq!(log_tail(&log).expect("read"), "end");
         std::fs::write(&log, "t stdout F only\n").expect("written");
-        assert_eq!(log_tail(&log).await.expect("read"), "only\n");
+        assert_eq!(log_tail(&log).expect("read"), "only\n");
     }
 }

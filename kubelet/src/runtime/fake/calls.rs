@@ -1,7 +1,7 @@
 //! The scripted runtime's calls: latency, mishaps and faults around [`super::state`].
 
 use super::{FakeRuntime, Mishap, Run, image_named};
-use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::id::{ContainerId, FullName, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use crate::runtime::{
     CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
@@ -209,6 +209,10 @@ impl Runtime for FakeRuntime {
             .map(|s| SandboxSummary {
                 id: s.id.clone(),
                 pod: s.pod.clone(),
+                name: FullName {
+                    namespace: s.namespace.clone(),
+                    name: s.name.clone(),
+                },
                 ready: s.ready,
             })
             .collect())

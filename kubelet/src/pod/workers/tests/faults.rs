@@ -314,6 +314,28 @@ async fn leftovers_that_hang_hold_no_pod_up() {
     kubelet.kill().await;
 }
 
+/// Anybody's directory among the logs names no pod: nothing but a pod's own logs goes by such a name.
+#[tokio::test(start_paused = true)]
+async fn a_name_among_the_logs_takes_no_pods_directories() {
+    let bench = Bench::new();
+    let logs = bench.resolv_conf().with_file_name("logs");
+    for name in ["a__", "a_b_.", "a_b_..", "ns_old_gone", "notes"] {
+        std::fs::create_dir_all(logs.join(name)).expect("a directory");
+    }
+    std::fs::write(logs.join("a_b_c"), "a file").expect("written");
+    bench.leave("old");
+    let kubelet = bench.start();
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    bench.until("released", |b| b.leftovers() == ["p"]).await;
+    bench.until("its logs", |_| !logs.join("ns_old_gone").exists()).await;
+    for name in ["a__", "a_b_.", "a_b_..", "notes", "a_b_c"] {
+        assert!(logs.join(name).exists(), "{name} is no pod's");
+    }
+    assert_eq!(bench.leftovers(), ["p"]);
+    kubelet.kill().await;
+}
+
 /// Whoever changes the node's files has the next pod see it, not the next kubelet.
 #[tokio::test(start_paused = true)]
 async fn the_nodes_own_files_are_read_when_a_sandbox_is_made() {
