@@ -154,10 +154,6 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
     call.admit(Operation::Update, dry_run, new, Some(old)).await
 }
 
-/// An object on its way out is written even when the disk is nearly full, unless it grows by more than this: its kubelet must say how
-/// it ended, controllers what holds it up. What does not grow is written anyway (finalizers and owners that are removed).
-const LEAVING_GROWTH_BYTES: usize = 16 << 10;
-
 enum Outcome {
     Done(Answer),
     /// Someone else was faster; carries what is there now.
@@ -167,8 +163,8 @@ enum Outcome {
 async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool) -> Result<Outcome, ApiError> {
     let raw = Bytes::from(canonical(&new));
     let is_deletion = object::completes_deletion(call.kind, &new);
-    let growth_bytes = raw.len().saturating_sub(stored.raw().len());
-    let frees_space = growth_bytes == 0 || (object::is_deleting(&new) && growth_bytes <= LEAVING_GROWTH_BYTES);
+    // Steps of a deletion are written even when the disk is nearly full; the store bounds how far the object may grow.
+    let frees_space = raw.len() <= stored.raw().len() || object::is_deleting(&new);
     if dry_run {
         return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
     }
