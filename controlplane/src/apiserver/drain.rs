@@ -36,7 +36,7 @@ pub(super) enum OnStall {
 #[derive(Default)]
 pub(super) struct Holds {
     /// Its request's place.
-    pub(super) _seat: Option<flow::Seat>,
+    pub(super) _seat: Option<Arc<flow::Seat>>,
     /// The room for its bytes.
     pub(super) _room: Option<Arc<flow::Room>>,
 }
