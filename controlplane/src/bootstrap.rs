@@ -16,6 +16,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Writes in flight at a time: enough for the store to commit them in a few batches.
@@ -85,8 +86,14 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
     Ok(())
 }
 
-/// Puts the Service `kubernetes`, its Endpoints and its EndpointSlice back whenever they are missing or changed, until shutdown.
-pub async fn keep_service(server: ApiServer, facts: Facts, shutdown: CancellationToken) {
+/// Puts the Service `kubernetes`, its Endpoints and its EndpointSlice back whenever they are missing or changed, until shutdown;
+/// publishes the CA of client certificates anew when it is another one.
+pub async fn keep_service(
+    server: ApiServer,
+    mut facts: Facts,
+    client_ca_pem: watch::Receiver<String>,
+    shutdown: CancellationToken,
+) {
     let client = server.client_as(apiserver());
     let wanted = objects::kubernetes_service(&facts);
     let mut told = String::new();
@@ -96,11 +103,26 @@ pub async fn keep_service(server: ApiServer, facts: Facts, shutdown: Cancellatio
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
-        let error = ensure(server.reader(), &client, &wanted).await.err();
+        let mut error = ensure(server.reader(), &client, &wanted).await.err();
+        let newest = client_ca_pem.borrow().clone();
+        if newest != facts.client_ca_pem {
+            let published = Facts {
+                client_ca_pem: newest,
+                ..facts.clone()
+            };
+            let objects = [objects::authentication(&published), objects::cluster_info(&published)];
+            match ensure(server.reader(), &client, &objects).await {
+                Ok(()) => facts = published,
+                Err(failed) => error = error.or(Some(failed)),
+            }
+        }
         let text = error.as_ref().map(detailed).unwrap_or_default();
         // Once for each reason, not every five seconds.
         if !text.is_empty() && text != told {
-            tracing::warn!(error = text, "the Service kubernetes is not as it should be, retrying");
+            tracing::warn!(
+                error = text,
+                "the Service kubernetes or the published CA is not as it should be, retrying"
+            );
         }
         told = text;
     }

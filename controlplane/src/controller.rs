@@ -49,8 +49,8 @@ pub struct ControllerContext {
     pub seed: u64,
     /// Range that node podCIDRs are cut from; `None` leaves nodes without.
     pub cluster_cidr: Option<String>,
-    /// CA bundle for `kube-root-ca.crt`.
-    pub root_ca_pem: String,
+    /// CA bundle for `kube-root-ca.crt`. The newest, when its file changes.
+    pub root_ca_pem: tokio::sync::watch::Receiver<String>,
     /// Signs approved certificate requests; `None` leaves them to somebody else.
     pub authority: Option<Arc<Authority>>,
     /// Where work queues are counted.

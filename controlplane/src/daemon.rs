@@ -155,6 +155,7 @@ impl Daemon {
             client_ca_pem: pki.ca_pem.clone(),
         };
         bootstrap::run(&server, &facts).await.map_err(DaemonError::Bootstrap)?;
+        let (newest_ca, ca) = tokio::sync::watch::channel(pki.ca_pem.clone());
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listener {
@@ -164,12 +165,25 @@ impl Daemon {
             let take = move |new| drop(newest.send_replace(new));
             tasks.spawn(serving_watched.follow(read, take, shutdown.clone()));
             let (paths, more) = (client_ca_paths(config), config.identity.client_ca_file.clone());
-            let read = move || tls::client_trust(&files::read(&paths[0])?, more.as_deref());
-            tasks.spawn(clients_watched.follow(read, move |new| authn.trust(new), shutdown.clone()));
+            let read = move || {
+                let pem = files::read(&paths[0])?;
+                let trust = tls::client_trust(&pem, more.as_deref())?;
+                Ok((pem, trust))
+            };
+            let take = move |(pem, trust)| {
+                authn.trust(trust);
+                newest_ca.send_replace(pem);
+            };
+            tasks.spawn(clients_watched.follow(read, take, shutdown.clone()));
             tasks.spawn(service::serve(listener, tls, server.clone(), shutdown.clone()));
         }
-        tasks.spawn(bootstrap::keep_service(server.clone(), facts, shutdown.clone()));
-        spawn_clients(&mut tasks, config, &host, &pki, &server, &shutdown);
+        tasks.spawn(bootstrap::keep_service(
+            server.clone(),
+            facts,
+            ca.clone(),
+            shutdown.clone(),
+        ));
+        spawn_clients(&mut tasks, config, &host, (&pki, ca), &server, &shutdown);
         health.set_started();
         Ok(Self {
             server,
@@ -335,7 +349,7 @@ fn spawn_clients(
     tasks: &mut JoinSet<()>,
     config: &Config,
     host: &Host,
-    pki: &Pki,
+    (pki, ca): (&Pki, tokio::sync::watch::Receiver<String>),
     server: &ApiServer,
     shutdown: &CancellationToken,
 ) {
@@ -345,7 +359,7 @@ fn spawn_clients(
         clock: Arc::clone(&host.clock),
         seed: host.seed,
         cluster_cidr: Some(config.cluster_cidr.to_string()),
-        root_ca_pem: pki.ca_pem.clone(),
+        root_ca_pem: ca,
         authority: Some(Arc::clone(&pki.authority)),
         metrics: Arc::clone(server.metrics()),
         shutdown: shutdown.clone(),

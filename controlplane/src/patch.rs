@@ -3,7 +3,7 @@
 //! A patch takes the original tree and gives a new one; it neither decodes nor validates: the caller normalises the result
 //! ([`crate::schema::normalize`]) and goes on as for an update. Server-side apply is not here.
 //!
-//! No result is deeper or larger than [`crate::tree`] allows, and no patch takes more steps than [`step_budget`] allows; patches
+//! No result is deeper or larger than [`crate::tree`] allows (or no larger than the original), and no patch takes more steps than [`step_budget`] allows; patches
 //! themselves are as deep as request bodies may be.
 
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl From<PatchError> for ApiError {
 /// Applies an RFC 6902 patch.
 pub fn json_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value, PatchError> {
     let _ = kind;
-    bounded(json::apply(original, patch)?)
+    bounded(json::apply(original, patch)?, original)
 }
 
 /// Applies an RFC 7396 merge patch.
@@ -77,19 +77,20 @@ pub fn merge_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value
     }
     let mut tree = original.clone();
     merge_patch_tree(&mut tree, patch);
-    bounded(tree)
+    bounded(tree, original)
 }
 
 /// Applies a strategic merge patch, led by the schema's merge keys.
 pub fn strategic_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value, PatchError> {
-    bounded(strategic::apply(&(kind.definition)(), original, patch)?)
+    bounded(strategic::apply(&(kind.definition)(), original, patch)?, original)
 }
 
-/// The result, if it is within the bounds of objects.
-fn bounded(result: Value) -> Result<Value, PatchError> {
+/// The result, if it is within the bounds of objects. An original that is too large already may stay as large.
+fn bounded(result: Value, original: &Value) -> Result<Value, PatchError> {
     match tree::check(&result) {
         Ok(()) => Ok(result),
         Err(error @ TreeError::TooDeep) => Err(PatchError::new(422, error.to_string())),
+        Err(TreeError::TooLarge) if tree::size(&result, usize::MAX) <= tree::size(original, usize::MAX) => Ok(result),
         Err(error @ TreeError::TooLarge) => Err(PatchError::new(413, error.to_string())),
     }
 }

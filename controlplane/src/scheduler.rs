@@ -7,8 +7,8 @@ use crate::controller::event::Recorder;
 use crate::metrics::Metrics;
 use client::informer::{Change, Options};
 use client::{Clock, Informer};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::{Api, ResourceExt};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -25,6 +25,7 @@ pub mod queue;
 use bind::{Binder, Bound};
 use cluster::{Cluster, NodeChange};
 use cycle::{FitError, Search};
+use plugin::inter_pod_affinity;
 use pod::PodInfo;
 use queue::{PodQueue, ScheduleFailure};
 
@@ -57,8 +58,10 @@ pub async fn run(context: SchedulerContext) {
     };
     let pods: Informer<Pod> = Informer::spawn(Api::all(context.client.clone()), options(context.seed));
     let nodes: Informer<Node> = Informer::spawn(Api::all(context.client.clone()), options(context.seed ^ 1));
+    let namespaces: Informer<Namespace> = Informer::spawn(Api::all(context.client.clone()), options(context.seed ^ 2));
     pods.synced().await;
     nodes.synced().await;
+    namespaces.synced().await;
     let recorder = Recorder::spawn(context.client.clone(), context.clock.clone(), NAME);
     let mut scheduler = Scheduler {
         queue: PodQueue::default(),
@@ -69,7 +72,12 @@ pub async fn run(context: SchedulerContext) {
         flights: JoinSet::new(),
     };
     let (mut pod_changes, mut node_changes) = (pods.subscribe(), nodes.subscribe());
+    let mut namespace_changes = namespaces.subscribe();
     loop {
+        namespace_changes
+            .take()
+            .into_iter()
+            .for_each(|c| scheduler.namespace_changed(c));
         // Nodes first: a pod may be assigned to a node that appeared before it.
         node_changes.take().into_iter().for_each(|c| scheduler.node_changed(c));
         pod_changes.take().into_iter().for_each(|c| scheduler.pod_changed(c));
@@ -94,6 +102,7 @@ pub async fn run(context: SchedulerContext) {
             Some(done) = scheduler.flights.join_next() => scheduler.landed(done.ok()),
             changes = pod_changes.next() => changes.into_iter().for_each(|c| scheduler.pod_changed(c)),
             changes = node_changes.next() => changes.into_iter().for_each(|c| scheduler.node_changed(c)),
+            changes = namespace_changes.next() => changes.into_iter().for_each(|c| scheduler.namespace_changed(c)),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
         }
     }
@@ -124,28 +133,46 @@ fn is_ours(pod: &Pod) -> bool {
 }
 
 impl Scheduler {
+    fn namespace_changed(&mut self, change: Change<Namespace>) {
+        let labels = change.new.map(|namespace| namespace.labels().clone());
+        if self.cluster.set_namespace(&change.key.name, labels) && self.cluster.repelling().next().is_some() {
+            self.wake_freed();
+        }
+    }
+
     fn node_changed(&mut self, change: Change<Node>) {
-        let Some(node) = change.new else {
-            self.cluster.remove_node(&change.key.name);
-            return;
+        let name = &change.key.name;
+        let is_relevant = match change.new {
+            Some(node) => self.cluster.set_node(&node) == NodeChange::Relevant,
+            None => {
+                self.cluster.remove_node(name);
+                true
+            }
         };
-        if self.cluster.set_node(&node) == NodeChange::Relevant {
-            self.wake(&change.key.name);
+        // What its pods keep others out of may be another domain now, or none.
+        match is_relevant && self.cluster.repels_from(name) {
+            true => self.wake_freed(),
+            false if is_relevant => self.wake(name),
+            false => {}
         }
     }
 
     /// Pods that would fit the node now get another cycle.
     fn wake(&mut self, node: &str) {
-        let Some(node) = self.cluster.node(node) else { return };
-        let fits = |pod: &PodInfo| plugin::filter(pod, node).is_ok();
-        let is_free = |pod: &PodInfo| constraint::obstacle(pod, self.cluster.repelling()).is_none();
-        self.queue.wake(Instant::now(), |pod| fits(pod) && is_free(pod));
+        let cluster = &self.cluster;
+        let Some(node) = cluster.node(node) else { return };
+        let fits = |pod: &PodInfo| {
+            constraint::obstacle(pod).is_none()
+                && plugin::filter(pod, node).is_ok()
+                && inter_pod_affinity::filter(&inter_pod_affinity::closed_to(pod, cluster), node).is_ok()
+        };
+        self.queue.wake(Instant::now(), fits);
     }
 
-    /// Pods that nothing but pods elsewhere kept waiting get another cycle.
+    /// Pods that pods elsewhere may have kept waiting get another cycle.
     fn wake_freed(&mut self) {
-        let is_free = |pod: &PodInfo| constraint::obstacle(pod, self.cluster.repelling()).is_none();
-        self.queue.wake(Instant::now(), is_free);
+        self.queue
+            .wake(Instant::now(), |pod| constraint::obstacle(pod).is_none());
     }
 
     fn free(&mut self, uid: &str) {

@@ -112,8 +112,8 @@ pub trait Store: Send + Sync + 'static {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError>;
 
     /// As [`Store::put`] over the revision `expect`, for what frees space, now or later: a smaller value, a step of
-    /// the key's deletion. A backend that refuses what would add to a nearly
-    /// full disk ([`StoreError::Full`]) takes it all the same.
+    /// the key's deletion. A backend that refuses what would add to a nearly full disk ([`StoreError::Full`]) takes it for longer,
+    /// unless the object keeps growing.
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
         self.put(key, value, Expect::At(expect)).await
     }
@@ -126,6 +126,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every change after revision `after` under `prefix`, each once and in order, without end.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError>;
+
+    /// As [`Store::watch`] of everything, for a reader that must not miss anything and always reads on: the backend keeps what it
+    /// has not read, and may hold writes back meanwhile.
+    async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+        self.watch("", after).await
+    }
 
     /// The newest durable revision (linearizable).
     async fn current_revision(&self) -> Result<Revision, StoreError>;

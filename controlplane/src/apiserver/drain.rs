@@ -36,7 +36,7 @@ pub(super) enum OnStall {
 #[derive(Default)]
 pub(super) struct HeldResources {
     /// Its request's place.
-    pub(super) _seat: Option<flow::Seat>,
+    pub(super) _seat: Option<Arc<flow::Seat>>,
     /// The bytes it was granted.
     pub(super) _bytes: Option<Arc<flow::ByteReservation>>,
 }

@@ -291,16 +291,20 @@ impl ApiServer {
         allowed?;
         let is_bounded = is_remote && info.is_resource && !info.is_long_running(query);
         // First the body, then the place: who sends slowly keeps nobody from his.
-        let (body, _reserved) = match is_bounded && may_have_body(&parts.method) {
+        let (body, room) = match is_bounded && may_have_body(&parts.method) {
             true => self.receive(&user, info, body).await?,
             false => (body, None),
         };
         let seat = match is_bounded {
-            true => Some(self.inner.flow.seat(&user, info).await?),
+            true => Some(Arc::new(self.inner.flow.seat(&user, info).await?)),
             false => None,
         };
         let body = record.body(body, &parts.headers).await?;
-        let request = Request::from_parts(parts, body);
+        let mut request = Request::from_parts(parts, body);
+        request.extensions_mut().insert(verbs::Keeps {
+            _seat: seat.clone(),
+            _room: room.map(Arc::new),
+        });
         let response = self.perform(&user, info, query, request, is_remote).await?;
         if !is_remote || (info.is_long_running(query) && info.verb != "watch") {
             return Ok(response);
@@ -332,7 +336,7 @@ impl ApiServer {
     }
 
     /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read.
-    fn sent(&self, mut response: Response<Body>, seat: Option<flow::Seat>, info: &RequestInfo) -> Response<Body> {
+    fn sent(&self, mut response: Response<Body>, seat: Option<Arc<flow::Seat>>, info: &RequestInfo) -> Response<Body> {
         let holds = HeldResources {
             _seat: seat,
             _bytes: response.extensions_mut().remove::<Arc<flow::ByteReservation>>(),

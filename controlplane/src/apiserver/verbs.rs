@@ -9,6 +9,7 @@ mod create;
 mod delete;
 mod eviction;
 mod filter;
+mod heavy;
 mod list;
 mod object;
 mod patch;
@@ -63,6 +64,8 @@ struct Call<'a> {
     query: &'a Query,
     headers: &'a HeaderMap,
     kind: &'static Kind,
+    /// The kind of the path; another than `kind` for bindings.
+    kind_asked: &'static Kind,
     window: Arc<ResourceWindow>,
     /// `/registry/<prefix>/`.
     prefix: String,
@@ -70,6 +73,13 @@ struct Call<'a> {
     namespace: &'a str,
     output: Output,
     warnings: Vec<String>,
+}
+
+/// What a request keeps until it is done: its place and the room of its body. Travels in its extensions.
+#[derive(Clone)]
+pub(super) struct Keeps {
+    pub(super) _seat: Option<Arc<super::flow::Seat>>,
+    pub(super) _room: Option<Arc<super::flow::ByteReservation>>,
 }
 
 /// Who serves whom.
@@ -98,11 +108,18 @@ pub(super) async fn serve(
         return Err(not_supported(kind, info));
     }
     let output = Output::negotiate(&parts.headers, query)?;
-    let Some(call) = Call::new(server, user, info, query, kind, parts, output) else {
+    let Some(mut call) = Call::new(server, user, info, query, kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };
-    let mut call = call;
-    let answer = call.dispatch(body).await?;
+    let answer = match call.writes_one() {
+        true => {
+            let body = call.bytes(body).await?;
+            let (answer, warnings) = call.finished_anyway(parts, body).await;
+            call.warnings = warnings;
+            answer?
+        }
+        false => call.dispatch(body).await?,
+    };
     let reserved = match &answer {
         Answer::List(page) if serving.is_remote => Some(server.flow().reply(user, info, page.cost(output)).await?),
         _ => None,
@@ -130,7 +147,7 @@ impl<'a> Call<'a> {
         info: &'a RequestInfo,
         query: &'a Query,
         kind: &'static Kind,
-        parts: &'a Parts,
+        headers: &'a HeaderMap,
         output: Output,
     ) -> Option<Self> {
         // Bindings are not stored themselves: they change pods.
@@ -143,14 +160,46 @@ impl<'a> Call<'a> {
             user,
             info,
             query,
-            headers: &parts.headers,
+            headers,
             kind: stored,
+            kind_asked: kind,
             window: Arc::clone(server.reader().window(stored)?),
             prefix: reader::prefix(stored),
             namespace: if kind.namespaced { &info.namespace } else { "" },
             output,
             warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
         })
+    }
+
+    /// Whether the request writes one object, or a part of one.
+    fn writes_one(&self) -> bool {
+        matches!(self.info.verb.as_str(), "create" | "update" | "patch" | "delete")
+    }
+
+    /// As [`Call::dispatch`], to the end whether or not anybody waits for it: a request that is given up keeps its turns
+    /// ([`super::write_locks`]), its place and its room until its write is stored, or refused.
+    async fn finished_anyway(&self, parts: &Parts, body: Bytes) -> (Result<Answer, ApiError>, Vec<String>) {
+        let (server, user, info, query) = (
+            self.server.clone(),
+            self.user.clone(),
+            self.info.clone(),
+            self.query.clone(),
+        );
+        let (kind, output, headers) = (self.kind_asked, self.output, self.headers.clone());
+        let keeps = parts.extensions.get::<Keeps>().cloned();
+        let work = tokio::spawn(async move {
+            let _keeps = keeps;
+            let Some(mut call) = Call::new(&server, &user, &info, &query, kind, &headers, output) else {
+                return (Err(not_supported(kind, &info)), Vec::new());
+            };
+            let answer = call.dispatch(super::body::full(body)).await;
+            (answer, call.warnings)
+        });
+        match work.await {
+            Ok(done) => done,
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(failed) => (Err(ApiError::internal(failed)), Vec::new()),
+        }
     }
 
     async fn dispatch(&mut self, body: Body) -> Result<Answer, ApiError> {
@@ -193,14 +242,14 @@ impl<'a> Call<'a> {
     /// The body as an object of the call's kind, with field validation applied.
     fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let decoded = schema::decode(self.kind, body, media)?;
+        let decoded = reading(media, || schema::decode(self.kind, body, media))?;
         self.checked(decoded, self.kind.kind, self.kind.version)
     }
 
     /// The body as an object of a subresource's kind.
     fn decode_part(&mut self, group: &str, version: &str, kind: &str, body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let decoded = schema::decode_body(group, version, kind, body, media)?;
+        let decoded = reading(media, || schema::decode_body(group, version, kind, body, media))?;
         self.checked(decoded, kind, version)
     }
 
@@ -281,10 +330,15 @@ impl<'a> Call<'a> {
     /// Waits until readers see what was answered, so that whoever takes the lock next does.
     async fn seen(&self, answer: Answer) -> Result<Answer, ApiError> {
         if let Answer::Stored { revision, .. } = answer {
-            let reached = self.window.reach(revision).await;
-            reached.map_err(|error| store_failed(&error))?;
+            self.seen_to(revision).await?;
         }
         Ok(answer)
+    }
+
+    /// Waits until readers see what was written at the revision.
+    async fn seen_to(&self, revision: Revision) -> Result<(), ApiError> {
+        let reached = self.window.reach(revision).await;
+        reached.map_err(|error| store_failed(&error))
     }
 
     /// Waits a little for a revision that has not been seen yet.
@@ -348,9 +402,17 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Reads a body; YAML takes long, and waits for a thread of its own.
+fn reading<T>(media: Media, read: impl FnOnce() -> T) -> T {
+    match media {
+        Media::Yaml => heavy::off_worker(read),
+        _ => read(),
+    }
+}
+
 /// How an object body of no particular kind is read (options, Scale patches).
 fn read_plain(body: &[u8], media: Media) -> Result<Value, ApiError> {
-    schema::parse(body, media)
+    reading(media, || schema::parse(body, media))
         .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
 }
 

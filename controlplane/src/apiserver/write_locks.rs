@@ -1,7 +1,8 @@
 //! Writes that must not overtake each other, beyond what one object's revision can tell: what is made in a namespace and the
 //! beginning of that namespace's end; Services, whose addresses must differ from those of all other Services.
 //!
-//! Owns the locks, nothing else. A lock is held until its guard is dropped, which is after the write is stored and readers see it.
+//! Owns the locks, nothing else. A lock is held until its guard is dropped, which is after the write is stored and readers see it:
+//! also when the request is given up meanwhile, for it runs in a task of its own (`verbs`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -84,7 +84,13 @@ async fn the_service_kubernetes_comes_back_within_ten_seconds_with_what_leads_to
     let server = server().await;
     run(&server, &at("192.0.2.1")).await.unwrap();
     let shutdown = CancellationToken::new();
-    let keeping = tokio::spawn(keep_service(server.clone(), at("192.0.2.1"), shutdown.clone()));
+    let client_ca = watch::channel("pem".to_owned()).1;
+    let keeping = tokio::spawn(keep_service(
+        server.clone(),
+        at("192.0.2.1"),
+        client_ca,
+        shutdown.clone(),
+    ));
     let client = server.client_as(User::named("root", &["system:masters"]));
     let paths = [
         "/api/v1/namespaces/default/services/kubernetes",
@@ -101,6 +107,39 @@ async fn the_service_kubernetes_comes_back_within_ten_seconds_with_what_leads_to
         let back = client.request::<Value>(request).await.unwrap();
         assert_eq!(back["metadata"]["name"], "kubernetes");
     }
+    shutdown.cancel();
+    keeping.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_ca_of_clients_is_published_without_a_restart() {
+    let server = server().await;
+    run(&server, &at("192.0.2.1")).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let (newest, client_ca) = watch::channel("pem".to_owned());
+    let keeping = tokio::spawn(keep_service(
+        server.clone(),
+        at("192.0.2.1"),
+        client_ca,
+        shutdown.clone(),
+    ));
+    let published = || {
+        let reader = server.reader();
+        let map = |namespace: &str, name: &str| reader.get("", "configmaps", namespace, name).unwrap();
+        let authentication = map("kube-system", "extension-apiserver-authentication");
+        let info = map("kube-public", "cluster-info");
+        (
+            authentication["data"]["client-ca-file"].as_str().unwrap().to_owned(),
+            info["data"]["kubeconfig"].as_str().unwrap().to_owned(),
+        )
+    };
+    let before = published();
+    assert_eq!(before.0, "pem");
+    newest.send_replace("new".to_owned());
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let after = published();
+    assert_eq!(after.0, "new");
+    assert_ne!(after.1, before.1);
     shutdown.cancel();
     keeping.await.unwrap();
 }

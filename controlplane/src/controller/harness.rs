@@ -19,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +80,20 @@ impl Wiring {
                 for change in changes.next().await {
                     keys_of(&change).into_iter().for_each(|key| queue.add(key));
                 }
+            }
+        }));
+    }
+
+    /// Wakes the keys that `keys` names whenever the value changes.
+    pub fn on_value<T: Send + Sync + 'static>(
+        &mut self,
+        mut value: watch::Receiver<T>,
+        keys: impl Fn() -> Vec<Key> + Send + 'static,
+    ) {
+        let queue = self.queue.clone();
+        self.tasks.push(tokio::spawn(async move {
+            while value.changed().await.is_ok() {
+                keys().into_iter().for_each(|key| queue.add(key));
             }
         }));
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
+use tokio::sync::watch;
 
 const DATA_KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
@@ -19,8 +20,8 @@ const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the k
 pub struct RootCas {
     /// The shared informers.
     pub informers: Informers,
-    /// The bundle, in PEM.
-    pub pem: String,
+    /// The bundle, in PEM, as it is now.
+    pub pem: watch::Receiver<String>,
 }
 
 impl Controller for RootCas {
@@ -31,13 +32,21 @@ impl Controller for RootCas {
         wiring.on(&self.informers.root_cas, |change| {
             vec![Key::new("", change.key.namespace.clone())]
         });
+        let namespaces = self.informers.namespaces.clone();
+        wiring.on_value(self.pem.clone(), move || {
+            namespaces
+                .list()
+                .iter()
+                .map(|namespace| Key::of(&**namespace))
+                .collect()
+        });
     }
 
     fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
         let open = self.informers.namespaces.get_key(key).is_some_and(|n| is_open(&n));
         let existing = self.informers.root_cas.get(&key.name, NAME);
         let writes = if open {
-            plan(&key.name, existing.as_deref(), &self.pem)
+            plan(&key.name, existing.as_deref(), &self.pem.borrow())
         } else {
             None
         };

@@ -31,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(700);
 
 struct World {
+    /// The CA that namespaces are told.
+    root_ca_pem: tokio::sync::watch::Sender<String>,
     client: kube::Client,
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
@@ -66,7 +68,9 @@ impl World {
         };
         let server = ApiServer::new(parts).await.unwrap();
         let shutdown = CancellationToken::new();
+        let (root_ca_pem, root_ca) = tokio::sync::watch::channel("PEM".to_owned());
         let world = Self {
+            root_ca_pem,
             client: server.client_as(User::named("admin", &["system:masters"])),
             clock: clock.clone(),
             shutdown: shutdown.clone(),
@@ -86,7 +90,7 @@ impl World {
             clock: clock.clone(),
             seed: 1,
             cluster_cidr: Some("10.244.0.0/16".into()),
-            root_ca_pem: "PEM".into(),
+            root_ca_pem: root_ca,
             authority: None,
             metrics: Arc::default(),
             shutdown: shutdown.clone(),
@@ -156,7 +160,7 @@ impl World {
         let allocatable = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
         self.create(
             "/api/v1/nodes",
-            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
                 "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
                 "status": {"conditions": [ready], "allocatable": allocatable, "capacity": allocatable}}),
         )

@@ -83,6 +83,27 @@ fn results_larger_than_a_body_are_refused_by_every_engine() {
 }
 
 #[test]
+fn what_is_too_large_already_may_shrink_or_stay_as_large_in_every_engine() {
+    let original = json!({"metadata": {"finalizers": ["a"]}, "data": {"x": "y".repeat(SIZE_MAX_BYTES)}});
+    let map = kind("", "ConfigMap");
+    let merge = json!({"metadata": {"finalizers": null}});
+    for result in [
+        merge_patch(map, &original, &merge),
+        strategic_patch(map, &original, &merge),
+        json_patch(
+            map,
+            &original,
+            &json!([{"op": "remove", "path": "/metadata/finalizers/0"}]),
+        ),
+        merge_patch(map, &original, &json!({"metadata": {"finalizers": ["b"]}})),
+    ] {
+        result.expect("no larger than before");
+    }
+    let grown = merge_patch(map, &original, &json!({"metadata": {"finalizers": ["bb"]}}));
+    assert_eq!(grown.expect_err("larger").code, 413);
+}
+
+#[test]
 fn a_patch_that_compares_for_minutes_is_refused() {
     let finalizers = |prefix: &str| -> Vec<Value> { (0..5_000).map(|i| json!(format!("{prefix}/{i}"))).collect() };
     let original = json!({"metadata": {"finalizers": finalizers("a")}});
@@ -172,6 +193,14 @@ fn aliases_of_yaml_cannot_grow_beyond_a_body() {
         (0..100).map(|i| format!("  b{i}: *l\n")).collect::<String>()
     );
     schema::decode(kind("", "ConfigMap"), text.as_bytes(), Media::Yaml).expect_err("6 MiB of 64 KiB");
+    // 200,000 numbers without a string among them: 3.8 MB of JSON.
+    let row = vec!["123456789012345678"; 8_000].join(",");
+    let text = format!(
+        "data:\n  a: &l [{row}]\n{}",
+        (0..24).map(|i| format!("  b{i}: *l\n")).collect::<String>()
+    );
+    let error = schema::parse(text.as_bytes(), Media::Yaml).expect_err("larger as JSON");
+    assert!(error.contains("limit is 3145728"), "{error}");
 }
 
 fn small_tree() -> impl Strategy<Value = Value> {

@@ -6,8 +6,9 @@
 use super::PatchError;
 use std::cell::Cell;
 
-/// Most members of lists compared, shifted or walked for one patch: about a second's worth.
-const STEPS_MAX: usize = 20_000_000;
+/// Most members of lists compared, shifted or walked for one patch: some 50 ms' worth. A list of 700 members can be merged
+/// member by member.
+const STEPS_MAX: usize = 1_000_000;
 
 /// The steps one patch has left.
 pub(super) struct StepBudget {

@@ -248,7 +248,7 @@ impl<'s> Merger<'s> {
         retains: bool,
     ) -> Result<Vec<Value>, PatchError> {
         self.budget.spend((tree.len() + patch.len()) * patch.len())?;
-        let before: Vec<Value> = tree.iter().map(|item| key_of(item, key)).collect();
+        let before: Vec<Value> = tree.iter().map(|item| identity(item, Some(key)).clone()).collect();
         let mut touched: Vec<Value> = Vec::new();
         for item in patch {
             let map = item
@@ -277,7 +277,7 @@ impl<'s> Merger<'s> {
         let order = order_keys(order, Some(key))?;
         check_subsequence(&touched, &order)?;
         self.budget.spend(tree.len() * (order.len() + before.len()))?;
-        Ok(ordered(tree, &order, &before, |item| key_of(item, key)))
+        Ok(ordered(tree, &order, &before, Some(key)))
     }
 
     /// `$setElementOrder` for lists the patch does not otherwise touch.
@@ -298,10 +298,9 @@ impl<'s> Merger<'s> {
             };
             let key = Some(merge.patch_merge_key.as_str()).filter(|key| !key.is_empty());
             let order = order_keys(order, key)?;
-            let identity = |item: &Value| key.map_or_else(|| item.clone(), |key| key_of(item, key));
-            let before: Vec<Value> = items.iter().map(identity).collect();
+            let before: Vec<Value> = items.iter().map(|item| identity(item, key).clone()).collect();
             self.budget.spend(items.len() * (order.len() + before.len()))?;
-            *items = ordered(std::mem::take(items), &order, &before, identity);
+            *items = ordered(std::mem::take(items), &order, &before, key);
         }
         Ok(())
     }
@@ -335,12 +334,16 @@ impl<'s> Merger<'s> {
         let order = order_keys(order, None)?;
         check_subsequence(patch, &order)?;
         self.budget.spend(tree.len() * (order.len() + before.len()))?;
-        Ok(ordered(tree, &order, &before, Value::clone))
+        Ok(ordered(tree, &order, &before, None))
     }
 }
 
-fn key_of(item: &Value, key: &str) -> Value {
-    item.get(key).cloned().unwrap_or(Value::Null)
+/// What a list's member is known by: its merge key, or itself in a list of scalars.
+fn identity<'v>(item: &'v Value, key: Option<&str>) -> &'v Value {
+    match key {
+        Some(key) => item.get(key).unwrap_or(&Value::Null),
+        None => item,
+    }
 }
 
 /// The keys a `$setElementOrder` list names: its members, or their merge key.
@@ -374,14 +377,14 @@ fn check_subsequence(patch: &[Value], order: &[Value]) -> Result<(), PatchError>
 }
 
 /// Members named by `order` in that order; the others, which only the server has, between them by their former position.
-fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], identity: impl Fn(&Value) -> Value) -> Vec<Value> {
+fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
     let (mut named, others): (Vec<Value>, Vec<Value>) =
-        items.into_iter().partition(|item| order.contains(&identity(item)));
-    let rank = |item: &Value| order.iter().position(|key| *key == identity(item));
+        items.into_iter().partition(|item| order.contains(identity(item, key)));
+    let rank = |item: &Value| order.iter().position(|wanted| wanted == identity(item, key));
     named.sort_by_cached_key(rank);
     let position = |item: &Value| {
-        let key = identity(item);
-        before.iter().position(|old| *old == key)
+        let own = identity(item, key);
+        before.iter().position(|old| old == own)
     };
     let mut result = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();

@@ -102,6 +102,8 @@ pub struct Cluster {
     places: BTreeMap<String, usize>,
     /// Those of them that keep other pods away, by UID.
     repelling: BTreeMap<String, Arc<PodInfo>>,
+    /// Labels of namespaces.
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// Slots of present nodes, zones taking turns.
     order: Vec<usize>,
     stale_order: bool,
@@ -212,9 +214,38 @@ impl Cluster {
         self.slots[*self.places.get(uid)?].pods.get(uid)
     }
 
-    /// Counted pods that keep other pods away.
-    pub fn repelling(&self) -> impl Iterator<Item = &PodInfo> {
-        self.repelling.values().map(Arc::as_ref)
+    /// Counted pods that keep other pods away, each with its node.
+    pub fn repelling(&self) -> impl Iterator<Item = (&PodInfo, &NodeInfo)> {
+        let with_node = |pod| self.node_of(pod).filter(|node| node.present).map(|node| (pod, node));
+        self.repelling.values().map(Arc::as_ref).filter_map(with_node)
+    }
+
+    /// Whether a pod on the node keeps other pods away.
+    pub fn repels_from(&self, node: &str) -> bool {
+        let on_it = |pod: &Arc<PodInfo>| self.node_of(pod).is_some_and(|found| found.name == node);
+        self.repelling.values().any(on_it)
+    }
+
+    fn node_of(&self, pod: &PodInfo) -> Option<&NodeInfo> {
+        self.places.get(&pod.uid).and_then(|slot| self.slots.get(*slot))
+    }
+
+    /// Takes in a namespace's labels (`None`: it is gone); tells whether they are others than before.
+    pub fn set_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) -> bool {
+        match labels {
+            Some(labels) if self.namespaces.get(name) == Some(&labels) => false,
+            Some(labels) => {
+                self.namespaces.insert(name.to_owned(), labels);
+                true
+            }
+            None => self.namespaces.remove(name).is_some(),
+        }
+    }
+
+    /// A namespace's labels; none if it is not known.
+    pub fn namespace_labels(&self, name: &str) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.namespaces.get(name).unwrap_or(&NONE)
     }
 
     /// A node by name.

@@ -1,43 +1,51 @@
-//! Hard constraints of pods that this scheduler cannot evaluate yet: who has one stays pending, and is told which. Pure.
+//! Hard constraints of pods: those that this scheduler cannot evaluate yet (who has one stays pending, and is told which), and
+//! whom a pod's required anti-affinity is about. Pure.
 //!
 //! To place such a pod anyway would break a promise (two replicas on one node, a volume that is elsewhere); each leaves this module
 //! with the plugin that evaluates it.
 
 use super::pod::PodInfo;
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use proto::api::selector::Selector;
+use std::collections::BTreeMap;
 
 /// Pods that must not come near a pod: one required term of its anti-affinity.
 #[derive(Clone, Debug)]
 pub struct AntiAffinityTerm {
-    /// Namespaces the term is about; `None` for any, also where only a selector of namespaces could tell.
-    namespaces: Option<Vec<String>>,
-    /// Labels it is about.
+    /// Label of nodes whose value tells what is near.
+    pub topology_key: String,
+    /// Namespaces the term names.
+    namespaces: Vec<String>,
+    /// Labels of further namespaces it is about.
+    namespace_selector: Selector,
+    /// Labels of the pods it is about.
     selector: Selector,
 }
 
 impl AntiAffinityTerm {
     fn new(term: &PodAffinityTerm, own_namespace: &str) -> Self {
-        let named = term.namespaces.clone().unwrap_or_default();
-        let namespaces = match &term.namespace_selector {
-            Some(_) => None,
-            None if named.is_empty() => Some(vec![own_namespace.to_owned()]),
-            None => Some(named),
+        let mut namespaces = term.namespaces.clone().unwrap_or_default();
+        if namespaces.is_empty() && term.namespace_selector.is_none() {
+            namespaces.push(own_namespace.to_owned());
+        }
+        // A selector that cannot be read may select anybody.
+        let read = |selector: Option<&LabelSelector>| {
+            Selector::from_optional(selector).unwrap_or_else(|_| Selector::everything())
         };
-        let selector = Selector::from_optional(term.label_selector.as_ref());
         Self {
+            topology_key: term.topology_key.clone(),
             namespaces,
-            // One that cannot be read may select anybody.
-            selector: selector.unwrap_or_else(|_| Selector::everything()),
+            namespace_selector: read(term.namespace_selector.as_ref()),
+            selector: read(term.label_selector.as_ref()),
         }
     }
 
-    fn is_about(&self, pod: &PodInfo) -> bool {
-        let in_namespace = self
-            .namespaces
-            .as_ref()
-            .is_none_or(|all| all.contains(&pod.key.namespace));
+    /// Whether the term is about the pod, whose namespace has these labels.
+    pub fn is_about(&self, pod: &PodInfo, namespace_labels: &BTreeMap<String, String>) -> bool {
+        let in_namespace =
+            self.namespaces.contains(&pod.key.namespace) || self.namespace_selector.matches(namespace_labels);
         in_namespace && self.selector.matches(pod.pod.labels())
     }
 }
@@ -93,17 +101,9 @@ pub fn unknown(spec: &PodSpec) -> Vec<&'static str> {
     .collect()
 }
 
-/// Why the pod must wait whatever nodes there are; `repelling` are the pods with a node that have such anti-affinity.
-pub fn obstacle<'p>(pod: &PodInfo, repelling: impl IntoIterator<Item = &'p PodInfo>) -> Option<String> {
-    if !pod.unknown.is_empty() {
-        return Some(pod.unknown.join(", "));
-    }
-    let mut others = repelling.into_iter();
-    let other = others.find(|other| other.repelled.iter().any(|term| term.is_about(pod)))?;
-    Some(format!(
-        "required pod anti-affinity of pod {}, which is about this pod",
-        other.key
-    ))
+/// Why the pod must wait whatever nodes there are.
+pub fn obstacle(pod: &PodInfo) -> Option<String> {
+    (!pod.unknown.is_empty()).then(|| pod.unknown.join(", "))
 }
 
 #[cfg(test)]
@@ -161,34 +161,45 @@ mod tests {
         ];
         for (mut spec, expected) in cases {
             spec["containers"] = json!([]);
-            let found = obstacle(&pod("default", "p", spec.clone()), []);
+            let found = obstacle(&pod("default", "p", spec.clone()));
             assert_eq!(found.is_some(), expected.is_some(), "{spec}");
             assert!(found.is_none_or(|text| text.contains(expected.unwrap())), "{spec}");
         }
     }
 
     #[test]
-    fn pods_with_a_node_keep_those_away_that_their_terms_are_about() {
+    fn a_term_is_about_pods_by_their_namespace_and_labels() {
         let plain = json!({"containers": []});
         let web = json!({"labelSelector": {"matchLabels": {"app": "web"}}});
         let mut elsewhere = web.clone();
         elsewhere["namespaces"] = json!(["b"]);
         let mut selected = web.clone();
         selected["namespaceSelector"] = json!({"matchLabels": {"team": "x"}});
-        for (term, namespace, app, blocked) in [
+        let mut both = selected.clone();
+        both["namespaces"] = json!(["b"]);
+        let mut anywhere = web.clone();
+        anywhere["namespaceSelector"] = json!({});
+        for (term, namespace, app, is_about) in [
             (&web, "a", "web", true),
             (&web, "a", "db", false),
             (&web, "b", "web", false),
             (&elsewhere, "b", "web", true),
             (&elsewhere, "a", "web", false),
-            (&selected, "c", "web", true),
+            // Namespace x is of team x.
+            (&selected, "x", "web", true),
+            (&selected, "x", "db", false),
+            (&selected, "a", "web", false),
+            (&both, "b", "web", true),
+            (&both, "x", "web", true),
+            (&both, "a", "web", false),
+            (&anywhere, "c", "web", true),
             (&json!({}), "a", "web", false),
             (&json!({"labelSelector": {}}), "a", "db", true),
         ] {
             let existing = pod("a", "first", anti(term.clone()));
-            let found = obstacle(&pod(namespace, app, plain.clone()), [&existing]);
-            assert_eq!(found.is_some(), blocked, "{term} {namespace}/{app}: {found:?}");
-            assert!(found.is_none_or(|text| text.contains("a/first")));
+            let labels = BTreeMap::from([("team".to_owned(), namespace.to_owned())]);
+            let found = existing.repelled[0].is_about(&pod(namespace, app, plain.clone()), &labels);
+            assert_eq!(found, is_about, "{term} {namespace}/{app}");
         }
     }
 }

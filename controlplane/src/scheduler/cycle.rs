@@ -3,8 +3,8 @@
 use super::cluster::{Cluster, NodeInfo};
 use super::constraint;
 use super::plugin::{
-    self, Rejection, image_locality, node_affinity, node_resources_balanced_allocation, node_resources_fit, normalize,
-    taint_toleration,
+    self, Rejection, image_locality, inter_pod_affinity, node_affinity, node_resources_balanced_allocation,
+    node_resources_fit, normalize, taint_toleration,
 };
 use super::pod::PodInfo;
 use client::backoff::Seeded;
@@ -111,7 +111,7 @@ impl Search {
     /// What every node lacks.
     pub fn schedule(&mut self, cluster: &mut Cluster, pod: &PodInfo) -> Result<String, FitError> {
         cluster.refresh();
-        if let Some(unknown) = constraint::obstacle(pod, cluster.repelling()) {
+        if let Some(unknown) = constraint::obstacle(pod) {
             return Err(FitError {
                 nodes: cluster.order().len(),
                 unknown: Some(unknown),
@@ -135,12 +135,13 @@ impl Search {
             never_preempts: pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never"),
             ..FitError::default()
         };
+        let closed = inter_pod_affinity::closed_to(pod, cluster);
         let mut fitting = Vec::new();
         let mut visited = 0;
         while visited < order.len() && fitting.len() < wanted {
             let node = cluster.at(order[(self.start + visited) % order.len()]);
             visited += 1;
-            match plugin::filter(pod, node) {
+            match plugin::filter(pod, node).and_then(|()| inter_pod_affinity::filter(&closed, node)) {
                 Ok(()) => fitting.push(node),
                 Err(rejection) => error.reject(node, rejection),
             }

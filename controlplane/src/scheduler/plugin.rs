@@ -5,6 +5,7 @@ use super::pod::PodInfo;
 use std::borrow::Cow;
 
 pub mod image_locality;
+pub mod inter_pod_affinity;
 pub mod node_affinity;
 pub mod node_name;
 pub mod node_ports;
@@ -37,7 +38,7 @@ impl Rejection {
 
 type Filter = fn(&PodInfo, &NodeInfo) -> Result<(), Rejection>;
 
-/// The filters, in upstream's order.
+/// The filters that need the pod and the node alone, in upstream's order; [`inter_pod_affinity`] comes after them.
 const FILTERS: [Filter; 6] = [
     node_unschedulable::filter,
     node_name::filter,

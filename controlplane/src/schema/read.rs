@@ -61,12 +61,15 @@ pub(super) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
         }
         Media::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-            on_own_stack(|| {
+            let value = on_own_stack(|| {
                 serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |reader| {
                     seed.deserialize(reader)
                 })
                 .map_err(|error| error.without_snippet().to_string())
-            })?
+            })?;
+            // The reader counts keys and strings alone; aliases repeat anything else as well.
+            tree::check(&value).map_err(|error| error.to_string())?;
+            value
         }
         Media::Protobuf => {
             let value = super::protobuf::read(bytes)?;

@@ -2,14 +2,14 @@
 //!
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
 //! effect on its precondition; nobody sees or is told anything before the commit is on disk. A commit that fails leaves it
-//! unknown what the disk holds, so it ends the process; before the disk is full, writes that add something are refused, unless they
-//! are steps of a deletion. Never
-//! interprets a value.
+//! unknown what the disk holds, so it ends the process; before the disk is full, writes are refused (`reserve`). The writer waits
+//! for the window to read what it was told. Never interprets a value.
 
 mod directory;
 #[cfg(feature = "test-util")]
 pub mod paced;
 mod records;
+mod reserve;
 
 use super::feed::Feed;
 use super::{Change, Expect, Record, Revision, Store, StoreError};
@@ -19,6 +19,7 @@ use directory::{Directory, in_use, unusable};
 use futures::stream::BoxStream;
 use records::{META, RECORDS};
 use redb::Database;
+use reserve::{Budget, Leaving, Verdict};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +28,8 @@ use tokio::sync::{mpsc, oneshot};
 const FILE: &str = "state.redb";
 /// Most writes in one commit.
 const BATCH: usize = 512;
+/// Values beyond which no further write joins a commit: what one commit publishes stays far below what the feed holds.
+const BATCH_BYTES: usize = 4 << 20;
 /// Writes that may wait for the writer before callers are held back.
 const QUEUE: usize = 1024;
 /// redb's page cache; reads are served from the window, so it only helps the writer.
@@ -50,6 +53,16 @@ struct Job {
     key: String,
     write: Operation,
     reply: oneshot::Sender<Result<Revision, StoreError>>,
+}
+
+impl Job {
+    /// The length of what it writes.
+    fn bytes(&self) -> usize {
+        match &self.write {
+            Operation::Put { value, .. } => value.len(),
+            Operation::Delete { .. } => 0,
+        }
+    }
 }
 
 /// The on-disk backend.
@@ -108,6 +121,7 @@ impl Disk {
             path: path.to_owned(),
             on_fatal,
             directory,
+            leaving: Leaving::default(),
         };
         Self::with(writer, |writer, queue| {
             let thread = std::thread::Builder::new().name("store-writer".to_owned());
@@ -207,6 +221,10 @@ impl Store for Disk {
         self.feed.stream(prefix, after)
     }
 
+    async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+        self.feed.follow(after)
+    }
+
     async fn current_revision(&self) -> Result<Revision, StoreError> {
         Ok(self.feed.newest())
     }
@@ -224,62 +242,78 @@ struct Writer {
     on_fatal: OnFatal,
     /// Held as long as anything may be written.
     directory: Directory,
+    leaving: Leaving,
 }
 
 impl Writer {
-    fn run(self, mut queue: mpsc::Receiver<Job>) {
+    fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         let mut batch = Vec::with_capacity(BATCH);
         while let Some(first) = queue.blocking_recv() {
+            let mut bytes = first.bytes();
             batch.push(first);
-            while batch.len() < BATCH {
+            while batch.len() < BATCH && bytes < BATCH_BYTES {
                 match queue.try_recv() {
-                    Ok(job) => batch.push(job),
+                    Ok(job) => {
+                        bytes += job.bytes();
+                        batch.push(job);
+                    }
                     Err(_) => break,
                 }
             }
-            if let Err(error) = self.commit(&mut batch) {
-                let error = unusable(&self.path, "cannot be written", &error);
-                (self.on_fatal)(&error);
-                for job in batch.drain(..) {
-                    // The caller may have gone; nobody is left to tell then.
-                    let _ = job.reply.send(Err(error.clone()));
+            while !batch.is_empty() {
+                self.feed.wait_for_space(|| queue.is_closed());
+                if let Err(error) = self.commit(&mut batch) {
+                    let error = unusable(&self.path, "cannot be written", &error);
+                    (self.on_fatal)(&error);
+                    for job in batch.drain(..) {
+                        // The caller may have gone; nobody is left to tell then.
+                        let _ = job.reply.send(Err(error.clone()));
+                    }
+                    return;
                 }
-                return;
             }
         }
     }
 
-    fn commit(&self, batch: &mut Vec<Job>) -> Result<(), redb::Error> {
+    /// Writes as many jobs from the front of the batch as there is certainly space for, at least one, and takes them out.
+    fn commit(&mut self, batch: &mut Vec<Job>) -> Result<(), redb::Error> {
         let staged = self.stage(batch)?;
         let (changes, answers) = staged.commit()?;
         self.tell(batch, changes, answers);
         Ok(())
     }
 
-    /// Applies the batch in a transaction that nobody sees yet.
-    fn stage(&self, batch: &[Job]) -> Result<Staged, redb::Error> {
+    /// Applies as much of the batch as there is certainly space for in a transaction that nobody sees yet.
+    fn stage(&mut self, batch: &[Job]) -> Result<Staged, redb::Error> {
         let mut revision = self.feed.newest();
         let before = revision;
         let mut changes = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        let full = self.directory.refusal();
+        let mut budget = Budget::new(self.directory.free_bytes());
         let transaction = self.database.begin_write()?;
         {
             let mut records = transaction.open_table(RECORDS)?;
             for job in batch {
-                if let (
-                    Some(refusal),
-                    Operation::Put {
-                        is_for_deletion: false, ..
-                    },
-                ) = (&full, &job.write)
-                {
-                    answers.push(Err(refusal.clone()));
+                let refusal = match budget.judge(job) {
+                    Verdict::Later => break,
+                    Verdict::Write => None,
+                    Verdict::WriteIfSmall => {
+                        let present = records::value_bytes(&records, &job.key)?;
+                        let fits = self.leaving.may_have(&job.key, present, job.bytes());
+                        (!fits).then(|| self.directory.refusal(reserve::PUT_FLOOR_BYTES))
+                    }
+                    Verdict::Refuse { needed_bytes } => Some(self.directory.refusal(needed_bytes)),
+                };
+                if let Some(refusal) = refusal {
+                    answers.push(Err(refusal));
                     continue;
                 }
                 let answer = records::apply(&mut records, job, revision + 1)?;
                 answers.push(answer.map(|change| {
                     revision = change.revision;
+                    if change.value.is_none() {
+                        self.leaving.removed(&change.key);
+                    }
                     changes.push(change);
                     revision
                 }));
@@ -298,7 +332,8 @@ impl Writer {
     /// Shows the changes to readers and answers the writers.
     fn tell(&self, batch: &mut Vec<Job>, changes: Vec<Change>, answers: Vec<Answer>) {
         self.feed.publish(changes);
-        for (job, answer) in batch.drain(..).zip(answers) {
+        let done = batch.drain(..answers.len());
+        for (job, answer) in done.zip(answers) {
             // The caller may have gone; the write stands.
             let _ = job.reply.send(answer);
         }

@@ -1,31 +1,46 @@
 //! The ordered log of changes that a backend publishes once they are durable, and the streams that read it.
 //!
 //! Owns the order in which changes are seen. A stream holds a position, not a queue: a slow reader costs nothing, and one that
-//! falls behind what is kept ([`LOG_BYTES`], and what compaction leaves) simply ends. Never decides whether a write is allowed.
+//! falls behind what is kept ([`LOG_BYTES`], and what compaction leaves) simply ends. A follower (the window) does not: what it
+//! has not read is kept, and the writer waits for it. Never decides whether a write is allowed.
 
 use super::{Change, Revision, StoreError};
 use futures::stream::{self, BoxStream, StreamExt};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// How many changes a stream copies out of the log at once.
 const BATCH: usize = 256;
-/// What the log may hold on to. A reader that is so far behind is closed; the window then reads everything anew.
+/// What the log may hold on to. A reader that is so far behind is closed; writers wait for a follower that is.
 pub(super) const LOG_BYTES: usize = 16 << 20;
 /// What a change costs beside its key and value, roughly.
 const CHANGE_BYTES: usize = 128;
+/// How often a waiting writer looks whether the store is being closed.
+const CLOSE_CHECK: Duration = Duration::from_millis(100);
 
 struct Log {
     /// Everything up to and including this revision is forgotten.
     compacted: Revision,
     /// One change per revision, starting at `compacted + 1`.
     changes: VecDeque<Change>,
-    /// What the changes hold on to, at most [`LOG_BYTES`] unless one alone has more.
+    /// What the changes hold on to: at most [`LOG_BYTES`], unless a follower has more to read or one alone has more.
     bytes: usize,
+    /// What each follower has read, by its number.
+    followers: BTreeMap<u64, Revision>,
+    next_follower: u64,
 }
 
 impl Log {
+    /// Forgets the oldest changes until the rest fits, or a follower has not read the next one.
+    fn trim(&mut self) {
+        let unread = self.followers.values().min().copied().unwrap_or(Revision::MAX);
+        while self.bytes > LOG_BYTES && self.changes.len() > 1 && self.compacted < unread {
+            self.forget_first();
+        }
+    }
+
     /// Forgets the oldest change, if there is one.
     fn forget_first(&mut self) -> bool {
         let Some(change) = self.changes.pop_front() else {
@@ -46,6 +61,8 @@ fn cost(change: &Change) -> usize {
 pub(super) struct Feed {
     log: Arc<Mutex<Log>>,
     newest: Arc<watch::Sender<Revision>>,
+    /// Woken when a follower has read, or is gone.
+    read: Arc<Condvar>,
 }
 
 impl Feed {
@@ -56,8 +73,11 @@ impl Feed {
                 compacted: revision,
                 changes: VecDeque::new(),
                 bytes: 0,
+                followers: BTreeMap::new(),
+                next_follower: 0,
             })),
             newest: Arc::new(watch::Sender::new(revision)),
+            read: Arc::default(),
         }
     }
 
@@ -80,9 +100,7 @@ impl Feed {
                 log.bytes += cost(&change);
                 log.changes.push_back(change);
             }
-            while log.bytes > LOG_BYTES && log.changes.len() > 1 {
-                log.forget_first();
-            }
+            log.trim();
             log.compacted + log.changes.len() as u64
         };
         self.newest.send_replace(newest);
@@ -94,48 +112,97 @@ impl Feed {
         while log.compacted < revision && log.forget_first() {}
     }
 
+    /// Blocks until the log has space again: until the followers have read enough, or `is_closing` says that none will.
+    pub(super) fn wait_for_space(&self, is_closing: impl Fn() -> bool) {
+        let mut log = self.log();
+        while log.bytes > LOG_BYTES && !log.followers.is_empty() && !is_closing() {
+            let woken = self.read.wait_timeout(log, CLOSE_CHECK);
+            log = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Every change after `after` under `prefix`; ends when the reader falls behind what is kept, or the backend is dropped.
     pub(super) fn stream(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
-        let oldest = self.log().compacted;
+        let reader = self.reader(after, false)?;
+        let prefix = prefix.to_owned();
+        let changes = reader.changes();
+        let changes = changes.filter(move |change| std::future::ready(change.key.starts_with(&prefix)));
+        Ok(changes.boxed())
+    }
+
+    /// Every change after `after`, all of them: nothing is forgotten before this reader has read it.
+    pub(super) fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+        Ok(self.reader(after, true)?.changes().boxed())
+    }
+
+    fn reader(&self, after: Revision, is_follower: bool) -> Result<Reader, StoreError> {
+        let mut log = self.log();
+        let oldest = log.compacted;
         if after < oldest {
             return Err(StoreError::Compacted { wanted: after, oldest });
         }
-        let reader = Reader {
+        let follower = is_follower.then_some(log.next_follower);
+        if let Some(number) = follower {
+            log.next_follower += 1;
+            log.followers.insert(number, after);
+        }
+        Ok(Reader {
             log: Arc::clone(&self.log),
+            read: Arc::clone(&self.read),
             newest: self.newest.subscribe(),
             seen: after,
-        };
-        let prefix = prefix.to_owned();
-        let batches = stream::unfold(reader, |mut reader| async move {
-            let batch = reader.next_batch().await?;
-            Some((stream::iter(batch), reader))
-        });
-        let changes = batches
-            .flatten()
-            .filter(move |change| std::future::ready(change.key.starts_with(&prefix)));
-        Ok(changes.boxed())
+            follower,
+        })
     }
 }
 
 struct Reader {
     log: Arc<Mutex<Log>>,
+    read: Arc<Condvar>,
     newest: watch::Receiver<Revision>,
     seen: Revision,
+    /// Its number among the followers, if it is one.
+    follower: Option<u64>,
 }
 
 impl Reader {
+    fn changes(self) -> impl stream::Stream<Item = Change> + Send {
+        let batches = stream::unfold(self, |mut reader| async move {
+            let batch = reader.next_batch().await?;
+            Some((stream::iter(batch), reader))
+        });
+        batches.flatten()
+    }
+
     async fn next_batch(&mut self) -> Option<Vec<Change>> {
         loop {
             if *self.newest.borrow_and_update() <= self.seen {
                 self.newest.changed().await.ok()?;
                 continue;
             }
-            let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let skip = usize::try_from(self.seen.checked_sub(log.compacted)?).ok()?;
             let batch: Vec<Change> = log.changes.iter().skip(skip).take(BATCH).cloned().collect();
-            drop(log);
             self.seen = batch.last()?.revision;
+            if let Some(number) = self.follower {
+                log.followers.insert(number, self.seen);
+                log.trim();
+                self.read.notify_all();
+            }
             return Some(batch);
         }
     }
 }
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(number) = self.follower else { return };
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.followers.remove(&number);
+        log.trim();
+        self.read.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -104,6 +104,10 @@ impl Store for Memory {
         self.feed.stream(prefix, after)
     }
 
+    async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+        self.feed.follow(after)
+    }
+
     async fn current_revision(&self) -> Result<Revision, StoreError> {
         Ok(self.feed.newest())
     }

@@ -116,7 +116,7 @@ impl Window {
     /// As [`Window::open`].
     pub async fn open_with(store: Arc<dyn Store>, history_bytes: usize) -> Result<Self, StoreError> {
         let (revision, records) = store.range("").await?;
-        let changes = store.watch("", revision).await?;
+        let changes = store.follow(revision).await?;
         let unclaimed = records
             .into_iter()
             .map(|record| (Arc::clone(&record.key), Arc::new(Stored::from(record))))

@@ -7,6 +7,7 @@ use crate::resource::field::{set, text};
 use crate::resource::{PrepareContext, deprecated, without_effect};
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
+use crate::tree::{self, TreeError};
 use bytes::Bytes;
 use proto::api::names::generate_name;
 use serde_json::{Value, json};
@@ -118,6 +119,10 @@ fn prepare(call: &Call<'_>, object: &mut Value) {
 
 async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
     let name = object::name(&object);
+    let raw = Bytes::from(canonical(&object));
+    if raw.len() > tree::SIZE_MAX_BYTES {
+        return Err(too_large());
+    }
     if dry_run {
         if let Some(existing) = call.find(name).await? {
             return Err(exists(call, name, &existing.tree()));
@@ -125,7 +130,6 @@ async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, 
         return Ok(Answer::Object { code: 201, object });
     }
     let key = call.key(name);
-    let raw = Bytes::from(canonical(&object));
     match call.server.store().put(&key, raw.clone(), Expect::Absent).await {
         Ok(revision) => Ok(Answer::Stored {
             code: 201,
@@ -138,6 +142,12 @@ async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, 
         }
         Err(error) => Err(store_failed(&error)),
     }
+}
+
+/// An object with all the server adds to it is larger than a body may be.
+pub(super) fn too_large() -> ApiError {
+    let text = format!("Request entity too large: {}", TreeError::TooLarge);
+    ApiError::new(413, "RequestEntityTooLarge", text)
 }
 
 fn exists(call: &Call<'_>, name: &str, existing: &Value) -> ApiError {

@@ -120,15 +120,19 @@ enum Step {
 /// Deletes the named object as far as finalizers and grace allow now.
 pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
     if !object::is_namespace(call.kind) {
-        return remove_now(call, name, options).await;
+        return remove_now(call, name, options).await.map(|(answer, _)| answer);
     }
     // Until nobody can make anything in it any more.
     let _ending = call.server.write_locks().end(name).await;
-    let answer = remove_now(call, name, options).await?;
-    call.seen(answer).await
+    let (answer, written) = remove_now(call, name, options).await?;
+    if let Some(revision) = written {
+        call.seen_to(revision).await?;
+    }
+    Ok(answer)
 }
 
-async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
+/// The answer, and the revision of what was written.
+async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<(Answer, Option<Revision>), ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
@@ -139,11 +143,14 @@ async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<An
             .await?;
         let step = decide(call.kind, &old, options, call.server.now());
         if options.dry_run {
-            return Ok(dry_answer(call, step, old));
+            return Ok((dry_answer(call, step, old), None));
         }
         match perform(call, &stored, step).await? {
-            Performed::Removed(revision) => return Ok(removed(call, &stored, &old, revision)),
-            Performed::Kept(kept) => return Ok(kept_answer(kept, options)),
+            Performed::Removed(revision) => return Ok((removed(call, &stored, &old, revision), Some(revision))),
+            Performed::Kept(kept) => {
+                let revision = kept.revision;
+                return Ok((kept_answer(kept, options), Some(revision)));
+            }
             Performed::Lost(Some(current)) => stored = current,
             Performed::Lost(None) => return Err(call.not_found(name)),
         }

@@ -1,7 +1,7 @@
 //! PATCH: JSON, merge and strategic merge patches over the update engine (control-plane contract §2.5).
 
 use super::super::negotiate;
-use super::update::{self, OnConflict};
+use super::update::{self, Make, OnConflict};
 use super::{Answer, Call, object, read_plain};
 use crate::apiserver::status::ApiError;
 use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
@@ -62,7 +62,7 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     }
     let kind = call.kind;
     let mut warnings = Vec::new();
-    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, |old| {
+    let make = Make::patch(body.len(), |old: &Value| {
         let mut new = patch.applied(kind, old)?;
         let problems = schema::normalize(kind, &mut new)?;
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -74,8 +74,8 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
         }
         check(old, &new)?;
         Ok(new)
-    })
-    .await?;
+    });
+    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
     call.warnings.append(&mut warnings);
     Ok(answer)
 }

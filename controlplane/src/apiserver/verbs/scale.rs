@@ -1,7 +1,7 @@
 //! The scale subresource: autoscaling/v1 Scale over `spec.replicas` (control-plane contract §2.1).
 
 use super::patch::Patch;
-use super::update::{self, OnConflict};
+use super::update::{self, Make, OnConflict};
 use super::{Answer, Call, object};
 use crate::apiserver::status::ApiError;
 use crate::resource::field::{at, int, set, text};
@@ -27,7 +27,8 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             object::name(&sent)
         )));
     }
-    let answer = update::change(call, &name, dry_run, OnConflict::Refuse, |old| scaled(old, &sent)).await?;
+    let make = Make::small(|old: &Value| scaled(old, &sent));
+    let answer = update::change(call, &name, dry_run, OnConflict::Refuse, make).await?;
     as_scale(call, answer)
 }
 
@@ -36,10 +37,10 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
     let kind = call.kind;
-    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, |old| {
+    let make = Make::patch(body.len(), |old: &Value| {
         scaled(old, &patch.applied(kind, &scale_of(old)?)?)
-    })
-    .await?;
+    });
+    let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
     as_scale(call, answer)
 }
 

@@ -1,13 +1,14 @@
 //! Changes of one object: PUT, and the engine that patches and subresources use as well (control-plane contract §2.3).
 
 use super::Operation;
-use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
+use super::{ATTEMPTS, Answer, Call, create, heavy, object, parse_revision, store_failed};
 use crate::apiserver::status::ApiError;
 use crate::resource::field::set;
 use crate::resource::field_error::FieldError;
 use crate::resource::{deprecated, without_effect};
 use crate::store::window::{Stored, canonical};
-use crate::store::{Expect, StoreError};
+use crate::store::{Expect, Revision, StoreError};
+use crate::tree::SIZE_MAX_BYTES;
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
         let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         return Err(ApiError::invalid(call.kind.group, call.kind.kind, &name, vec![error]));
     }
-    change(call, &name, dry_run, OnConflict::Refuse, |_| Ok(sent.clone())).await
+    let make = Make::small(|_: &Value| Ok(sent.clone()));
+    change(call, &name, dry_run, OnConflict::Refuse, make).await
 }
 
 /// What a change does that was made from a revision which is no longer the newest.
@@ -54,21 +56,50 @@ pub(super) enum OnConflict {
     Repeat,
 }
 
-/// Applies `make` (old object, complete, to the new one) to the named object until it is stored or refused. A new object
-/// that carries a resourceVersion other than the old one's is pinned to it and conflicts.
+/// How the new object comes of the old one, which is complete.
+pub(super) struct Make<F> {
+    make: F,
+    /// The length of what is applied, if that takes work: a patch.
+    bytes: Option<usize>,
+}
+
+impl<F: FnMut(&Value) -> Result<Value, ApiError>> Make<F> {
+    /// Something that takes no time to speak of.
+    pub(super) fn small(make: F) -> Self {
+        Self { make, bytes: None }
+    }
+
+    /// The application of a patch of so many bytes.
+    pub(super) fn patch(bytes: usize, make: F) -> Self {
+        let bytes = Some(bytes);
+        Self { make, bytes }
+    }
+
+    async fn from(&mut self, stored: &Stored, old: &Value) -> Result<Value, ApiError> {
+        let bytes = self.bytes.map_or(0, |bytes| bytes + stored.raw().len());
+        heavy::run(bytes, || (self.make)(old)).await
+    }
+}
+
+/// Applies `make` to the named object until it is stored or refused. A new object that carries a resourceVersion other than the
+/// old one's is pinned to it and conflicts.
 pub(super) async fn change(
     call: &mut Call<'_>,
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
-    make: impl FnMut(&Value) -> Result<Value, ApiError>,
+    mut make: Make<impl FnMut(&Value) -> Result<Value, ApiError>>,
 ) -> Result<Answer, ApiError> {
     if !object::is_service(call.kind) {
-        return change_now(call, name, dry_run, on_conflict, make).await;
+        return change_now(call, name, dry_run, on_conflict, make, None).await;
     }
+    // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
+    let stored = call.current(name).await?;
+    let made = make.from(&stored, &call.whole(&stored)).await?;
     let server = call.server;
     let _among_services = server.write_locks().write_service().await;
-    let answer = change_now(call, name, dry_run, on_conflict, make).await?;
+    let made = Some((stored.revision, made));
+    let answer = change_now(call, name, dry_run, on_conflict, make, made).await?;
     call.seen(answer).await
 }
 
@@ -77,12 +108,16 @@ async fn change_now(
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
-    mut make: impl FnMut(&Value) -> Result<Value, ApiError>,
+    mut make: Make<impl FnMut(&Value) -> Result<Value, ApiError>>,
+    mut made: Option<(Revision, Value)>,
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
-        let mut new = make(&old)?;
+        let mut new = match made.take().filter(|(revision, _)| *revision == stored.revision) {
+            Some((_, new)) => new,
+            None => make.from(&stored, &old).await?,
+        };
         let pinned = parse_revision(object::revision(&new))?;
         if pinned.is_some_and(|pinned| pinned != stored.revision) {
             return Err(call.modified(name));
@@ -154,10 +189,6 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
     call.admit(Operation::Update, dry_run, new, Some(old)).await
 }
 
-/// An object on its way out is written even when the disk is nearly full, unless it grows by more than this: its kubelet must say how
-/// it ended, controllers what holds it up. What does not grow is written anyway (finalizers and owners that are removed).
-const LEAVING_GROWTH_BYTES: usize = 16 << 10;
-
 enum Outcome {
     Done(Answer),
     /// Someone else was faster; carries what is there now.
@@ -167,8 +198,12 @@ enum Outcome {
 async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool) -> Result<Outcome, ApiError> {
     let raw = Bytes::from(canonical(&new));
     let is_deletion = object::completes_deletion(call.kind, &new);
-    let growth_bytes = raw.len().saturating_sub(stored.raw().len());
-    let frees_space = growth_bytes == 0 || (object::is_deleting(&new) && growth_bytes <= LEAVING_GROWTH_BYTES);
+    // What is too large already may shrink, or stay as large.
+    if raw.len() > SIZE_MAX_BYTES.max(stored.raw().len()) {
+        return Err(create::too_large());
+    }
+    // Steps of a deletion are written even when the disk is nearly full; the store bounds how far the object may grow.
+    let frees_space = raw.len() <= stored.raw().len() || object::is_deleting(&new);
     if dry_run {
         return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
     }

@@ -55,7 +55,7 @@ async fn a_pod_with_a_demand_that_cannot_be_evaluated_stays_pending_and_says_so(
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_not_put_where_anothers_demand_is_about_it_and_runs_once_that_one_is_gone() {
-    let world = World::start(2).await;
+    let world = World::start(1).await;
     // Somebody else's hand put it there.
     let mut first = pod("first", json!({"affinity": apart("web")}));
     first["spec"]["nodeName"] = json!("n0");
@@ -68,15 +68,64 @@ async fn a_pod_is_not_put_where_anothers_demand_is_about_it_and_runs_once_that_o
     let refused = world
         .until(&format!("{PODS}/web"), |p| scheduled(p)["status"] == "False")
         .await;
-    let message = scheduled(&refused)["message"].clone();
-    assert!(
-        message.as_str().unwrap().contains("anti-affinity of pod default/first"),
-        "{message}"
-    );
+    let message = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules. preemption: 0/1 nodes are \
+                   available: 1 No preemption victims found for incoming pod.";
+    assert_eq!(scheduled(&refused)["message"], message);
     world
         .until(&format!("{PODS}/db"), |p| p["status"]["phase"] == "Running")
         .await;
     world.call("DELETE", &format!("{PODS}/first"), None).await.unwrap();
+    world
+        .until(&format!("{PODS}/web"), |p| p["status"]["phase"] == "Running")
+        .await;
+}
+
+/// The widest demand there is closes one node, and only to the namespaces it selects.
+#[tokio::test(start_paused = true)]
+async fn a_pods_demand_about_everybody_closes_its_own_node_only() {
+    let world = World::start(2).await;
+    let everybody = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}]}});
+    for (name, node) in [("first", "n0"), ("nowhere", "nowhere")] {
+        let mut repelling = pod(name, json!({"affinity": everybody}));
+        repelling["spec"]["nodeName"] = json!(node);
+        world.create(PODS, repelling).await;
+    }
+    world
+        .until(&format!("{PODS}/first"), |p| p["status"]["phase"] == "Running")
+        .await;
+    for name in ["a", "b", "c"] {
+        world.create(PODS, pod(name, json!({}))).await;
+        let running = world
+            .until(&format!("{PODS}/{name}"), |p| p["status"]["phase"] == "Running")
+            .await;
+        assert_eq!(running["spec"]["nodeName"], "n1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_demand_about_selected_namespaces_follows_their_labels() {
+    let world = World::start(1).await;
+    let team = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "x"}}}]}});
+    let mut repelling = pod("first", json!({"affinity": team}));
+    repelling["spec"]["nodeName"] = json!("n0");
+    world.create(PODS, repelling).await;
+    world
+        .until(&format!("{PODS}/first"), |p| p["status"]["phase"] == "Running")
+        .await;
+    world.create(PODS, pod("free", json!({}))).await;
+    world
+        .until(&format!("{PODS}/free"), |p| p["status"]["phase"] == "Running")
+        .await;
+    let label = |team: Value| json!({"metadata": {"labels": {"team": team}}});
+    world.patch("/api/v1/namespaces/default", label(json!("x"))).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.create(PODS, pod("web", json!({}))).await;
+    world
+        .until(&format!("{PODS}/web"), |p| scheduled(p)["status"] == "False")
+        .await;
+    world.patch("/api/v1/namespaces/default", label(Value::Null)).await;
     world
         .until(&format!("{PODS}/web"), |p| p["status"]["phase"] == "Running")
         .await;

@@ -65,3 +65,15 @@ async fn a_namespace_goes_with_its_content_pods_first() {
         assert_eq!(world.items(path).await, Vec::<Value>::new(), "{path}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_namespace_is_told_another_root_ca_without_a_restart() {
+    let world = World::start(0).await;
+    for text in ["PEM", "another"] {
+        world.root_ca_pem.send_replace(text.to_owned());
+        for namespace in ["default", "kube-system"] {
+            let map = format!("/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt");
+            world.until(&map, |map| map["data"]["ca.crt"] == text).await;
+        }
+    }
+}

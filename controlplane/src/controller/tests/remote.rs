@@ -70,7 +70,7 @@ async fn controllers_work_over_one_http2_connection() {
         clock: Arc::new(client::SystemClock),
         seed: 1,
         cluster_cidr: None,
-        root_ca_pem: "PEM".into(),
+        root_ca_pem: tokio::sync::watch::channel("PEM".to_owned()).1,
         authority: None,
         metrics: Arc::default(),
         shutdown: shutdown.clone(),

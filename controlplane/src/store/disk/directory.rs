@@ -1,22 +1,20 @@
-//! The directory a store lives in: one process at a time, and never the last of its disk's space.
+//! The directory a store lives in: one process at a time, and the space its disk has left.
 //!
-//! Owns the lock and the watch over free space. Knows nothing of what is stored.
+//! Owns the lock and the measuring of free space; what is done about it is `reserve`'s. Knows nothing of what is stored.
 
 use crate::store::StoreError;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Free space below which nothing is added. A commit that finds no space leaves the process no choice but to end; refusing early
-/// keeps reads and deletions going.
-const RESERVE_BYTES: u64 = 16 << 20;
+/// How many bytes are free for files in a directory; `None` when nobody knows.
+pub(super) type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
 
 /// The data directory, held by this process as long as the value lives.
-#[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// Free space below which nothing is added.
-    pub(super) reserve_bytes: u64,
+    /// How free space is measured: the file system's word, unless a test has another disk.
+    pub(super) free_space: FreeSpace,
     _lock: File,
 }
 
@@ -29,21 +27,29 @@ impl Directory {
         std::fs::create_dir_all(path).map_err(|error| unusable(path, "cannot be made", &error))?;
         Ok(Self {
             path: path.to_owned(),
-            reserve_bytes: RESERVE_BYTES,
+            free_space: Box::new(available_bytes),
             _lock: lock(path)?,
         })
     }
 
-    /// The refusal that holds at the moment for writes that add something; `None` when there is space, or nobody knows.
-    pub(super) fn refusal(&self) -> Option<StoreError> {
-        let found = nix::sys::statvfs::statvfs(&self.path).ok()?;
-        let free_bytes = found.blocks_available().saturating_mul(found.fragment_size());
-        (free_bytes < self.reserve_bytes).then(|| StoreError::Full {
-            directory: self.path.clone(),
-            free_mib: free_bytes >> 20,
-            reserve_mib: self.reserve_bytes >> 20,
-        })
+    /// Free space in bytes; `None` when nobody knows.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        (self.free_space)(&self.path)
     }
+
+    /// The refusal of a write that needs more space than there is.
+    pub(super) fn refusal(&self, needed_bytes: u64) -> StoreError {
+        StoreError::Full {
+            directory: self.path.clone(),
+            free_mib: self.free_bytes().unwrap_or(0) >> 20,
+            reserve_mib: needed_bytes.div_ceil(1 << 20),
+        }
+    }
+}
+
+fn available_bytes(path: &Path) -> Option<u64> {
+    let found = nix::sys::statvfs::statvfs(path).ok()?;
+    Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
 fn lock(directory: &Path) -> Result<File, StoreError> {

@@ -3,6 +3,7 @@
 use super::*;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::sync::Mutex;
@@ -129,4 +130,121 @@ async fn a_failed_fsync_is_fatal_and_loses_nothing_acknowledged() {
 async fn a_write_without_space_is_fatal_and_loses_nothing_acknowledged() {
     let text = survives(|faults| &faults.write).await;
     assert!(text.contains("No space left on device"), "{text}");
+}
+
+/// A disk of so many bytes: pages cost when they are first written, as in a sparse file.
+#[derive(Debug)]
+struct Small {
+    file: FileBackend,
+    pages: Arc<Mutex<HashSet<u64>>>,
+}
+
+const PAGE_BYTES: u64 = 4096;
+const DISK_PAGES: usize = (64 << 20) / 4096;
+
+impl StorageBackend for Small {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.pages.lock().unwrap().retain(|page| page * PAGE_BYTES < len);
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut pages = self.pages.lock().unwrap();
+        let end = offset + data.len() as u64;
+        pages.extend(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
+        if pages.len() > DISK_PAGES {
+            return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
+        }
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+}
+
+/// Many large writes at once, then objects on their way out that grow for ever: the disk never runs out, and what was stored can
+/// be removed.
+#[tokio::test]
+async fn neither_a_burst_nor_endless_steps_of_deletions_use_the_last_space() {
+    let path = tempfile::tempdir().unwrap();
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path.path().join(FILE))
+        .unwrap();
+    let pages = Arc::new(Mutex::new(HashSet::new()));
+    let backend = Small {
+        file: FileBackend::new(file).unwrap(),
+        pages: Arc::clone(&pages),
+    };
+    let mut directory = Directory::hold(path.path()).unwrap();
+    directory.free_space = Box::new(move |_| Some((DISK_PAGES - pages.lock().unwrap().len()) as u64 * PAGE_BYTES));
+    let database = builder().create_with_backend(backend).unwrap();
+    let failed = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let failed = Arc::clone(&failed);
+        Box::new(move |_: &StoreError| failed.store(true, Ordering::SeqCst))
+    };
+    let disk = Disk::start(directory, database, path.path(), hook).unwrap();
+
+    // Small ones between large ones, so that they share leaves.
+    let writes = (0..300_usize).map(|number| {
+        let disk = &disk;
+        let bytes = if number.is_multiple_of(3) { 1 << 20 } else { 700 };
+        async move {
+            let key = format!("/registry/{number:03}");
+            (
+                disk.put(&key, Bytes::from(vec![b'x'; bytes]), Expect::Absent).await,
+                key,
+            )
+        }
+    });
+    let mut stored = Vec::new();
+    for (outcome, key) in futures::future::join_all(writes).await {
+        match outcome {
+            Ok(revision) => stored.push((key, revision)),
+            Err(refusal) => assert!(matches!(refusal, StoreError::Full { .. }), "{refusal}"),
+        }
+    }
+    assert!((10..300).contains(&stored.len()), "{}", stored.len());
+
+    let mut refused = 0;
+    for round in 1..200_usize {
+        for (key, revision) in stored.iter_mut().rev().take(20) {
+            let value = Bytes::from(vec![b'y'; (1 << 20) + (round << 14)]);
+            match disk.put_for_deletion(key, value, *revision).await {
+                Ok(newer) => *revision = newer,
+                Err(refusal) => {
+                    assert!(matches!(refusal, StoreError::Full { .. }), "{refusal}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 0);
+    for (key, revision) in &stored {
+        disk.delete(key, *revision).await.expect("removing is what helps");
+    }
+    assert!(!failed.load(Ordering::SeqCst));
+    disk.put("/registry/again", Bytes::new(), Expect::Absent)
+        .await
+        .map_or_else(
+            |refusal| assert!(matches!(refusal, StoreError::Full { .. }), "{refusal}"),
+            |_| (),
+        );
 }

@@ -4,6 +4,7 @@
 //! Owns only the pace. What is written, and in which order it is told, is the same code as ever, but for the planted fault that
 //! shows a checker at work.
 
+use super::reserve::Leaving;
 use super::{BATCH, Disk, FILE, Hand, Job, Writer, builder, records, unusable};
 use crate::store::StoreError;
 use crate::store::disk::directory::Directory;
@@ -60,6 +61,7 @@ impl Disk {
             path: path.to_owned(),
             on_fatal: Box::new(|error| panic!("{error}")),
             directory,
+            leaving: Leaving::default(),
         };
         Self::with(writer, |writer, queue| {
             let task = tokio::spawn(run(writer, queue, pace));
@@ -79,10 +81,11 @@ impl Disk {
     }
 }
 
-async fn run(writer: Writer, mut queue: mpsc::Receiver<Job>, pace: Pace) {
+async fn run(mut writer: Writer, mut queue: mpsc::Receiver<Job>, pace: Pace) {
     let mut rng = StdRng::seed_from_u64(pace.seed);
     let mut batch = Vec::with_capacity(BATCH);
-    while queue.recv_many(&mut batch, BATCH).await > 0 {
+    // What there was no space for in one commit is still in the batch.
+    while !batch.is_empty() || queue.recv_many(&mut batch, BATCH).await > 0 {
         let commit = pace.commit_max.mul_f64(rng.random::<f64>());
         if pace.answers_first {
             let mut staged = writer.stage(&batch).unwrap_or_else(|error| panic!("{error}"));

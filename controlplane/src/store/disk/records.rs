@@ -59,6 +59,13 @@ pub(super) fn apply(
     }))
 }
 
+/// The length of the key's value; 0 if there is none.
+pub(super) fn value_bytes(records: &Table<'_, &'static str, &'static [u8]>, key: &str) -> Result<usize, redb::Error> {
+    Ok(records
+        .get(key)?
+        .map_or(0, |found| found.value().len().saturating_sub(16)))
+}
+
 fn decode(key: Arc<str>, bytes: &[u8]) -> Record {
     let number = |at: usize| {
         let mut eight = [0; 8];

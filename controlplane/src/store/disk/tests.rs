@@ -1,5 +1,6 @@
 use super::records::FORMAT;
 use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[tokio::test]
 async fn data_and_revision_survive_a_reopening() {
@@ -71,26 +72,36 @@ async fn concurrent_writes_to_one_key_have_one_winner_each_round() {
 #[tokio::test]
 async fn a_nearly_full_disk_takes_steps_of_deletions_only() {
     let path = tempfile::tempdir().unwrap();
+    let free_mib = Arc::new(AtomicU64::new(1_000));
     let mut directory = Directory::hold(path.path()).unwrap();
-    directory.reserve_bytes = u64::MAX;
+    directory.free_space = {
+        let free_mib = Arc::clone(&free_mib);
+        Box::new(move |_| Some(free_mib.load(Ordering::SeqCst) << 20))
+    };
     let database = builder().create(path.path().join(FILE)).unwrap();
     let disk = Disk::start(directory, database, path.path(), Box::new(|error| panic!("{error}"))).unwrap();
-    let refused = disk.put("/a", Bytes::new(), Expect::Absent).await;
-    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
-    disk.close().await;
-
-    let disk = Disk::open(path.path()).unwrap();
     let made = disk.put("/a", Bytes::from_static(b"1"), Expect::Absent).await.unwrap();
-    disk.close().await;
-    let mut directory = Directory::hold(path.path()).unwrap();
-    directory.reserve_bytes = u64::MAX;
-    let database = builder().open(path.path().join(FILE)).unwrap();
-    let disk = Disk::start(directory, database, path.path(), Box::new(|error| panic!("{error}"))).unwrap();
-    let refused = disk.put("/a", Bytes::from_static(b"22"), Expect::At(made)).await;
+
+    free_mib.store(19, Ordering::SeqCst);
+    for (key, expect) in [("/b", Expect::Absent), ("/a", Expect::At(made))] {
+        let refused = disk.put(key, Bytes::from_static(b"22"), expect).await;
+        assert!(
+            matches!(refused, Err(StoreError::Full { free_mib: 19, .. })),
+            "{refused:?}"
+        );
+    }
+    let mut marked = made;
+    let step = |kib: usize| Bytes::from(vec![b'x'; kib << 10]);
+    for kib in [5, 10, 15] {
+        marked = disk.put_for_deletion("/a", step(kib), marked).await.unwrap();
+    }
+    let refused = disk.put_for_deletion("/a", step(17), marked).await;
+    assert!(
+        matches!(refused, Err(StoreError::Full { .. })),
+        "it grew enough: {refused:?}"
+    );
+    free_mib.store(7, Ordering::SeqCst);
+    let refused = disk.put_for_deletion("/a", step(1), marked).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
-    let marked = disk
-        .put_for_deletion("/a", Bytes::from_static(b"1 deleting"), made)
-        .await
-        .unwrap();
     assert_eq!(disk.delete("/a", marked).await.unwrap(), marked + 1);
 }

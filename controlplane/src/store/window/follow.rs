@@ -140,7 +140,7 @@ async fn resume(store: &Arc<dyn Store>, shared: &Shared) -> Option<BoxStream<'st
         return None;
     }
     loop {
-        let failed = match store.watch("", applied).await {
+        let failed = match store.follow(applied).await {
             Ok(changes) => return Some(changes),
             Err(StoreError::Compacted { .. }) => {
                 tracing::warn!(applied, "the window fell behind the store; it reads everything anew");

@@ -196,25 +196,53 @@ async fn a_watch_resumes_after_five_minutes_of_500_writes_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_fell_behind_the_store_reads_everything_anew() {
+async fn a_window_whose_changes_were_compacted_away_reads_everything_anew() {
     let store = Arc::new(Memory::new());
     let window = Window::open(store.clone()).await.unwrap();
     let pods = window.resource("/registry/pods/");
     let mut watch = Box::pin(pods.watch(1).unwrap());
-    // More than the log holds, before the window has had a chance to read any of it.
-    let big = Bytes::from(vec![b' '; 1 << 20]);
+    let value = Bytes::from_static(b"{}");
     let mut newest = 0;
     for number in 0..40 {
         let key = format!("/registry/pods/{number:02}");
-        newest = store.put(&key, big.clone(), Expect::Absent).await.unwrap();
+        newest = store.put(&key, value.clone(), Expect::Absent).await.unwrap();
     }
+    // Before the window has had a chance to read any of it.
+    store.compact(newest).await.unwrap();
     pods.reach(newest).await.unwrap();
     assert_eq!(pods.cached().objects.len(), 40);
     assert!(watch.next().await.is_none(), "it missed events, so it ends");
     assert!(matches!(pods.watch(2).err(), Some(RevisionError::Gone { .. })));
     let mut watch = Box::pin(pods.watch(newest).unwrap());
-    let next = overwrite(&store, &pods, "/registry/pods/00", big).await;
+    let next = overwrite(&store, &pods, "/registry/pods/00", value).await;
     assert_eq!(watch.next().await.unwrap().revision, next);
+}
+
+/// More at once than the store's log holds: however the writes are grouped, every watch sees each of them.
+async fn sees_all_of_a_burst(store: Arc<dyn Store>) {
+    let window = Window::open(store.clone()).await.unwrap();
+    let pods = window.resource("/registry/pods/");
+    let mut watch = Box::pin(pods.watch(1).unwrap());
+    let big = Bytes::from(vec![b' '; 1 << 20]);
+    let writes = (0..40).map(|number| {
+        let (store, big) = (Arc::clone(&store), big.clone());
+        async move {
+            let key = format!("/registry/pods/{number:02}");
+            store.put(&key, big, Expect::Absent).await.unwrap()
+        }
+    });
+    let newest = futures::future::join_all(writes).await.into_iter().max().unwrap();
+    pods.reach(newest).await.unwrap();
+    for revision in 2..=newest {
+        assert_eq!(watch.next().await.unwrap().revision, revision);
+    }
+}
+
+#[tokio::test]
+async fn a_burst_of_large_writes_ends_no_watch() {
+    sees_all_of_a_burst(Arc::new(Memory::new())).await;
+    let directory = tempfile::tempdir().unwrap();
+    sees_all_of_a_burst(Arc::new(crate::store::disk::Disk::open(directory.path()).unwrap())).await;
 }
 
 /// Readers on other threads than the writers and the window, cut off at random and resuming where a bookmark would tell them to:

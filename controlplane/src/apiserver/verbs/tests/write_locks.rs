@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::BoxStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
 /// A memory store that can be full, and that holds what is made under one prefix back.
@@ -17,6 +17,8 @@ struct Slow {
     held_prefix: &'static str,
     /// Permits to pass.
     pass: Semaphore,
+    /// Writes that have been held back so far.
+    waiting: AtomicUsize,
 }
 
 impl Slow {
@@ -26,6 +28,7 @@ impl Slow {
             is_full: AtomicBool::new(false),
             held_prefix,
             pass: Semaphore::new(0),
+            waiting: AtomicUsize::new(0),
         })
     }
 }
@@ -41,6 +44,7 @@ impl Store for Slow {
             });
         }
         if !self.held_prefix.is_empty() && key.starts_with(self.held_prefix) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
             self.pass.acquire().await.unwrap().forget();
         }
         self.memory.put(key, value, expect).await
@@ -226,4 +230,131 @@ async fn a_nearly_full_disk_still_takes_every_step_of_a_deletion() {
     assert_eq!(delete(&server, "/api/v1/namespaces/a").await.code, 200);
     assert_eq!(get(&server, &format!("{MAPS}/held")).await.code, 404);
     assert_eq!(get(&server, &format!("{PODS}/p")).await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_nobody_waits_for_keeps_its_turn() {
+    let store = Slow::holding("/registry/services/specs/");
+    let server = secured(&store).await;
+    let service = node_port("a", 30_080);
+    let mut given_up = Box::pin(post(&server, SERVICES, &service));
+    assert!(given_up.as_mut().now_or_never().is_none());
+    while store.waiting.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(given_up);
+    let service = node_port("b", 30_080);
+    let mut other = Box::pin(post(&server, SERVICES, &service));
+    for _ in 0..100 {
+        assert!(other.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        store.waiting.load(Ordering::SeqCst),
+        1,
+        "the port is not decided about twice"
+    );
+    store.pass.add_permits(10);
+    assert_eq!(other.await.code, 422);
+    assert_eq!(get(&server, &format!("{SERVICES}/a")).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_does_not_end_before_a_write_that_nobody_waits_for() {
+    let store = Slow::holding("/registry/configmaps/");
+    let server = secured(&store).await;
+    let map = config_map("m", json!({}));
+    let mut given_up = Box::pin(post(&server, MAPS, &map));
+    assert!(given_up.as_mut().now_or_never().is_none());
+    while store.waiting.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(given_up);
+    let mut end = Box::pin(delete(&server, "/api/v1/namespaces/a"));
+    for _ in 0..100 {
+        assert!(end.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    store.pass.add_permits(10);
+    assert_eq!(end.await.body["status"]["phase"], "Terminating");
+    assert_eq!(get(&server, MAPS).await.body["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_too_large_once_complete_is_refused_and_one_that_is_stored_can_lose_its_finalizers() {
+    let store = Slow::holding("");
+    let server = secured(&store).await;
+    const REVISIONS: &str = "/apis/apps/v1/namespaces/a/controllerrevisions";
+    let large = |fill: usize| json!({"metadata": {"name": "r", "finalizers": ["example.com/hold"]}, "revision": 1, "data": {"k": "x".repeat(fill)}});
+    let empty = serde_json::to_vec(&large(0)).unwrap().len();
+    let refused = post(&server, REVISIONS, &large((3 << 20) - 100 - empty)).await;
+    assert_eq!(
+        (refused.code, &refused.body["message"]),
+        (413, &json!("Request entity too large: limit is 3145728"))
+    );
+    // As the store of an older version may have it.
+    let mut old = large((3 << 20) - 100 - empty);
+    old["metadata"]["uid"] = json!("u".repeat(300));
+    old["metadata"]["namespace"] = json!("a");
+    old["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let bytes = Bytes::from(serde_json::to_vec(&old).unwrap());
+    assert!(bytes.len() > 3 << 20);
+    store
+        .put("/registry/controllerrevisions/a/r", bytes, Expect::Absent)
+        .await
+        .unwrap();
+    let path = format!("{REVISIONS}/r");
+    assert_eq!(delete(&server, &path).await.code, 200);
+    let grow = json!({"metadata": {"labels": {"l": "x"}}});
+    assert_eq!(patch(&server, &path, "merge", &grow).await.code, 413);
+    let free = json!({"metadata": {"finalizers": null}});
+    assert_eq!(patch(&server, &path, "merge", &free).await.code, 200);
+    assert_eq!(get(&server, &path).await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_removed_outright_is_gone_for_readers_before_its_turn_ends() {
+    let store = Slow::holding("");
+    let server = secured(&store).await;
+    let bare = json!({"metadata": {"name": "b", "uid": "b", "creationTimestamp": "2026-01-01T00:00:00Z"}});
+    let bytes = Bytes::from(serde_json::to_vec(&bare).unwrap());
+    store
+        .put("/registry/namespaces/b", bytes, Expect::Absent)
+        .await
+        .unwrap();
+    let answer = delete(&server, "/api/v1/namespaces/b").await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    let kind = crate::resource::registry().by_resource("", "v1", "namespaces").unwrap();
+    let seen = server.reader().window(kind).unwrap().cached();
+    assert!(!seen.objects.contains_key("/registry/namespaces/b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_of_a_service_is_made_before_its_turn_and_again_if_the_service_has_changed() {
+    let server = secured(&Slow::holding("")).await;
+    assert_eq!(post(&server, SERVICES, &node_port("a", 30_080)).await.code, 201);
+    let path = format!("{SERVICES}/a");
+    let turn = server.write_locks().write_service().await;
+    let nonsense = json!([{"op": "test", "path": "/metadata/name", "value": "b"}]);
+    assert_eq!(patch(&server, &path, "json", &nonsense).await.code, 422);
+    let add = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "1"}}]);
+    let mut waiting = Box::pin(patch(&server, &path, "json", &add));
+    for _ in 0..100 {
+        assert!(waiting.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    // Beside the turn, as nobody else may.
+    let stored = get(&server, &path).await.body;
+    let mut other = stored.clone();
+    other["metadata"]["annotations"] = json!({"b": "2"});
+    let revision = stored["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let bytes = Bytes::from(serde_json::to_vec(&other).unwrap());
+    let key = "/registry/services/specs/a/a";
+    server.store().put(key, bytes, Expect::At(revision)).await.unwrap();
+    drop(turn);
+    let both = waiting.await.body;
+    assert_eq!(
+        (&both["metadata"]["labels"], &both["metadata"]["annotations"]),
+        (&json!({"a": "1"}), &json!({"b": "2"}))
+    );
 }
