@@ -1,13 +1,13 @@
 //! The composed server: what one process's API consists of, and the one path every request takes.
 
-use super::drain::{Drains, Holds, OnStall};
+use super::drain::{Deadline, Drains, Holds, Lift, OnStall};
 use super::flow::{self, Flow};
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
 use super::record::{End, Record};
 use super::request::{Query, RequestInfo};
-use super::service::PeerCertificates;
+use super::service::{OpenEnded, PeerCertificates};
 use super::status::ApiError;
 use super::turns::Turns;
 use super::user::User;
@@ -29,6 +29,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Requests other than long-running ones end after this long (contract §8).
@@ -166,6 +167,12 @@ impl ApiServer {
         &self.inner.flow
     }
 
+    /// Replies of which something has not left this process.
+    #[cfg(test)]
+    pub(super) fn replies_on_their_way(&self) -> usize {
+        self.inner.drains.len()
+    }
+
     /// Who may write now where one object's revision is not enough to tell.
     pub(super) fn turns(&self) -> &Turns {
         &self.inner.turns
@@ -206,6 +213,8 @@ impl ApiServer {
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
         let record = Record::new(&info, &query, shown_id.unwrap_or_default());
+        let is_remote = user.is_none();
+        let ends_at = Instant::now() + DEADLINE;
         let work = self.route(user, &info, &query, request, &record);
         let (mut response, end) = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(response)) => (response, End::Answered),
@@ -227,6 +236,13 @@ impl ApiServer {
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
+        if is_remote && !matches!(end, End::Answered) {
+            let deadline = Deadline::new(ends_at, Lift::default());
+            response = response.map(|body| {
+                let drains = &self.inner.drains;
+                drains.guard(body, Holds::default(), OnStall::Break, Some(deadline))
+            });
+        }
         record.finish(response, end, &self.inner.metrics).await
     }
 
@@ -239,7 +255,8 @@ impl ApiServer {
         record: &Record,
     ) -> Result<Response<Body>, ApiError> {
         let deadline = (!info.is_long_running(query)).then(|| deadline(query)).transpose()?;
-        let work = self.answer(user, info, query, request, record);
+        let ends_at = Instant::now() + deadline.unwrap_or(DEADLINE);
+        let work = self.answer(user, info, query, request, record, ends_at);
         match deadline {
             None => work.await,
             Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
@@ -256,6 +273,7 @@ impl ApiServer {
         query: &Query,
         request: Request<Body>,
         record: &Record,
+        ends_at: Instant,
     ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
@@ -301,11 +319,15 @@ impl ApiServer {
         };
         let body = record.body(body, &parts.headers).await?;
         let request = Request::from_parts(parts, body);
-        let response = self.perform(&user, info, query, request, is_remote).await?;
-        if !is_remote || (info.is_long_running(query) && info.verb != "watch") {
+        let mut response = self.perform(&user, info, query, request, is_remote).await?;
+        if !is_remote {
             return Ok(response);
         }
-        Ok(self.sent(response, seat, info))
+        if info.is_long_running(query) && info.verb != "watch" {
+            response.extensions_mut().insert(OpenEnded);
+            return Ok(response);
+        }
+        Ok(self.sent(response, seat, info, ends_at))
     }
 
     /// The whole body, in the room it was given.
@@ -331,17 +353,27 @@ impl ApiServer {
         Ok((body::full(bytes), Some(room)))
     }
 
-    /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read.
-    fn sent(&self, mut response: Response<Body>, seat: Option<flow::Seat>, info: &RequestInfo) -> Response<Body> {
+    /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read, or not all of it
+    /// in the request's time (the initial state of a watch counts, what follows does not).
+    fn sent(
+        &self,
+        mut response: Response<Body>,
+        seat: Option<flow::Seat>,
+        info: &RequestInfo,
+        ends_at: Instant,
+    ) -> Response<Body> {
+        let extensions = response.extensions_mut();
+        let lift = extensions.remove::<Lift>();
         let holds = Holds {
             _seat: seat,
-            _room: response.extensions_mut().remove::<Arc<flow::Room>>(),
+            _room: extensions.remove::<Arc<flow::Room>>(),
+            _watch: None,
         };
-        let on_stall = match info.verb.as_str() {
-            "watch" => OnStall::End,
-            _ => OnStall::Break,
+        let (on_stall, deadline) = match info.verb.as_str() {
+            "watch" => (OnStall::End, lift.map(|lift| Deadline::new(ends_at, lift))),
+            _ => (OnStall::Break, Some(Deadline::new(ends_at, Lift::default()))),
         };
-        response.map(|body| self.inner.drains.guard(body, holds, on_stall))
+        response.map(|body| self.inner.drains.guard(body, holds, on_stall, deadline))
     }
 
     /// What an authorized request asks for.
