@@ -77,13 +77,29 @@ pub(super) struct Deadline {
     lifted: Lift,
 }
 
-/// Lifts a [`Deadline`]: for a watch once its initial state is sent.
+/// Lifts a [`Deadline`]: for a watch once its initial state is sent, which needs its place no longer.
 #[derive(Clone, Default)]
-pub(super) struct Lift(Arc<AtomicBool>);
+pub(super) struct Lift(Arc<Lifted>);
+
+#[derive(Default)]
+struct Lifted {
+    is_lifted: AtomicBool,
+    seat: Mutex<Option<flow::Seat>>,
+}
 
 impl Lift {
     pub(super) fn lift(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_lifted.store(true, Ordering::Relaxed);
+        self.keep(None);
+    }
+
+    /// Keeps a place until then.
+    pub(super) fn keep(&self, seat: Option<flow::Seat>) {
+        let kept = {
+            let mut kept = self.0.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *kept, seat)
+        };
+        drop(kept);
     }
 }
 
@@ -93,7 +109,7 @@ impl Deadline {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        now >= self.at && !self.lifted.0.load(Ordering::Relaxed)
+        now >= self.at && !self.lifted.0.is_lifted.load(Ordering::Relaxed)
     }
 }
 

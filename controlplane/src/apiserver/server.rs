@@ -243,7 +243,7 @@ impl ApiServer {
                 drains.guard(body, Holds::default(), OnStall::Break, Some(deadline))
             });
         }
-        record.finish(response, end, &self.inner.metrics).await
+        record.finish(response, end, &self.inner.metrics)
     }
 
     async fn route(
@@ -313,7 +313,12 @@ impl ApiServer {
             true => self.receive(&user, info, body).await?,
             false => (body, None),
         };
-        let seat = match is_bounded {
+        let is_watch = is_remote && info.is_resource && info.verb == "watch";
+        let watch = match is_watch {
+            true => self.inner.flow.watch(&user, info)?,
+            false => None,
+        };
+        let seat = match is_bounded || is_watch {
             true => Some(self.inner.flow.seat(&user, info).await?),
             false => None,
         };
@@ -327,7 +332,7 @@ impl ApiServer {
             response.extensions_mut().insert(OpenEnded);
             return Ok(response);
         }
-        Ok(self.sent(response, seat, info, ends_at))
+        Ok(self.sent(response, seat, watch, info, ends_at))
     }
 
     /// The whole body, in the room it was given.
@@ -359,15 +364,25 @@ impl ApiServer {
         &self,
         mut response: Response<Body>,
         seat: Option<flow::Seat>,
+        watch: Option<flow::Room>,
         info: &RequestInfo,
         ends_at: Instant,
     ) -> Response<Body> {
         let extensions = response.extensions_mut();
         let lift = extensions.remove::<Lift>();
+        // A watch needs its place while it sends its initial state; without one, only until here.
+        let seat = match (&lift, info.verb.as_str()) {
+            (Some(lift), _) => {
+                lift.keep(seat);
+                None
+            }
+            (None, "watch") => None,
+            (None, _) => seat,
+        };
         let holds = Holds {
             _seat: seat,
             _room: extensions.remove::<Arc<flow::Room>>(),
-            _watch: None,
+            _watch: watch,
         };
         let (on_stall, deadline) = match info.verb.as_str() {
             "watch" => (OnStall::End, lift.map(|lift| Deadline::new(ends_at, lift))),

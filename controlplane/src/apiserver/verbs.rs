@@ -103,9 +103,18 @@ pub(super) async fn serve(
         return Err(not_supported(kind, info));
     };
     let mut call = call;
-    let answer = call.dispatch(body).await?;
+    let answer = match call.dispatch(body).await {
+        Ok(answer) => answer,
+        Err(mut error) => {
+            error.warnings = std::mem::take(&mut call.warnings);
+            return Err(error);
+        }
+    };
     let room = match &answer {
-        Answer::List(page) if serving.is_remote => Some(server.flow().reply(user, info, page.cost(output)).await?),
+        // What a deletion of many answers has been done: it waits for nothing any more. Its request's place bounds it.
+        Answer::List(page) if serving.is_remote && info.verb == "list" => {
+            Some(server.flow().reply(user, info, page.cost(output)).await?)
+        }
         _ => None,
     };
     let context = reply::Context {
