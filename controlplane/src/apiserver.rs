@@ -9,6 +9,7 @@ pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod body;
+mod deadline;
 pub mod discovery;
 mod drain;
 mod expiry;

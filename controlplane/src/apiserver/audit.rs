@@ -96,6 +96,11 @@ impl Trail {
         self.annotations.insert("authorization.k8s.io/reason", String::new());
     }
 
+    /// The reply is too large for the log (upstream's annotation).
+    pub(super) fn truncated(&mut self) {
+        self.annotations.insert("audit.k8s.io/truncated", "true".to_owned());
+    }
+
     /// The first bytes of a long answer have been sent.
     pub(super) fn started(&self, code: u16) {
         self.write(Stage::ResponseStarted, Some(Answer::code(code)));

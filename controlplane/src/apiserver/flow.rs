@@ -25,6 +25,8 @@ const BODIES_BYTES: usize = 64 << 20;
 const REPLIES_BYTES: usize = 128 << 20;
 /// One user may have a quarter of what a limit of bytes allows.
 const PARTS: usize = 4;
+/// Watches under way: for the cluster's own parts and again for everybody else. A user may have a part of them.
+const WATCHES: usize = 4_000;
 
 /// The limits of one server.
 pub(super) struct Flow {
@@ -38,6 +40,7 @@ pub(super) struct Flow {
 struct ByteLimits {
     bodies: Limit,
     replies: Limit,
+    watches: Limit,
 }
 
 impl ByteLimits {
@@ -46,6 +49,7 @@ impl ByteLimits {
         Self {
             bodies: limit(BODIES_BYTES),
             replies: limit(REPLIES_BYTES),
+            watches: Limit::new(WATCHES, WATCHES / PARTS),
         }
     }
 }
@@ -124,13 +128,27 @@ impl Flow {
             Some((_, limit)) => Some(limit.enter(&name(user), 1).await.map_err(|Refused| refusal())?),
             None => None,
         };
-        let is_read = matches!(info.verb.as_str(), "get" | "list" | "head" | "options");
+        let is_read = matches!(info.verb.as_str(), "get" | "list" | "watch" | "head" | "options");
         self.counts.of(is_read).fetch_add(1, Ordering::Relaxed);
         Ok(Seat {
             counts: Arc::clone(&self.counts),
             is_read,
             _permit: permit,
         })
+    }
+
+    /// A place among the user's watches, which last too long to wait for.
+    ///
+    /// # Errors
+    /// 429 when the user, or all users together, have as many as they may.
+    pub(super) fn watch(&self, user: &User, info: &RequestInfo) -> Result<Option<ByteReservation>, ApiError> {
+        if Level::of(user, info) == Level::Exempt {
+            return Ok(None);
+        }
+        let permit = self.bytes(user, info).watches.try_enter(&name(user), 1);
+        permit
+            .map(|permit| Some(ByteReservation { _permit: permit }))
+            .map_err(|Refused| refusal())
     }
 
     /// Waits until there is room for a body of so many bytes.

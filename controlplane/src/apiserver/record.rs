@@ -4,18 +4,26 @@
 //! is answered.
 
 use super::audit::{Audit, Trail};
+use super::body::BodyError;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
 use super::{Body, unstored};
 use crate::metrics::{self, Metrics};
 use crate::resource::registry;
+use bytes::Bytes;
 use http::Response;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use tokio::time::Instant;
+
+/// Replies up to this size are written to the log whole: any object. Of a larger one (a list) the log has the rest of the event.
+const NOTED_BYTES: usize = 4 << 20;
 
 /// How a request ended, beside its reply.
 pub(super) enum RequestEnd {
@@ -93,7 +101,7 @@ impl RequestRecord {
     }
 
     /// Counts the reply and completes the trail.
-    pub(super) async fn finish(self, response: Response<Body>, end: RequestEnd, metrics: &Metrics) -> Response<Body> {
+    pub(super) fn finish(self, response: Response<Body>, end: RequestEnd, metrics: &Metrics) -> Response<Body> {
         let code = response.status().as_u16();
         metrics.answered(&self.request, code, self.began.elapsed());
         let trail = self.trail.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -115,18 +123,88 @@ impl RequestRecord {
                 });
             }
             RequestEnd::Answered if trail.wants_response() && is_json(response.headers()) => {
-                let (parts, body) = response.into_parts();
-                let Ok(collected) = body.collect().await else {
-                    trail.complete(code, None, None);
-                    return Response::from_parts(parts, super::body::empty());
-                };
-                let bytes = collected.to_bytes();
-                trail.complete(code, None, serde_json::from_slice(&bytes).ok());
-                return Response::from_parts(parts, super::body::full(bytes));
+                return response.map(|body| {
+                    let noted = Noted {
+                        body,
+                        code,
+                        trail: Some(trail),
+                        text: Vec::new(),
+                    };
+                    noted.boxed_unsync()
+                });
             }
             RequestEnd::Answered => trail.complete(code, None, None),
         }
         response
+    }
+}
+
+/// A reply that is noted on its way: nothing waits for it, and a list is not held for the log's sake.
+struct Noted {
+    body: Body,
+    code: u16,
+    /// `None` once it is complete, or without the reply because that is too large.
+    trail: Option<Trail>,
+    text: Vec<u8>,
+}
+
+impl Noted {
+    fn note(&mut self, data: &[u8]) {
+        if self.trail.is_none() {
+            return;
+        }
+        if self.text.len() + data.len() <= NOTED_BYTES {
+            self.text.extend_from_slice(data);
+            return;
+        }
+        self.text = Vec::new();
+        if let Some(mut trail) = self.trail.take() {
+            trail.truncated();
+            trail.complete(self.code, None, None);
+        }
+    }
+
+    fn complete(&mut self) {
+        if let Some(trail) = self.trail.take() {
+            let text = std::mem::take(&mut self.text);
+            trail.complete(self.code, None, serde_json::from_slice(&text).ok());
+        }
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.complete();
+    }
+}
+
+impl http_body::Body for Noted {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let polled = http_body::Body::poll_frame(Pin::new(&mut self.body), context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    self.note(data);
+                }
+            }
+            Poll::Ready(None | Some(Err(_))) => self.complete(),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -116,6 +116,7 @@ pub(super) fn error(error: &ApiError, output: Output) -> Response<Body> {
     if let Some(seconds) = error.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    add_warnings(response.headers_mut(), &error.warnings);
     response
 }
 

@@ -1,17 +1,17 @@
 //! The composed server: what one process's API consists of, and the one path every request takes.
 
-use super::drain::{HeldResources, OnStall, OutgoingReplies};
+use super::drain::{Deadline, HeldResources, Lift, OnStall, OutgoingReplies};
 use super::flow::{self, Flow};
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
 use super::record::{RequestEnd, RequestRecord};
 use super::request::{Query, RequestInfo};
-use super::service::PeerCertificates;
+use super::service::{OpenEnded, PeerCertificates};
 use super::status::ApiError;
 use super::user::User;
 use super::write_locks::WriteLocks;
-use super::{Body, body, discovery, expiry, reply, unstored, verbs};
+use super::{Body, body, deadline, discovery, expiry, reply, unstored, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -27,12 +27,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Requests other than long-running ones end after this long (contract §8).
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Audit identifier, taken from the client or made here.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -166,6 +164,12 @@ impl ApiServer {
         &self.inner.flow
     }
 
+    /// Replies of which something has not left this process.
+    #[cfg(test)]
+    pub(super) fn replies_on_their_way(&self) -> usize {
+        self.inner.drains.len()
+    }
+
     /// Who may write now where one object's revision is not enough to tell.
     pub(super) fn write_locks(&self) -> &WriteLocks {
         &self.inner.write_locks
@@ -206,6 +210,8 @@ impl ApiServer {
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
         let record = RequestRecord::new(&info, &query, shown_id.unwrap_or_default());
+        let is_remote = user.is_none();
+        let ends_at = Instant::now() + deadline::DEADLINE;
         let work = self.route(user, &info, &query, request, &record);
         let (mut response, end) = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(response)) => (response, RequestEnd::Answered),
@@ -227,7 +233,14 @@ impl ApiServer {
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        record.finish(response, end, &self.inner.metrics).await
+        if is_remote && !matches!(end, RequestEnd::Answered) {
+            let deadline = Deadline::new(ends_at, Lift::default());
+            response = response.map(|body| {
+                let drains = &self.inner.drains;
+                drains.guard(body, HeldResources::default(), OnStall::Break, Some(deadline))
+            });
+        }
+        record.finish(response, end, &self.inner.metrics)
     }
 
     async fn route(
@@ -238,8 +251,11 @@ impl ApiServer {
         request: Request<Body>,
         record: &RequestRecord,
     ) -> Result<Response<Body>, ApiError> {
-        let deadline = (!info.is_long_running(query)).then(|| deadline(query)).transpose()?;
-        let work = self.answer(user, info, query, request, record);
+        let deadline = (!info.is_long_running(query))
+            .then(|| deadline::of(query))
+            .transpose()?;
+        let ends_at = Instant::now() + deadline.unwrap_or(deadline::DEADLINE);
+        let work = self.answer(user, info, query, request, record, ends_at);
         match deadline {
             None => work.await,
             Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
@@ -256,6 +272,7 @@ impl ApiServer {
         query: &Query,
         request: Request<Body>,
         record: &RequestRecord,
+        ends_at: Instant,
     ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = request.into_parts();
         let gate = self.gate();
@@ -295,7 +312,12 @@ impl ApiServer {
             true => self.receive(&user, info, body).await?,
             false => (body, None),
         };
-        let seat = match is_bounded {
+        let is_watch = is_remote && info.is_resource && info.verb == "watch";
+        let watch = match is_watch {
+            true => self.inner.flow.watch(&user, info)?,
+            false => None,
+        };
+        let seat = match is_bounded || is_watch {
             true => Some(Arc::new(self.inner.flow.seat(&user, info).await?)),
             false => None,
         };
@@ -305,11 +327,15 @@ impl ApiServer {
             _seat: seat.clone(),
             _room: room.map(Arc::new),
         });
-        let response = self.perform(&user, info, query, request, is_remote).await?;
-        if !is_remote || (info.is_long_running(query) && info.verb != "watch") {
+        let mut response = self.perform(&user, info, query, request, is_remote).await?;
+        if !is_remote {
             return Ok(response);
         }
-        Ok(self.sent(response, seat, info))
+        if info.is_long_running(query) && info.verb != "watch" {
+            response.extensions_mut().insert(OpenEnded);
+            return Ok(response);
+        }
+        Ok(self.sent(response, seat, watch, info, ends_at))
     }
 
     /// The whole body, within the bytes it was granted.
@@ -335,17 +361,37 @@ impl ApiServer {
         Ok((body::full(bytes), Some(reserved)))
     }
 
-    /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read.
-    fn sent(&self, mut response: Response<Body>, seat: Option<Arc<flow::Seat>>, info: &RequestInfo) -> Response<Body> {
+    /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read, or not all of it
+    /// in the request's time (the initial state of a watch counts, what follows does not).
+    fn sent(
+        &self,
+        mut response: Response<Body>,
+        seat: Option<Arc<flow::Seat>>,
+        watch: Option<flow::ByteReservation>,
+        info: &RequestInfo,
+        ends_at: Instant,
+    ) -> Response<Body> {
+        let extensions = response.extensions_mut();
+        let lift = extensions.remove::<Lift>();
+        // A watch needs its place while it sends its initial state; without one, only until here.
+        let seat = match (&lift, info.verb.as_str()) {
+            (Some(lift), _) => {
+                lift.keep(seat);
+                None
+            }
+            (None, "watch") => None,
+            (None, _) => seat,
+        };
         let holds = HeldResources {
             _seat: seat,
-            _bytes: response.extensions_mut().remove::<Arc<flow::ByteReservation>>(),
+            _bytes: extensions.remove::<Arc<flow::ByteReservation>>(),
+            _watch: watch,
         };
-        let on_stall = match info.verb.as_str() {
-            "watch" => OnStall::End,
-            _ => OnStall::Break,
+        let (on_stall, deadline) = match info.verb.as_str() {
+            "watch" => (OnStall::End, lift.map(|lift| Deadline::new(ends_at, lift))),
+            _ => (OnStall::Break, Some(Deadline::new(ends_at, Lift::default()))),
         };
-        response.map(|body| self.inner.drains.guard(body, holds, on_stall))
+        response.map(|body| self.inner.drains.guard(body, holds, on_stall, deadline))
     }
 
     /// What an authorized request asks for.
@@ -407,92 +453,4 @@ fn served(info: &RequestInfo) -> Option<&'static Kind> {
     };
     let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
     (scope_fits && part_exists).then_some(kind)
-}
-
-fn deadline(query: &Query) -> Result<Duration, ApiError> {
-    let text = query.text("timeout");
-    if text.is_empty() {
-        return Ok(DEADLINE);
-    }
-    let seconds = seconds(text).ok_or_else(|| {
-        ApiError::bad_request(format!(
-            "invalid timeout specified in the request URL: time: invalid duration \"{text}\""
-        ))
-    })?;
-    Ok(if seconds.is_zero() {
-        DEADLINE
-    } else {
-        seconds.min(DEADLINE)
-    })
-}
-
-/// A Go duration, such as `1m30s`; zero if it is negative, which means the same to its reader. `None` if Go could not read or
-/// hold it.
-fn seconds(text: &str) -> Option<Duration> {
-    /// What 63 bits of nanoseconds hold.
-    const GO_MAX_SECONDS: f64 = 9_223_372_036.0;
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if unsigned == "0" {
-        return Some(Duration::ZERO);
-    }
-    if unsigned.is_empty() {
-        return None;
-    }
-    let mut total = 0.0_f64;
-    let mut rest = unsigned;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest.get(..digits)?.parse().ok()?;
-        rest = rest.get(digits..)?;
-        let (unit, scale) = [
-            ("ms", 0.001),
-            ("us", 1e-6),
-            ("µs", 1e-6),
-            ("ns", 1e-9),
-            ("h", 3600.0),
-            ("m", 60.0),
-            ("s", 1.0),
-        ]
-        .into_iter()
-        .find(|(unit, _)| rest.starts_with(unit))?;
-        total += number * scale;
-        rest = rest.get(unit.len()..)?;
-    }
-    if total > GO_MAX_SECONDS {
-        return None;
-    }
-    match text.starts_with('-') {
-        true => Some(Duration::ZERO),
-        false => Duration::try_from_secs_f64(total).ok(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn go_durations_are_read() {
-        let cases = [
-            ("30s", Some(30_000)),
-            ("1m30s", Some(90_000)),
-            ("1.5h", Some(5_400_000)),
-            ("250ms", Some(250)),
-            ("0", Some(0)),
-            ("0s", Some(0)),
-            ("-5s", Some(0)),
-            ("+5s", Some(5_000)),
-            ("1000000h", Some(3_600_000_000_000)),
-            ("9999999999h", None),
-            (&"9".repeat(400), None),
-            (&format!("{}s", "9".repeat(400)), None),
-            ("-", None),
-            ("30", None),
-            ("x", None),
-        ];
-        for (text, expected) in cases {
-            let text: &str = text;
-            assert_eq!(seconds(text).map(|found| found.as_millis()), expected, "{text}");
-        }
-    }
 }

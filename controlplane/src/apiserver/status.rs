@@ -38,6 +38,8 @@ pub struct ApiError {
     pub retry_after_seconds: Option<u32>,
     /// A fresh `metadata.continue`, for 410 replies to expired continue tokens.
     pub continue_token: Option<String>,
+    /// Sent as `Warning` headers, as beside any other reply.
+    pub warnings: Vec<String>,
 }
 
 impl ApiError {
@@ -54,6 +56,7 @@ impl ApiError {
             causes: Vec::new(),
             retry_after_seconds: None,
             continue_token: None,
+            warnings: Vec::new(),
         }
     }
 

@@ -116,12 +116,22 @@ pub(super) async fn serve(
             let body = call.bytes(body).await?;
             let (answer, warnings) = call.finished_anyway(parts, body).await;
             call.warnings = warnings;
-            answer?
+            answer
         }
-        false => call.dispatch(body).await?,
+        false => call.dispatch(body).await,
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(mut error) => {
+            error.warnings = std::mem::take(&mut call.warnings);
+            return Err(error);
+        }
     };
     let reserved = match &answer {
-        Answer::List(page) if serving.is_remote => Some(server.flow().reply(user, info, page.cost(output)).await?),
+        // What a deletion of many answers has been done: it waits for nothing any more. Its request's place bounds it.
+        Answer::List(page) if serving.is_remote && info.verb == "list" => {
+            Some(server.flow().reply(user, info, page.cost(output)).await?)
+        }
         _ => None,
     };
     let context = reply::Context {

@@ -250,7 +250,7 @@ impl ControlPlane {
             seed,
             cluster_cidr: Some("10.244.0.0/16".into()),
             // Made anew in every run, and stored: it is no part of the seed.
-            root_ca_pem: "PEM".to_owned(),
+            root_ca_pem: tokio::sync::watch::channel("PEM".to_owned()).1,
             authority: None,
             metrics: Arc::default(),
             shutdown: self.shutdown.clone(),

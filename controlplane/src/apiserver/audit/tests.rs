@@ -84,7 +84,7 @@ const POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
-- {level: RequestResponse, verbs: [create], omitStages: [RequestReceived]}
+- {level: RequestResponse, verbs: [create, list], omitStages: [RequestReceived]}
 - {level: Metadata, verbs: [watch]}
 - {level: Metadata, users: [stranger], omitStages: [RequestReceived]}
 ";
@@ -149,6 +149,7 @@ async fn requests_are_written_as_the_policy_says() {
     )
     .await;
     assert_eq!(made.status(), 201);
+    made.into_body().collect().await.unwrap();
     assert_eq!(
         ask(&server, "alice", "GET", "/api/v1/namespaces/a", "").await.status(),
         200
@@ -230,4 +231,34 @@ async fn who_acts_as_somebody_else_is_named_beside_them() {
         (&found[1]["responseStatus"]["code"], found[1].get("impersonatedUser")),
         (&403.into(), None)
     );
+}
+
+/// A list longer than any object goes to its reader piece by piece, and to the log without its items.
+#[tokio::test]
+async fn a_long_list_is_not_held_for_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let server = audited(&path).await;
+    let maps = "/api/v1/namespaces/a/configmaps";
+    for (count, is_noted) in [(1, true), (5, false)] {
+        for number in 0..count {
+            let object = serde_json::json!({"metadata": {"name": format!("m{number}"), "namespace": "a"}, "data": {"k": "x".repeat(900_000)}});
+            let key = format!("/registry/configmaps/a/m{count}{number}");
+            let bytes = bytes::Bytes::from(crate::store::window::canonical(&object));
+            let expect = crate::store::Expect::Absent;
+            server.store().put(&key, bytes, expect).await.unwrap();
+        }
+        server.reader().refresh().await.unwrap();
+        let before = events(&path, 0).await.len();
+        let mut list = ask(&server, "alice", "GET", maps, "").await;
+        list.body_mut().frame().await.unwrap().unwrap();
+        if is_noted {
+            assert_eq!(events(&path, 0).await.len(), before, "the reply is not over");
+        }
+        list.into_body().collect().await.unwrap();
+        let found = events(&path, before + 1).await;
+        let last = found.last().unwrap();
+        assert_eq!(last["responseObject"]["items"].is_array(), is_noted);
+        assert_eq!(last["annotations"]["audit.k8s.io/truncated"] == "true", !is_noted);
+    }
 }

@@ -15,13 +15,14 @@ async fn read(body: &mut Body) -> Option<Result<Bytes, BodyError>> {
 async fn a_reply_that_is_not_read_ends_and_a_slow_reader_is_let_be() {
     let drains: Arc<OutgoingReplies> = Arc::default();
     let sweeper = tokio::spawn(Arc::clone(&drains).run());
-    let mut slow = drains.guard(pieces(10), HeldResources::default(), OnStall::Break);
-    let mut list = drains.guard(pieces(10), HeldResources::default(), OnStall::Break);
-    let mut watch = drains.guard(pieces(10), HeldResources::default(), OnStall::End);
+    let mut slow = drains.guard(pieces(10), HeldResources::default(), OnStall::Break, None);
+    let mut list = drains.guard(pieces(10), HeldResources::default(), OnStall::Break, None);
+    let mut watch = drains.guard(pieces(10), HeldResources::default(), OnStall::End, None);
     let mut idle = drains.guard(
         body::stream(futures::stream::pending()),
         HeldResources::default(),
         OnStall::End,
+        None,
     );
     assert!(idle.frame().now_or_never().is_none());
     for body in [&mut list, &mut watch] {
@@ -39,21 +40,31 @@ async fn a_reply_that_is_not_read_ends_and_a_slow_reader_is_let_be() {
         "a watch without events is not stalled"
     );
     sweeper.abort();
-    drains.sweep(Instant::now());
-    assert_eq!(drains.list().len(), 0, "nothing is remembered of what has ended");
+    drop((slow, list, watch, idle));
+    assert_eq!(
+        drains.list().replies.len(),
+        0,
+        "nothing is remembered of what has ended"
+    );
 }
 
 #[tokio::test]
 async fn lengths_are_told_and_large_bodies_cut() {
     let drains: Arc<OutgoingReplies> = Arc::default();
-    let mut body = drains.guard(body::full(vec![0; 200_000]), HeldResources::default(), OnStall::Break);
+    let mut body = drains.guard(
+        body::full(vec![0; 200_000]),
+        HeldResources::default(),
+        OnStall::Break,
+        None,
+    );
     assert_eq!(http_body::Body::size_hint(&body).exact(), Some(200_000));
     let mut lengths = Vec::new();
     while let Some(piece) = read(&mut body).await {
         lengths.push(piece.unwrap().len());
     }
-    assert_eq!(lengths, [65_536, 65_536, 65_536, 3_392]);
+    assert!(lengths.iter().all(|length| *length <= PIECE_BYTES));
+    assert_eq!(lengths.iter().sum::<usize>(), 200_000);
     assert!(http_body::Body::is_end_stream(&body));
-    let empty = drains.guard(body::empty(), HeldResources::default(), OnStall::Break);
+    let empty = drains.guard(body::empty(), HeldResources::default(), OnStall::Break, None);
     assert!(http_body::Body::is_end_stream(&empty));
 }

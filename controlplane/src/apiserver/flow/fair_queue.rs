@@ -12,7 +12,10 @@ const WAITING_OF_USER: usize = 50;
 /// Most requests that wait.
 const WAITING_MAX: usize = 1024;
 
-/// The number of a request that waits.
+/// A request for at most this part of the room (64 KiB of bodies, no request's place) does not wait behind large ones.
+const SMALL: usize = 1024;
+
+/// Somebody who waits.
 pub(super) type Ticket = u64;
 
 /// What becomes of a request.
@@ -84,7 +87,7 @@ impl FairQueue {
         let own_waiting = own.map_or(0, |own| own.waiting.len());
         let fits = self.taken + cost <= self.units && own_taken + cost <= self.units_of_user;
         let is_next = self.first_in_line().is_none_or(|first| own_taken < first.taken);
-        if fits && own_waiting == 0 && is_next {
+        if fits && own_waiting == 0 && (is_next || self.is_small(cost)) {
             self.users.entry(Arc::clone(user)).or_default().taken += cost;
             self.taken += cost;
             return Offer::Enter;
@@ -105,6 +108,11 @@ impl FairQueue {
         own.waiting.push_back((ticket, cost));
         self.waiting += 1;
         Offer::Wait { ticket, instead }
+    }
+
+    /// Too little to be what somebody large waits for: it passes him, so that one large request holds up nobody.
+    fn is_small(&self, cost: usize) -> bool {
+        cost <= self.units / SMALL
     }
 
     /// Takes the newest from the longest queue, if that is longer than `than`.
@@ -172,12 +180,28 @@ impl FairQueue {
         }
     }
 
+    /// A small one at the front of its queue that fits.
+    fn small_in_line(&self) -> Option<Candidate> {
+        self.users.iter().find_map(|(user, own)| {
+            let &(_, cost) = own.waiting.front()?;
+            let fits = self.taken + cost <= self.units && own.taken + cost <= self.units_of_user;
+            (fits && self.is_small(cost)).then(|| Candidate {
+                user: Arc::clone(user),
+                taken: own.taken,
+                cost,
+            })
+        })
+    }
+
     fn admit(&mut self) -> Vec<(Ticket, Arc<str>, usize)> {
         let mut entered = Vec::new();
-        while let Some(Candidate { user, cost, .. }) = self.first_in_line() {
-            if self.taken + cost > self.units {
+        loop {
+            let first = self
+                .first_in_line()
+                .filter(|first| self.taken + first.cost <= self.units);
+            let Some(Candidate { user, cost, .. }) = first.or_else(|| self.small_in_line()) else {
                 break;
-            }
+            };
             let Some(own) = self.users.get_mut(&user) else { break };
             let Some((ticket, _)) = own.waiting.pop_front() else {
                 break;
@@ -253,6 +277,25 @@ mod tests {
         assert_eq!(queue.offer(&user("a"), cost), Offer::Enter);
         assert_eq!(queue.offer(&user("b"), cost), Offer::Enter);
         assert!(matches!(queue.offer(&user("c"), 1), Offer::Wait { .. }));
+    }
+
+    #[test]
+    fn small_requests_pass_a_large_one_that_waits() {
+        let mut room = FairQueue::new(4096, 3072);
+        let (a, b, c) = (user("a"), user("b"), user("c"));
+        assert_eq!(room.offer(&a, 3000), Offer::Enter);
+        assert!(matches!(room.offer(&b, 3000), Offer::Wait { .. }));
+        assert_eq!(room.offer(&c, 4), Offer::Enter, "it fits beside what is there");
+        assert!(matches!(room.offer(&user("d"), 5), Offer::Wait { .. }), "in its turn");
+        assert_eq!(
+            room.offer(&user("e"), 1_000),
+            Offer::Wait {
+                ticket: 2,
+                instead: None
+            }
+        );
+        let entered: Vec<usize> = room.leave(&a, 3000).into_iter().map(|(.., cost)| cost).collect();
+        assert_eq!(entered, [3000, 5, 1_000]);
     }
 
     proptest! {

@@ -95,6 +95,28 @@ impl Limit {
         }
     }
 
+    /// As [`Limit::enter`], but waits for nothing.
+    pub(super) fn try_enter(&self, user: &Arc<str>, units: usize) -> Result<Permit, Refused> {
+        let mut inner = self.inner();
+        let cost = inner.queue.cost(units);
+        match inner.queue.offer(user, cost) {
+            Offer::Enter => {
+                drop(inner);
+                Ok(self.permit(user, cost))
+            }
+            Offer::Refuse => Err(Refused),
+            Offer::Wait { ticket, instead } => {
+                if let Some(instead) = instead {
+                    inner.waiting.remove(&instead);
+                }
+                let entered = inner.queue.give_up(user, ticket);
+                drop(inner);
+                self.tell(entered);
+                Err(Refused)
+            }
+        }
+    }
+
     fn permit(&self, user: &Arc<str>, cost: usize) -> Permit {
         Permit {
             limit: self.clone(),

@@ -251,3 +251,45 @@ async fn a_long_list_comes_whole_and_in_pieces() {
     }
     assert_eq!((server.inflight(), server.flow().reply_bytes()), ((0, 0), 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_deletion_of_many_answers_waits_for_no_room() {
+    let server = server().await;
+    fill(&server, 500).await;
+    // 5 MB each, of 32 MiB for one user.
+    let mut lists = Vec::new();
+    for _ in 0..6 {
+        lists.push(ask(&server, "jane/x", "GET", MAPS, body::empty()).await);
+    }
+    let start = Instant::now();
+    let response = ask(&server, "jane/x", "DELETE", MAPS, body::empty()).await;
+    assert_eq!((response.status().as_u16(), start.elapsed()), (200, Duration::ZERO));
+    drop(lists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_counted_and_the_state_they_begin_with_takes_a_place() {
+    let server = server().await;
+    fill(&server, 100).await;
+    let path = format!("{MAPS}?watch=1");
+    let mut first = ask(&server, "jane/x", "GET", &path, body::empty()).await;
+    assert_eq!(server.inflight(), (1, 0));
+    // The end of the state is noticed when more is asked for than there is.
+    while first.body_mut().frame().now_or_never().is_some() {}
+    assert_eq!(server.inflight(), (0, 0));
+    let later = format!("{MAPS}?watch=1&resourceVersion=100");
+    let mut watches = Vec::new();
+    for _ in 1..1_000 {
+        let watch = ask(&server, "jane/x", "GET", &later, body::empty()).await;
+        assert_eq!(watch.status(), 200);
+        watches.push(watch);
+    }
+    assert_eq!(server.inflight(), (0, 0));
+    let beyond = ask(&server, "jane/x", "GET", &later, body::empty()).await;
+    assert_eq!(beyond.status(), 429);
+    let other = ask(&server, "joe/x", "GET", &later, body::empty()).await;
+    assert_eq!(other.status(), 200);
+    watches.pop();
+    let again = ask(&server, "jane/x", "GET", &later, body::empty()).await;
+    assert_eq!(again.status(), 200);
+}

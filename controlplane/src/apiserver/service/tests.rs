@@ -10,9 +10,12 @@ use async_trait::async_trait;
 use client::SystemClock;
 use http::{Request, Response, Version};
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioExecutor;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
+
+mod unread;
 
 /// Takes the identity from the certificate's bytes, everything else is open.
 struct ByCertificate;

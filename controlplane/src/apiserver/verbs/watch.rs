@@ -4,6 +4,7 @@
 
 use super::filter::Filter;
 use super::{Call, list, parse_revision, store_failed, too_large};
+use crate::apiserver::drain::Lift;
 use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body, reply};
@@ -30,6 +31,8 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 /// A piece of the body ends once it has this many bytes; only one event may go beyond.
 const PIECE_BYTES: usize = 64 << 10;
+/// Objects of at least so many bytes are not copied for each watch.
+const SHARED_BYTES: usize = 16 << 10;
 /// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
 const LONGEST_SECONDS: u64 = 24 * 3600;
 
@@ -68,11 +71,21 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
     };
     let now = Instant::now();
     let deadline = now + options.length(call);
-    let initial = initial.map(|snapshot| Initial::new(snapshot, call.collection(), options.end_bookmark()));
+    let lift = Lift::default();
+    let initial = initial.map(|snapshot| Initial {
+        snapshot,
+        prefix: call.collection(),
+        start: None,
+        end_bookmark: options.end_bookmark(),
+        waiting: VecDeque::new(),
+        lift: lift.clone(),
+    });
+    let has_initial = initial.is_some();
     let watcher = Watcher {
         initial,
         cursor,
         waiting: VecDeque::new(),
+        ready: VecDeque::new(),
         writer: Writer {
             kind: call.kind,
             output: call.output,
@@ -92,7 +105,12 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
         let piece = watcher.next().await?;
         Some((piece, watcher))
     });
-    Ok(response(body::stream(pieces)))
+    let mut response = response(body::stream(pieces));
+    if has_initial {
+        // Whoever sends the reply keeps the request's place and its deadline until then.
+        response.extensions_mut().insert(lift);
+    }
+    Ok(response)
 }
 
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
@@ -204,19 +222,11 @@ struct Initial {
     end_bookmark: bool,
     /// Objects read and not written yet.
     waiting: VecDeque<Arc<Stored>>,
+    /// Told when all of it is written.
+    lift: Lift,
 }
 
 impl Initial {
-    fn new(snapshot: Snapshot, prefix: String, end_bookmark: bool) -> Self {
-        Self {
-            snapshot,
-            prefix,
-            start: None,
-            end_bookmark,
-            waiting: VecDeque::new(),
-        }
-    }
-
     /// The next object; reads more once all are given out, and `None` at the end.
     fn next(&mut self) -> Option<Arc<Stored>> {
         if self.waiting.is_empty() {
@@ -241,6 +251,8 @@ struct Watcher {
     cursor: Cursor,
     /// Events read and not written yet.
     waiting: VecDeque<Arc<Event>>,
+    /// Written and not handed over yet.
+    ready: VecDeque<Bytes>,
     writer: Writer,
     prefix: String,
     filter: Filter,
@@ -255,10 +267,13 @@ struct Watcher {
 impl Watcher {
     /// The next piece of the body; `None` ends the watch.
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
         while self.initial.is_some() {
             let out = self.write_initial();
-            if !out.is_empty() {
-                return Some(out.freeze());
+            if let Some(first) = self.hand_over(out) {
+                return Some(first);
             }
             // A selector that chooses few of many must not hold others up.
             tokio::task::yield_now().await;
@@ -268,7 +283,7 @@ impl Watcher {
                 true => self.next_bookmark.min(self.deadline),
                 false => self.deadline,
             };
-            let mut out = BytesMut::new();
+            let mut out = Out::default();
             if self.waiting.is_empty() {
                 tokio::select! {
                     biased;
@@ -288,20 +303,27 @@ impl Watcher {
                 return None;
             }
             self.write(&mut out);
-            if !out.is_empty() {
-                return Some(out.freeze());
+            if let Some(first) = self.hand_over(out) {
+                return Some(first);
             }
         }
     }
 
-    fn write_initial(&mut self) -> BytesMut {
-        let mut out = BytesMut::new();
+    /// The first frame now, the others later.
+    fn hand_over(&mut self, out: Out) -> Option<Bytes> {
+        self.ready = out.frames();
+        self.ready.pop_front()
+    }
+
+    fn write_initial(&mut self) -> Out {
+        let mut out = Out::default();
         let Some(initial) = &mut self.initial else { return out };
         for _ in 0..BATCH {
             let Some(stored) = initial.next() else {
                 if initial.end_bookmark {
                     self.writer.bookmark(&mut out, initial.snapshot.revision, true);
                 }
+                initial.lift.lift();
                 // The state is let go of as soon as it is written.
                 self.initial = None;
                 return out;
@@ -317,7 +339,7 @@ impl Watcher {
     }
 
     /// A bookmark of the newest revision up to which every event has been written; false if events have to go first.
-    fn bookmark(&mut self, out: &mut BytesMut) -> Option<bool> {
+    fn bookmark(&mut self, out: &mut Out) -> Option<bool> {
         let batch = self.cursor.take().ok()?;
         self.accept(batch);
         if !self.waiting.is_empty() {
@@ -337,7 +359,7 @@ impl Watcher {
     }
 
     /// Writes what waits, until the piece is full.
-    fn write(&mut self, out: &mut BytesMut) {
+    fn write(&mut self, out: &mut Out) {
         while out.len() < PIECE_BYTES
             && let Some(event) = self.waiting.pop_front()
         {
@@ -355,6 +377,39 @@ impl Watcher {
     }
 }
 
+/// Frames being written: small events together, the bytes of large objects as they are in memory, which all watches share.
+#[derive(Default)]
+struct Out {
+    frames: VecDeque<Bytes>,
+    /// What follows the frames.
+    text: BytesMut,
+    /// Bytes in the frames.
+    framed: usize,
+}
+
+impl Out {
+    fn len(&self) -> usize {
+        self.framed + self.text.len()
+    }
+
+    fn share(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARED_BYTES {
+            self.text.extend_from_slice(&bytes);
+            return;
+        }
+        let before = self.text.split().freeze();
+        self.framed += before.len() + bytes.len();
+        self.frames.extend([before, bytes]);
+    }
+
+    fn frames(mut self) -> VecDeque<Bytes> {
+        if !self.text.is_empty() {
+            self.frames.push_back(self.text.freeze());
+        }
+        self.frames
+    }
+}
+
 /// Writes events in the negotiated shape.
 struct Writer {
     kind: &'static Kind,
@@ -366,15 +421,15 @@ struct Writer {
 }
 
 impl Writer {
-    fn event(&mut self, out: &mut BytesMut, what: &str, stored: &Arc<Stored>, revision: Revision) {
+    fn event(&mut self, out: &mut Out, what: &str, stored: &Arc<Stored>, revision: Revision) {
         if self.output.shape == Shape::Whole {
             let (head, rest) = stored.json(Some((&self.kind.api_version(), self.kind.kind)), revision);
-            out.extend_from_slice(b"{\"type\":\"");
-            out.extend_from_slice(what.as_bytes());
-            out.extend_from_slice(b"\",\"object\":");
-            out.extend_from_slice(&head);
-            out.extend_from_slice(&rest);
-            out.extend_from_slice(b"}\n");
+            out.text.extend_from_slice(b"{\"type\":\"");
+            out.text.extend_from_slice(what.as_bytes());
+            out.text.extend_from_slice(b"\",\"object\":");
+            out.text.extend_from_slice(&head);
+            out.share(rest);
+            out.text.extend_from_slice(b"}\n");
             return;
         }
         let value = reply::whole(stored, revision, self.kind);
@@ -387,7 +442,7 @@ impl Writer {
             Ok(object) => json!({"type": what, "object": object}),
             Err(error) => json!({"type": "ERROR", "object": error.to_status()}),
         };
-        out.extend_from_slice(&line(&event));
+        out.text.extend_from_slice(&line(&event));
     }
 
     fn row(&mut self, value: Value, version: &str) -> Result<Value, ApiError> {
@@ -403,7 +458,7 @@ impl Writer {
         Ok(table)
     }
 
-    fn bookmark(&self, out: &mut BytesMut, revision: Revision, is_initial_end: bool) {
+    fn bookmark(&self, out: &mut Out, revision: Revision, is_initial_end: bool) {
         let (kind, api_version) = match self.output.shape {
             Shape::Table(version) => ("Table".to_owned(), format!("meta.k8s.io/{version}")),
             Shape::Partial(version) | Shape::PartialList(version) => {
@@ -419,6 +474,7 @@ impl Writer {
         if matches!(self.output.shape, Shape::Table(_)) {
             object["rows"] = json!([]);
         }
-        out.extend_from_slice(&line(&json!({"type": "BOOKMARK", "object": object})));
+        out.text
+            .extend_from_slice(&line(&json!({"type": "BOOKMARK", "object": object})));
     }
 }

@@ -479,3 +479,12 @@ async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
     let endpoints = get(&server, "/api/v1/namespaces/a/endpoints").await;
     assert!(told(&endpoints)[0].contains("v1 Endpoints is deprecated in v1.33+"));
 }
+
+#[tokio::test]
+async fn warnings_come_with_errors_too() {
+    let server = server().await;
+    let reply = get(&server, "/api/v1/namespaces/a/endpoints/nope").await;
+    assert_eq!(reply.code, 404);
+    let warning = reply.headers["warning"].to_str().unwrap();
+    assert!(warning.contains("deprecated"), "{warning}");
+}
