@@ -9,7 +9,7 @@ pub mod placement;
 pub mod sysctl;
 
 use crate::id::PodUid;
-use crate::pod::shape;
+use crate::pod_object;
 use decide::{Holding, Node, Rejection};
 use k8s_openapi::api::core::v1::Pod;
 use placement::NodeView;
@@ -33,7 +33,7 @@ impl Ledger {
 
     /// Admits a pod to the node as it is described now, or tells why not. A pod that holds a grant keeps it.
     pub fn admit(&mut self, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
-        let uid = shape::uid(pod);
+        let uid = pod_object::uid(pod);
         if self.grants.contains_key(&uid) {
             return Ok(());
         }
@@ -44,7 +44,7 @@ impl Ledger {
 
     /// Grants without judging: what runs already, runs.
     pub fn grant(&mut self, pod: &Pod) {
-        self.grants.insert(shape::uid(pod), Holding::of(pod));
+        self.grants.insert(pod_object::uid(pod), Holding::of(pod));
     }
 
     /// Takes back the grants of pods that have ended.

@@ -11,7 +11,7 @@ mod body;
 mod entry;
 
 use crate::id::{FullName, PodUid};
-use crate::pod::shape;
+use crate::pod_object;
 use crate::source::Pods;
 use client::AsTree;
 use entry::{Acknowledged, Entry};
@@ -122,7 +122,7 @@ impl StatusWriter {
         }
         let mut retold = Vec::new();
         for (uid, entry) in state.entries.iter_mut() {
-            if shape::is_static(&entry.update.pod) {
+            if pod_object::is_static(&entry.update.pod) {
                 let target = target(&entry.update.pod, &mirrors);
                 if target.as_ref().map(Arc::as_ptr) != entry.target.as_ref().map(Arc::as_ptr) {
                     retold.push(uid.clone());
@@ -226,7 +226,7 @@ impl StatusWriter {
                 entry.not_before = None;
             }
             // A mirror that is gone comes back as another object; the pod it showed goes on.
-            Written::Gone if shape::is_static(&entry.update.pod) => entry.target = None,
+            Written::Gone if pod_object::is_static(&entry.update.pod) => entry.target = None,
             Written::Gone => state.remove(uid),
             Written::No => {
                 entry.not_before = Some(Instant::now() + entry.backoff.fail());
@@ -274,18 +274,18 @@ impl State {
 
 /// The object that is told of a pod: itself, or for a static pod the mirror that shows this very pod.
 fn target(pod: &Arc<Pod>, mirrors: &BTreeMap<FullName, Arc<Pod>>) -> Option<Arc<Pod>> {
-    if !shape::is_static(pod) {
+    if !pod_object::is_static(pod) {
         return Some(pod.clone());
     }
-    let mirror = mirrors.get(&shape::full_name(pod))?;
-    let shown = shape::mirror_hash(mirror) == pod.metadata.uid.as_deref();
+    let mirror = mirrors.get(&pod_object::full_name(pod))?;
+    let shown = pod_object::mirror_hash(mirror) == pod.metadata.uid.as_deref();
     (shown && mirror.metadata.deletion_timestamp.is_none()).then(|| mirror.clone())
 }
 
 async fn write(client: kube::Client, job: Job) -> Written {
     let pod = &job.target;
-    let api: Api<AsTree<Pod>> = Api::namespaced(client, shape::namespace(pod));
-    let name = shape::name(pod);
+    let api: Api<AsTree<Pod>> = Api::namespaced(client, pod_object::namespace(pod));
+    let name = pod_object::name(pod);
     let mut revision = 0;
     if let Some(body) = &job.body {
         let (patch, params) = (Patch::Strategic(body), PatchParams::default());
@@ -311,7 +311,7 @@ async fn write(client: kube::Client, job: Job) -> Written {
         }
     }
     Written::Yes {
-        object: shape::uid(pod),
+        object: pod_object::uid(pod),
         body: job.body,
         revision,
         deleted: job.delete,

@@ -23,7 +23,7 @@ use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
 use crate::metrics::Metrics;
-use crate::node::{self, Facts, Keeper, NodeParts, allocatable};
+use crate::node::{self, Facts, NodeParts, NodeReporter, allocatable};
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::rate::Rate;
@@ -320,7 +320,7 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
 /// Everything built, nothing running yet.
 struct Parts {
     kubelet: Kubelet,
-    keeper: Option<Keeper>,
+    keeper: Option<NodeReporter>,
     server: Arc<Server>,
 }
 
@@ -360,7 +360,7 @@ fn build(
         settings: settings(config, facts),
     });
     let keeper = client.map(|client| {
-        Keeper::new(NodeParts {
+        NodeReporter::new(NodeParts {
             client: client.clone(),
             runtime: runtime.clone(),
             status: kubelet.runtime_status(),

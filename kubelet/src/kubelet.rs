@@ -21,7 +21,7 @@ use crate::image::records::Records;
 use crate::image::{self, Images};
 use crate::objects::Objects;
 use crate::pod::backoff::Bounds;
-use crate::pod::execute::{Rush, Tools};
+use crate::pod::execute::{Executor, RuntimeLoad};
 use crate::pod::mirror;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
@@ -212,7 +212,7 @@ impl Kubelet {
         ));
         if let Some(client) = self.parts.client.clone() {
             tasks.spawn(statuses.run(client.clone(), desired.clone(), shutdown.clone()));
-            let mirrors = mirror::Keeper {
+            let mirrors = mirror::MirrorPods {
                 client,
                 node: self.parts.context.node_name.clone(),
                 pods: desired,
@@ -288,7 +288,7 @@ impl Kubelet {
             Records::new(&parts.context.root_dir, parts.clock.clone()),
             parts.settings.images.clone(),
         );
-        let tools = Tools {
+        let executor = Executor {
             runtime: parts.runtime.clone(),
             pleg: self.pleg.clone(),
             images,
@@ -298,11 +298,11 @@ impl Kubelet {
             context: parts.context.clone(),
             recorder: self.recorder.clone(),
             clock: parts.clock.clone(),
-            rush: Rush::default(),
+            runtime_load: RuntimeLoad::default(),
             files: FileWork::new(FILES_DEADLINE),
             sandbox_permits: Arc::new(Semaphore::new(parts.settings.parallel_sandboxes.max(1))),
         };
-        let probing = prober::Tools {
+        let probing = prober::ProbeContext {
             runtime: parts.runtime.clone(),
             recorder: self.recorder.clone(),
             clock: parts.clock.clone(),
@@ -310,7 +310,7 @@ impl Kubelet {
             host_ips: parts.context.host_ips.clone(),
         };
         Shared {
-            tools: Arc::new(tools),
+            executor: Arc::new(executor),
             probing,
             statuses,
             view: self.view.clone(),

@@ -24,6 +24,7 @@ pub mod network;
 pub mod node;
 pub mod objects;
 pub mod pod;
+pub mod pod_object;
 pub mod probe;
 pub mod rate;
 pub mod reason;

@@ -95,7 +95,7 @@ pub struct NodeParts {
 }
 
 /// Keeps the Node object.
-pub struct Keeper {
+pub struct NodeReporter {
     parts: NodeParts,
     node: Informer<Node>,
     random: StdRng,
@@ -129,7 +129,7 @@ impl Images {
     }
 }
 
-impl Keeper {
+impl NodeReporter {
     /// Starts watching the node's own object. Must be called inside a tokio runtime.
     pub fn new(parts: NodeParts) -> Self {
         let options = informer::Options {
@@ -165,7 +165,7 @@ impl Keeper {
             seed: self.parts.seed,
             taken,
         };
-        let network = pod_network::Keeper {
+        let network = pod_network::PodNetwork {
             config: self.parts.config.clone(),
             runtime: self.parts.runtime.clone(),
             status: self.parts.status.clone(),

@@ -12,7 +12,6 @@ pub mod memory;
 pub mod mirror;
 pub mod operation;
 pub mod plan;
-pub mod shape;
 pub mod spec;
 pub mod state;
 pub mod status;

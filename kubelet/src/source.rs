@@ -150,11 +150,11 @@ impl Sources {
 }
 
 fn tell_ignored(recorder: &Recorder, told: &mut BTreeSet<PodUid>, origin: merge::Origin, pod: &Pod) {
-    let uid = crate::pod::shape::uid(pod);
+    let uid = crate::pod_object::uid(pod);
     if !told.insert(uid) {
         return;
     }
-    let name = crate::pod::shape::name(pod);
+    let name = crate::pod_object::name(pod);
     let source = origin.as_str();
     tracing::warn!(pod = name, source, "a second pod of one name in one source is ignored");
     let message = format!("Error validating pod {name} from {source} due to duplicate pod name \"{name}\", ignoring");

@@ -86,7 +86,7 @@ const DECIDING: [&str; 30] = [
     "kubelet/src/pod/backoff",
     "kubelet/src/pod/grace",
     "kubelet/src/pod/operation",
-    "kubelet/src/pod/shape",
+    "kubelet/src/pod_object",
     "kubelet/src/admission/decide",
     "kubelet/src/cgroup/limits",
     "kubelet/src/cgroup/name",

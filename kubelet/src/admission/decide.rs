@@ -2,7 +2,7 @@
 
 use super::placement::{self, NodeView};
 use super::sysctl;
-use crate::pod::shape;
+use crate::pod_object;
 use k8s_openapi::api::core::v1::Pod;
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::{ResourceList, pod_requests};
@@ -42,8 +42,8 @@ pub struct Rejection {
 impl Holding {
     /// What a pod asks for.
     pub fn of(pod: &Pod) -> Self {
-        let spec = shape::spec(pod);
-        let containers = shape::containers(pod).filter(|(kind, _)| *kind != shape::Kind::Init);
+        let spec = pod_object::spec(pod);
+        let containers = pod_object::containers(pod).filter(|(kind, _)| *kind != pod_object::Kind::Init);
         let ports = containers
             .flat_map(|(_, container)| container.ports.iter().flatten())
             .filter_map(|port| {
@@ -83,11 +83,11 @@ pub fn decide<'a>(
     pod: &Pod,
 ) -> Result<(), Rejection> {
     let wanted = Holding::of(pod);
-    node.sysctls.judge(shape::spec(pod))?;
+    node.sysctls.judge(pod_object::spec(pod))?;
     placement::judge_os(pod)?;
     enough(node, others.clone(), &wanted)?;
     placement::judge_affinity(&node.name, view, pod)?;
-    let named = shape::spec(pod).node_name.as_deref();
+    let named = pod_object::spec(pod).node_name.as_deref();
     if named.is_some_and(|name| name != node.name) {
         return Err(rejection(
             "NodeName",

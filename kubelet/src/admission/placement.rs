@@ -2,7 +2,8 @@
 //! 6). Pure.
 
 use super::decide::{Rejection, rejection};
-use crate::pod::{shape, spec};
+use crate::pod::spec;
+use crate::pod_object;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use proto::api::{affinity, taint};
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ pub(super) fn judge_os(pod: &Pod) -> Result<(), Rejection> {
             "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
         ));
     }
-    let os = shape::spec(pod).os.as_ref();
+    let os = pod_object::spec(pod).os.as_ref();
     if os.is_some_and(|os| os.name != OS) {
         return Err(rejection(
             "PodOSNotSupported",
@@ -58,7 +59,7 @@ pub(super) fn judge_os(pod: &Pod) -> Result<(), Rejection> {
 
 /// Refuses pods whose selector or required affinity the node does not match.
 pub(super) fn judge_affinity(name: &str, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
-    if affinity::pod_allows(shape::spec(pod), name, &view.labels) {
+    if affinity::pod_allows(pod_object::spec(pod), name, &view.labels) {
         return Ok(());
     }
     let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
@@ -67,8 +68,8 @@ pub(super) fn judge_affinity(name: &str, view: &NodeView, pod: &Pod) -> Result<(
 
 /// Refuses pods that would be evicted at once; static pods never are.
 pub(super) fn judge_taints(view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
-    let tolerations = shape::spec(pod).tolerations.as_deref().unwrap_or_default();
-    if shape::is_static(pod) || taint::find_untolerated(&view.taints, tolerations, &["NoExecute"]).is_none() {
+    let tolerations = pod_object::spec(pod).tolerations.as_deref().unwrap_or_default();
+    if pod_object::is_static(pod) || taint::find_untolerated(&view.taints, tolerations, &["NoExecute"]).is_none() {
         return Ok(());
     }
     let message = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
@@ -86,7 +87,7 @@ pub(super) fn judge_apparmor(is_enabled: bool, pod: &Pod) -> Result<(), Rejectio
 }
 
 fn wants_apparmor(pod: &Pod) -> bool {
-    shape::containers(pod).any(|(_, container)| {
+    pod_object::containers(pod).any(|(_, container)| {
         let profile = spec::apparmor_profile(pod, container);
         profile.is_some_and(|profile| profile.type_ != "Unconfined")
     })

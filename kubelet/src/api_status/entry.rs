@@ -2,8 +2,8 @@
 
 use super::{RETRY_FIRST, RETRY_MAX, Update, body};
 use crate::id::PodUid;
-use crate::pod::shape;
 use crate::pod::status::is_terminal;
+use crate::pod_object;
 use crate::reason;
 use client::Backoff;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -44,7 +44,7 @@ impl Entry {
     /// Nothing of it was sent yet.
     pub(super) fn new(update: Update, target: Option<Arc<Pod>>) -> Self {
         // Pods that failed together are not all tried again together.
-        let seed = shape::uid(&update.pod)
+        let seed = pod_object::uid(&update.pod)
             .as_str()
             .bytes()
             .fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
@@ -88,7 +88,7 @@ impl Entry {
         let body = body::patch(target, &self.told(target));
         let delivered = body::revision(target);
         if let Some(acknowledged) = &self.acknowledged
-            && acknowledged.uid == shape::uid(target)
+            && acknowledged.uid == pod_object::uid(target)
             && delivered <= acknowledged.revision
         {
             // Nothing newer than what was acknowledged has been delivered: that is what the server has, whatever form
@@ -105,7 +105,7 @@ impl Entry {
     fn told<'a>(&'a self, target: &Pod) -> Cow<'a, PodStatus> {
         let remembered = target.status.as_ref().and_then(|status| status.start_time.clone());
         match remembered {
-            Some(start) if shape::is_static(&self.update.pod) => Cow::Owned(PodStatus {
+            Some(start) if pod_object::is_static(&self.update.pod) => Cow::Owned(PodStatus {
                 start_time: Some(start),
                 ..(*self.update.status).clone()
             }),

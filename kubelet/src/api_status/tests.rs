@@ -208,9 +208,9 @@ async fn the_status_of_a_static_pod_goes_to_its_mirror() {
         Arc::new(pod)
     };
     let mirrors = |uid: &str, hash: &str| {
-        let mirror = annotated(uid, shape::annotation::MIRROR, hash);
+        let mirror = annotated(uid, pod_object::annotation::MIRROR, hash);
         Pods {
-            mirrors: Arc::new([(shape::full_name(&mirror), mirror)].into()),
+            mirrors: Arc::new([(pod_object::full_name(&mirror), mirror)].into()),
             ..Pods::default()
         }
     };
@@ -218,7 +218,7 @@ async fn the_status_of_a_static_pod_goes_to_its_mirror() {
     let (known, pods) = watch::channel(mirrors("other", "of another pod"));
     let (writer, _shutdown) = started_with(&server, pods);
     let told = Update {
-        pod: annotated("s", shape::annotation::SOURCE, "file"),
+        pod: annotated("s", pod_object::annotation::SOURCE, "file"),
         ..update("Running", false)
     };
     writer.publish(&"s".into(), told.clone());

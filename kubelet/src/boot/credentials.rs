@@ -2,7 +2,7 @@
 
 use super::BootError;
 use crate::certificate::CertificateError;
-use crate::certificate::credentials::{self, Keeper};
+use crate::certificate::credentials::{self, ClientCertificateRenewal};
 use crate::certificate::request::Wanted;
 use crate::certificate::rotation::{Clients, Expired, Rotation};
 use crate::certificate::serving::Serving;
@@ -25,7 +25,7 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Known {
     /// The API server's client; none in standalone mode.
     pub(super) client: Option<kube::Client>,
-    keeper: Option<Keeper>,
+    keeper: Option<ClientCertificateRenewal>,
     served: Served,
 }
 
@@ -174,7 +174,11 @@ fn issued(
 }
 
 /// Runs the keeper of the client certificate, and ends the kubelet when it gives up; the reason can be read afterwards.
-fn keep_client(tasks: &mut JoinSet<()>, keeper: Keeper, stop: &CancellationToken) -> oneshot::Receiver<Expired> {
+fn keep_client(
+    tasks: &mut JoinSet<()>,
+    keeper: ClientCertificateRenewal,
+    stop: &CancellationToken,
+) -> oneshot::Receiver<Expired> {
     let (give_up, given_up) = oneshot::channel();
     let stop = stop.clone();
     tasks.spawn(async move {

@@ -66,13 +66,13 @@ pub enum CredentialError {
 }
 
 /// What keeps the client certificate fresh.
-pub struct Keeper {
+pub struct ClientCertificateRenewal {
     rotation: Rotation,
     identity: Identity,
     clock: Arc<dyn Clock>,
 }
 
-impl Keeper {
+impl ClientCertificateRenewal {
     /// The newest pair.
     pub fn current(&self) -> watch::Receiver<Option<Arc<Pair>>> {
         self.rotation.current.subscribe()
@@ -120,7 +120,7 @@ pub async fn connect(
     node: &str,
     clock: Arc<dyn Clock>,
     seed: u64,
-) -> Result<(kube::Client, Option<Keeper>), CredentialError> {
+) -> Result<(kube::Client, Option<ClientCertificateRenewal>), CredentialError> {
     let options = Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
     let store = Store::client(&config.paths.cert_dir);
     let now = clock.now();
@@ -193,7 +193,7 @@ pub async fn connect(
         current: watch::Sender::new(first.map(Arc::new)),
         server_is_there: watch::Sender::new(false),
     };
-    let keeper = Keeper {
+    let keeper = ClientCertificateRenewal {
         rotation,
         identity,
         clock,

@@ -2,8 +2,8 @@
 
 use super::testing::Bench;
 use crate::id::PodUid;
-use crate::pod::shape;
 use crate::pod::testing::at;
+use crate::pod_object;
 use crate::runtime::fake::{Faults, Mishap};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -20,7 +20,7 @@ fn is_ready(bench: &Bench, name: &str) -> bool {
 
 fn hash(bench: &Bench) -> String {
     let mirror = bench.api.pod(WEB).unwrap_or_default();
-    shape::mirror_hash(&mirror).unwrap_or_default().to_owned()
+    pod_object::mirror_hash(&mirror).unwrap_or_default().to_owned()
 }
 
 fn starts(bench: &Bench) -> usize {
@@ -48,7 +48,7 @@ async fn a_static_pod_runs_is_mirrored_changes_and_goes() {
     assert_eq!(mirror.metadata.owner_references.expect("an owner")[0].name, "node-a");
     assert_eq!(bench.running(&first), 1);
     let snapshot = kubelet.pods.get("ns", WEB).expect("published");
-    assert_eq!(shape::uid(&snapshot.pod).as_str(), first);
+    assert_eq!(pod_object::uid(&snapshot.pod).as_str(), first);
 
     bench.write_manifest("web.json", "web", "other:1");
     bench.until("replaced", |b| hash(b) != first && is_ready(b, WEB)).await;

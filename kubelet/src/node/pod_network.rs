@@ -46,7 +46,7 @@ impl Timer {
 }
 
 /// Keeps the node's network.
-pub(super) struct Keeper {
+pub(super) struct PodNetwork {
     pub(super) config: Arc<Config>,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) status: watch::Receiver<RuntimeStatus>,
@@ -54,7 +54,7 @@ pub(super) struct Keeper {
     pub(super) name: String,
 }
 
-impl Keeper {
+impl PodNetwork {
     /// Follows the node's podCIDR for ever.
     pub(super) async fn keep(self) {
         let mut changes = self.node.subscribe();

@@ -248,7 +248,7 @@ impl AtWork {
         tokio::spawn(sink.run());
         let described = watch::Sender::new(super::own_description(&config.node, &facts));
         let descriptions = described.subscribe();
-        let keeper = Keeper::new(NodeParts {
+        let keeper = NodeReporter::new(NodeParts {
             client: api(server),
             runtime: Arc::new(runtime.clone()),
             status: status.subscribe(),

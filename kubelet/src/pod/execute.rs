@@ -6,13 +6,12 @@
 mod hook;
 pub(crate) mod log_file;
 mod node_files;
-mod rush;
+mod runtime_load;
 mod start;
 
 use super::failure::{Failure, SandboxError};
 use super::grace;
 use super::operation::{Key, Operation};
-use super::shape;
 use super::spec::{self, NodeContext};
 use crate::cgroup::Cgroups;
 use crate::events::{Recorder, Severity};
@@ -20,6 +19,7 @@ use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
 use crate::objects::Objects;
+use crate::pod_object;
 use crate::reason::{event, waiting};
 use crate::runtime::observed::ObservedPod;
 use crate::runtime::pleg::Pleg;
@@ -32,11 +32,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-pub use rush::Rush;
+pub use runtime_load::RuntimeLoad;
 
 /// What operations are carried out with; one per kubelet.
 #[derive(Clone)]
-pub struct Tools {
+pub struct Executor {
     /// The runtime.
     pub runtime: Arc<dyn Runtime>,
     /// Observes it.
@@ -58,7 +58,7 @@ pub struct Tools {
     /// Bounds sandboxes being started at a time.
     pub sandbox_permits: Arc<Semaphore>,
     /// Has removals wait for pods that start or stop.
-    pub rush: Rush,
+    pub runtime_load: RuntimeLoad,
     /// Logs and the node's own files: by pod, or by path.
     pub files: FileWork,
 }
@@ -123,7 +123,7 @@ pub struct Reply {
     pub observed: bool,
 }
 
-impl Tools {
+impl Executor {
     /// Carries an operation out.
     pub async fn run(self: Arc<Self>, subject: Subject, operation: Operation) -> Reply {
         let key = operation.key();
@@ -139,7 +139,7 @@ impl Tools {
                 | Operation::Purge
                 | Operation::Observe
         );
-        let _turn = self.rush.turn(&operation).await;
+        let _turn = self.runtime_load.turn(&operation).await;
         let _ending = operation.ends().map(|id| self.pleg.ending(&subject.uid, id));
         if matches!(key, Key::PreStop(_) | Key::Stop(_)) {
             self.mark_ending(&subject).await;
@@ -174,7 +174,7 @@ impl Tools {
             }
             Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
-                let asked = shape::find(&subject.pod, &container).map(|(_, spec)| spec.clone());
+                let asked = pod_object::find(&subject.pod, &container).map(|(_, spec)| spec.clone());
                 Effect::Image(Box::new(asked.unwrap_or_default()), result)
             }
             Operation::StartContainer {
@@ -273,7 +273,7 @@ impl Tools {
             let reason = event::SANDBOX_CHANGED;
             self.recorder.pod(&subject.pod, Severity::Normal, reason, message);
         }
-        let class = shape::spec(&subject.pod).runtime_class_name.as_deref();
+        let class = pod_object::spec(&subject.pod).runtime_class_name.as_deref();
         if let Some(class) = class.filter(|class| !class.is_empty()) {
             return Err(SandboxError::RuntimeClass(class.to_owned()));
         }
@@ -289,7 +289,7 @@ impl Tools {
     }
 
     async fn image(&self, subject: &Subject, container: &str) -> Result<ImageInfo, ImageError> {
-        let Some((_, container)) = shape::find(&subject.pod, container) else {
+        let Some((_, container)) = pod_object::find(&subject.pod, container) else {
             let message = format!("container {container:?} is no longer in the pod");
             return Err(ImageError {
                 reason: waiting::ERR_IMAGE_PULL,

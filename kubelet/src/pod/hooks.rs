@@ -1,6 +1,6 @@
 //! Which lifecycle hooks a container has, and what it looks like when its pod is gone. Pure.
 
-use super::shape;
+use crate::pod_object;
 use crate::runtime::observed::ObservedContainer;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, LifecycleHandler, Pod};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub fn pre_stop(container: &Container) -> Option<&LifecycleHandler> {
 /// The spec a running container was made from: its pod's, or for a pod that is gone what the annotations of the container
 /// still tell of it (kubelet contract §6).
 pub fn spec_of<'a>(pod: &'a Pod, observed: &ObservedContainer) -> Cow<'a, Container> {
-    match shape::find(pod, &observed.name) {
+    match pod_object::find(pod, &observed.name) {
         Some((_, container)) => Cow::Borrowed(container),
         None => Cow::Owned(restored(observed)),
     }

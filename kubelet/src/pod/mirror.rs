@@ -3,9 +3,9 @@
 //! Owns the creation and deletion of mirror pods, never their status ([`crate::api_status`] does) and never a container: a
 //! mirror that is deleted comes back, and nothing happens to the pod it shows. [`plan`] is pure.
 
-use super::shape::{self, annotation};
 use super::view::PodView;
 use crate::id::{FullName, PodUid};
+use crate::pod_object::{self, annotation};
 use crate::source::Pods;
 use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
@@ -47,8 +47,8 @@ pub struct Plan {
 pub fn plan(pods: &Pods, ending: &BTreeSet<FullName>) -> Plan {
     let mut plan = Plan::default();
     let mut shown = BTreeSet::new();
-    for pod in pods.desired.values().filter(|pod| shape::is_static(pod)) {
-        let name = shape::full_name(pod);
+    for pod in pods.desired.values().filter(|pod| pod_object::is_static(pod)) {
+        let name = pod_object::full_name(pod);
         if ending.contains(&name) {
             plan.waits = true;
         } else {
@@ -72,7 +72,7 @@ pub fn plan(pods: &Pods, ending: &BTreeSet<FullName>) -> Plan {
 
 /// Whether the mirror is that of this very static pod and is going to stay.
 fn shows(mirror: &Pod, pod: &Pod) -> bool {
-    shape::mirror_hash(mirror) == pod.metadata.uid.as_deref() && mirror.metadata.deletion_timestamp.is_none()
+    pod_object::mirror_hash(mirror) == pod.metadata.uid.as_deref() && mirror.metadata.deletion_timestamp.is_none()
 }
 
 /// The object to create for a static pod on a node.
@@ -94,7 +94,7 @@ pub fn object(pod: &Pod, node: &Node) -> Pod {
 }
 
 /// Keeps the mirrors.
-pub struct Keeper {
+pub struct MirrorPods {
     /// The API server.
     pub client: kube::Client,
     /// This node's name.
@@ -107,7 +107,7 @@ pub struct Keeper {
     pub seed: u64,
 }
 
-impl Keeper {
+impl MirrorPods {
     /// Keeps mirrors as static pods are until shut down.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, self.seed);
@@ -148,8 +148,8 @@ impl Keeper {
         let snapshots = self.view.list();
         let ending = snapshots.iter().map(|snapshot| &snapshot.pod);
         ending
-            .filter(|pod| shape::is_static(pod) && undesired(&shape::uid(pod)))
-            .map(|pod| shape::full_name(pod))
+            .filter(|pod| pod_object::is_static(pod) && undesired(&pod_object::uid(pod)))
+            .map(|pod| pod_object::full_name(pod))
             .collect()
     }
 
@@ -167,16 +167,16 @@ impl Keeper {
             return Ok(());
         }
         let mirror = AsTree(object(pod, &node));
-        let api: Api<AsTree<Pod>> = Api::namespaced(self.client.clone(), shape::namespace(pod));
+        let api: Api<AsTree<Pod>> = Api::namespaced(self.client.clone(), pod_object::namespace(pod));
         match api.create(&PostParams::default(), &mirror).await {
             Ok(_) => {
-                tracing::info!(pod = shape::name(pod), "mirror pod created");
+                tracing::info!(pod = pod_object::name(pod), "mirror pod created");
                 Ok(())
             }
             // Perhaps our own, of which the watch has not told yet.
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let there = api.get(shape::name(pod)).await?;
-                match shape::mirror_hash(&there) == shape::mirror_hash(&mirror) {
+                let there = api.get(pod_object::name(pod)).await?;
+                match pod_object::mirror_hash(&there) == pod_object::mirror_hash(&mirror) {
                     true => Ok(()),
                     false => Err(kube::Error::Api(status)),
                 }
@@ -186,7 +186,7 @@ impl Keeper {
     }
 
     async fn delete(&self, mirror: &Pod) -> kube::Result<()> {
-        let api: Api<AsTree<Pod>> = Api::namespaced(self.client.clone(), shape::namespace(mirror));
+        let api: Api<AsTree<Pod>> = Api::namespaced(self.client.clone(), pod_object::namespace(mirror));
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(Preconditions {
@@ -195,9 +195,9 @@ impl Keeper {
             }),
             ..DeleteParams::default()
         };
-        match api.delete(shape::name(mirror), &params).await {
+        match api.delete(pod_object::name(mirror), &params).await {
             Ok(_) => {
-                tracing::info!(pod = shape::name(mirror), "mirror pod deleted");
+                tracing::info!(pod = pod_object::name(mirror), "mirror pod deleted");
                 Ok(())
             }
             // Gone, or another one has its name by now.
@@ -235,8 +235,8 @@ mod tests {
     }
 
     fn planned(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>], ending: &[&str], complete: bool) -> (Vec<String>, bool) {
-        let by_uid: BTreeMap<_, _> = statics.iter().map(|p| (shape::uid(p), p.clone())).collect();
-        let by_name: BTreeMap<_, _> = mirrors.iter().map(|p| (shape::full_name(p), p.clone())).collect();
+        let by_uid: BTreeMap<_, _> = statics.iter().map(|p| (pod_object::uid(p), p.clone())).collect();
+        let by_name: BTreeMap<_, _> = mirrors.iter().map(|p| (pod_object::full_name(p), p.clone())).collect();
         let pods = Pods {
             desired: Arc::new(by_uid),
             mirrors: Arc::new(by_name),
@@ -248,8 +248,8 @@ mod tests {
         };
         let plan = plan(&pods, &ending.iter().map(name).collect());
         let tell = |write: &Write| match write {
-            Write::Create(pod) => format!("create {}", shape::name(pod)),
-            Write::Delete(pod) => format!("delete {}", shape::name(pod)),
+            Write::Create(pod) => format!("create {}", pod_object::name(pod)),
+            Write::Delete(pod) => format!("delete {}", pod_object::name(pod)),
         };
         (plan.writes.iter().map(tell).collect(), plan.waits)
     }
@@ -348,7 +348,7 @@ mod tests {
         };
         let mirror = object(&fixed("a", "1"), &node);
         assert_eq!(
-            (shape::mirror_hash(&mirror), mirror.metadata.uid.clone()),
+            (pod_object::mirror_hash(&mirror), mirror.metadata.uid.clone()),
             (Some("1"), None)
         );
         let owner = &mirror.metadata.owner_references.as_ref().expect("an owner")[0];

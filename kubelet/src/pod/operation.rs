@@ -1,7 +1,7 @@
 //! What a plan can ask for, and how each kind ends when it is no longer wanted.
 
-use super::shape::Kind;
 use crate::id::{ContainerId, SandboxId};
+use crate::pod_object::Kind;
 
 /// The identity of an operation: at most one of each runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -15,8 +15,8 @@ mod tests;
 use super::backoff::Bounds;
 use super::memory::{Memory, Waiting};
 use super::operation::{Key, Operation};
-use super::shape;
 use super::state::PodState;
+use crate::pod_object;
 use crate::probe::outcome::Outcomes;
 use crate::runtime::observed::ObservedPod;
 use jiff::{SignedDuration, Timestamp};
@@ -139,7 +139,7 @@ impl<'a> Draft<'a> {
     }
 
     fn deadline_passed(&mut self) -> bool {
-        let Some(limit) = shape::spec(self.inputs.pod).active_deadline_seconds else {
+        let Some(limit) = pod_object::spec(self.inputs.pod).active_deadline_seconds else {
             return false;
         };
         let Some(start) = self.inputs.start_time else {

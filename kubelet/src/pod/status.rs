@@ -9,8 +9,8 @@ mod phase;
 mod tests;
 
 use super::memory::Waiting;
-use super::shape;
 use super::state::{Cause, PodState};
+use crate::pod_object;
 use crate::probe::outcome::Outcomes;
 use crate::runtime::observed::ObservedPod;
 use jiff::Timestamp;
@@ -49,13 +49,13 @@ pub struct Inputs<'a> {
 /// Makes the pod's status.
 pub fn status(inputs: &Inputs<'_>) -> PodStatus {
     let pod = inputs.pod;
-    let mut inits: Vec<ContainerStatus> = shape::inits(pod)
+    let mut inits: Vec<ContainerStatus> = pod_object::inits(pod)
         .iter()
-        .map(|container| containers::status(inputs, shape::kind_of_init(container), container))
+        .map(|container| containers::status(inputs, pod_object::kind_of_init(container), container))
         .collect();
-    let mut regulars: Vec<ContainerStatus> = shape::regulars(pod)
+    let mut regulars: Vec<ContainerStatus> = pod_object::regulars(pod)
         .iter()
-        .map(|container| containers::status(inputs, shape::Kind::Regular, container))
+        .map(|container| containers::status(inputs, pod_object::Kind::Regular, container))
         .collect();
 
     if inputs.state.has_ended() {
@@ -86,7 +86,7 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
         start_time: inputs.previous.start_time.clone().or_else(|| Some(seconds(inputs.now))),
         init_container_statuses: non_empty(inits),
         container_statuses: non_empty(regulars),
-        qos_class: Some(qos_class(shape::spec(pod)).as_str().to_owned()),
+        qos_class: Some(qos_class(pod_object::spec(pod)).as_str().to_owned()),
         observed_generation: pod.metadata.generation,
         resource_claim_statuses: pod.status.as_ref().and_then(|s| s.resource_claim_statuses.clone()),
         nominated_node_name: pod.status.as_ref().and_then(|s| s.nominated_node_name.clone()),
@@ -103,7 +103,7 @@ pub fn rejected(pod: &Pod, reason: &str, message: &str, host_ips: &[String], now
     status.start_time.get_or_insert(seconds(now));
     status.host_ip = host_ips.first().cloned();
     status.host_ips = non_empty(host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
-    status.qos_class = Some(qos_class(shape::spec(pod)).as_str().to_owned());
+    status.qos_class = Some(qos_class(pod_object::spec(pod)).as_str().to_owned());
     status.observed_generation = pod.metadata.generation;
     status
 }
@@ -122,7 +122,7 @@ fn failure(state: &PodState) -> Option<(&str, &str)> {
 }
 
 fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
-    if shape::host_network(inputs.pod) {
+    if pod_object::host_network(inputs.pod) {
         return inputs.host_ips.to_vec();
     }
     match inputs.observed.sandbox().filter(|sandbox| sandbox.ready) {

@@ -11,7 +11,7 @@ mod publish;
 mod tests;
 
 use super::backoff::Bounds;
-use super::execute::{Reply, Subject, Tools};
+use super::execute::{Executor, Reply, Subject};
 use super::memory::{ImageState, Memory};
 use super::operation::{End, Key, Operation};
 use super::plan::{self, Advance, InFlight, Plan};
@@ -38,9 +38,9 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone)]
 pub struct Shared {
     /// Carries operations out.
-    pub tools: Arc<Tools>,
+    pub executor: Arc<Executor>,
     /// What probing needs.
-    pub probing: prober::Tools,
+    pub probing: prober::ProbeContext,
     /// Sends statuses.
     pub statuses: StatusWriter,
     /// Where snapshots are published.
@@ -116,7 +116,7 @@ pub struct Worker {
     tasks: JoinSet<Reply>,
     running: BTreeMap<Key, Running>,
     refreshing: Option<(Arc<Pod>, AbortHandle)>,
-    told: notices::Told,
+    told: notices::StandingNotices,
     /// The end an earlier kubelet began, until the turn that takes it up or finds that the pod does not end.
     resumed: Option<Ending>,
 }
@@ -124,7 +124,7 @@ pub struct Worker {
 impl Worker {
     /// A worker for the pod; it does nothing before [`Worker::run`].
     pub fn new(shared: Shared, uid: PodUid, desired: watch::Receiver<Desired>) -> Self {
-        let observed = shared.tools.pleg.watch(&uid);
+        let observed = shared.executor.pleg.watch(&uid);
         let prober = Prober::new(shared.probing.clone(), observed.clone());
         let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
         Self {
@@ -140,7 +140,7 @@ impl Worker {
             tasks: JoinSet::new(),
             running: BTreeMap::new(),
             refreshing: None,
-            told: notices::Told::default(),
+            told: notices::StandingNotices::default(),
             resumed: None,
         }
     }
@@ -150,8 +150,8 @@ impl Worker {
         let shutdown = self.shared.shutdown.clone();
         let mut outcomes = self.prober.outcomes();
         let mut network = self.shared.network.clone();
-        let mut host_ips = self.shared.tools.context.host_ips.clone();
-        let mut trouble = self.shared.tools.pleg.trouble(&self.uid);
+        let mut host_ips = self.shared.executor.context.host_ips.clone();
+        let mut trouble = self.shared.executor.pleg.trouble(&self.uid);
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -159,7 +159,7 @@ impl Worker {
             if !remembered && let Some(observed) = observed.as_deref() {
                 self.remember(&desired.pod, observed);
                 if observed.alive().next().is_some() {
-                    self.resumed = self.shared.tools.volumes.ending(&self.uid).await;
+                    self.resumed = self.shared.executor.volumes.ending(&self.uid).await;
                 }
                 remembered = true;
             }
@@ -196,7 +196,7 @@ impl Worker {
         observed: Option<&Arc<ObservedPod>>,
         outcomes: &crate::probe::outcome::Outcomes,
     ) -> Turn {
-        let now = self.shared.tools.clock.now();
+        let now = self.shared.executor.clock.now();
         self.move_forward(desired, now);
         if observed.is_some()
             && let Some(ending) = self.resumed.take()
@@ -282,7 +282,7 @@ impl Worker {
                     reason: reason::pod::DEADLINE_EXCEEDED.to_owned(),
                     message: "Pod was active on the node longer than the specified deadline".to_owned(),
                 };
-                self.told.deadline_exceeded(&self.shared.tools.recorder, pod);
+                self.told.deadline_exceeded(&self.shared.executor.recorder, pod);
                 self.state.terminate(cause, pod, None, now);
             }
             Advance::Stopped => self.state.stopped(),
@@ -361,7 +361,7 @@ impl Worker {
         tracing::debug!(pod = %self.uid, ?operation, "starting");
         let image = match operation {
             Operation::StartContainer { container, .. } => {
-                let named = super::shape::find(&desired.pod, container);
+                let named = crate::pod_object::find(&desired.pod, container);
                 match named.map(|(_, spec)| self.memory.image(spec, now)) {
                     Some(ImageState::Ready(image)) => Some(image.clone()),
                     _ => None,
@@ -383,18 +383,18 @@ impl Worker {
         };
         let task = self
             .tasks
-            .spawn(self.shared.tools.clone().run(subject, operation.clone()));
+            .spawn(self.shared.executor.clone().run(subject, operation.clone()));
         self.running.insert(operation.key(), Running { task, grace_ends });
     }
 
     fn probe(&mut self, desired: &Desired, plan: &Plan) {
         let ending = self.state.termination().is_some();
         let over = self.state.has_ended();
-        let containers = super::shape::containers(&desired.pod).filter(|_| !over);
+        let containers = crate::pod_object::containers(&desired.pod).filter(|_| !over);
         self.prober.run(
             &desired.pod,
             containers
-                .filter(|(kind, _)| *kind != super::shape::Kind::Init)
+                .filter(|(kind, _)| *kind != crate::pod_object::Kind::Init)
                 .map(|(_, container)| container)
                 .filter(|container| !plan.starting.contains(&container.name)),
             ending,
@@ -412,7 +412,7 @@ impl Worker {
             task.abort();
         }
         if wanted {
-            let (volumes, of) = (self.shared.tools.volumes.clone(), pod.clone());
+            let (volumes, of) = (self.shared.executor.volumes.clone(), pod.clone());
             let task = tokio::spawn(async move { volumes.keep_current(of).await }).abort_handle();
             self.refreshing = Some((pod.clone(), task));
         }
@@ -420,7 +420,7 @@ impl Worker {
 
     fn wake_in(&self, plan: &Plan) -> Option<Duration> {
         let at = plan.wake_at?;
-        let left = at.duration_since(self.shared.tools.clock.now());
+        let left = at.duration_since(self.shared.executor.clock.now());
         // Rounded up: waking a moment early would only plan the same again.
         Some(Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
     }

@@ -8,12 +8,12 @@ mod leftovers;
 #[cfg(test)]
 mod tests;
 
-use super::shape;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
 use crate::admission::placement::{NODE_AFFINITY, NodeView};
 use crate::id::{FullName, PodUid};
+use crate::pod_object;
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
@@ -73,8 +73,8 @@ struct Live {
 impl Workers {
     /// Workers for the pods a source delivers.
     pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: watch::Receiver<NodeView>) -> Self {
-        let known = shared.tools.pleg.known();
-        let leftovers = Leftovers::new(shared.tools.clone());
+        let known = shared.executor.pleg.known();
+        let leftovers = Leftovers::new(shared.executor.clone());
         Self {
             shared,
             ledger,
@@ -139,14 +139,14 @@ impl Workers {
         }
         self.look_at_orphans(&pods, &known, complete);
         for pod in in_order(&pods, &known) {
-            let uid = shape::uid(pod);
+            let uid = pod_object::uid(pod);
             match self.live.get(&uid) {
                 Some(live) => update(&live.desired, pod),
                 None if self.cooling.contains_key(&uid) || self.leftovers.holds(&uid) => {}
                 // Two static pods of one name come after each other; the end of the first is the next turn.
-                None if shape::is_static(pod) && self.is_taken(&shape::full_name(pod), &known) => {}
+                None if pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known) => {}
                 // A node whose labels and taints are not known yet would refuse for good what it may well take.
-                None if !node_known && !shape::is_static(pod) && !known.contains(&uid) => {}
+                None if !node_known && !pod_object::is_static(pod) && !known.contains(&uid) => {}
                 None => self.admit(uid, pod, &known),
             }
         }
@@ -170,10 +170,10 @@ impl Workers {
             if self.live.contains_key(uid) || busy {
                 continue;
             }
-            let unseen = self.shared.tools.pleg.watch(uid).borrow().is_none();
+            let unseen = self.shared.executor.pleg.watch(uid).borrow().is_none();
             if complete || unseen || self.name_of(uid).is_some_and(|name| statics.contains(&name)) {
                 self.looking.insert(uid.clone());
-                let (pleg, uid) = (self.shared.tools.pleg.clone(), uid.clone());
+                let (pleg, uid) = (self.shared.executor.pleg.clone(), uid.clone());
                 self.looks.spawn(async move {
                     let looked = pleg.refresh(&uid).await;
                     (uid, looked)
@@ -184,11 +184,11 @@ impl Workers {
 
     /// The name of what runs of a pod, once that was listed or seen.
     fn name_of(&self, uid: &PodUid) -> Option<FullName> {
-        let listed = self.shared.tools.pleg.name(uid);
+        let listed = self.shared.executor.pleg.name(uid);
         if listed.is_some() {
             return listed;
         }
-        let observed = self.shared.tools.pleg.watch(uid).borrow().clone();
+        let observed = self.shared.executor.pleg.watch(uid).borrow().clone();
         let sandbox = observed.as_ref().and_then(|observed| observed.sandbox())?;
         Some(FullName {
             namespace: sandbox.namespace.clone(),
@@ -260,9 +260,9 @@ impl Workers {
         if !pods.complete && !self.name_of(&uid).is_some_and(in_the_way) {
             return;
         }
-        let observed = self.shared.tools.pleg.watch(&uid).borrow().clone();
+        let observed = self.shared.executor.pleg.watch(&uid).borrow().clone();
         let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
-            self.shared.tools.pleg.forget(&uid);
+            self.shared.executor.pleg.forget(&uid);
             // It vanished between two looks (a removal an earlier kubelet had asked for): its directories are still there.
             self.leftovers.look_again();
             return;
@@ -316,7 +316,7 @@ impl Workers {
         self.shares_outdated = false;
         let is_over = |pod: &&Arc<Pod>| super::status::is_terminal(pod.status.as_ref());
         let active: Vec<Arc<Pod>> = pods.values().filter(|pod| !is_over(pod)).cloned().collect();
-        let cgroups = self.shared.tools.cgroups.clone();
+        let cgroups = self.shared.executor.cgroups.clone();
         self.sharing.spawn(async move {
             if let Err(error) = cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
                 tracing::warn!(%error, "setting the QoS cgroups' shares failed");
@@ -326,7 +326,7 @@ impl Workers {
 
     fn spawn(&mut self, uid: PodUid, desired: Desired) {
         self.shares_outdated = true;
-        let name = shape::full_name(&desired.pod);
+        let name = pod_object::full_name(&desired.pod);
         let (sender, receiver) = watch::channel(desired);
         let worker = Worker::new(self.shared.clone(), uid.clone(), receiver);
         let task = self.tasks.spawn(worker.run()).id();
@@ -359,7 +359,7 @@ impl Workers {
         }
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
             self.ledger.release(&uid);
-            self.shared.tools.pleg.forget(&uid);
+            self.shared.executor.pleg.forget(&uid);
             self.shared.view.remove(&uid);
             self.shared.statuses.forget(&uid);
         }
@@ -367,8 +367,8 @@ impl Workers {
 }
 
 fn names_of_statics(pods: &BTreeMap<PodUid, Arc<Pod>>) -> BTreeSet<FullName> {
-    let statics = pods.values().filter(|pod| shape::is_static(pod));
-    statics.map(|pod| shape::full_name(pod)).collect()
+    let statics = pods.values().filter(|pod| pod_object::is_static(pod));
+    statics.map(|pod| pod_object::full_name(pod)).collect()
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -25,7 +25,7 @@ const ERROR_TRIES: u32 = 3;
 
 /// What probing needs; one per kubelet.
 #[derive(Clone)]
-pub struct Tools {
+pub struct ProbeContext {
     /// Runs commands.
     pub runtime: Arc<dyn Runtime>,
     /// Tells of failures.
@@ -40,7 +40,7 @@ pub struct Tools {
 
 /// One pod's probes. Dropping it ends them.
 pub struct Prober {
-    tools: Tools,
+    tools: ProbeContext,
     observed: watch::Receiver<Option<Arc<ObservedPod>>>,
     outcomes: Arc<watch::Sender<Outcomes>>,
     tasks: BTreeMap<(String, Kind), AbortHandle>,
@@ -48,7 +48,7 @@ pub struct Prober {
 
 impl Prober {
     /// Probes of a pod observed there; none run yet.
-    pub fn new(tools: Tools, observed: watch::Receiver<Option<Arc<ObservedPod>>>) -> Self {
+    pub fn new(tools: ProbeContext, observed: watch::Receiver<Option<Arc<ObservedPod>>>) -> Self {
         Self {
             tools,
             observed,
@@ -142,7 +142,7 @@ impl Drop for Prober {
 
 /// One probe of one container, instance after instance.
 struct Follower {
-    tools: Tools,
+    tools: ProbeContext,
     pod: Arc<Pod>,
     container: Container,
     kind: Kind,
@@ -358,10 +358,10 @@ mod tests {
     use k8s_openapi::api::core::v1::TCPSocketAction;
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-    fn tools(clock: Arc<dyn Clock>) -> Tools {
+    fn tools(clock: Arc<dyn Clock>) -> ProbeContext {
         let (recorder, _sink) = Recorder::new(clock.clone(), "n", None, crate::rate::Rate::default(), 1);
         let runtime = Arc::new(FakeRuntime::new(clock.clone(), 1));
-        Tools {
+        ProbeContext {
             runtime,
             recorder,
             clock,
@@ -416,7 +416,7 @@ mod tests {
         let clock = Arc::new(TokioClock::starting_at(crate::pod::testing::at(0)));
         let tools = tools(clock.clone());
         let fake = FakeRuntime::new(clock, 2);
-        let tools = Tools {
+        let tools = ProbeContext {
             runtime: Arc::new(fake.clone()),
             ..tools
         };

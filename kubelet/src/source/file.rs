@@ -147,7 +147,7 @@ fn same_but_seen(new: Option<&Pod>, old: Option<&Pod>) -> bool {
         let mut pod = pod.cloned();
         let annotations = pod.as_mut().and_then(|pod| pod.metadata.annotations.as_mut());
         if let Some(annotations) = annotations {
-            annotations.remove(crate::pod::shape::annotation::SEEN);
+            annotations.remove(crate::pod_object::annotation::SEEN);
         }
         pod
     };

@@ -2,7 +2,7 @@
 
 use super::merge::Origin;
 use super::{MANIFEST_BYTES_MAX, defaults, validate};
-use crate::pod::shape::annotation;
+use crate::pod_object::annotation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Toleration};
 use serde_json::Value;

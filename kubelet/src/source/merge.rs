@@ -2,7 +2,7 @@
 
 use super::{Delivered, Pods};
 use crate::id::{FullName, PodUid};
-use crate::pod::shape::{self, annotation};
+use crate::pod_object::{self, annotation};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,12 +47,12 @@ pub fn merge(sources: &[(Origin, Delivered)]) -> Merged {
     for (origin, delivered) in sources {
         let mut names = BTreeSet::new();
         for pod in delivered.iter().flatten() {
-            let name = shape::full_name(pod);
-            if *origin == Origin::Api && shape::mirror_hash(pod).is_some() {
+            let name = pod_object::full_name(pod);
+            if *origin == Origin::Api && pod_object::mirror_hash(pod).is_some() {
                 mirrors.insert(name, pod.clone());
                 continue;
             }
-            let uid = shape::uid(pod);
+            let uid = pod_object::uid(pod);
             if desired.contains_key(&uid) || !names.insert(name) {
                 ignored.push((*origin, pod.clone()));
                 continue;
@@ -74,7 +74,7 @@ pub fn merge(sources: &[(Origin, Delivered)]) -> Merged {
 
 /// Only this kubelet says where a pod comes from: a pod of the API server that claims to be static does not become so.
 fn of_api(pod: &Arc<Pod>) -> Arc<Pod> {
-    if !shape::is_static(pod) {
+    if !pod_object::is_static(pod) {
         return pod.clone();
     }
     let mut own = (**pod).clone();
@@ -132,18 +132,18 @@ mod tests {
         let ignored: Vec<_> = merged
             .ignored
             .iter()
-            .map(|(o, p)| (*o, shape::uid(p).to_string()))
+            .map(|(o, p)| (*o, pod_object::uid(p).to_string()))
             .collect();
         assert_eq!(
             ignored,
             [(Origin::File, "2".to_owned()), (Origin::File, "1".to_owned())]
         );
-        assert_eq!(merged.pods.mirrors.get(&shape::full_name(&mirror)), Some(&mirror));
+        assert_eq!(merged.pods.mirrors.get(&pod_object::full_name(&mirror)), Some(&mirror));
     }
 
     #[test]
     fn a_pod_of_the_api_server_cannot_claim_to_be_static() {
         let merged = merge(&[(Origin::Api, Some(vec![file("a", "1")]))]);
-        assert!(!shape::is_static(&merged.pods.desired[&PodUid::from("1")]));
+        assert!(!pod_object::is_static(&merged.pods.desired[&PodUid::from("1")]));
     }
 }

@@ -12,7 +12,7 @@ use kubelet::host::FakeMounter;
 use kubelet::host::addresses::HostIps;
 use kubelet::host::machine::{Disk, Machine};
 use kubelet::kubelet::{Dependencies, Kubelet, Settings};
-use kubelet::node::{Facts, Keeper, NodeParts, own_description};
+use kubelet::node::{Facts, NodeParts, NodeReporter, own_description};
 use kubelet::objects::Objects;
 use kubelet::pod::spec::NodeContext;
 use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
@@ -98,7 +98,7 @@ impl Node {
         let stop = self.shutdown.clone();
         self.tasks
             .spawn(async move { kubelet.run(stop).await.expect("a kubelet starts") });
-        let keeper = Keeper::new(NodeParts {
+        let keeper = NodeReporter::new(NodeParts {
             client,
             runtime: Arc::new(self.runtime.clone()),
             status,

@@ -1,19 +1,20 @@
 //! Lifecycle hooks of one container instance, and the mark that keeps a preStop hook from running twice.
 
-use super::{Subject, Tools};
+use super::{Executor, Subject};
 use crate::events::Severity;
 use crate::hook::{self, Done, HookError, Target};
 use crate::id::ContainerId;
-use crate::pod::{hooks, shape};
+use crate::pod::hooks;
+use crate::pod_object;
 use crate::reason::event;
 use crate::runtime::observed::ObservedContainer;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use std::time::Duration;
 
-impl Tools {
+impl Executor {
     /// Runs a postStart hook to its end; the plan's end of it is its only bound, as upstream has none.
     pub(super) async fn post_start(&self, subject: &Subject, id: &ContainerId, name: &str) -> Result<(), HookError> {
-        let container = shape::find(&subject.pod, name).map(|(_, container)| container);
+        let container = pod_object::find(&subject.pod, name).map(|(_, container)| container);
         let Some((container, handler)) = container.and_then(|c| hooks::post_start(c).map(|handler| (c, handler)))
         else {
             return Ok(());
@@ -69,7 +70,7 @@ impl Tools {
         container: &Container,
         handler: &LifecycleHandler,
     ) -> Result<(), HookError> {
-        let described = shape::described(&subject.pod);
+        let described = pod_object::described(&subject.pod);
         let pod_ip = match subject.observed.sandbox() {
             Some(sandbox) if !sandbox.host_network => sandbox.ips.first().cloned(),
             _ => self.context.host_ips.texts().into_iter().next(),

@@ -4,7 +4,7 @@
 //! Owns those links. Never writes a log. Whatever fails here is told in our log and holds no pod up.
 
 use crate::host::{FileWork, WorkError};
-use crate::pod::shape;
+use crate::pod_object;
 use crate::runtime::observed::ObservedContainer;
 use k8s_openapi::api::core::v1::Pod;
 use std::io;
@@ -20,7 +20,11 @@ pub(crate) fn directory(pod_logs: &Path) -> Option<PathBuf> {
 
 /// The link of one instance: `<pod>_<namespace>_<container>-<id>.log`.
 fn link(pod_logs: &Path, pod: &Pod, container: &str, id: &str) -> Option<PathBuf> {
-    let mut name = format!("{}_{}_{container}-{id}", shape::name(pod), shape::namespace(pod));
+    let mut name = format!(
+        "{}_{}_{container}-{id}",
+        pod_object::name(pod),
+        pod_object::namespace(pod)
+    );
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {
         end -= 1;
@@ -34,7 +38,7 @@ pub(super) async fn make_link(files: &FileWork, pod_logs: &Path, pod: &Pod, cont
     let Some(link) = link(pod_logs, pod, container, id) else {
         return;
     };
-    let key = shape::uid(pod);
+    let key = pod_object::uid(pod);
     let made = files.run(key.as_str(), move || {
         if !log.exists() {
             return;
@@ -60,7 +64,7 @@ pub(super) async fn remove(
 ) {
     let link = link(pod_logs, pod, &container.name, container.id.as_str());
     let log = PathBuf::from(&container.log_path);
-    let key = shape::uid(pod);
+    let key = pod_object::uid(pod);
     let removed = files.run(key.as_str(), move || {
         if let Some(link) = link {
             gone(&link);

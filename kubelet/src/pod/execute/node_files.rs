@@ -1,13 +1,13 @@
 //! Files of the node that shape its pods, read when they are needed: whoever changes them has every new pod see it.
 
-use super::Tools;
+use super::Executor;
 use crate::pod::failure::NodeFileError;
-use crate::pod::shape;
 use crate::pod::spec::ResolvConf;
+use crate::pod_object;
 use k8s_openapi::api::core::v1::Pod;
 use std::path::Path;
 
-impl Tools {
+impl Executor {
     /// The node's resolver configuration; empty where `resolvConf` names no file.
     pub(super) async fn resolver(&self) -> Result<ResolvConf, NodeFileError> {
         match &self.context.resolv_conf {
@@ -18,7 +18,7 @@ impl Tools {
 
     /// The node's own hosts file, if the pod gets it: on the node's network.
     pub(super) async fn node_hosts(&self, pod: &Pod) -> Result<String, NodeFileError> {
-        if !shape::host_network(pod) {
+        if !pod_object::host_network(pod) {
             return Ok(String::new());
         }
         self.node_file(&self.context.hosts_path).await

@@ -1,18 +1,18 @@
 //! One start of one container: environment, files, creation, start.
 
-use super::{Subject, Tools, log_file};
+use super::{Executor, Subject, log_file};
 use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
 use crate::pod::failure::StartError;
-use crate::pod::shape;
 use crate::pod::spec::{self, ContainerInput};
+use crate::pod_object;
 use crate::reason::event;
 use crate::volume::ContainerFilesRequest;
 use k8s_openapi::api::core::v1::Container;
 use std::path::{Path, PathBuf};
 
-impl Tools {
+impl Executor {
     /// Creates and starts a container in a sandbox, and tells users.
     pub(super) async fn start_container(
         &self,
@@ -21,7 +21,7 @@ impl Tools {
         sandbox: &SandboxId,
         restart_count: Option<u32>,
     ) -> Result<ContainerId, StartError> {
-        match shape::find(&subject.pod, name) {
+        match pod_object::find(&subject.pod, name) {
             Some((_, container)) => self.try_start(subject, container, sandbox, restart_count).await,
             None => Err(StartError::Gone(name.to_owned())),
         }
@@ -46,7 +46,7 @@ impl Tools {
             _ => context.host_ips.texts(),
         };
         let references = spec::env_references(pod, container);
-        let objects = if shape::is_static(pod) {
+        let objects = if pod_object::is_static(pod) {
             ResolvedObjects {
                 services: self.objects.services(),
                 ..ResolvedObjects::default()
@@ -125,7 +125,7 @@ impl Tools {
     }
 }
 
-impl Tools {
+impl Executor {
     async fn restart_count(
         &self,
         subject: &Subject,

@@ -5,9 +5,9 @@ use super::{Draft, Inputs, sandbox};
 use crate::pod::backoff::{Crash, go_seconds, later};
 use crate::pod::memory::{ImageState, PostStart, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
-use crate::pod::shape::{self, Kind};
 use crate::pod::spec::container_hash;
 use crate::pod::{grace, hooks, state};
+use crate::pod_object::{self, Kind};
 use crate::probe::outcome::Kind as ProbeKind;
 use crate::reason;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
@@ -52,7 +52,7 @@ pub(super) fn is_done(inputs: &Inputs<'_>, observed: &ObservedPod) -> bool {
     if inputs.in_flight.keys().any(Key::starts_something) {
         return false;
     }
-    let regulars = shape::regulars(inputs.pod);
+    let regulars = pod_object::regulars(inputs.pod);
     let ended = |container: &Container| {
         matches!(
             fate(inputs, Kind::Regular, container, observed.newest(&container.name)),
@@ -64,8 +64,8 @@ pub(super) fn is_done(inputs: &Inputs<'_>, observed: &ObservedPod) -> bool {
     }
     let any_regular_ran = regulars.iter().any(|c| observed.newest(&c.name).is_some());
     !any_regular_ran
-        && shape::inits(inputs.pod).iter().any(|container| {
-            let kind = shape::kind_of_init(container);
+        && pod_object::inits(inputs.pod).iter().any(|container| {
+            let kind = pod_object::kind_of_init(container);
             let newest = observed.newest(&container.name);
             matches!(fate(inputs, kind, container, newest), Fate::Done(code) if code != 0)
         })
@@ -80,7 +80,7 @@ pub(super) fn start_and_stop(draft: &mut Draft<'_>, observed: &ObservedPod, sand
         blocked: false,
     };
     if walk.initialize() {
-        for container in shape::regulars(walk.draft.inputs.pod) {
+        for container in pod_object::regulars(walk.draft.inputs.pod) {
             walk.step(Kind::Regular, container);
         }
     }
@@ -98,19 +98,19 @@ impl<'o> Walk<'_, '_, 'o> {
     /// Walks the init containers; tells whether regular containers may start.
     fn initialize(&mut self) -> bool {
         let pod = self.draft.inputs.pod;
-        let inits = shape::inits(pod);
-        let regular_alive = shape::regulars(pod).iter().any(|container| {
+        let inits = pod_object::inits(pod);
+        let regular_alive = pod_object::regulars(pod).iter().any(|container| {
             self.here(&container.name)
                 .is_some_and(|c| matches!(c.state, ContainerState::Created | ContainerState::Running))
         });
         let last = inits.iter().rposition(|container| self.here(&container.name).is_some());
-        let regular_ran = shape::regulars(pod)
+        let regular_ran = pod_object::regulars(pod)
             .iter()
             .any(|container| self.here(&container.name).is_some());
         // Whatever was removed by hand below a pod that has come this far is not run again.
         let initialized = regular_alive || (last.is_none() && regular_ran);
         for (index, container) in inits.iter().enumerate() {
-            let kind = shape::kind_of_init(container);
+            let kind = pod_object::kind_of_init(container);
             let passed = initialized || last.is_some_and(|last| index < last);
             if kind == Kind::Init {
                 if passed || self.is_over(container) {
@@ -321,7 +321,7 @@ fn running(inputs: &Inputs<'_>, container: &Container, newest: &ObservedContaine
 
 fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &ObservedContainer) -> Fate {
     let wanted = inputs.memory.restart_wanted.contains(&container.name);
-    if !wanted && !shape::restarts(inputs.pod, kind, container, newest.exit_code) {
+    if !wanted && !pod_object::restarts(inputs.pod, kind, container, newest.exit_code) {
         return Fate::Done(newest.exit_code);
     }
     let finished = newest.finished_at.unwrap_or(newest.created_at);
@@ -337,7 +337,7 @@ fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &Obser
         "back-off {} restarting failed container={} pod={}",
         go_seconds(wait),
         container.name,
-        shape::described(inputs.pod)
+        pod_object::described(inputs.pod)
     );
     Fate::Wait(
         until,

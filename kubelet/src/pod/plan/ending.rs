@@ -4,8 +4,8 @@
 use super::stopping::{self, Wanted};
 use super::{Advance, Draft, garbage};
 use crate::pod::operation::{Key, Operation, StopReason};
-use crate::pod::shape::{self, Kind};
 use crate::pod::state::Termination;
+use crate::pod_object::{self, Kind};
 use crate::runtime::observed::{ObservedContainer, ObservedPod};
 
 /// Stops containers, sidecars last and in reverse order but all their hooks at once, then sandboxes.
@@ -44,11 +44,11 @@ pub(super) fn terminating(draft: &mut Draft<'_>, observed: &ObservedPod, termina
 
 /// Whether a sidecar must outlive containers that still run.
 fn waits_for_others(draft: &Draft<'_>, container: &ObservedContainer, alive: &[&ObservedContainer]) -> bool {
-    let inits = shape::inits(draft.inputs.pod);
+    let inits = pod_object::inits(draft.inputs.pod);
     let position = |name: &str| {
         inits
             .iter()
-            .position(|c| c.name == name && shape::kind_of_init(c) == Kind::Sidecar)
+            .position(|c| c.name == name && pod_object::kind_of_init(c) == Kind::Sidecar)
     };
     let Some(own) = position(&container.name) else {
         return false;

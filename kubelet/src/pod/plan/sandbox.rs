@@ -2,8 +2,9 @@
 
 use super::Draft;
 use super::stopping::{self, Wanted};
+use crate::pod::grace;
 use crate::pod::operation::{Key, Operation, StopReason};
-use crate::pod::{grace, shape};
+use crate::pod_object;
 use crate::runtime::observed::{ObservedPod, ObservedSandbox};
 
 /// Asks for a sandbox or for the old one's end as needed; tells the sandbox to start containers in, if it is there.
@@ -33,7 +34,7 @@ pub(super) fn usable<'a>(
     pod: &k8s_openapi::api::core::v1::Pod,
     observed: &'a ObservedPod,
 ) -> Option<&'a ObservedSandbox> {
-    let host_network = shape::host_network(pod);
+    let host_network = pod_object::host_network(pod);
     let sandbox = observed.sandbox()?;
     let fits = sandbox.ready && sandbox.host_network == host_network && (host_network || !sandbox.ips.is_empty());
     fits.then_some(sandbox)
@@ -68,7 +69,7 @@ fn clear_old(draft: &mut Draft<'_>, observed: &ObservedPod) -> bool {
 
 fn start(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let inputs = &draft.inputs;
-    let can_start = inputs.memory.prepared && (inputs.network_ready || shape::host_network(inputs.pod));
+    let can_start = inputs.memory.prepared && (inputs.network_ready || pod_object::host_network(inputs.pod));
     if !can_start {
         return;
     }

@@ -39,7 +39,7 @@ impl Case {
                 },
             )
         };
-        let images = shape::containers(&pod).map(|(_, c)| ready(c)).collect();
+        let images = pod_object::containers(&pod).map(|(_, c)| ready(c)).collect();
         let memory = Memory {
             prepared: true,
             volumes_ready: true,

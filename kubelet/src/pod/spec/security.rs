@@ -1,7 +1,7 @@
 //! Security contexts of sandboxes and containers (kubelet contract §6).
 
 use super::{ContainerInput, SpecError};
-use crate::pod::shape;
+use crate::pod_object;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Capabilities, Container, Pod, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
 };
@@ -155,11 +155,11 @@ const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.i
 
 /// The AppArmor profile a container is to have: its own, else a static pod's annotation for it, else the pod's.
 pub fn apparmor_profile(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
-    let of_pod = shape::spec(pod).security_context.as_ref();
+    let of_pod = pod_object::spec(pod).security_context.as_ref();
     let of_pod = of_pod.and_then(|context| context.app_armor_profile.clone());
     let own = container.security_context.as_ref();
     let own = own.and_then(|context| context.app_armor_profile.clone());
-    let annotated = pod.metadata.annotations.as_ref().filter(|_| shape::is_static(pod));
+    let annotated = pod.metadata.annotations.as_ref().filter(|_| pod_object::is_static(pod));
     let annotated = annotated.and_then(|all| all.get(&format!("{APPARMOR_ANNOTATION}{}", container.name)));
     own.or_else(|| annotated.and_then(|text| annotated_profile(text)))
         .or(of_pod)

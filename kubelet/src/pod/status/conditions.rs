@@ -2,7 +2,7 @@
 
 use super::{Inputs, Phase, seconds};
 use crate::pod::plan;
-use crate::pod::shape::{self, Kind};
+use crate::pod_object::{self, Kind};
 use crate::reason;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 use proto::api::condition;
@@ -98,10 +98,10 @@ impl Source<'_> {
         if self.regulars.iter().any(|status| status.started == Some(true)) {
             return Verdict::yes();
         }
-        let incomplete: Vec<&str> = shape::inits(self.inputs.pod)
+        let incomplete: Vec<&str> = pod_object::inits(self.inputs.pod)
             .iter()
             .zip(self.inits)
-            .filter(|(container, status)| match shape::kind_of_init(container) {
+            .filter(|(container, status)| match pod_object::kind_of_init(container) {
                 Kind::Sidecar => status.started != Some(true),
                 _ => !status.ready,
             })
@@ -123,10 +123,10 @@ impl Source<'_> {
             Phase::Failed => return Verdict::no(reason::condition::POD_FAILED, ""),
             Phase::Pending | Phase::Running => {}
         }
-        let sidecars = shape::inits(self.inputs.pod)
+        let sidecars = pod_object::inits(self.inputs.pod)
             .iter()
             .zip(self.inits)
-            .filter(|(container, _)| shape::kind_of_init(container) == Kind::Sidecar)
+            .filter(|(container, _)| pod_object::kind_of_init(container) == Kind::Sidecar)
             .map(|(_, status)| status);
         let unready: Vec<&str> = sidecars
             .chain(self.regulars)
@@ -147,7 +147,7 @@ impl Source<'_> {
         if !containers.holds {
             return Verdict::no(containers.reason, containers.message.clone());
         }
-        let gates = shape::spec(self.inputs.pod)
+        let gates = pod_object::spec(self.inputs.pod)
             .readiness_gates
             .as_deref()
             .unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The status of one container (kubelet contract §5). Pure.
 
 use super::{Inputs, seconds};
-use crate::pod::shape::{self, Kind};
+use crate::pod_object::{self, Kind};
 use crate::reason;
 use crate::runtime::observed::{ContainerState as Observed, ObservedContainer};
 use k8s_openapi::api::core::v1::{
@@ -47,13 +47,13 @@ pub(super) fn end(pod: &Pod, inits: &mut [ContainerStatus], regulars: &mut [Cont
 
 /// Whether the regular containers have had their turn.
 fn was_initialized(pod: &Pod, inits: &[ContainerStatus], regulars: &[ContainerStatus]) -> bool {
-    let Some((last, status)) = shape::inits(pod).last().zip(inits.last()) else {
+    let Some((last, status)) = pod_object::inits(pod).last().zip(inits.last()) else {
         return true;
     };
     if regulars.iter().any(|status| has_ended_before(status) || !waits(status)) {
         return true;
     }
-    match shape::kind_of_init(last) {
+    match pod_object::kind_of_init(last) {
         Kind::Sidecar => status.started == Some(true),
         _ => {
             let end = status.state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -79,7 +79,7 @@ fn previous<'a>(inputs: &Inputs<'a>, kind: Kind, name: &str) -> Option<&'a Conta
 }
 
 fn default_waiting(inputs: &Inputs<'_>) -> ContainerState {
-    let reason = if shape::inits(inputs.pod).is_empty() {
+    let reason = if pod_object::inits(inputs.pod).is_empty() {
         reason::waiting::CONTAINER_CREATING
     } else {
         reason::waiting::POD_INITIALIZING
@@ -139,7 +139,7 @@ fn absent(
 }
 
 fn any_regular_created(inputs: &Inputs<'_>) -> bool {
-    shape::regulars(inputs.pod)
+    pod_object::regulars(inputs.pod)
         .iter()
         .any(|container| inputs.observed.newest(&container.name).is_some())
 }
@@ -244,7 +244,7 @@ fn container_id(inputs: &Inputs<'_>, container: &ObservedContainer) -> String {
 }
 
 fn terminated(inputs: &Inputs<'_>, container: &ObservedContainer) -> ContainerState {
-    let share = MESSAGES_BYTES_MAX / shape::containers(inputs.pod).count().max(1);
+    let share = MESSAGES_BYTES_MAX / pod_object::containers(inputs.pod).count().max(1);
     let terminated = ContainerStateTerminated {
         container_id: Some(container_id(inputs, container)),
         exit_code: container.exit_code,

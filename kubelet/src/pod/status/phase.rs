@@ -1,7 +1,7 @@
 //! The phase (kubelet contract §5). Pure.
 
 use super::{Inputs, failure};
-use crate::pod::shape::{self, Kind};
+use crate::pod_object::{self, Kind};
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus};
 
 /// A pod's phase.
@@ -44,18 +44,18 @@ impl Phase {
 }
 
 /// The phase to tell, with the pod-level reason and message.
-pub(super) struct Told {
+pub(super) struct ReportedPhase {
     pub(super) phase: Phase,
     pub(super) reason: Option<String>,
     pub(super) message: Option<String>,
 }
 
 /// The phase as it may be told now: a terminal one only once nothing can run, and then for good.
-pub(super) fn told(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[ContainerStatus]) -> Told {
+pub(super) fn told(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[ContainerStatus]) -> ReportedPhase {
     let previous = inputs.previous;
     let before = Phase::parse(previous.phase.as_deref());
     if before.is_terminal() {
-        return Told {
+        return ReportedPhase {
             phase: before,
             reason: previous.reason.clone(),
             message: previous.message.clone(),
@@ -64,14 +64,14 @@ pub(super) fn told(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[C
     let computed = compute(inputs, inits, regulars);
     if !inputs.state.has_ended() {
         let phase = if computed.is_terminal() { before } else { computed };
-        return Told {
+        return ReportedPhase {
             phase,
             reason: previous.reason.clone(),
             message: previous.message.clone(),
         };
     }
     if let Some((reason, message)) = failure(inputs.state) {
-        return Told {
+        return ReportedPhase {
             phase: Phase::Failed,
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
@@ -82,7 +82,7 @@ pub(super) fn told(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[C
     } else {
         Phase::Failed
     };
-    Told {
+    ReportedPhase {
         phase,
         reason: previous.reason.clone(),
         message: previous.message.clone(),
@@ -109,7 +109,7 @@ fn compute(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[Container
     for status in regulars {
         tally.add(status);
     }
-    let total = shape::regulars(pod).len();
+    let total = pod_object::regulars(pod).len();
     if inputs.state.has_ended() {
         let all_well = tally.stopped == total && tally.succeeded == tally.stopped && total > 0;
         return if all_well && !pending_init {
@@ -131,7 +131,7 @@ fn compute(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[Container
 }
 
 fn all_stopped(inputs: &Inputs<'_>, regulars: &[ContainerStatus], tally: &Tally) -> Phase {
-    let restarts = shape::regulars(inputs.pod)
+    let restarts = pod_object::regulars(inputs.pod)
         .iter()
         .any(|container| will_restart(inputs, container, regulars));
     if restarts {
@@ -147,16 +147,16 @@ fn will_restart(inputs: &Inputs<'_>, container: &Container, regulars: &[Containe
     let status = regulars.iter().find(|status| status.name == container.name);
     let exit = status.and_then(|s| exit_code(s.state.as_ref()).or_else(|| exit_code(s.last_state.as_ref())));
     let waits = status.is_some_and(|s| s.state.as_ref().is_some_and(|state| state.waiting.is_some()));
-    waits || exit.is_none_or(|code| shape::restarts(inputs.pod, Kind::Regular, container, code))
+    waits || exit.is_none_or(|code| pod_object::restarts(inputs.pod, Kind::Regular, container, code))
 }
 
 /// Whether an init container is still to finish, and whether one failed for good.
 fn initialization(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[ContainerStatus]) -> (bool, bool) {
     let regular_exists = regulars.iter().any(|status| status.container_id.is_some());
     let (mut pending, mut failed) = (false, false);
-    for (container, status) in shape::inits(inputs.pod).iter().zip(inits) {
+    for (container, status) in pod_object::inits(inputs.pod).iter().zip(inits) {
         let exit = exit_code(status.state.as_ref());
-        match shape::kind_of_init(container) {
+        match pod_object::kind_of_init(container) {
             Kind::Sidecar => {
                 let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
                 let started = running && status.started == Some(true);
@@ -165,7 +165,7 @@ fn initialization(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[Co
             kind => match exit {
                 Some(0) => {}
                 Some(code) => {
-                    let again = shape::restarts(inputs.pod, kind, container, code);
+                    let again = pod_object::restarts(inputs.pod, kind, container, code);
                     failed |= !again;
                     pending |= again;
                 }

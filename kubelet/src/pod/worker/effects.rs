@@ -10,7 +10,7 @@ use crate::pod::hooks;
 use crate::pod::memory::{PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
-use crate::pod::shape;
+use crate::pod_object;
 use crate::reason;
 use crate::runtime::observed::{ContainerState, ObservedPod};
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ impl Worker {
     pub(super) fn note_start(&mut self, pod: &Pod, observed: &ObservedPod, operation: &Operation, now: Timestamp) {
         match operation {
             Operation::StartContainer { container, .. } => {
-                let Some((_, spec)) = shape::find(pod, container) else {
+                let Some((_, spec)) = pod_object::find(pod, container) else {
                     return;
                 };
                 let exited = observed.newest(container).filter(|c| c.state == ContainerState::Exited);
@@ -57,12 +57,12 @@ impl Worker {
         reason: &StopReason,
         now: Timestamp,
     ) -> &mut Stop {
-        let spec = shape::find(pod, container);
-        let kind = spec.map_or(shape::Kind::Regular, |(kind, _)| kind);
+        let spec = pod_object::find(pod, container);
+        let kind = spec.map_or(pod_object::Kind::Regular, |(kind, _)| kind);
         let restarts = match reason {
             StopReason::Changed | StopReason::Unknown => true,
             StopReason::Liveness | StopReason::Startup => {
-                spec.is_some_and(|(kind, spec)| shape::restarts_after_stop(pod, kind, spec))
+                spec.is_some_and(|(kind, spec)| pod_object::restarts_after_stop(pod, kind, spec))
             }
             StopReason::PodEnds | StopReason::PostStart => false,
         };
@@ -73,7 +73,7 @@ impl Worker {
         self.memory.stops.retain(|id, _| still_there(id));
         if !self.memory.stops.contains_key(id) {
             let message = reason.message(kind, container, restarts);
-            let recorder = &self.shared.tools.recorder;
+            let recorder = &self.shared.executor.recorder;
             recorder.container(pod, container, Severity::Normal, reason::event::KILLING, message);
         }
         self.memory.stops.entry(id.clone()).or_insert_with(|| Stop {
@@ -85,7 +85,7 @@ impl Worker {
 
     /// Takes a finished operation.
     pub(super) fn take(&mut self, joined: Result<(Id, Reply), JoinError>) {
-        let now = self.shared.tools.clock.now();
+        let now = self.shared.executor.clock.now();
         match joined {
             Ok((id, reply)) => {
                 // A stop that was called again with less grace leaves the newer call in the books.
@@ -199,7 +199,7 @@ impl Worker {
             Ok(id) => {
                 self.memory.restart_wanted.remove(&container);
                 let desired = self.desired.borrow().clone();
-                let hooked = shape::find(&desired.pod, &container).and_then(|(_, spec)| hooks::post_start(spec));
+                let hooked = pod_object::find(&desired.pod, &container).and_then(|(_, spec)| hooks::post_start(spec));
                 if hooked.is_some() {
                     self.memory.post_starts.insert(container, (id, PostStart::Due));
                 } else {

@@ -3,7 +3,7 @@
 use super::{Desired, Worker};
 use crate::events::{Recorder, Severity};
 use crate::pod::plan::Plan;
-use crate::pod::shape;
+use crate::pod_object;
 use crate::reason;
 use crate::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Pod;
@@ -12,14 +12,14 @@ use tonic::Code;
 
 /// What has been told and still holds.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct StandingNotices {
     /// Containers that wait, with the reason and the message that were told.
     waiting: BTreeMap<String, (String, String)>,
     network_down: bool,
     rejected: bool,
 }
 
-impl Told {
+impl StandingNotices {
     pub(super) fn deadline_exceeded(&self, recorder: &Recorder, pod: &Pod) {
         let message = "Pod was active on the node longer than the specified deadline";
         recorder.pod(pod, Severity::Normal, reason::event::DEADLINE_EXCEEDED, message);
@@ -31,7 +31,7 @@ impl Worker {
     pub(super) fn tell(&mut self, desired: &Desired, plan: &Plan) {
         self.tell_rejection(desired);
         self.tell_network(desired);
-        let recorder = &self.shared.tools.recorder;
+        let recorder = &self.shared.executor.recorder;
         let pod = &*desired.pod;
         for (name, waiting) in &plan.waiting {
             let told = (waiting.reason.clone(), waiting.message.clone());
@@ -40,12 +40,12 @@ impl Worker {
             }
             match waiting.reason.as_str() {
                 reason::waiting::CRASH_LOOP_BACK_OFF => {
-                    let described = shape::described(pod);
+                    let described = pod_object::described(pod);
                     let message = format!("Back-off restarting failed container {name} in pod {described}");
                     recorder.container(pod, name, Severity::Warning, reason::event::BACK_OFF, message);
                 }
                 reason::waiting::IMAGE_PULL_BACK_OFF => {
-                    let image = shape::find(pod, name)
+                    let image = pod_object::find(pod, name)
                         .and_then(|(_, c)| c.image.clone())
                         .unwrap_or_default();
                     let message = format!("Back-off pulling image \"{image}\"");
@@ -69,7 +69,7 @@ impl Worker {
     pub(super) fn tell_trouble(&self, desired: &Desired, trouble: Option<&RuntimeError>) {
         if let Some(error) = trouble.filter(|error| error.code != Code::Unavailable) {
             let message = format!("error determining status: {error}");
-            let recorder = &self.shared.tools.recorder;
+            let recorder = &self.shared.executor.recorder;
             recorder.pod(&desired.pod, Severity::Warning, reason::event::FAILED_SYNC, message);
         }
     }
@@ -80,7 +80,7 @@ impl Worker {
         {
             self.told.rejected = true;
             self.shared
-                .tools
+                .executor
                 .recorder
                 .pod(&desired.pod, Severity::Warning, reason, message.clone());
         }
@@ -89,7 +89,7 @@ impl Worker {
     fn tell_network(&mut self, desired: &Desired) {
         let network = self.shared.network.borrow().clone();
         let starting = self.state.termination().is_none()
-            && !shape::host_network(&desired.pod)
+            && !pod_object::host_network(&desired.pod)
             && self
                 .observed
                 .borrow()
@@ -98,7 +98,7 @@ impl Worker {
         let down = starting && !network.ready && !network.message.is_empty();
         if down && !self.told.network_down {
             let message = format!("network is not ready: {}", network.message);
-            self.shared.tools.recorder.pod(
+            self.shared.executor.recorder.pod(
                 &desired.pod,
                 Severity::Warning,
                 reason::event::NETWORK_NOT_READY,

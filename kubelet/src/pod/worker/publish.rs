@@ -23,7 +23,7 @@ impl Worker {
         plan: &Plan,
         now: Timestamp,
     ) {
-        let host_ips = self.shared.tools.context.host_ips.texts();
+        let host_ips = self.shared.executor.context.host_ips.texts();
         let status = match &desired.rejected {
             Some((reason, message)) => status::rejected(&desired.pod, reason, message, &host_ips, now),
             None => {

@@ -4,7 +4,7 @@
 //! what they report. Never decides which pods are gone: it asks, when it finds something and again when it begins with it.
 
 use crate::id::PodUid;
-use crate::pod::execute::{Tools, log_file};
+use crate::pod::execute::{Executor, log_file};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(super) enum Report {
 
 /// What is left of earlier pods, and its release.
 pub(super) struct Leftovers {
-    tools: Arc<Tools>,
+    executor: Arc<Executor>,
     /// There may be some that were not looked for.
     due: bool,
     /// Something could not be listed or released since the last look.
@@ -47,9 +47,9 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    pub(super) fn new(tools: Arc<Tools>) -> Self {
+    pub(super) fn new(executor: Arc<Executor>) -> Self {
         Self {
-            tools,
+            executor,
             due: true,
             failed: false,
             waiting: Found::new(),
@@ -68,7 +68,7 @@ impl Leftovers {
         if self.due && self.tasks.is_empty() {
             self.due = false;
             self.failed = false;
-            self.tasks.spawn(list(self.tools.clone()));
+            self.tasks.spawn(list(self.executor.clone()));
         }
     }
 
@@ -107,7 +107,7 @@ impl Leftovers {
         {
             if is_gone(&uid) {
                 tracing::info!(pod = %uid, "releasing what an earlier pod left");
-                let task = self.tasks.spawn(release(self.tools.clone(), uid.clone(), left));
+                let task = self.tasks.spawn(release(self.executor.clone(), uid.clone(), left));
                 self.releasing.insert(task.id(), uid);
             }
         }
@@ -117,15 +117,15 @@ impl Leftovers {
     }
 }
 
-async fn list(tools: Arc<Tools>) -> Report {
+async fn list(executor: Arc<Executor>) -> Report {
     let mut found = Found::new();
     let mut complete = true;
-    let logs = tools.context.pod_logs_dir.clone();
+    let logs = executor.context.pod_logs_dir.clone();
     let key = logs.to_string_lossy().into_owned();
     let (directories, cgroups, logs) = tokio::join!(
-        tools.volumes.list(),
-        tools.cgroups.list(),
-        tools.files.run(&key, move || list_logs(&logs))
+        executor.volumes.list(),
+        executor.cgroups.list(),
+        executor.files.run(&key, move || list_logs(&logs))
     );
     match directories {
         Ok(uids) => {
@@ -160,7 +160,7 @@ async fn list(tools: Arc<Tools>) -> Report {
             complete = false;
         }
     }
-    log_file::remove_dead_links(&tools.files, &tools.context.pod_logs_dir).await;
+    log_file::remove_dead_links(&executor.files, &executor.context.pod_logs_dir).await;
     Report::Found(found, complete)
 }
 
@@ -175,29 +175,29 @@ fn list_logs(directory: &Path) -> Vec<(PodUid, PathBuf)> {
     entries.filter_map(of).collect()
 }
 
-async fn release(tools: Arc<Tools>, uid: PodUid, left: Left) -> Report {
+async fn release(executor: Arc<Executor>, uid: PodUid, left: Left) -> Report {
     let mut worked = true;
     if left.directory
-        && let Err(error) = tools.volumes.release(&uid).await
+        && let Err(error) = executor.volumes.release(&uid).await
     {
         tracing::warn!(pod = %uid, %error, "releasing an earlier pod's volumes failed");
         worked = false;
     }
     if left.cgroup
-        && let Err(error) = tools.cgroups.release_pod(&uid).await
+        && let Err(error) = executor.cgroups.release_pod(&uid).await
     {
         tracing::warn!(pod = %uid, %error, "releasing an earlier pod's cgroup failed");
         worked = false;
     }
     let logs = left.logs;
     let has_logs = !logs.is_empty();
-    let removed = tools.files.run(uid.as_str(), move || remove_logs(&logs)).await;
+    let removed = executor.files.run(uid.as_str(), move || remove_logs(&logs)).await;
     if let Err(error) = removed.map_err(io::Error::other).flatten() {
         tracing::warn!(pod = %uid, %error, "removing an earlier pod's logs failed");
         worked = false;
     }
     if has_logs {
-        log_file::remove_dead_links(&tools.files, &tools.context.pod_logs_dir).await;
+        log_file::remove_dead_links(&executor.files, &executor.context.pod_logs_dir).await;
     }
     Report::Released(worked)
 }

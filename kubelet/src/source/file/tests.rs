@@ -1,5 +1,5 @@
 use super::*;
-use crate::pod::shape;
+use crate::pod_object;
 use client::SystemClock;
 use nix::sys::stat::Mode;
 use std::fs;
@@ -36,8 +36,8 @@ impl Bench {
             let text = |pod: &Arc<Pod>| {
                 format!(
                     "{}:{}",
-                    shape::name(pod),
-                    shape::regulars(pod)[0].image.as_deref().unwrap_or("")
+                    pod_object::name(pod),
+                    pod_object::regulars(pod)[0].image.as_deref().unwrap_or("")
                 )
             };
             Some(pods.iter().map(text).collect::<Vec<_>>())

@@ -1,6 +1,6 @@
 use super::*;
-use crate::pod::shape;
 use crate::pod::testing::at;
+use crate::pod_object;
 
 const WEB: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: img}]}\n";
 
@@ -20,14 +20,14 @@ fn read(text: &str) -> Result<Pod, ManifestError> {
 #[test]
 fn a_file_becomes_a_static_pod_of_this_node() {
     let pod = read(WEB).expect("sound");
-    assert_eq!(shape::full_name(&pod).to_string(), "web-node-a_default");
-    let uid = shape::uid(&pod).to_string();
+    assert_eq!(pod_object::full_name(&pod).to_string(), "web-node-a_default");
+    let uid = pod_object::uid(&pod).to_string();
     assert!(uid.len() == 32 && uid.bytes().all(|b| b.is_ascii_hexdigit()), "{uid}");
     let annotations = pod.metadata.annotations.clone().unwrap_or_default();
     assert_eq!(annotations.get(annotation::HASH), Some(&uid));
     assert_eq!(annotations.get(annotation::SOURCE).map(String::as_str), Some("file"));
-    assert!(annotations.contains_key(annotation::SEEN) && shape::is_static(&pod));
-    let spec = shape::spec(&pod);
+    assert!(annotations.contains_key(annotation::SEEN) && pod_object::is_static(&pod));
+    let spec = pod_object::spec(&pod);
     assert_eq!(spec.node_name.as_deref(), Some("Node-A"));
     assert_eq!(
         (spec.restart_policy.as_deref(), spec.dns_policy.as_deref()),
@@ -41,7 +41,7 @@ fn a_file_becomes_a_static_pod_of_this_node() {
 
 #[test]
 fn the_uid_follows_content_place_and_node_alone() {
-    let uid = |text: &str, place| shape::uid(&pods(text.as_bytes(), place).expect("sound")[0]);
+    let uid = |text: &str, place| pod_object::uid(&pods(text.as_bytes(), place).expect("sound")[0]);
     let base = uid(WEB, place(Origin::File));
     let json = r#"{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"img","name":"c"}]},"metadata":{"name":"web"}}"#;
     for same in [
@@ -145,7 +145,7 @@ fn a_url_may_give_a_list() {
     let listed = pods(list.as_bytes(), place(Origin::Http)).expect("sound");
     assert_eq!(listed.len(), 2);
     assert!(
-        shape::spec(&listed[0]).tolerations.is_none(),
+        pod_object::spec(&listed[0]).tolerations.is_none(),
         "only files tolerate everything"
     );
     let empty = r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#;

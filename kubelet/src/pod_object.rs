@@ -1,4 +1,6 @@
-//! Questions about a pod's spec that plan and status both ask. Pure.
+//! What can be read of a Pod object: its names, its containers and their kinds, where it comes from. Pure.
+//!
+//! For everything that handles pods without deciding their life, which is [`crate::pod`]'s: knows of this crate its identifiers alone.
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
 use std::sync::LazyLock;

@@ -17,7 +17,7 @@ const REMOVALS_MAX: usize = 8;
 
 /// What is under way at the runtime. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Rush {
+pub struct RuntimeLoad {
     /// How many calls are under way for which somebody waits, and how many there have been.
     calls: watch::Sender<Calls>,
     removals: Arc<Semaphore>,
@@ -39,16 +39,16 @@ pub(super) struct Turn<'r> {
 /// A call for which somebody waits.
 #[derive(Debug)]
 struct Urgent<'r> {
-    rush: &'r Rush,
+    runtime_load: &'r RuntimeLoad,
 }
 
 impl Drop for Urgent<'_> {
     fn drop(&mut self) {
-        self.rush.calls.send_modify(|calls| calls.under_way -= 1);
+        self.runtime_load.calls.send_modify(|calls| calls.under_way -= 1);
     }
 }
 
-impl Default for Rush {
+impl Default for RuntimeLoad {
     fn default() -> Self {
         Self {
             calls: watch::Sender::default(),
@@ -57,7 +57,7 @@ impl Default for Rush {
     }
 }
 
-impl Rush {
+impl RuntimeLoad {
     /// Waits for an operation's turn.
     pub(super) async fn turn(&self, operation: &Operation) -> Turn<'_> {
         match operation {
@@ -83,7 +83,7 @@ impl Rush {
             calls.under_way += 1;
             calls.begun += 1;
         });
-        Urgent { rush: self }
+        Urgent { runtime_load: self }
     }
 
     async fn removal(&self) -> Option<SemaphorePermit<'_>> {
@@ -113,18 +113,18 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    async fn removal_waits(rush: &Rush) -> Duration {
+    async fn removal_waits(runtime_load: &RuntimeLoad) -> Duration {
         let begin = Instant::now();
-        let permit = rush.removal().await;
+        let permit = runtime_load.removal().await;
         assert!(permit.is_some());
         begin.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn removals_wait_until_nothing_starts_or_stops() {
-        let rush = Rush::default();
-        assert_eq!(removal_waits(&rush).await, CALM);
-        let other = rush.clone();
+        let runtime_load = RuntimeLoad::default();
+        assert_eq!(removal_waits(&runtime_load).await, CALM);
+        let other = runtime_load.clone();
         let busy = tokio::spawn(async move {
             for _ in 0..10 {
                 let urgent = other.urgent();
@@ -135,28 +135,28 @@ mod tests {
             }
         });
         tokio::task::yield_now().await;
-        let waited = removal_waits(&rush).await;
+        let waited = removal_waits(&runtime_load).await;
         assert!(waited >= CALM * 25, "{waited:?}");
         busy.await.expect("no panic");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_hangs_holds_no_removal_up() {
-        let rush = Rush::default();
-        let _hung = rush.urgent();
-        assert_eq!(removal_waits(&rush).await, PATIENCE);
+        let runtime_load = RuntimeLoad::default();
+        let _hung = runtime_load.urgent();
+        assert_eq!(removal_waits(&runtime_load).await, PATIENCE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn so_many_removals_run_at_a_time() {
-        let rush = Rush::default();
+        let runtime_load = RuntimeLoad::default();
         let mut held = Vec::new();
         for _ in 0..REMOVALS_MAX {
-            held.push(rush.removal().await);
+            held.push(runtime_load.removal().await);
         }
-        let next = tokio::time::timeout(PATIENCE * 10, rush.removal()).await;
+        let next = tokio::time::timeout(PATIENCE * 10, runtime_load.removal()).await;
         assert!(next.is_err());
         held.pop();
-        assert!(rush.removal().await.is_some());
+        assert!(runtime_load.removal().await.is_some());
     }
 }
