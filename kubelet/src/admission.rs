@@ -5,6 +5,7 @@
 //! object stays. Pods the runtime already has are granted again after a restart, never judged twice.
 
 pub mod decide;
+pub mod description;
 pub mod placement;
 pub mod sysctl;
 

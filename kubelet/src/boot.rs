@@ -11,6 +11,7 @@ mod kernel;
 mod lock;
 mod watchdog;
 
+use crate::admission::description::Describer;
 use crate::admission::sysctl;
 use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
@@ -39,7 +40,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -346,7 +346,7 @@ fn build(
     let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
     let mut described = node::own_description(&config.node, facts);
     described.known = client.is_none();
-    let described = watch::Sender::new(described);
+    let described = Describer::new(described);
     let kubelet = Kubelet::new(Dependencies {
         client: client.cloned(),
         runtime: runtime.clone(),

@@ -10,7 +10,7 @@ pub(crate) mod testing;
 
 use crate::admission::Ledger;
 use crate::admission::decide::Node;
-use crate::admission::placement::NodeView;
+use crate::admission::description::Description;
 use crate::admission::sysctl;
 use crate::api_status::StatusWriter;
 use crate::cgroup::{CgroupError, Cgroups};
@@ -68,7 +68,7 @@ pub struct Dependencies {
     /// The node's facts.
     pub context: Arc<NodeContext>,
     /// The node's object as it is described: what new pods are judged by.
-    pub node: watch::Receiver<NodeView>,
+    pub node: Description,
     /// Bounds and periods.
     pub settings: Settings,
 }
@@ -199,8 +199,7 @@ impl Kubelet {
             sysctls: self.parts.settings.sysctls.clone(),
             apparmor: self.parts.settings.apparmor,
         };
-        let described = self.parts.node.clone();
-        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), described);
+        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), self.parts.node.clone());
 
         let mut tasks = JoinSet::new();
         tasks.spawn(self.pleg.clone().run(shutdown.clone()));

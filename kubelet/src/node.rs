@@ -13,6 +13,7 @@ pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
 pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
 
+use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;
 use crate::config::{Config, NodeConfig};
 use crate::events::{Recorder, Severity};
@@ -89,7 +90,7 @@ pub struct NodeParts {
     /// Its addresses, should they change.
     pub host_ips: HostIps,
     /// Where it is told how the node is described, for those who judge pods by it.
-    pub described: watch::Sender<NodeView>,
+    pub described: Describer,
     /// Seed of jitter.
     pub seed: u64,
 }
@@ -175,6 +176,7 @@ impl NodeReporter {
         let describe = describe(
             self.node.clone(),
             self.parts.facts.name.clone(),
+            self.api(),
             self.parts.described.clone(),
         );
         let work = async {
@@ -335,24 +337,48 @@ impl NodeReporter {
 
 /// Tells how the node's object describes it, from the first answer of the API server on. While there is no object, what this
 /// kubelet would register holds.
-async fn describe(node: Informer<Node>, name: String, described: watch::Sender<NodeView>) {
-    let own = described.borrow().clone();
-    let mut changes = node.subscribe();
-    node.synced().await;
+///
+/// Whoever would refuse a pod by it may ask whether it is still true: the watch may be behind, and after a failure it waits.
+async fn describe(informer: Informer<Node>, name: String, api: Api<AsTree<Node>>, described: Describer) {
+    let own = described.current();
+    let mut changes = informer.subscribe();
+    let mut questions = described.questions();
+    let mut looked = (0, None);
+    informer.synced().await;
     loop {
-        let view = match node.get("", &name) {
-            Some(node) => NodeView::of(&node),
-            None => NodeView {
-                known: true,
-                ..own.clone()
-            },
-        };
-        described.send_if_modified(|shown| {
-            let changed = *shown != view;
-            *shown = view;
-            changed
+        let (answered, seen) = &looked;
+        let newest = newer(informer.get("", &name), seen.clone());
+        let view = newest.as_deref().map_or_else(|| own.clone(), NodeView::of);
+        described.publish(NodeView {
+            known: true,
+            looked: *answered,
+            ..view
         });
-        changes.next().await;
+        tokio::select! {
+            biased;
+            Ok(()) = questions.changed() => {
+                let asked = *questions.borrow_and_update();
+                match call("get node", api.get_opt(&name)).await {
+                    Ok(node) => looked = (asked, node.map(|node| Arc::new(node.0))),
+                    Err(error) => tracing::warn!(%error, "looking at the node's object failed"),
+                }
+            }
+            _ = changes.next() => {
+                if informer.get("", &name).is_none() {
+                    looked.1 = None;
+                }
+            }
+        }
+    }
+}
+
+/// Of two states of the node's object the newer one.
+fn newer(watched: Option<Arc<Node>>, looked: Option<Arc<Node>>) -> Option<Arc<Node>> {
+    let revision = |node: &Arc<Node>| node.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    match (&watched, &looked) {
+        (Some(watched), Some(looked)) if revision(watched) < revision(looked) => Some(looked.clone()),
+        (None, _) => looked,
+        _ => watched,
     }
 }
 

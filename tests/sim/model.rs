@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Breaches told of one run: one fault repeats at every later event.
 const TOLD_MAX: usize = 20;
+/// Pods of one owner that nodes may refuse.
+const REFUSED_MAX: u32 = 20;
 
 /// The model, and every breach so far.
 #[derive(Default)]
@@ -30,6 +32,8 @@ pub struct Model {
     collecting: BTreeSet<String>,
     /// Pods, by namespace and name, bound without the scheduler's knowledge.
     lost_bindings: BTreeSet<String>,
+    /// How many pods of one owner their nodes refused.
+    refused: BTreeMap<String, u32>,
     pub breaches: Vec<String>,
     pub counts: BTreeMap<String, u64>,
 }
@@ -65,13 +69,14 @@ impl Model {
         let told = match key.split('/').nth(2) {
             Some("pods") => {
                 self.count_eviction(before.as_ref(), value.as_ref());
+                self.judge_refusal(before.as_ref(), value.as_ref());
                 capacity::judge_binding(&self.objects, &self.lost_bindings, before.as_ref(), value.as_ref())
             }
             Some("replicasets") => {
                 rollout::judge_scaling(&self.rollouts, &self.objects, before.as_ref(), value.as_ref())
             }
             Some("deployments") => {
-                self.rollouts.on_deployment(value.as_ref());
+                self.rollouts.on_deployment(revision, &self.objects, value.as_ref());
                 Vec::new()
             }
             _ => Vec::new(),
@@ -90,6 +95,30 @@ impl Model {
         };
         if evicted(after) && !evicted(before) {
             self.count("pod evicted by taint");
+        }
+    }
+
+    /// A pod that its node refuses is replaced at once: nodes may not go on refusing.
+    fn judge_refusal(&mut self, before: Option<&Value>, after: Option<&Value>) {
+        let refused = |pod: &Value| {
+            let ran = pod["status"]["containerStatuses"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty());
+            pod["status"]["phase"] == "Failed" && !ran
+        };
+        let Some(pod) = after.filter(|pod| refused(pod) && !before.is_some_and(refused)) else {
+            return;
+        };
+        let owner = &pod["metadata"]["ownerReferences"][0];
+        let Some(uid) = owner["uid"].as_str() else { return };
+        let count = self.refused.entry(uid.to_owned()).or_default();
+        *count += 1;
+        if *count == REFUSED_MAX {
+            let why = format!(
+                "{count} pods of {} were refused by their nodes: {}",
+                owner["name"], pod["status"]["message"]
+            );
+            self.breach(why);
         }
     }
 

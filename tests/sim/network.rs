@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// What every request takes.
+const LATENCY: Duration = Duration::from_millis(1);
+
 /// How often each kind of fault happened, over the life of one simulation.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -129,7 +132,8 @@ impl Wire {
                 drop(inner.send(request).await);
                 return Err("connection reset (injected)".into());
             }
-            Fate::ReplyLost | Fate::Clean => {}
+            // Whoever asks again and again lets time pass, as on a real wire; else nothing that waits would ever get its turn.
+            Fate::ReplyLost | Fate::Clean => tokio::time::sleep(LATENCY).await,
         }
         let response = inner.send(request).await?;
         match self.watch_life().filter(|_| is_watch) {

@@ -5,7 +5,8 @@ use crate::cluster::{Options, Outcome, Simulation};
 use crate::planted::Planted;
 use crate::seeded;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Says, in a child, what to run: `SEED FAULT SCRIPT`, both the names of faults or `-`.
 const RUN: &str = "SKIFF_SIM_RUN";
@@ -15,6 +16,10 @@ const OUTCOME: &str = "SKIFF_SIM_OUTCOME";
 const TEST: &str = "every_seed_keeps_every_rule_and_comes_to_rest";
 /// A simulation's futures are deep without optimisation.
 const STACK_BYTES: usize = 64 << 20;
+/// After that time a seed does not end any more: something goes round without letting simulated time pass.
+const ENDLESS: Duration = Duration::from_secs(300);
+/// How often a running child is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// If this process is a child: runs its seed, and writes the outcome. Returns whether it was.
 pub fn was_child() -> bool {
@@ -67,11 +72,9 @@ pub fn run(options: Options, scratch: &Path) -> Result<Outcome, String> {
         .args(["--exact", TEST, "--nocapture", "--test-threads=1"])
         .env(RUN, format!("{} {planted} {script}", options.seed))
         .env(OUTCOME, &path)
-        .stdout(Stdio::null());
-    if shows {
-        child.stderr(Stdio::inherit());
-    }
-    let done = child.output().map_err(|error| error.to_string())?;
+        .stdout(Stdio::null())
+        .stderr(if shows { Stdio::inherit() } else { Stdio::piped() });
+    let done = finish(child.spawn().map_err(|error| error.to_string())?)?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
         let last: Vec<&str> = said.lines().rev().take(20).collect();
@@ -82,4 +85,18 @@ pub fn run(options: Options, scratch: &Path) -> Result<Outcome, String> {
     // Nobody needs it any more, and the directory goes anyway.
     let _ = std::fs::remove_file(&path);
     serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// Waits for a child, or ends it.
+fn finish(mut child: Child) -> Result<Output, String> {
+    let begin = Instant::now();
+    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if begin.elapsed() > ENDLESS {
+            child.kill().map_err(|error| error.to_string())?;
+            child.wait().map_err(|error| error.to_string())?;
+            return Err(format!("still ran after {ENDLESS:?}: it does not come to an end"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    child.wait_with_output().map_err(|error| error.to_string())
 }

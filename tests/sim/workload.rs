@@ -10,6 +10,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Images that run until stopped.
 pub const SERVERS: [&str; 3] = ["server:v1", "server:v2", "stubborn:v1"];
@@ -21,6 +22,8 @@ pub const WORKER: &str = "worker:v1";
 pub const CONFIG: &str = "settings";
 /// The taint that users put on nodes.
 pub const TAINT: &str = "maintenance";
+/// What is said to whoever makes a pod in a namespace that is too new.
+const NO_ACCOUNT: &str = "serviceaccount \"default\" not found";
 /// CPU that deployments may ask for altogether, in thousandths: the smallest cluster has room for them.
 const CPU_MILLI_MAX: i64 = 3000;
 
@@ -355,6 +358,11 @@ pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::E
         // Gone meanwhile, there already, or a namespace that is going.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("being terminated") => Ok(()),
+        // The controller that makes the account has not come to it yet: a user sees that, and asks again.
+        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains(NO_ACCOUNT) => {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Box::pin(carry_out(step, client)).await
+        }
         other => other.map(drop),
     }
 }

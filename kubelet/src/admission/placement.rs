@@ -14,6 +14,9 @@ const OS: &str = "linux";
 /// The reason of a pod whose selector or affinity the node's labels do not match.
 pub const NODE_AFFINITY: &str = "NodeAffinity";
 
+/// The reason of a pod that does not tolerate one of the node's taints.
+pub const TAINT_TOLERATION: &str = "TaintToleration";
+
 /// The node's object as far as pods are judged by it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
@@ -23,6 +26,8 @@ pub struct NodeView {
     pub taints: Vec<Taint>,
     /// Whether that is what the API server has (or there is none to ask), not just what this kubelet would register.
     pub known: bool,
+    /// The question this answers, of those whether the description is still true; 0 before the first.
+    pub looked: u64,
 }
 
 impl NodeView {
@@ -33,6 +38,7 @@ impl NodeView {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.unwrap_or_default(),
             known: true,
+            looked: 0,
         }
     }
 }
@@ -73,7 +79,7 @@ pub(super) fn judge_taints(view: &NodeView, pod: &Pod) -> Result<(), Rejection> 
         return Ok(());
     }
     let message = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
-    Err(rejection("TaintToleration", message))
+    Err(rejection(TAINT_TOLERATION, message))
 }
 
 /// Refuses pods that are to be confined by AppArmor where the kernel has none. What runs already is let alone.

@@ -1,6 +1,7 @@
 //! A whole kubelet over a scripted runtime and a scripted API server, on tokio's paused clock.
 
 use super::{Dependencies, Kubelet, Settings};
+use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;
 use crate::cgroup::{CgroupSettings, Cgroups};
 use crate::host::FakeMounter;
@@ -308,7 +309,7 @@ pub(crate) struct Bench {
     /// What its pods are admitted to; what is not listed is not judged.
     pub(crate) allocatable: ResourceList,
     /// Its node object, as far as pods are judged by it.
-    pub(crate) described: watch::Sender<NodeView>,
+    pub(crate) described: Describer,
     root: tempfile::TempDir,
     pub(crate) mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
@@ -356,7 +357,7 @@ impl Bench {
             clock,
             standalone: false,
             allocatable: ResourceList::new(),
-            described: watch::Sender::new(NodeView {
+            described: Describer::new(NodeView {
                 known: true,
                 ..NodeView::default()
             }),

@@ -57,6 +57,7 @@ impl Registration {
     /// What pods are judged by as long as nobody says otherwise.
     pub(super) fn description(&self) -> NodeView {
         NodeView {
+            looked: 0,
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             known: false,

@@ -5,6 +5,7 @@ mod faults;
 use super::pod_network::pod_cidrs;
 use super::status::tests::{config, facts};
 use super::*;
+use crate::admission::description::Description;
 use crate::network;
 use crate::rate::Rate;
 use crate::runtime::RuntimeError;
@@ -126,6 +127,10 @@ impl Server {
                 let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
                 (200, whole(list))
             }
+            ("GET", "/api/v1/nodes/node-a") => match &self.node {
+                Some(node) => (200, whole(node.clone())),
+                None => (404, missing()),
+            },
             ("POST", "/api/v1/nodes") => (201, whole(self.put_node(body.clone()))),
             ("PATCH", "/api/v1/nodes/node-a/status") => {
                 self.patches.push(body.clone());
@@ -207,7 +212,7 @@ struct AtWork {
     dir: tempfile::TempDir,
     runtime: FakeRuntime,
     status: watch::Sender<RuntimeStatus>,
-    descriptions: watch::Receiver<NodeView>,
+    descriptions: Description,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -246,7 +251,7 @@ impl AtWork {
         let client = Some(api(server));
         let (recorder, sink) = Recorder::new(clock.clone(), &facts.name, client, Rate::default(), 1);
         tokio::spawn(sink.run());
-        let described = watch::Sender::new(super::own_description(&config.node, &facts));
+        let described = Describer::new(super::own_description(&config.node, &facts));
         let descriptions = described.subscribe();
         let keeper = NodeReporter::new(NodeParts {
             client: api(server),
@@ -367,7 +372,7 @@ async fn a_node_that_is_deleted_is_registered_again() {
 async fn pods_are_judged_by_what_the_api_server_has_of_the_node() {
     let server = Arc::new(Mutex::new(Server::default()));
     let mut node = AtWork::begin(&server);
-    let before = node.descriptions.borrow().clone();
+    let before = node.descriptions.current();
     assert!(!before.known && before.labels.contains_key("kubernetes.io/hostname"));
     until(&server, "registered", |s| !s.patches.is_empty()).await;
     {
@@ -379,10 +384,58 @@ async fn pods_are_judged_by_what_the_api_server_has_of_the_node() {
         server.show("MODIFIED");
     }
     let labelled = |view: &NodeView| view.known && view.labels.contains_key("disk") && view.taints.len() == 1;
-    let seen = tokio::time::timeout(Duration::from_secs(60), node.descriptions.wait_for(labelled)).await;
-    assert!(
-        seen.is_ok_and(|seen| seen.is_ok()),
-        "never told of its labels and taints"
-    );
+    until_described(&mut node.descriptions, "its labels and taints", labelled).await;
+
+    // A change that the watch has not brought is seen by whoever asks.
+    {
+        let mut server = server.lock().expect("lock");
+        let object = server.node.as_mut().expect("a node");
+        object["metadata"]["resourceVersion"] = "1001".into();
+        object["spec"]["taints"] = serde_json::json!([]);
+    }
+    let question = node.descriptions.ask().expect("somebody looks");
+    let answered = |view: &NodeView| view.looked == question;
+    let seen = until_described(&mut node.descriptions, "the answer", answered).await;
+    assert!(seen.taints.is_empty() && seen.labels.contains_key("disk"));
+    // What the watch brings late is older than that.
+    {
+        let mut server = server.lock().expect("lock");
+        let object = server.node.as_mut().expect("a node");
+        object["metadata"]["resourceVersion"] = "1000".into();
+        object["metadata"]["labels"]["late"] = "yes".into();
+        object["spec"]["taints"] = serde_json::json!([{"key": "full", "effect": "NoExecute"}]);
+        server.show("MODIFIED");
+        let object = server.node.as_mut().expect("a node");
+        object["metadata"]["resourceVersion"] = "1002".into();
+        object["metadata"]["labels"]["newest"] = "yes".into();
+        object["spec"]["taints"] = serde_json::json!([]);
+        server.show("MODIFIED");
+    }
+    loop {
+        let view = node.descriptions.current();
+        assert!(
+            view.taints.is_empty(),
+            "what was looked up is forgotten for what is older"
+        );
+        if view.labels.contains_key("newest") {
+            break;
+        }
+        node.descriptions.changed().await.expect("described");
+    }
     node.end().await;
+}
+
+/// Waits for a description.
+async fn until_described(descriptions: &mut Description, what: &str, test: impl Fn(&NodeView) -> bool) -> NodeView {
+    let seen = async {
+        loop {
+            let view = descriptions.current();
+            if test(&view) {
+                return view;
+            }
+            descriptions.changed().await.expect("described");
+        }
+    };
+    let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
+    seen.unwrap_or_else(|_| panic!("never told of {what}"))
 }

@@ -11,7 +11,9 @@ mod tests;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
-use crate::admission::placement::{NODE_AFFINITY, NodeView};
+use crate::admission::decide::Rejection;
+use crate::admission::description::Description;
+use crate::admission::placement::{NODE_AFFINITY, NodeView, TAINT_TOLERATION};
 use crate::id::{FullName, PodUid};
 use crate::pod_object;
 use crate::runtime::RuntimeError;
@@ -33,8 +35,8 @@ const ORPHAN_RETRY: Duration = Duration::from_secs(1);
 /// How long until leftovers that could not be released are tried again, and the name that wait has among those of pods.
 const LEFTOVERS_RETRY: Duration = Duration::from_secs(10);
 const LEFTOVERS: &str = "leftovers of earlier pods";
-/// How long the watch of the node has to bring the label a pod was bound for, before the pod is refused for it.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+/// How long a look at the node's object may take before a pod is refused by what is known of it.
+const SECOND_LOOK: Duration = Duration::from_secs(10);
 /// How long a worker that panicked is left alone before it is started again.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
@@ -45,7 +47,7 @@ pub struct Workers {
     pods: watch::Receiver<Pods>,
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
     /// The node as it is described: what new pods are judged by.
-    node: watch::Receiver<NodeView>,
+    node: Description,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
     /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
@@ -56,12 +58,21 @@ pub struct Workers {
     /// Those of them at which a look failed.
     unseen: BTreeSet<PodUid>,
     leftovers: Leftovers,
-    /// Pods the node's labels did not fit when they were judged for the first time.
-    doubted: BTreeSet<PodUid>,
+    /// Pods that the node's labels or taints refused when they were judged for the first time: what is known of the node may
+    /// be older than what the scheduler has seen.
+    doubted: BTreeMap<PodUid, Doubt>,
     /// Pods came or went since the QoS cgroups' shares were last set.
     shares_outdated: bool,
     /// The one task that sets them.
     sharing: JoinSet<()>,
+}
+
+/// Why a pod that would be refused is not yet.
+struct Doubt {
+    /// The look at the node's object that was asked for.
+    look: u64,
+    /// When nobody waits for it any more.
+    until: Instant,
 }
 
 struct Live {
@@ -72,7 +83,7 @@ struct Live {
 
 impl Workers {
     /// Workers for the pods a source delivers.
-    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: watch::Receiver<NodeView>) -> Self {
+    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: Description) -> Self {
         let known = shared.executor.pleg.known();
         let leftovers = Leftovers::new(shared.executor.clone());
         Self {
@@ -88,7 +99,7 @@ impl Workers {
             looking: BTreeSet::new(),
             unseen: BTreeSet::new(),
             leftovers,
-            doubted: BTreeSet::new(),
+            doubted: BTreeMap::new(),
             shares_outdated: false,
             sharing: JoinSet::new(),
         }
@@ -100,7 +111,7 @@ impl Workers {
         loop {
             self.shared.heartbeat.beat();
             self.reconcile();
-            let cooled = self.cooling.values().min().copied();
+            let cooled = self.next_wake();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
@@ -126,10 +137,10 @@ impl Workers {
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
-        let node_known = self.node.borrow_and_update().known;
+        let node = self.node.current();
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
-        self.doubted.retain(|uid| pods.contains_key(uid));
+        self.doubted.retain(|uid, _| pods.contains_key(uid));
         self.unseen.retain(|uid| known.contains(uid));
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
@@ -146,8 +157,8 @@ impl Workers {
                 // Two static pods of one name come after each other; the end of the first is the next turn.
                 None if pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known) => {}
                 // A node whose labels and taints are not known yet would refuse for good what it may well take.
-                None if !node_known && !pod_object::is_static(pod) && !known.contains(&uid) => {}
-                None => self.admit(uid, pod, &known),
+                None if !node.known && !pod_object::is_static(pod) && !known.contains(&uid) => {}
+                None => self.admit(uid, pod, &known, &node),
             }
         }
         // What vanished from the runtime meanwhile has nobody else to release it.
@@ -208,7 +219,7 @@ impl Workers {
             })
     }
 
-    fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>) {
+    fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>, node: &NodeView) {
         let over = super::status::is_terminal(pod.status.as_ref());
         let ending = pod.metadata.deletion_timestamp.is_some();
         let rejected = if over {
@@ -223,12 +234,9 @@ impl Workers {
             let view = &self.shared.view;
             self.ledger
                 .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
-            let node = self.node.borrow().clone();
-            let rejection = self.ledger.admit(&node, pod).err();
-            let by_labels = rejection.as_ref().is_some_and(|why| why.reason == NODE_AFFINITY);
-            if by_labels && self.doubted.insert(uid.clone()) {
-                // The scheduler may have seen a label sooner than this kubelet.
-                self.cooling.insert(uid, Instant::now() + SECOND_LOOK);
+            let rejection = self.ledger.admit(node, pod).err();
+            let by_node = |why: &Rejection| [NODE_AFFINITY, TAINT_TOLERATION].contains(&why.reason.as_str());
+            if rejection.as_ref().is_some_and(by_node) && self.is_doubtful(&uid, node) {
                 return;
             }
             rejection.map(|rejection| (rejection.reason, rejection.message))
@@ -240,6 +248,26 @@ impl Workers {
             kill: None,
         };
         self.spawn(uid, desired);
+    }
+
+    /// Whether a pod is not refused yet, because what is known of the node is still to be confirmed. Refused for good by what is
+    /// no longer true, a pod would be replaced by one that is refused alike, as fast as its controller can.
+    fn is_doubtful(&mut self, uid: &PodUid, node: &NodeView) -> bool {
+        if let Some(doubt) = self.doubted.get(uid) {
+            return node.looked < doubt.look && Instant::now() < doubt.until;
+        }
+        let Some(look) = self.node.ask() else { return false };
+        let until = Instant::now() + SECOND_LOOK;
+        self.doubted.insert(uid.clone(), Doubt { look, until });
+        true
+    }
+
+    /// When something is to be looked at again though nothing happens.
+    fn next_wake(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let doubts = self.doubted.values().map(|doubt| doubt.until);
+        let doubts = doubts.filter(|until| *until > now);
+        self.cooling.values().copied().chain(doubts).min()
     }
 
     /// Ends a pod that runs though no source has it; tries again in a while if it cannot be looked at.

@@ -4,7 +4,7 @@ use super::view;
 use crate::checker::RuntimeView;
 use crate::workload::{CRASHER, SERVERS, WORKER};
 use client::Clock;
-use kubelet::admission::placement::NodeView;
+use kubelet::admission::description::{Describer, Description};
 use kubelet::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
 use kubelet::config;
 use kubelet::downward::NodeAllocatable;
@@ -25,7 +25,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -91,7 +90,7 @@ impl Node {
     /// Starts a kubelet on what is there.
     pub fn start(&mut self, client: kube::Client) {
         let (config, facts) = (config(&self.name, self.dir.path()), facts(&self.name, self.cpus));
-        let described = watch::Sender::new(own_description(&config.node, &facts));
+        let described = Describer::new(own_description(&config.node, &facts));
         let kubelet = self.kubelet(client.clone(), described.subscribe());
         let (status, sweeps, recorder) = (kubelet.runtime_status(), kubelet.sweeps(), kubelet.recorder());
         self.shutdown = CancellationToken::new();
@@ -114,7 +113,7 @@ impl Node {
         self.tasks.spawn(keeper.run(self.shutdown.clone()));
     }
 
-    fn kubelet(&self, client: kube::Client, node: watch::Receiver<NodeView>) -> Kubelet {
+    fn kubelet(&self, client: kube::Client, node: Description) -> Kubelet {
         let context = context(&self.name, self.cpus, self.dir.path());
         let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), self.seed));
         let settings = VolumeSettings {

@@ -25,11 +25,19 @@ pub struct Rollouts {
     fences: BTreeMap<String, Vec<Fences>>,
     /// By UID of the replica set: its available pods, with the revision since when.
     available: BTreeMap<String, VecDeque<(Revision, i64)>>,
+    /// By UID of the deployment: when its controller last showed that it knew all of these counts.
+    caught_up: BTreeMap<String, Revision>,
 }
 
 impl Rollouts {
-    pub fn on_deployment(&mut self, deployment: Option<&Value>) {
+    pub fn on_deployment(&mut self, revision: Revision, objects: &BTreeMap<String, Value>, deployment: Option<&Value>) {
         let Some(deployment) = deployment else { return };
+        let sets = sets_of(objects, super::uid(deployment));
+        let latest = |set: &Value| Some(self.available.get(super::uid(set))?.back()?.1);
+        let available: i64 = sets.iter().filter_map(|set| latest(set)).sum();
+        if deployment["status"]["availableReplicas"].as_i64().unwrap_or(0) == available {
+            self.caught_up.insert(super::uid(deployment).to_owned(), revision);
+        }
         let known = self.fences.entry(super::uid(deployment).to_owned()).or_default();
         let observed = deployment["status"]["observedGeneration"].as_i64().unwrap_or(0);
         let fences = fences(deployment);
@@ -53,6 +61,19 @@ impl Rollouts {
     fn available(&self, set: &Value) -> i64 {
         let noted = self.available.get(super::uid(set));
         noted.into_iter().flatten().map(|(_, count)| *count).max().unwrap_or(0)
+    }
+
+    /// The fewest, of the counts since its controller last knew them all.
+    fn available_at_least(&self, set: &Value) -> i64 {
+        let Some(noted) = self.available.get(super::uid(set)) else {
+            return 0;
+        };
+        let owner = set["metadata"]["ownerReferences"][0]["uid"]
+            .as_str()
+            .unwrap_or_default();
+        let since = self.caught_up.get(owner).copied().unwrap_or(0);
+        let first = noted.iter().rposition(|(revision, _)| *revision <= since).unwrap_or(0);
+        noted.range(first..).map(|(_, count)| *count).min().unwrap_or(0)
     }
 }
 
@@ -79,6 +100,15 @@ fn size(set: &Value) -> i64 {
     set["spec"]["replicas"].as_i64().unwrap_or(0)
 }
 
+/// The replica sets of a deployment.
+fn sets_of<'a>(objects: &'a BTreeMap<String, Value>, deployment: &str) -> Vec<&'a Value> {
+    let all = objects.range("/registry/replicasets/".to_owned()..);
+    let all = all.take_while(|(key, _)| key.starts_with("/registry/replicasets/"));
+    all.map(|(_, set)| set)
+        .filter(|set| set["metadata"]["ownerReferences"][0]["uid"] == deployment)
+        .collect()
+}
+
 /// Judges a replica set that has just been made larger or smaller.
 pub fn judge_scaling(
     rollouts: &Rollouts,
@@ -92,12 +122,7 @@ pub fn judge_scaling(
     let Some(known) = owner.as_str().and_then(|uid| rollouts.fences.get(uid)) else {
         return Vec::new();
     };
-    let all = objects.range("/registry/replicasets/".to_owned()..);
-    let all = all.take_while(|(key, _)| key.starts_with("/registry/replicasets/"));
-    let siblings: Vec<&Value> = all
-        .map(|(_, sibling)| sibling)
-        .filter(|sibling| sibling["metadata"]["ownerReferences"][0]["uid"] == *owner)
-        .collect();
+    let siblings = sets_of(objects, owner.as_str().unwrap_or_default());
     let name = &set["metadata"]["name"];
     if size(set) > was {
         let total: i64 = siblings.iter().map(|sibling| size(sibling)).sum();
@@ -109,7 +134,8 @@ pub fn judge_scaling(
             )];
         }
     }
-    if size(set) < was {
+    // Down to as many as are available costs none of them: those that are not go first.
+    if size(set) < was && size(set) < rollouts.available_at_least(set) {
         let uid = super::uid(set);
         let left = |of: &dyn Fn(&Value) -> i64| -> i64 {
             siblings

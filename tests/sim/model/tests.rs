@@ -184,6 +184,8 @@ fn rollout(then: &[(&str, Value)]) -> String {
 #[test]
 fn a_rollout_keeps_within_surge_and_unavailability() {
     assert_eq!(rollout(&[("new", set("new", 1, 0)), ("old", set("old", 3, 4))]), "");
+    let only_those_that_are_down = [("old", set("old", 4, 2)), ("old", set("old", 2, 2))];
+    assert_eq!(rollout(&only_those_that_are_down), "");
     let surge = rollout(&[("new", set("new", 2, 0))]);
     assert!(surge.contains("6 in all, 5 may be"), "{surge}");
     let unavailable = rollout(&[("new", set("new", 1, 0)), ("old", set("old", 2, 4))]);
@@ -191,6 +193,24 @@ fn a_rollout_keeps_within_surge_and_unavailability() {
         unavailable.contains("fewer are available than must be, 2 of 3"),
         "{unavailable}"
     );
+}
+
+#[test]
+fn a_node_that_refuses_one_pod_after_the_other_is_told() {
+    let refuse = |pods: u32| {
+        breaches(|model| {
+            for n in 1..=pods {
+                let revision = u64::from(2 * n - 1);
+                let pod = json!({"metadata": {"uid": n.to_string(), "ownerReferences": [{"name": "o", "uid": "o"}]},
+                    "status": {"phase": "Failed", "message": "tainted"}});
+                let key = format!("/registry/pods/default/p{n}");
+                model.on_change(revision, &key, Some(pod.clone()));
+                model.on_change(revision + 1, &key, Some(pod));
+            }
+        })
+    };
+    assert_eq!(refuse(REFUSED_MAX - 1), "");
+    assert!(refuse(REFUSED_MAX).contains("were refused by their nodes: \"tainted\""));
 }
 
 #[test]

@@ -152,7 +152,8 @@ async fn a_pod_that_does_not_fit_its_node_says_why() {
 #[tokio::test(start_paused = true)]
 async fn nobody_is_judged_by_a_node_that_is_not_known_yet() {
     let bench = Bench::new();
-    bench.described.send_replace(NodeView::default());
+    bench.described.publish(NodeView::default());
+    let mut questions = bench.described.questions();
     let kubelet = bench.start();
     let mut pod = simple("p");
     pod.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
@@ -162,7 +163,7 @@ async fn nobody_is_judged_by_a_node_that_is_not_known_yet() {
         .until("static pods wait for nobody", |b| is_ready(b, "static-node-a"))
         .await;
     assert_eq!(reason(&bench, "p"), None);
-    bench.described.send_replace(NodeView {
+    bench.described.publish(NodeView {
         labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         known: true,
         ..NodeView::default()
@@ -173,21 +174,43 @@ async fn nobody_is_judged_by_a_node_that_is_not_known_yet() {
     let mut pod = simple("early");
     pod.spec.as_mut().expect("spec").node_selector = Some([("rack".to_owned(), "7".to_owned())].into());
     bench.api.create(&pod);
-    bench.until("delivered", |b| b.api.has("early")).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    bench.described.send_modify(|node| {
-        node.labels.insert("rack".to_owned(), "7".to_owned());
-    });
+    questions.changed().await.expect("a question");
+    let mut node = bench.described.current();
+    node.labels.insert("rack".to_owned(), "7".to_owned());
+    node.looked = *questions.borrow_and_update();
+    bench.described.publish(node);
     bench.until("ready", |b| is_ready(b, "early")).await;
 
     let hard = json!({"key": "gone", "effect": "NoExecute"});
-    bench.described.send_modify(|node| {
-        node.taints = vec![serde_json::from_value(hard).expect("a taint")];
-    });
+    let mut node = bench.described.current();
+    node.taints = vec![serde_json::from_value(hard).expect("a taint")];
+    bench.described.publish(node.clone());
     bench.api.create(&simple("late"));
+    questions.changed().await.expect("a question");
+    assert_eq!(reason(&bench, "late"), None, "nobody looked yet");
+    node.looked = *questions.borrow_and_update();
+    bench.described.publish(node.clone());
     bench
         .until("tainted", |b| reason(b, "late").as_deref() == Some("TaintToleration"))
         .await;
     assert!(is_ready(&bench, "p"), "what runs is not judged again");
+
+    // The taint is gone already, and this kubelet has not been told.
+    bench.api.create(&simple("welcome"));
+    questions.changed().await.expect("a question");
+    node.taints.clear();
+    node.looked = *questions.borrow_and_update();
+    bench.described.publish(node.clone());
+    bench.until("ready", |b| is_ready(b, "welcome")).await;
+
+    // An API server that does not answer holds a refusal up for a while, not for ever.
+    node.labels.remove("rack");
+    bench.described.publish(node);
+    let mut pod = simple("lost");
+    pod.spec.as_mut().expect("spec").node_selector = Some([("rack".to_owned(), "7".to_owned())].into());
+    bench.api.create(&pod);
+    bench
+        .until("refused", |b| reason(b, "lost").as_deref() == Some("NodeAffinity"))
+        .await;
     kubelet.kill().await;
 }
