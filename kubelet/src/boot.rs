@@ -22,17 +22,15 @@ use crate::host::KernelMounter;
 use crate::host::addresses::HostIps;
 use crate::host::machine::{Machine, Roots};
 use crate::image;
-use crate::kubelet::{Dependencies, Kubelet, KubeletError, Settings};
-use crate::metrics::Metrics;
-use crate::node::{self, Facts, NodeParts, NodeReporter, allocatable};
-use crate::objects::Objects;
+use crate::kubelet::{Kubelet, KubeletError};
+use crate::node::{self, Facts, NodeReporter, allocatable};
+use crate::parts::{Dependencies, Settings};
 use crate::pod::spec::NodeContext;
 use crate::rate::Rate;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
-use crate::server::{Auth, BindError, Server, ServerParts, bind, serve_health, serve_read_only, serve_tls};
-use crate::volume::{VolumeSettings, Volumes};
-use client::{Clock, SystemClock};
+use crate::server::{Auth, BindError, Server, ServerSettings, bind, serve_health, serve_read_only, serve_tls};
+use client::SystemClock;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
@@ -318,9 +316,9 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
 }
 
 /// Everything built, nothing running yet.
-struct Parts {
+struct Built {
     kubelet: Kubelet,
-    keeper: Option<NodeReporter>,
+    reporter: Option<NodeReporter>,
     server: Arc<Server>,
 }
 
@@ -331,68 +329,35 @@ fn build(
     client: Option<&kube::Client>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
-) -> Result<Parts, BootError> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let seed = host::seed();
+) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
-    let context = Arc::new(context(config, facts, host_ips.clone(), naming, cgroup_v2));
-    let objects = Arc::new(Objects::new(client.cloned(), clock.clone(), seed));
-    let volume_settings = VolumeSettings {
-        root_dir: config.paths.root_dir.clone(),
-        host_ips: host_ips.clone(),
-        allocatable: context.allocatable,
-    };
-    let volumes = Volumes::new(volume_settings, Arc::new(KernelMounter), objects.clone(), clock.clone());
     let mut described = node::own_description(&config.node, facts);
     described.known = client.is_none();
-    let described = Describer::new(described);
     let kubelet = Kubelet::new(Dependencies {
         client: client.cloned(),
-        runtime: runtime.clone(),
-        clock: clock.clone(),
-        seed,
-        objects,
-        volumes,
-        cgroups: cgroups.clone(),
-        context,
-        node: described.subscribe(),
+        runtime,
+        clock: Arc::new(SystemClock),
+        mounter: Arc::new(KernelMounter),
+        seed: host::seed(),
+        cgroups,
+        context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
+        described: Describer::new(described),
         settings: settings(config, facts),
     });
-    let keeper = client.map(|client| {
-        NodeReporter::new(NodeParts {
-            client: client.clone(),
-            runtime: runtime.clone(),
-            status: kubelet.runtime_status(),
-            sweeps: kubelet.sweeps(),
-            clock: clock.clone(),
-            recorder: kubelet.recorder(),
-            config: config.clone(),
-            facts: facts.clone(),
-            host_ips: host_ips.clone(),
-            described,
-            seed,
-        })
-    });
-    let server = Server::new(ServerParts {
-        pods: kubelet.pods(),
-        runtime,
-        heartbeat: kubelet.heartbeat(),
-        auth: Auth::new(&config.server, client.cloned(), &facts.name),
-        clock,
-        cgroups,
-        metrics: Arc::new(Metrics::new(&facts.name)),
-        node_name: facts.name.clone(),
+    let reporter =
+        client.map(|client| NodeReporter::new(kubelet.parts(), client.clone(), config.clone(), facts.clone()));
+    let auth = Auth::new(&config.server, client.cloned(), &facts.name);
+    let of_server = ServerSettings {
         handlers: config.server.handlers,
         stream_idle: config.server.stream_idle,
         configuration: config.effective.clone(),
         roots: Roots::default(),
-        root_dir: config.paths.root_dir.clone(),
-    });
-    Ok(Parts {
+    };
+    Ok(Built {
+        server: Server::new(kubelet.parts(), auth, of_server),
         kubelet,
-        keeper,
-        server,
+        reporter,
     })
 }
 
@@ -443,17 +408,17 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     // Before anything asks the API server: until there is a certificate every question is refused.
     let client = known.client.clone();
     let kept = known.keep(&mut tasks, &stop).await?;
-    let parts = build(&config, &facts, &host_ips, client.as_ref(), runtime.clone(), driver)?;
-    let heartbeat = parts.kubelet.heartbeat();
-    match parts.keeper {
-        Some(keeper) => drop(tasks.spawn(keeper.run(stop.clone()))),
+    let built = build(&config, &facts, &host_ips, client.as_ref(), runtime.clone(), driver)?;
+    let heartbeat = built.kubelet.parts().heartbeat.clone();
+    match built.reporter {
+        Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,
     }
     if let Some(listener) = sockets.read_only {
-        tasks.spawn(serve_read_only(listener, parts.server.clone(), stop.clone()));
+        tasks.spawn(serve_read_only(listener, built.server.clone(), stop.clone()));
     }
     if let Some(listener) = sockets.server {
-        tasks.spawn(serve_tls(listener, kept.tls.clone(), parts.server, stop.clone()));
+        tasks.spawn(serve_tls(listener, kept.tls.clone(), built.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
         tasks.spawn(serve_health(listener, heartbeat.clone(), stop.clone()));
@@ -463,7 +428,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
         tasks.spawn(watchdog::keep(period, heartbeat, stop.clone()));
     }
     tracing::info!(node = facts.name, "kubelet started");
-    let ended = parts.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);
+    let ended = built.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);
     stop.cancel();
     drain(tasks).await;
     match kept.given_up() {

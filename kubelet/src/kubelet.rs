@@ -1,4 +1,4 @@
-//! Composition root: builds a kubelet from its injected parts and runs it. Owns no pod logic.
+//! Runs a kubelet: what turns its [`Parts`] into tasks, and ends them. Owns no pod logic.
 //!
 //! A kubelet is a value: many live in one process, each with its own runtime, clock, directories and seed.
 
@@ -10,31 +10,21 @@ pub(crate) mod testing;
 
 use crate::admission::Ledger;
 use crate::admission::decide::Node;
-use crate::admission::description::Description;
-use crate::admission::sysctl;
 use crate::api_status::StatusWriter;
-use crate::cgroup::{CgroupError, Cgroups};
-use crate::events::{Recorder, Sink};
-use crate::heartbeat::Heartbeat;
+use crate::cgroup::CgroupError;
+use crate::events::Sink;
 use crate::host::FileWork;
+use crate::image::Images;
 use crate::image::records::Records;
-use crate::image::{self, Images};
-use crate::objects::Objects;
+use crate::parts::{Dependencies, Parts, Settings};
 use crate::pod::backoff::Bounds;
 use crate::pod::execute::{Executor, RuntimeLoad};
 use crate::pod::mirror;
-use crate::pod::spec::NodeContext;
-use crate::pod::view::PodView;
 use crate::pod::worker::{Network, Shared};
 use crate::pod::workers::Workers;
 use crate::probe::prober;
-use crate::rate::Rate;
-use crate::runtime::pleg::{Pleg, Sweeps};
-use crate::runtime::{Runtime, RuntimeStatus};
-use crate::source::{Pods, Sources, StaticSources};
-use crate::volume::{VolumeError, Volumes};
-use client::Clock;
-use proto::api::resources::ResourceList;
+use crate::source::{Pods, Sources};
+use crate::volume::VolumeError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -49,72 +39,6 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long is waited for logs and for files of the node.
 const FILES_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a kubelet is made of.
-pub struct Dependencies {
-    /// The API server; without one the kubelet runs static pods alone.
-    pub client: Option<kube::Client>,
-    /// The container runtime.
-    pub runtime: Arc<dyn Runtime>,
-    /// Wall time.
-    pub clock: Arc<dyn Clock>,
-    /// Seed of every random choice.
-    pub seed: u64,
-    /// ConfigMaps, Secrets, services, tokens.
-    pub objects: Arc<Objects>,
-    /// Volumes.
-    pub volumes: Volumes,
-    /// Pod cgroups.
-    pub cgroups: Cgroups,
-    /// The node's facts.
-    pub context: Arc<NodeContext>,
-    /// The node's object as it is described: what new pods are judged by.
-    pub node: Description,
-    /// Bounds and periods.
-    pub settings: Settings,
-}
-
-/// Bounds and periods of a kubelet.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The longest crash back-off (`crashLoopBackOff.maxContainerRestartPeriod`).
-    pub crash_backoff_max: Duration,
-    /// How fast events are written.
-    pub events: Rate,
-    /// How images are pulled and who may use them.
-    pub images: image::Rules,
-    /// Sandboxes being started at a time.
-    pub parallel_sandboxes: usize,
-    /// How often everything in the runtime is listed, in case an event was lost.
-    pub sweep_every: Duration,
-    /// `syncFrequency`: twice as long, but at least five minutes, and the loop over pods counts as stuck.
-    pub sync_frequency: Duration,
-    /// What pods can be admitted to; a resource that is not listed is not judged.
-    pub allocatable: ResourceList,
-    /// Which sysctls pods may set.
-    pub sysctls: sysctl::Rules,
-    /// Whether the kernel enforces AppArmor profiles.
-    pub apparmor: bool,
-    /// Where static pods come from.
-    pub statics: StaticSources,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            crash_backoff_max: Duration::from_secs(300),
-            events: Rate::default(),
-            images: image::Rules::default(),
-            parallel_sandboxes: 16,
-            sweep_every: Duration::from_secs(45),
-            sync_frequency: Duration::from_secs(60),
-            allocatable: ResourceList::new(),
-            sysctls: sysctl::Rules::default(),
-            apparmor: false,
-            statics: StaticSources::default(),
-        }
-    }
-}
-
 /// Why a kubelet cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -128,58 +52,21 @@ pub enum KubeletError {
 
 /// A kubelet.
 pub struct Kubelet {
-    parts: Dependencies,
-    recorder: Recorder,
+    parts: Arc<Parts>,
     sink: Sink,
-    view: PodView,
-    pleg: Pleg,
-    status: watch::Sender<RuntimeStatus>,
-    heartbeat: Heartbeat,
+    settings: Settings,
 }
 
 impl Kubelet {
-    /// Puts a kubelet together; nothing happens before [`Kubelet::run`].
-    pub fn new(parts: Dependencies) -> Self {
-        let (clock, client) = (parts.clock.clone(), parts.client.clone());
-        let rate = parts.settings.events;
-        let (recorder, sink) = Recorder::new(clock, &parts.context.node_name, client, rate, parts.seed);
-        let pleg = Pleg::new(parts.runtime.clone(), parts.settings.sweep_every);
-        let status = watch::Sender::new(RuntimeStatus::default());
-        let heartbeat = Heartbeat::new(parts.settings.sync_frequency);
-        Self {
-            heartbeat,
-            parts,
-            recorder,
-            sink,
-            view: PodView::default(),
-            pleg,
-            status,
-        }
+    /// Puts a kubelet together. Must be called inside a tokio runtime; no pod is touched before [`Kubelet::run`].
+    pub fn new(given: Dependencies) -> Self {
+        let (parts, sink, settings) = Parts::new(given);
+        Self { parts, sink, settings }
     }
 
-    /// The pods as their workers publish them.
-    pub fn pods(&self) -> PodView {
-        self.view.clone()
-    }
-
-    /// The event recorder.
-    pub fn recorder(&self) -> Recorder {
-        self.recorder.clone()
-    }
-
-    /// The runtime's status as it was last asked.
-    pub fn runtime_status(&self) -> watch::Receiver<RuntimeStatus> {
-        self.status.subscribe()
-    }
-
-    /// How looking at everything in the runtime goes.
-    pub fn sweeps(&self) -> watch::Receiver<Sweeps> {
-        self.pleg.sweeps()
-    }
-
-    /// The sign of life of the loop over pods.
-    pub fn heartbeat(&self) -> Heartbeat {
-        self.heartbeat.clone()
+    /// What it is made of, for those beside it: the node's reporter and the server.
+    pub fn parts(&self) -> Arc<Parts> {
+        self.parts.clone()
     }
 
     /// Runs until shut down. Pods go on; the next kubelet takes them over.
@@ -195,32 +82,35 @@ impl Kubelet {
         let shared = self.shared(runtime_name, statuses.clone(), network_seen, shutdown.clone());
         let node = Node {
             name: self.parts.context.node_name.clone(),
-            allocatable: self.parts.settings.allocatable.clone(),
-            sysctls: self.parts.settings.sysctls.clone(),
-            apparmor: self.parts.settings.apparmor,
+            allocatable: self.settings.allocatable.clone(),
+            sysctls: self.settings.sysctls.clone(),
+            apparmor: self.settings.apparmor,
         };
-        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), self.parts.node.clone());
+        let described = self.parts.described.subscribe();
+        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), described);
 
         let mut tasks = JoinSet::new();
-        tasks.spawn(self.pleg.clone().run(shutdown.clone()));
+        tasks.spawn(self.parts.pleg.clone().run(shutdown.clone()));
         tasks.spawn(network::run(
             self.parts.runtime.clone(),
             network,
-            self.status.clone(),
+            self.parts.runtime_status.clone(),
             shutdown.clone(),
         ));
         if let Some(client) = self.parts.client.clone() {
             tasks.spawn(statuses.run(client.clone(), desired.clone(), shutdown.clone()));
             let mirrors = mirror::MirrorPods {
+                parts: self.parts.clone(),
                 client,
-                node: self.parts.context.node_name.clone(),
                 pods: desired,
-                view: self.view.clone(),
-                seed: self.parts.seed,
             };
             tasks.spawn(mirrors.run(shutdown.clone()));
         }
-        tasks.spawn(self.sources().run(pods, shutdown.clone()));
+        let sources = Sources {
+            parts: self.parts.clone(),
+            statics: self.settings.statics.clone(),
+        };
+        tasks.spawn(sources.run(pods, shutdown.clone()));
         tasks.spawn(workers.run());
         let sink = tokio::spawn(self.sink.run());
 
@@ -233,24 +123,13 @@ impl Kubelet {
         Ok(())
     }
 
-    fn sources(&self) -> Sources {
-        Sources {
-            client: self.parts.client.clone(),
-            node: self.parts.context.node_name.clone(),
-            statics: self.parts.settings.statics.clone(),
-            seed: self.parts.seed,
-            clock: self.parts.clock.clone(),
-            recorder: self.recorder.clone(),
-        }
-    }
-
     /// Waits until the runtime answers and it is known which pods it has something of; nothing if shut down before.
     async fn reach_runtime(&self, shutdown: &CancellationToken) -> Option<String> {
         loop {
-            self.heartbeat.beat();
+            self.parts.heartbeat.beat();
             let reached = async {
                 let version = self.parts.runtime.version().await?;
-                self.pleg.begin().await?;
+                self.parts.pleg.begin().await?;
                 Ok::<_, crate::runtime::RuntimeError>(version.name)
             };
             let reached = tokio::select! {
@@ -279,44 +158,36 @@ impl Kubelet {
         network: watch::Receiver<Network>,
         shutdown: CancellationToken,
     ) -> Shared {
-        let parts = &self.parts;
+        let (parts, settings) = (&self.parts, &self.settings);
         let images = Images::new(
             parts.runtime.clone(),
             parts.objects.clone(),
-            self.recorder.clone(),
+            parts.recorder.clone(),
             Records::new(&parts.context.root_dir, parts.clock.clone()),
-            parts.settings.images.clone(),
+            settings.images.clone(),
         );
         let executor = Executor {
-            runtime: parts.runtime.clone(),
-            pleg: self.pleg.clone(),
+            parts: parts.clone(),
             images,
-            volumes: parts.volumes.clone(),
-            cgroups: parts.cgroups.clone(),
-            objects: parts.objects.clone(),
-            context: parts.context.clone(),
-            recorder: self.recorder.clone(),
-            clock: parts.clock.clone(),
+            sandbox_permits: Arc::new(Semaphore::new(settings.parallel_sandboxes.max(1))),
             runtime_load: RuntimeLoad::default(),
             files: FileWork::new(FILES_DEADLINE),
-            sandbox_permits: Arc::new(Semaphore::new(parts.settings.parallel_sandboxes.max(1))),
         };
         let probing = prober::ProbeContext {
             runtime: parts.runtime.clone(),
-            recorder: self.recorder.clone(),
+            recorder: parts.recorder.clone(),
             clock: parts.clock.clone(),
             kubelet_start: parts.clock.now(),
             host_ips: parts.context.host_ips.clone(),
         };
         Shared {
+            parts: parts.clone(),
             executor: Arc::new(executor),
             probing,
             statuses,
-            view: self.view.clone(),
             network,
             runtime_name,
-            heartbeat: self.heartbeat.clone(),
-            crash: Bounds::crash_loop(parts.settings.crash_backoff_max),
+            crash: Bounds::crash_loop(settings.crash_backoff_max),
             shutdown,
         }
     }

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod network;
 pub mod node;
 pub mod objects;
+pub mod parts;
 pub mod pod;
 pub mod pod_object;
 pub mod probe;

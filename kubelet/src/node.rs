@@ -16,12 +16,11 @@ pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
 use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;
 use crate::config::{Config, NodeConfig};
-use crate::events::{Recorder, Severity};
-use crate::host::addresses::HostIps;
-use crate::runtime::pleg::Sweeps;
+use crate::events::Severity;
+use crate::parts::Parts;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
+use client::AsTree;
 use client::informer::{self, Informer};
-use client::{AsTree, Clock};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::Api;
@@ -69,35 +68,14 @@ async fn call<T>(what: &'static str, call: impl Future<Output = kube::Result<T>>
     }
 }
 
-/// What the node's keeper is made from.
-pub struct NodeParts {
-    /// The API server.
-    pub client: kube::Client,
-    /// The runtime.
-    pub runtime: Arc<dyn Runtime>,
-    /// The runtime's status as whoever polls it last saw it.
-    pub status: watch::Receiver<RuntimeStatus>,
-    /// How looking at all of its pods goes.
-    pub sweeps: watch::Receiver<Sweeps>,
-    /// Wall time.
-    pub clock: Arc<dyn Clock>,
-    /// Events about the node.
-    pub recorder: Recorder,
-    /// The configuration.
-    pub config: Arc<Config>,
-    /// The machine and this kubelet's place on it.
-    pub facts: Facts,
-    /// Its addresses, should they change.
-    pub host_ips: HostIps,
-    /// Where it is told how the node is described, for those who judge pods by it.
-    pub described: Describer,
-    /// Seed of jitter.
-    pub seed: u64,
-}
-
 /// Keeps the Node object.
 pub struct NodeReporter {
-    parts: NodeParts,
+    /// The kubelet's parts: the runtime it tells of, and whom it tells how the node is described.
+    parts: Arc<Parts>,
+    client: kube::Client,
+    config: Arc<Config>,
+    /// The machine and this kubelet's place on it.
+    facts: Facts,
     node: Informer<Node>,
     random: StdRng,
 }
@@ -132,16 +110,19 @@ impl Images {
 
 impl NodeReporter {
     /// Starts watching the node's own object. Must be called inside a tokio runtime.
-    pub fn new(parts: NodeParts) -> Self {
+    pub fn new(parts: Arc<Parts>, client: kube::Client, config: Arc<Config>, facts: Facts) -> Self {
         let options = informer::Options {
-            fields: format!("metadata.name={}", parts.facts.name),
+            fields: format!("metadata.name={}", facts.name),
             seed: parts.seed,
             ..informer::Options::default()
         };
         Self {
-            node: Informer::spawn_as_tree(Api::all(parts.client.clone()), options),
+            node: Informer::spawn_as_tree(Api::all(client.clone()), options),
             random: StdRng::seed_from_u64(parts.seed),
             parts,
+            client,
+            config,
+            facts,
         }
     }
 
@@ -151,31 +132,31 @@ impl NodeReporter {
     }
 
     fn api(&self) -> Api<AsTree<Node>> {
-        Api::all(self.parts.client.clone())
+        Api::all(self.client.clone())
     }
 
     /// Registers the node, then keeps its status, its lease and its network configuration until told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
         let (taken, lease_taken) = watch::channel(0);
         let lease = lease::Lease {
-            client: self.parts.client.clone(),
+            client: self.client.clone(),
             clock: self.parts.clock.clone(),
-            node: self.parts.facts.name.clone(),
-            seconds: self.parts.config.node.lease_seconds,
+            node: self.facts.name.clone(),
+            seconds: self.config.node.lease_seconds,
             informer: self.node.clone(),
             seed: self.parts.seed,
             taken,
         };
         let network = pod_network::PodNetwork {
-            config: self.parts.config.clone(),
+            config: self.config.clone(),
             runtime: self.parts.runtime.clone(),
-            status: self.parts.status.clone(),
+            status: self.parts.runtime_status.subscribe(),
             node: self.node.clone(),
-            name: self.parts.facts.name.clone(),
+            name: self.facts.name.clone(),
         };
         let describe = describe(
             self.node.clone(),
-            self.parts.facts.name.clone(),
+            self.facts.name.clone(),
             self.api(),
             self.parts.described.clone(),
         );
@@ -193,29 +174,22 @@ impl NodeReporter {
 
     /// Makes the node object, or adopts it, unless somebody else is to.
     async fn register(&mut self) {
-        if self.parts.config.node.register {
-            let labels = register::Registration::new(&self.parts.config.node, &self.parts.facts);
+        if self.config.node.register {
+            let labels = register::Registration::new(&self.config.node, &self.facts);
             let first = self.first_status().await;
             register::register(&self.api(), &labels, first, self.parts.seed).await;
         }
     }
 
     fn health(&self, status: &RuntimeStatus) -> Health {
-        Health::of(status, self.parts.sweeps.borrow().problem(Instant::now()))
+        Health::of(status, self.parts.pleg.sweeps().borrow().problem(Instant::now()))
     }
 
     async fn first_status(&mut self) -> NodeStatus {
-        let status = self.parts.status.borrow().clone();
+        let status = self.parts.runtime_status.borrow().clone();
         let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
         let now = self.parts.clock.now();
-        node_status(
-            &self.parts.config,
-            &self.parts.facts,
-            &runtime,
-            &self.health(&status),
-            None,
-            now,
-        )
+        node_status(&self.config, &self.facts, &runtime, &self.health(&status), None, now)
     }
 
     /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
@@ -225,17 +199,17 @@ impl NodeReporter {
         let mut rival = Rival::default();
         let mut images: Images = Images::default();
         let mut version = RuntimeVersion::default();
-        let mut status = self.parts.status.clone();
+        let mut status = self.parts.runtime_status.subscribe();
         let mut node = self.node.subscribe();
-        let mut host_ips = self.parts.host_ips.clone();
+        let mut host_ips = self.parts.context.host_ips.clone();
         // The object's UID: another one is another object, though it has the name.
         let mut known_as: Option<String> = None;
         loop {
-            self.parts.facts.ips = host_ips.current().to_vec();
-            let there = self.node.get("", &self.parts.facts.name);
+            self.facts.ips = host_ips.current().to_vec();
+            let there = self.node.get("", &self.facts.name);
             let uid = there.and_then(|node| node.metadata.uid.clone());
             if known_as.is_some() && known_as != uid {
-                tracing::warn!(node = self.parts.facts.name, "node object is gone, registering again");
+                tracing::warn!(node = self.facts.name, "node object is gone, registering again");
                 written = Written::default();
                 rival.node_is_new();
                 self.register().await;
@@ -262,11 +236,11 @@ impl NodeReporter {
                 );
                 written.status = None;
             }
-            let known = self.node.get("", &self.parts.facts.name).is_some();
+            let known = self.node.get("", &self.facts.name).is_some();
             tokio::select! {
                 biased;
                 changed = status.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(self.parts.config.node.status_update) => {}
+                () = tokio::time::sleep(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),
                 _ = node.next(), if !known => {}
@@ -276,15 +250,15 @@ impl NodeReporter {
 
     /// Tells of another kubelet of this name, if there is one; returns whether it wrote over our status.
     fn look_for_rival(&self, rival: &mut Rival) -> bool {
-        let ours = Identity::of_facts(&self.parts.facts);
-        let node = self.node.get("", &self.parts.facts.name);
+        let ours = Identity::of_facts(&self.facts);
+        let node = self.node.get("", &self.facts.name);
         let status = node.as_ref().and_then(|node| node.status.as_ref());
         let now = Instant::now();
         let overwritten = status.is_some_and(|status| rival.saw(&ours, status, now));
-        if let Some(message) = rival.message(&self.parts.facts.name, &ours, now) {
-            tracing::error!(node = self.parts.facts.name, message);
+        if let Some(message) = rival.message(&self.facts.name, &ours, now) {
+            tracing::error!(node = self.facts.name, message);
             let recorder = &self.parts.recorder;
-            recorder.node(&self.parts.facts.name, Severity::Warning, rival::REASON, message);
+            recorder.node(&self.facts.name, Severity::Warning, rival::REASON, message);
         }
         overwritten
     }
@@ -295,12 +269,12 @@ impl NodeReporter {
         health: &Health,
         written: &mut Written,
     ) -> Result<(), NodeError> {
-        let Some(node) = self.node.get("", &self.parts.facts.name) else {
+        let Some(node) = self.node.get("", &self.facts.name) else {
             return Ok(());
         };
         let now = self.parts.clock.now();
         let old = node.status.clone().unwrap_or_default();
-        let new = node_status(&self.parts.config, &self.parts.facts, runtime, health, Some(&old), now);
+        let new = node_status(&self.config, &self.facts, runtime, health, Some(&old), now);
         let changed = written
             .status
             .as_ref()
@@ -316,11 +290,7 @@ impl NodeReporter {
             let params = PatchParams::default();
             let api = self.api();
             let body = Patch::Strategic(&patch);
-            let sent = call(
-                "patch node status",
-                api.patch_status(&self.parts.facts.name, &params, &body),
-            )
-            .await;
+            let sent = call("patch node status", api.patch_status(&self.facts.name, &params, &body)).await;
             match sent {
                 Ok(_) => break,
                 Err(error) if tries >= STATUS_TRIES => return Err(error),
@@ -328,7 +298,7 @@ impl NodeReporter {
             }
         }
         written.status = Some(new);
-        let report = self.parts.config.node.status_report.as_secs_f64();
+        let report = self.config.node.status_report.as_secs_f64();
         let wait = report * self.random.random_range(0.5..1.5);
         written.report_at = Some(Instant::now() + Duration::from_secs_f64(wait));
         Ok(())

@@ -18,40 +18,20 @@ pub use answer::{Answer, Body};
 pub use auth::{Auth, User};
 pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
 
-use crate::cgroup::Cgroups;
 use crate::config::Handlers;
-use crate::heartbeat::Heartbeat;
 use crate::host::machine::Roots;
 use crate::metrics::{Metrics, Port};
-use crate::pod::view::PodView;
-use crate::runtime::Runtime;
+use crate::parts::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use request::{Query, RequestPath};
 use router::Route;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the server serves from.
-pub struct ServerParts {
-    /// The pods.
-    pub pods: PodView,
-    /// The runtime: exec, attach, port-forward.
-    pub runtime: Arc<dyn Runtime>,
-    /// Who may do what.
-    pub auth: Auth,
-    /// The sign of life of the loop over pods.
-    pub heartbeat: Heartbeat,
-    /// Wall time, for `sinceSeconds`.
-    pub clock: Arc<dyn client::Clock>,
-    /// Usage of pods.
-    pub cgroups: Cgroups,
-    /// Metrics of this kubelet.
-    pub metrics: Arc<Metrics>,
-    /// This node's name.
-    pub node_name: String,
+/// How the server behaves.
+pub struct ServerSettings {
     /// Which endpoints there are.
     pub handlers: Handlers,
     /// `streamingConnectionIdleTimeout`.
@@ -60,13 +40,16 @@ pub struct ServerParts {
     pub configuration: serde_json::Value,
     /// Where the machine tells of itself.
     pub roots: Roots,
-    /// `--root-dir`, whose file system is the node's.
-    pub root_dir: PathBuf,
 }
 
 /// Answers requests of one connection's peer.
 pub struct Server {
-    parts: ServerParts,
+    /// The kubelet's parts: it reads the pods, asks the runtime, and counts what cgroups use.
+    parts: Arc<Parts>,
+    /// Who may do what.
+    auth: Auth,
+    metrics: Metrics,
+    settings: ServerSettings,
 }
 
 /// Who is at the other end of a connection.
@@ -79,15 +62,21 @@ pub struct Peer {
 }
 
 impl Server {
-    /// A server over these parts.
-    pub fn new(parts: ServerParts) -> Arc<Self> {
-        Arc::new(Self { parts })
+    /// A server of a kubelet.
+    pub fn new(parts: Arc<Parts>, auth: Auth, settings: ServerSettings) -> Arc<Self> {
+        let metrics = Metrics::new(&parts.context.node_name);
+        Arc::new(Self {
+            parts,
+            auth,
+            metrics,
+            settings,
+        })
     }
 
     /// Answers one request.
     pub async fn answer(self: Arc<Self>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let begun = self.parts.metrics.http_request(Port::ReadWrite, method.as_str(), &path);
+        let begun = self.metrics.http_request(Port::ReadWrite, method.as_str(), &path);
         let answer = answer::counted(self.admit(&peer, request).await, begun);
         let code = answer.status().as_u16();
         tracing::debug!(%method, path, code, peer = %peer.address, "request");
@@ -95,7 +84,7 @@ impl Server {
     }
 
     async fn admit(&self, peer: &Peer, request: Request<Incoming>) -> Answer {
-        let auth = &self.parts.auth;
+        let auth = &self.auth;
         let user = match auth.authenticate(peer.certificate.as_ref(), request.headers()).await {
             Ok(Some(user)) => user,
             Ok(None) => return answer::text(401, "Unauthorized"),
@@ -135,7 +124,7 @@ impl Server {
     /// Answers one request of the read-only port, where nobody is asked who they are.
     pub async fn answer_read_only(self: Arc<Self>, request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method(), request.uri().path());
-        let begun = self.parts.metrics.http_request(Port::ReadOnly, method.as_str(), path);
+        let begun = self.metrics.http_request(Port::ReadOnly, method.as_str(), path);
         let parsed = RequestPath::parse(path);
         let answer = match router::route(method, &parsed) {
             Ok(route) if router::is_read_only(&route) => self.route(&parsed, request).await,
@@ -145,11 +134,11 @@ impl Server {
     }
 
     async fn route(&self, path: &RequestPath, request: Request<Incoming>) -> Answer {
-        let parts = &self.parts;
-        if let Some(text) = disabled::refusal(&parts.handlers, path) {
+        let (parts, settings) = (&*self.parts, &self.settings);
+        if let Some(text) = disabled::refusal(&settings.handlers, path) {
             return answer::text(405, text);
         }
-        if disabled::is_absent(&parts.handlers, path) {
+        if disabled::is_absent(&settings.handlers, path) {
             return answer::text(404, "404 page not found\n");
         }
         let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -160,20 +149,20 @@ impl Server {
         match route {
             Route::Healthz => answer::health(&parts.heartbeat),
             Route::Pods => pods::pods(&parts.pods),
-            Route::Configz => answer::json(serde_json::json!({"kubeletconfig": parts.configuration}).to_string()),
+            Route::Configz => answer::json(serde_json::json!({"kubeletconfig": settings.configuration}).to_string()),
             Route::Summary => answer::json(
-                summary::summary(parts, query.on("only_cpu_and_memory"))
+                summary::summary(self, query.on("only_cpu_and_memory"))
                     .await
                     .to_string(),
             ),
             Route::RunningPods => pods::running_pods(&parts.pods),
-            Route::Metrics => answer::metrics(&parts.metrics.text(&parts.pods)),
-            Route::MetricsResource => answer::metrics(&metrics::resource(parts).await),
+            Route::Metrics => answer::metrics(&self.metrics.text(&parts.pods)),
+            Route::MetricsResource => answer::metrics(&metrics::resource(self).await),
             Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
-            Route::Run(target) => stream::run(parts, &target, &query).await,
-            Route::Exec(target) => stream::exec(parts, &target, &query, request).await,
-            Route::Attach(target) => stream::attach(parts, &target, &query, request).await,
-            Route::PortForward(target) => stream::port_forward(parts, &target, &query, request).await,
+            Route::Run(target) => stream::run(self, &target, &query).await,
+            Route::Exec(target) => stream::exec(self, &target, &query, request).await,
+            Route::Attach(target) => stream::attach(self, &target, &query, request).await,
+            Route::PortForward(target) => stream::port_forward(self, &target, &query, request).await,
         }
     }
 }

@@ -13,8 +13,8 @@ mod validate;
 
 use crate::events::{Recorder, Severity};
 use crate::id::{FullName, PodUid};
+use crate::parts::Parts;
 use crate::reason;
-use client::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -68,20 +68,13 @@ impl Default for StaticSources {
     }
 }
 
-/// What the sources are made from.
+/// The sources of a kubelet.
 pub struct Sources {
-    /// The API server; none in standalone mode.
-    pub client: Option<kube::Client>,
-    /// This node's name.
-    pub node: String,
+    /// The kubelet's parts: the API server (none in standalone mode), the clock for `kubernetes.io/config.seen`, and what tells
+    /// users of pods that are ignored.
+    pub parts: Arc<Parts>,
     /// Static pods.
     pub statics: StaticSources,
-    /// Seed of jitter.
-    pub seed: u64,
-    /// Wall time, for `kubernetes.io/config.seen`.
-    pub clock: Arc<dyn Clock>,
-    /// Tells users of pods that are ignored.
-    pub recorder: Recorder,
 }
 
 /// One source as the merging task sees it.
@@ -93,7 +86,7 @@ struct Feed {
 impl Sources {
     /// Runs every source and delivers what they have together until shut down.
     pub async fn run(self, pods: watch::Sender<Pods>, shutdown: CancellationToken) {
-        let recorder = self.recorder.clone();
+        let parts = self.parts.clone();
         let mut tasks = JoinSet::new();
         let mut feeds = self.spawn(&mut tasks, &shutdown);
         let mut told = BTreeSet::new();
@@ -104,7 +97,7 @@ impl Sources {
                 .collect();
             let merged = merge::merge(&seen);
             for (origin, pod) in &merged.ignored {
-                tell_ignored(&recorder, &mut told, *origin, pod);
+                tell_ignored(&parts.recorder, &mut told, *origin, pod);
             }
             pods.send_replace(merged.pods);
             let changes = feeds.iter_mut().map(|feed| Box::pin(feed.delivered.changed()));
@@ -124,9 +117,8 @@ impl Sources {
             feeds.push(Feed { origin, delivered });
             sender
         };
-        let Self {
-            node, statics, clock, ..
-        } = self;
+        let Self { parts, statics } = self;
+        let (node, clock) = (parts.context.node_name.clone(), parts.clock.clone());
         if let Some(path) = statics.path {
             let source = file::FileSource::new(path, statics.file_check, node.clone(), clock.clone());
             tasks.spawn(source.run(feed(merge::Origin::File), shutdown.clone()));
@@ -141,9 +133,9 @@ impl Sources {
             };
             tasks.spawn(source.run(feed(merge::Origin::Http), shutdown.clone()));
         }
-        if let Some(client) = self.client {
+        if let Some(client) = parts.client.clone() {
             let sender = feed(merge::Origin::Api);
-            tasks.spawn(apiserver::run(client, node, self.seed, sender, shutdown.clone()));
+            tasks.spawn(apiserver::run(client, node, parts.seed, sender, shutdown.clone()));
         }
         feeds
     }

@@ -6,7 +6,6 @@ pub fn allowed(rule: &str) -> &'static [&'static str] {
         "event-reasons-stand-in-the-table" => &["kubelet/src/pod/operation.rs"],
         "files-are-short" => &[
             "cni-plugins/tests/plugins/bridge.rs",
-            "kubelet/src/kubelet/testing.rs",
             "kubelet/src/pod/plan/tests.rs",
             "kubelet/src/pod/status/tests.rs",
             "kubelet/src/pod/workers/tests.rs",

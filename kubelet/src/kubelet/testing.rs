@@ -1,19 +1,18 @@
 //! A whole kubelet over a scripted runtime and a scripted API server, on tokio's paused clock.
 
-use super::{Dependencies, Kubelet, Settings};
+use super::Kubelet;
 use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;
-use crate::cgroup::{CgroupSettings, Cgroups};
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
 use crate::id::PodUid;
-use crate::objects::Objects;
+use crate::parts::testing::dependencies;
+use crate::parts::{Dependencies, Settings};
 use crate::pod::spec::NodeContext;
 use crate::pod::spec::testing::context;
 use crate::pod::view::PodView;
 use crate::runtime::fake::FakeRuntime;
 use crate::source::StaticSources;
-use crate::volume::{VolumeSettings, Volumes};
 use bytes::Bytes;
 use client::{Clock, TokioClock};
 use http::{Method, Request, Response};
@@ -418,44 +417,15 @@ impl Bench {
         let mut node: NodeContext = context();
         node.root_dir = root.join("kubelet");
         node.pod_logs_dir = root.join("logs");
-        node.cgroups.per_qos = false;
         node.host_ips = self.host_ips.clone();
         node.resolv_conf = Some(self.resolv_conf());
         node.hosts_path = self.hosts();
         let client = self.api.client();
-        let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), 1));
-        let volumes = Volumes::new(
-            VolumeSettings {
-                root_dir: node.root_dir.clone(),
-                host_ips: node.host_ips.clone(),
-                allocatable: node.allocatable,
-            },
-            self.mounter.clone(),
-            objects.clone(),
-            self.clock.clone(),
-        );
-        let cgroups = Cgroups::open(
-            root.join("cgroup"),
-            crate::cgroup::systemd::SOCKET,
-            CgroupSettings {
-                naming: node.cgroups.clone(),
-                cpu_cfs_quota: true,
-                cpu_cfs_period_us: 100_000,
-                pod_pids_limit: -1,
-                node_limits: None,
-            },
-        )
-        .expect("cgroups");
+        let runtime = Arc::new(self.runtime.clone());
         let kubelet = Kubelet::new(Dependencies {
             client: (!self.standalone).then_some(client),
-            runtime: Arc::new(self.runtime.clone()),
-            clock: self.clock.clone(),
-            seed: 1,
-            objects,
-            volumes,
-            cgroups,
-            context: Arc::new(node),
-            node: self.described.subscribe(),
+            mounter: self.mounter.clone(),
+            described: self.described.clone(),
             settings: Settings {
                 statics: StaticSources {
                     path: Some(self.manifests()),
@@ -464,8 +434,9 @@ impl Bench {
                 allocatable: self.allocatable.clone(),
                 ..Settings::default()
             },
+            ..dependencies(root, node, runtime, self.clock.clone())
         });
-        let (pods, shutdown) = (kubelet.pods(), CancellationToken::new());
+        let (pods, shutdown) = (kubelet.parts().pods.clone(), CancellationToken::new());
         let stop = shutdown.clone();
         let task = tokio::spawn(async move { kubelet.run(stop).await.expect("runs") });
         Alive { pods, shutdown, task }

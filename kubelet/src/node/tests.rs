@@ -6,13 +6,13 @@ use super::pod_network::pod_cidrs;
 use super::status::tests::{config, facts};
 use super::*;
 use crate::admission::description::Description;
+use crate::host::addresses::HostIps;
 use crate::network;
-use crate::rate::Rate;
+use crate::parts::{self, Dependencies};
 use crate::runtime::RuntimeError;
 use crate::runtime::fake::{FakeRuntime, Mishap};
-use crate::runtime::pleg::Pleg;
 use bytes::Bytes;
-use client::TokioClock;
+use client::{Clock, TokioClock};
 use futures::StreamExt;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -246,26 +246,18 @@ impl AtWork {
         let mut config = config();
         config.paths.cni_conf_dir = dir.path().join("net.d");
         config.paths.cni_bin_dir = dir.path().join("bin");
-        let status = watch::Sender::new(RuntimeStatus::default());
         let runtime = FakeRuntime::new(clock.clone(), 0);
-        let client = Some(api(server));
-        let (recorder, sink) = Recorder::new(clock.clone(), &facts.name, client, Rate::default(), 1);
-        tokio::spawn(sink.run());
-        let described = Describer::new(super::own_description(&config.node, &facts));
-        let descriptions = described.subscribe();
-        let keeper = NodeReporter::new(NodeParts {
-            client: api(server),
-            runtime: Arc::new(runtime.clone()),
-            status: status.subscribe(),
-            sweeps: Pleg::new(Arc::new(FakeRuntime::new(clock.clone(), 0)), Duration::from_secs(45)).sweeps(),
-            clock,
-            recorder,
-            config: Arc::new(config),
-            host_ips,
-            facts,
-            described,
-            seed: 1,
+        let mut context = parts::testing::context();
+        context.node_name.clone_from(&facts.name);
+        context.host_ips = host_ips;
+        let (parts, sink, _) = Parts::new(Dependencies {
+            client: Some(api(server)),
+            described: Describer::new(super::own_description(&config.node, &facts)),
+            ..parts::testing::dependencies(dir.path(), context, Arc::new(runtime.clone()), clock)
         });
+        tokio::spawn(sink.run());
+        let (status, descriptions) = (parts.runtime_status.clone(), parts.described.subscribe());
+        let keeper = NodeReporter::new(parts, api(server), Arc::new(config), facts);
         let stop = CancellationToken::new();
         let task = tokio::spawn(keeper.run(stop.clone()));
         Self {

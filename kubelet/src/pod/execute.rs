@@ -12,20 +12,17 @@ mod start;
 use super::failure::{Failure, SandboxError};
 use super::grace;
 use super::operation::{Key, Operation};
-use super::spec::{self, NodeContext};
-use crate::cgroup::Cgroups;
-use crate::events::{Recorder, Severity};
+use super::spec;
+use crate::events::Severity;
 use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
-use crate::objects::Objects;
+use crate::parts::Parts;
 use crate::pod_object;
 use crate::reason::{event, waiting};
 use crate::runtime::observed::ObservedPod;
-use crate::runtime::pleg::Pleg;
-use crate::runtime::{ImageInfo, Runtime, RuntimeError};
-use crate::volume::{Ending, HostVolume, Volumes};
-use client::Clock;
+use crate::runtime::{ImageInfo, RuntimeError};
+use crate::volume::{Ending, HostVolume};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,24 +34,10 @@ pub use runtime_load::RuntimeLoad;
 /// What operations are carried out with; one per kubelet.
 #[derive(Clone)]
 pub struct Executor {
-    /// The runtime.
-    pub runtime: Arc<dyn Runtime>,
-    /// Observes it.
-    pub pleg: Pleg,
+    /// The kubelet's parts.
+    pub parts: Arc<Parts>,
     /// Images.
     pub images: Images,
-    /// Volumes.
-    pub volumes: Volumes,
-    /// Pod cgroups.
-    pub cgroups: Cgroups,
-    /// ConfigMaps, Secrets, services.
-    pub objects: Arc<Objects>,
-    /// The node's facts.
-    pub context: Arc<NodeContext>,
-    /// Events.
-    pub recorder: Recorder,
-    /// The time.
-    pub clock: Arc<dyn Clock>,
     /// Bounds sandboxes being started at a time.
     pub sandbox_permits: Arc<Semaphore>,
     /// Has removals wait for pods that start or stop.
@@ -140,7 +123,7 @@ impl Executor {
                 | Operation::Observe
         );
         let _turn = self.runtime_load.turn(&operation).await;
-        let _ending = operation.ends().map(|id| self.pleg.ending(&subject.uid, id));
+        let _ending = operation.ends().map(|id| self.parts.pleg.ending(&subject.uid, id));
         if matches!(key, Key::PreStop(_) | Key::Stop(_)) {
             self.mark_ending(&subject).await;
         }
@@ -150,7 +133,7 @@ impl Executor {
         }
         let mut observed = true;
         if touches_runtime || key == Key::Observe {
-            match self.pleg.refresh(&subject.uid).await {
+            match self.parts.pleg.refresh(&subject.uid).await {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(pod = %subject.uid, %error, "looking at a pod failed");
@@ -193,7 +176,7 @@ impl Executor {
                 ..
             } => {
                 let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
-                let stopped = self.runtime.stop_container(&id, grace).await;
+                let stopped = self.parts.runtime.stop_container(&id, grace).await;
                 Effect::Done(stopped.map_err(|error| Failure::KillContainer { container, error }))
             }
             Operation::PostStart { id, container } => {
@@ -205,7 +188,7 @@ impl Executor {
                 Effect::Done(Ok(()))
             }
             Operation::StopSandbox { id } => {
-                let stopped = self.runtime.stop_pod_sandbox(&id).await;
+                let stopped = self.parts.runtime.stop_pod_sandbox(&id).await;
                 let pod = subject.uid.clone();
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }
@@ -214,15 +197,15 @@ impl Executor {
                 Effect::Done(removed.map_err(Failure::Remove))
             }
             Operation::RemoveSandbox { id } => {
-                let removed = self.runtime.remove_pod_sandbox(&id).await;
+                let removed = self.parts.runtime.remove_pod_sandbox(&id).await;
                 Effect::Done(removed.map_err(Failure::Remove))
             }
             Operation::ReleaseVolumes => {
-                let released = self.volumes.release(&subject.uid).await;
+                let released = self.parts.volumes.release(&subject.uid).await;
                 Effect::Done(released.map_err(Failure::ReleaseVolumes))
             }
             Operation::ReleaseCgroup => {
-                let released = self.cgroups.release_pod(&subject.uid).await;
+                let released = self.parts.cgroups.release_pod(&subject.uid).await;
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
@@ -235,7 +218,7 @@ impl Executor {
         let Some(event) = failure.consequence().event else {
             return;
         };
-        let (recorder, message) = (&self.recorder, failure.event_message());
+        let (recorder, message) = (&self.parts.recorder, failure.event_message());
         match container {
             Some(name) => recorder.container(&subject.pod, name, Severity::Warning, event, message),
             None => recorder.pod(&subject.pod, Severity::Warning, event, message),
@@ -244,15 +227,15 @@ impl Executor {
 
     async fn prepare(&self, subject: &Subject) -> Result<(), Failure> {
         let cgroup = async {
-            let made = self.cgroups.ensure_pod(&subject.pod).await;
+            let made = self.parts.cgroups.ensure_pod(&subject.pod).await;
             made.map_err(Failure::PodCgroup)
         };
         let dirs = async {
-            let made = self.volumes.prepare_pod_dirs(&subject.pod).await;
+            let made = self.parts.volumes.prepare_pod_dirs(&subject.pod).await;
             made.map_err(Failure::PodDirectories)
         };
         let logs = async {
-            let path = spec::pod_log_directory(&subject.pod, &self.context);
+            let path = spec::pod_log_directory(&subject.pod, &self.parts.context);
             let directory = path.clone();
             let made = self
                 .files
@@ -264,27 +247,28 @@ impl Executor {
     }
 
     async fn mount(&self, subject: &Subject) -> Result<BTreeMap<String, HostVolume>, Failure> {
-        self.volumes.ensure(&subject.pod).await.map_err(Failure::Mount)
+        self.parts.volumes.ensure(&subject.pod).await.map_err(Failure::Mount)
     }
 
     async fn start_sandbox(&self, subject: &Subject, attempt: u32) -> Result<SandboxId, SandboxError> {
         if attempt > 0 && subject.observed.sandbox().is_some() {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             let reason = event::SANDBOX_CHANGED;
-            self.recorder.pod(&subject.pod, Severity::Normal, reason, message);
+            self.parts.recorder.pod(&subject.pod, Severity::Normal, reason, message);
         }
         let class = pod_object::spec(&subject.pod).runtime_class_name.as_deref();
         if let Some(class) = class.filter(|class| !class.is_empty()) {
             return Err(SandboxError::RuntimeClass(class.to_owned()));
         }
         let node = self.resolver().await.map_err(SandboxError::NodeFile)?;
-        let config = spec::sandbox_config(&subject.pod, attempt, &self.context, &node).map_err(SandboxError::Spec)?;
-        for warning in spec::dns_config(&subject.pod, &self.context, &node).1 {
+        let config =
+            spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node).map_err(SandboxError::Spec)?;
+        for warning in spec::dns_config(&subject.pod, &self.parts.context, &node).1 {
             self.warn(subject, warning.reason, warning.message);
         }
         let permit = self.sandbox_permits.acquire().await;
         let _permit = permit.map_err(|_| SandboxError::Shutdown)?;
-        let started = self.runtime.run_pod_sandbox(config, "").await;
+        let started = self.parts.runtime.run_pod_sandbox(config, "").await;
         started.map_err(SandboxError::Runtime)
     }
 
@@ -298,7 +282,7 @@ impl Executor {
         };
         let attempt = subject.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let node = self.resolver().await.unwrap_or_default();
-        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.context, &node).ok();
+        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node).ok();
         self.images.ensure(&subject.pod, container, sandbox).await
     }
 
@@ -310,23 +294,30 @@ impl Executor {
         else {
             return;
         };
-        if let Err(error) = self.volumes.mark_ending(&subject.uid, ending).await {
+        if let Err(error) = self.parts.volumes.mark_ending(&subject.uid, ending).await {
             tracing::debug!(pod = %subject.uid, %error, "the pod's end is not marked");
         }
     }
 
     /// Removes a dead container, then its log: the newest of each name stays to be read.
     async fn remove_container(&self, subject: &Subject, id: &ContainerId) -> Result<(), RuntimeError> {
-        self.runtime.remove_container(id).await?;
+        self.parts.runtime.remove_container(id).await?;
         if let Some(container) = subject.observed.containers.iter().find(|c| c.id == *id) {
-            let own = spec::pod_log_directory(&subject.pod, &self.context);
-            log_file::remove(&self.files, &self.context.pod_logs_dir, own, &subject.pod, container).await;
+            let own = spec::pod_log_directory(&subject.pod, &self.parts.context);
+            log_file::remove(
+                &self.files,
+                &self.parts.context.pod_logs_dir,
+                own,
+                &subject.pod,
+                container,
+            )
+            .await;
         }
         Ok(())
     }
 
     async fn purge(&self, subject: &Subject) -> Result<(), Failure> {
-        let path = spec::pod_log_directory(&subject.pod, &self.context);
+        let path = spec::pod_log_directory(&subject.pod, &self.parts.context);
         let directory = path.clone();
         let removed = self
             .files
@@ -334,13 +325,15 @@ impl Executor {
         match removed.await.map_err(std::io::Error::other).flatten() {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Failure::RemoveLogs { path, source }),
             _ => {
-                log_file::remove_dead_links(&self.files, &self.context.pod_logs_dir).await;
+                log_file::remove_dead_links(&self.files, &self.parts.context.pod_logs_dir).await;
                 Ok(())
             }
         }
     }
 
     fn warn(&self, subject: &Subject, reason: &str, message: String) {
-        self.recorder.pod(&subject.pod, Severity::Warning, reason, message);
+        self.parts
+            .recorder
+            .pod(&subject.pod, Severity::Warning, reason, message);
     }
 }

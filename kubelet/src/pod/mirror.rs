@@ -3,8 +3,8 @@
 //! Owns the creation and deletion of mirror pods, never their status ([`crate::api_status`] does) and never a container: a
 //! mirror that is deleted comes back, and nothing happens to the pod it shows. [`plan`] is pure.
 
-use super::view::PodView;
 use crate::id::{FullName, PodUid};
+use crate::parts::Parts;
 use crate::pod_object::{self, annotation};
 use crate::source::Pods;
 use client::{AsTree, Backoff};
@@ -95,22 +95,18 @@ pub fn object(pod: &Pod, node: &Node) -> Pod {
 
 /// Keeps the mirrors.
 pub struct MirrorPods {
+    /// The kubelet's parts: what still runs or ends, and the node's name.
+    pub parts: Arc<Parts>,
     /// The API server.
     pub client: kube::Client,
-    /// This node's name.
-    pub node: String,
     /// What is desired and mirrored.
     pub pods: watch::Receiver<Pods>,
-    /// What still runs or ends.
-    pub view: PodView,
-    /// Seed of the waits between tries.
-    pub seed: u64,
 }
 
 impl MirrorPods {
     /// Keeps mirrors as static pods are until shut down.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, self.seed);
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, self.parts.seed);
         loop {
             let pods = self.pods.borrow_and_update().clone();
             let plan = plan(&pods, &self.ending(&pods));
@@ -145,7 +141,7 @@ impl MirrorPods {
     /// Static pods that still have a worker though they are no longer desired.
     fn ending(&self, pods: &Pods) -> BTreeSet<FullName> {
         let undesired = |uid: &PodUid| !pods.desired.contains_key(uid);
-        let snapshots = self.view.list();
+        let snapshots = self.parts.pods.list();
         let ending = snapshots.iter().map(|snapshot| &snapshot.pod);
         ending
             .filter(|pod| pod_object::is_static(pod) && undesired(&pod_object::uid(pod)))
@@ -162,7 +158,7 @@ impl MirrorPods {
 
     async fn create(&self, pod: &Pod) -> kube::Result<()> {
         let nodes: Api<AsTree<Node>> = Api::all(self.client.clone());
-        let node = nodes.get(&self.node).await?;
+        let node = nodes.get(&self.parts.context.node_name).await?;
         if node.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }

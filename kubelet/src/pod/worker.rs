@@ -17,10 +17,9 @@ use super::operation::{End, Key, Operation};
 use super::plan::{self, Advance, InFlight, Plan};
 use super::state::{Cause, PodState};
 use super::status;
-use super::view::PodView;
 use crate::api_status::StatusWriter;
-use crate::heartbeat::Heartbeat;
 use crate::id::PodUid;
+use crate::parts::Parts;
 use crate::probe::prober::{self, Prober};
 use crate::reason;
 use crate::runtime::observed::ObservedPod;
@@ -37,20 +36,18 @@ use tokio_util::sync::CancellationToken;
 /// What every worker of a kubelet shares.
 #[derive(Clone)]
 pub struct Shared {
+    /// The kubelet's parts.
+    pub parts: Arc<Parts>,
     /// Carries operations out.
     pub executor: Arc<Executor>,
     /// What probing needs.
     pub probing: prober::ProbeContext,
     /// Sends statuses.
     pub statuses: StatusWriter,
-    /// Where snapshots are published.
-    pub view: PodView,
     /// Whether the network is ready, and if not, what the runtime says.
     pub network: watch::Receiver<Network>,
     /// The scheme of container ids.
     pub runtime_name: String,
-    /// The sign of life of the loop over pods.
-    pub heartbeat: Heartbeat,
     /// The bounds of crash back-offs.
     pub crash: Bounds,
     /// Ends every worker without ending its pod.
@@ -124,7 +121,7 @@ pub struct Worker {
 impl Worker {
     /// A worker for the pod; it does nothing before [`Worker::run`].
     pub fn new(shared: Shared, uid: PodUid, desired: watch::Receiver<Desired>) -> Self {
-        let observed = shared.executor.pleg.watch(&uid);
+        let observed = shared.parts.pleg.watch(&uid);
         let prober = Prober::new(shared.probing.clone(), observed.clone());
         let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
         Self {
@@ -150,8 +147,8 @@ impl Worker {
         let shutdown = self.shared.shutdown.clone();
         let mut outcomes = self.prober.outcomes();
         let mut network = self.shared.network.clone();
-        let mut host_ips = self.shared.executor.context.host_ips.clone();
-        let mut trouble = self.shared.executor.pleg.trouble(&self.uid);
+        let mut host_ips = self.shared.parts.context.host_ips.clone();
+        let mut trouble = self.shared.parts.pleg.trouble(&self.uid);
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -159,7 +156,7 @@ impl Worker {
             if !remembered && let Some(observed) = observed.as_deref() {
                 self.remember(&desired.pod, observed);
                 if observed.alive().next().is_some() {
-                    self.resumed = self.shared.executor.volumes.ending(&self.uid).await;
+                    self.resumed = self.shared.parts.volumes.ending(&self.uid).await;
                 }
                 remembered = true;
             }
@@ -196,7 +193,7 @@ impl Worker {
         observed: Option<&Arc<ObservedPod>>,
         outcomes: &crate::probe::outcome::Outcomes,
     ) -> Turn {
-        let now = self.shared.executor.clock.now();
+        let now = self.shared.parts.clock.now();
         self.move_forward(desired, now);
         if observed.is_some()
             && let Some(ending) = self.resumed.take()
@@ -282,7 +279,7 @@ impl Worker {
                     reason: reason::pod::DEADLINE_EXCEEDED.to_owned(),
                     message: "Pod was active on the node longer than the specified deadline".to_owned(),
                 };
-                self.told.deadline_exceeded(&self.shared.executor.recorder, pod);
+                self.told.deadline_exceeded(&self.shared.parts.recorder, pod);
                 self.state.terminate(cause, pod, None, now);
             }
             Advance::Stopped => self.state.stopped(),
@@ -412,7 +409,7 @@ impl Worker {
             task.abort();
         }
         if wanted {
-            let (volumes, of) = (self.shared.executor.volumes.clone(), pod.clone());
+            let (volumes, of) = (self.shared.parts.volumes.clone(), pod.clone());
             let task = tokio::spawn(async move { volumes.keep_current(of).await }).abort_handle();
             self.refreshing = Some((pod.clone(), task));
         }
@@ -420,7 +417,7 @@ impl Worker {
 
     fn wake_in(&self, plan: &Plan) -> Option<Duration> {
         let at = plan.wake_at?;
-        let left = at.duration_since(self.shared.executor.clock.now());
+        let left = at.duration_since(self.shared.parts.clock.now());
         // Rounded up: waking a moment early would only plan the same again.
         Some(Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
     }

@@ -84,7 +84,7 @@ struct Live {
 impl Workers {
     /// Workers for the pods a source delivers.
     pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: Description) -> Self {
-        let known = shared.executor.pleg.known();
+        let known = shared.parts.pleg.known();
         let leftovers = Leftovers::new(shared.executor.clone());
         Self {
             shared,
@@ -109,7 +109,7 @@ impl Workers {
     pub async fn run(mut self) {
         let shutdown = self.shared.shutdown.clone();
         loop {
-            self.shared.heartbeat.beat();
+            self.shared.parts.heartbeat.beat();
             self.reconcile();
             let cooled = self.next_wake();
             tokio::select! {
@@ -123,7 +123,7 @@ impl Workers {
                 report = self.leftovers.next() => self.take_leftovers(report),
                 Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
                 () = sleep_until(cooled) => {}
-                () = tokio::time::sleep(self.shared.heartbeat.period()) => {}
+                () = tokio::time::sleep(self.shared.parts.heartbeat.period()) => {}
             }
         }
         while self.tasks.join_next().await.is_some() {}
@@ -181,10 +181,10 @@ impl Workers {
             if self.live.contains_key(uid) || busy {
                 continue;
             }
-            let unseen = self.shared.executor.pleg.watch(uid).borrow().is_none();
+            let unseen = self.shared.parts.pleg.watch(uid).borrow().is_none();
             if complete || unseen || self.name_of(uid).is_some_and(|name| statics.contains(&name)) {
                 self.looking.insert(uid.clone());
-                let (pleg, uid) = (self.shared.executor.pleg.clone(), uid.clone());
+                let (pleg, uid) = (self.shared.parts.pleg.clone(), uid.clone());
                 self.looks.spawn(async move {
                     let looked = pleg.refresh(&uid).await;
                     (uid, looked)
@@ -195,11 +195,11 @@ impl Workers {
 
     /// The name of what runs of a pod, once that was listed or seen.
     fn name_of(&self, uid: &PodUid) -> Option<FullName> {
-        let listed = self.shared.executor.pleg.name(uid);
+        let listed = self.shared.parts.pleg.name(uid);
         if listed.is_some() {
             return listed;
         }
-        let observed = self.shared.executor.pleg.watch(uid).borrow().clone();
+        let observed = self.shared.parts.pleg.watch(uid).borrow().clone();
         let sandbox = observed.as_ref().and_then(|observed| observed.sandbox())?;
         Some(FullName {
             namespace: sandbox.namespace.clone(),
@@ -231,7 +231,7 @@ impl Workers {
         } else if ending {
             None
         } else {
-            let view = &self.shared.view;
+            let view = &self.shared.parts.pods;
             self.ledger
                 .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
             let rejection = self.ledger.admit(node, pod).err();
@@ -288,9 +288,9 @@ impl Workers {
         if !pods.complete && !self.name_of(&uid).is_some_and(in_the_way) {
             return;
         }
-        let observed = self.shared.executor.pleg.watch(&uid).borrow().clone();
+        let observed = self.shared.parts.pleg.watch(&uid).borrow().clone();
         let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
-            self.shared.executor.pleg.forget(&uid);
+            self.shared.parts.pleg.forget(&uid);
             // It vanished between two looks (a removal an earlier kubelet had asked for): its directories are still there.
             self.leftovers.look_again();
             return;
@@ -344,7 +344,7 @@ impl Workers {
         self.shares_outdated = false;
         let is_over = |pod: &&Arc<Pod>| super::status::is_terminal(pod.status.as_ref());
         let active: Vec<Arc<Pod>> = pods.values().filter(|pod| !is_over(pod)).cloned().collect();
-        let cgroups = self.shared.executor.cgroups.clone();
+        let cgroups = self.shared.parts.cgroups.clone();
         self.sharing.spawn(async move {
             if let Err(error) = cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
                 tracing::warn!(%error, "setting the QoS cgroups' shares failed");
@@ -387,8 +387,8 @@ impl Workers {
         }
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
             self.ledger.release(&uid);
-            self.shared.executor.pleg.forget(&uid);
-            self.shared.view.remove(&uid);
+            self.shared.parts.pleg.forget(&uid);
+            self.shared.parts.pods.remove(&uid);
             self.shared.statuses.forget(&uid);
         }
     }

@@ -1,6 +1,6 @@
 //! `/metrics/resource`: what the node, pods and containers use, with the time of each sample.
 
-use super::ServerParts;
+use super::Server;
 use crate::host::load::Load;
 use crate::id::PodUid;
 use crate::pod::view::PodSnapshot;
@@ -53,9 +53,9 @@ fn bytes(bytes: Option<u64>) -> Option<f64> {
 }
 
 /// Prometheus text of CPU and memory.
-pub(super) async fn resource(parts: &ServerParts) -> String {
-    let now = parts.clock.now().as_millisecond();
-    let roots = parts.roots.clone();
+pub(super) async fn resource(server: &Server) -> String {
+    let now = server.parts.clock.now().as_millisecond();
+    let roots = server.settings.roots.clone();
     let load = client::blocking::spawn(move || Load::read(&roots))
         .await
         .unwrap_or_default();
@@ -71,12 +71,12 @@ pub(super) async fn resource(parts: &ServerParts) -> String {
         "Current working set of the node in bytes",
     );
     node_memory.add("", bytes(load.memory_used), now);
-    let active = parts.pods.list().into_iter().filter(|snapshot| snapshot.active);
+    let active = server.parts.pods.list().into_iter().filter(|snapshot| snapshot.active);
     let active: BTreeMap<PodUid, Arc<PodSnapshot>> = active
         .map(|snapshot| (snapshot.observed.uid.clone(), snapshot))
         .collect();
-    let (container_families, containers_failed) = containers(parts, &active).await;
-    let (pod_families, pods_failed) = pods(parts, &active, now).await;
+    let (container_families, containers_failed) = containers(server, &active).await;
+    let (pod_families, pods_failed) = pods(server, &active, now).await;
     let failed = i32::from(containers_failed || pods_failed);
     let mut out = String::new();
     for family in container_families
@@ -96,7 +96,7 @@ pub(super) async fn resource(parts: &ServerParts) -> String {
     out
 }
 
-async fn containers(parts: &ServerParts, active: &BTreeMap<PodUid, Arc<PodSnapshot>>) -> ([Family; 3], bool) {
+async fn containers(server: &Server, active: &BTreeMap<PodUid, Arc<PodSnapshot>>) -> ([Family; 3], bool) {
     let mut cpu = Family::new(
         "container_cpu_usage_seconds_total",
         "counter",
@@ -112,7 +112,7 @@ async fn containers(parts: &ServerParts, active: &BTreeMap<PodUid, Arc<PodSnapsh
         "gauge",
         "Start time of the container since unix epoch in seconds",
     );
-    let Ok(usages) = parts.runtime.list_container_stats().await else {
+    let Ok(usages) = server.parts.runtime.list_container_stats().await else {
         return ([cpu, memory, start], true);
     };
     for usage in &usages {
@@ -138,7 +138,7 @@ async fn containers(parts: &ServerParts, active: &BTreeMap<PodUid, Arc<PodSnapsh
     ([cpu, memory, start], false)
 }
 
-async fn pods(parts: &ServerParts, active: &BTreeMap<PodUid, Arc<PodSnapshot>>, now: i64) -> ([Family; 2], bool) {
+async fn pods(server: &Server, active: &BTreeMap<PodUid, Arc<PodSnapshot>>, now: i64) -> ([Family; 2], bool) {
     let mut cpu = Family::new(
         "pod_cpu_usage_seconds_total",
         "counter",
@@ -157,7 +157,7 @@ async fn pods(parts: &ServerParts, active: &BTreeMap<PodUid, Arc<PodSnapshot>>, 
             meta.namespace.as_deref().unwrap_or_default(),
             meta.name.as_deref().unwrap_or_default()
         );
-        let Ok(usage) = parts.cgroups.usage(Some((*snapshot.pod).clone())).await else {
+        let Ok(usage) = server.parts.cgroups.usage(Some((*snapshot.pod).clone())).await else {
             failed = true;
             continue;
         };

@@ -2,7 +2,7 @@
 
 mod tunnel;
 
-use super::ServerParts;
+use super::Server;
 use super::answer::{self, Answer};
 use super::request::Query;
 use super::router::Target;
@@ -21,16 +21,16 @@ fn failed(error: &RuntimeError) -> Answer {
     answer::text(code, &format!("{error}\n"))
 }
 
-fn find_pod(parts: &ServerParts, target: &Target) -> Result<Arc<PodSnapshot>, Box<Answer>> {
-    let found = parts.pods.get(&target.namespace, &target.pod);
+fn find_pod(server: &Server, target: &Target) -> Result<Arc<PodSnapshot>, Box<Answer>> {
+    let found = server.parts.pods.get(&target.namespace, &target.pod);
     let matches = |s: &Arc<PodSnapshot>| target.uid.is_none() || s.pod.metadata.uid == target.uid;
     found
         .filter(matches)
         .ok_or_else(|| Box::new(answer::text(404, "pod does not exist\n")))
 }
 
-fn find_container(parts: &ServerParts, target: &Target) -> Result<ObservedContainer, Box<Answer>> {
-    let snapshot = find_pod(parts, target)?;
+fn find_container(server: &Server, target: &Target) -> Result<ObservedContainer, Box<Answer>> {
+    let snapshot = find_pod(server, target)?;
     let runs = snapshot
         .observed
         .containers
@@ -93,16 +93,16 @@ impl Wanted {
     }
 }
 
-async fn proxied(parts: &ServerParts, url: Result<String, RuntimeError>, request: Request<Incoming>) -> Answer {
+async fn proxied(server: &Server, url: Result<String, RuntimeError>, request: Request<Incoming>) -> Answer {
     match url {
         Err(error) => failed(&error),
-        Ok(url) => tunnel::tunnel(&url, request, parts.stream_idle).await,
+        Ok(url) => tunnel::tunnel(&url, request, server.settings.stream_idle).await,
     }
 }
 
 /// `/exec`.
-pub(super) async fn exec(parts: &ServerParts, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
-    let (container, wanted) = match (find_container(parts, target), Wanted::parse(query)) {
+pub(super) async fn exec(server: &Server, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
+    let (container, wanted) = match (find_container(server, target), Wanted::parse(query)) {
         (Ok(container), Ok(wanted)) => (container, wanted),
         (Err(answer), _) | (_, Err(answer)) => return *answer,
     };
@@ -117,12 +117,12 @@ pub(super) async fn exec(parts: &ServerParts, target: &Target, query: &Query, re
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(parts, parts.runtime.exec(asked).await, request).await
+    proxied(server, server.parts.runtime.exec(asked).await, request).await
 }
 
 /// `/attach`.
-pub(super) async fn attach(parts: &ServerParts, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
-    let (container, wanted) = match (find_container(parts, target), Wanted::parse(query)) {
+pub(super) async fn attach(server: &Server, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
+    let (container, wanted) = match (find_container(server, target), Wanted::parse(query)) {
         (Ok(container), Ok(wanted)) => (container, wanted),
         (Err(answer), _) | (_, Err(answer)) => return *answer,
     };
@@ -136,17 +136,17 @@ pub(super) async fn attach(parts: &ServerParts, target: &Target, query: &Query, 
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(parts, parts.runtime.attach(asked).await, request).await
+    proxied(server, server.parts.runtime.attach(asked).await, request).await
 }
 
 /// `/portForward`.
 pub(super) async fn port_forward(
-    parts: &ServerParts,
+    server: &Server,
     target: &Target,
     query: &Query,
     request: Request<Incoming>,
 ) -> Answer {
-    let snapshot = match find_pod(parts, target) {
+    let snapshot = match find_pod(server, target) {
         Ok(snapshot) => snapshot,
         Err(answer) => return *answer,
     };
@@ -160,12 +160,12 @@ pub(super) async fn port_forward(
         pod_sandbox_id: sandbox.id.to_string(),
         port: query.all("port").iter().filter_map(|p| p.parse().ok()).collect(),
     };
-    proxied(parts, parts.runtime.port_forward(asked).await, request).await
+    proxied(server, server.parts.runtime.port_forward(asked).await, request).await
 }
 
 /// `/run`: runs a command to its end and answers with what it wrote.
-pub(super) async fn run(parts: &ServerParts, target: &Target, query: &Query) -> Answer {
-    let container = match find_container(parts, target) {
+pub(super) async fn run(server: &Server, target: &Target, query: &Query) -> Answer {
+    let container = match find_container(server, target) {
         Ok(container) => container,
         Err(answer) => return *answer,
     };
@@ -175,7 +175,12 @@ pub(super) async fn run(parts: &ServerParts, target: &Target, query: &Query) -> 
         .split(' ')
         .map(str::to_owned)
         .collect();
-    match parts.runtime.exec_sync(&container.id, &command, Duration::ZERO).await {
+    match server
+        .parts
+        .runtime
+        .exec_sync(&container.id, &command, Duration::ZERO)
+        .await
+    {
         Err(error) => failed(&error),
         Ok(output) => {
             let code = output.exit_code;

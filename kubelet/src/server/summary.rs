@@ -2,7 +2,7 @@
 //!
 //! Only what is measured is told: a block whose numbers cannot be had is left out.
 
-use super::ServerParts;
+use super::Server;
 use crate::cgroup::Usage;
 use crate::host::load::Load;
 use crate::host::machine::{self, Disk};
@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 const MAIN_INTERFACE: &str = "eth0";
 
 /// The document; `only_cpu_and_memory` leaves file systems and the network out.
-pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> Value {
-    let now = parts.clock.now();
-    let containers = match parts.runtime.list_container_stats().await {
+pub(super) async fn summary(server: &Server, only_cpu_and_memory: bool) -> Value {
+    let now = server.parts.clock.now();
+    let containers = match server.parts.runtime.list_container_stats().await {
         Ok(containers) => containers,
         Err(error) => {
             tracing::warn!(%error, "containers' usage not told by the runtime");
@@ -27,19 +27,20 @@ pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> V
         }
     };
     let mut pods = Vec::new();
-    for snapshot in parts.pods.list().iter().filter(|snapshot| snapshot.active) {
-        let usage = parts
+    for snapshot in server.parts.pods.list().iter().filter(|snapshot| snapshot.active) {
+        let usage = server
+            .parts
             .cgroups
             .usage(Some((*snapshot.pod).clone()))
             .await
             .unwrap_or_default();
         let mut told = pod(snapshot, &usage, &containers, only_cpu_and_memory, now);
         if !only_cpu_and_memory {
-            put_network(&mut told, &traffic_of(parts, snapshot).await, now);
+            put_network(&mut told, &traffic_of(server, snapshot).await, now);
         }
         pods.push(Value::Object(told));
     }
-    let (roots, root_dir) = (parts.roots.clone(), parts.root_dir.clone());
+    let (roots, root_dir) = (server.settings.roots.clone(), server.parts.context.root_dir.clone());
     let read = move || {
         (
             Load::read(&roots),
@@ -49,7 +50,7 @@ pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> V
     };
     let (load, disk, traffic) = client::blocking::spawn(read).await.unwrap_or_default();
     let disk = (!only_cpu_and_memory).then_some(disk);
-    let mut node = node(&parts.node_name, &load, disk, now);
+    let mut node = node(&server.parts.context.node_name, &load, disk, now);
     if !only_cpu_and_memory {
         put_network(&mut node, &traffic, now);
     }
@@ -57,12 +58,18 @@ pub(super) async fn summary(parts: &ServerParts, only_cpu_and_memory: bool) -> V
 }
 
 /// What the pod's interfaces have carried; nothing while nothing of it runs.
-async fn traffic_of(parts: &ServerParts, snapshot: &PodSnapshot) -> Vec<Traffic> {
-    let process = parts.cgroups.process((*snapshot.pod).clone()).await.ok().flatten();
+async fn traffic_of(server: &Server, snapshot: &PodSnapshot) -> Vec<Traffic> {
+    let process = server
+        .parts
+        .cgroups
+        .process((*snapshot.pod).clone())
+        .await
+        .ok()
+        .flatten();
     let Some(process) = process else {
         return Vec::new();
     };
-    let roots = parts.roots.clone();
+    let roots = server.settings.roots.clone();
     let read = client::blocking::spawn(move || traffic::read(&roots, Some(process)));
     read.await.unwrap_or_default()
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::certificate::serving::Serving;
-use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings};
 use crate::config::{AuthorizationMode, ServerConfig as Settings, ServingTls};
 use crate::id::PodUid;
+use crate::parts::testing::{context, dependencies};
 use crate::pod::view::PodSnapshot;
 use crate::runtime::fake::FakeRuntime;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
@@ -117,7 +117,6 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
     let (now_log, old_log) = (dir.path().join("1.log"), dir.path().join("0.log"));
     std::fs::write(&now_log, "2026-11-20T10:00:00Z stdout F now\n").expect("log");
     std::fs::write(&old_log, "2026-11-20T09:00:00Z stdout F before\n").expect("log");
-    let pods = PodView::default();
     let observed = ObservedPod {
         uid: PodUid::from("u-1"),
         sandboxes: vec![],
@@ -137,7 +136,12 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         "containerStatuses": [{"name": "late", "ready": false, "restartCount": 0, "image": "", "imageID": "",
         "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}))
     .expect("status");
-    pods.publish(
+    let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
+    let runtime = Arc::new(FakeRuntime::new(clock.clone(), 0));
+    let mut node = context();
+    node.root_dir = dir.path().to_owned();
+    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, runtime, clock));
+    parts.pods.publish(
         PodUid::from("u-1"),
         PodSnapshot {
             pod: Arc::new(pod),
@@ -147,33 +151,14 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
             ended: false,
         },
     );
-    let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
-    let cgroup_settings = CgroupSettings {
-        naming: CgroupNaming {
-            driver: CgroupDriver::Cgroupfs,
-            root: "/".into(),
-            per_qos: false,
-        },
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: -1,
-        node_limits: None,
-    };
-    let server = Server::new(ServerParts {
-        pods,
-        runtime: Arc::new(FakeRuntime::new(clock.clone(), 0)),
-        heartbeat: Heartbeat::new(Duration::from_secs(60)),
-        auth: Auth::new(&settings(), Some(api()), "node-a"),
-        clock,
-        cgroups: Cgroups::open("/nonexistent", "/nonexistent", cgroup_settings).expect("no cgroups"),
-        metrics: Arc::new(Metrics::new("node-a")),
-        node_name: "node-a".into(),
+    let of_server = ServerSettings {
         handlers,
         stream_idle: Duration::from_secs(60),
         configuration: json!({"kind": "KubeletConfiguration", "port": 10250}),
         roots: Roots::default(),
-        root_dir: dir.path().to_owned(),
-    });
+    };
+    let auth = Auth::new(&settings(), Some(api()), "node-a");
+    let server = Server::new(parts, auth, of_server);
     let plain = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let read_only = plain.local_addr().expect("address");
     // An authority of its own that has signed one client certificate.

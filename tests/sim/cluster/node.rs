@@ -4,19 +4,19 @@ use super::view;
 use crate::checker::RuntimeView;
 use crate::workload::{CRASHER, SERVERS, WORKER};
 use client::Clock;
-use kubelet::admission::description::{Describer, Description};
-use kubelet::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
+use kubelet::admission::description::Describer;
+use kubelet::cgroup::{CgroupDriver, CgroupNaming};
 use kubelet::config;
 use kubelet::downward::NodeAllocatable;
 use kubelet::host::FakeMounter;
 use kubelet::host::addresses::HostIps;
 use kubelet::host::machine::{Disk, Machine};
-use kubelet::kubelet::{Dependencies, Kubelet, Settings};
-use kubelet::node::{Facts, NodeParts, NodeReporter, own_description};
-use kubelet::objects::Objects;
+use kubelet::kubelet::Kubelet;
+use kubelet::node::{Facts, NodeReporter, own_description};
+use kubelet::parts::testing::dependencies;
+use kubelet::parts::{Dependencies, Settings};
 use kubelet::pod::spec::NodeContext;
 use kubelet::runtime::fake::{Behaviour, FakeRuntime, Faults, Run};
-use kubelet::volume::{VolumeSettings, Volumes};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
 use rand::rngs::StdRng;
@@ -91,62 +91,28 @@ impl Node {
     pub fn start(&mut self, client: kube::Client) {
         let (config, facts) = (config(&self.name, self.dir.path()), facts(&self.name, self.cpus));
         let described = Describer::new(own_description(&config.node, &facts));
-        let kubelet = self.kubelet(client.clone(), described.subscribe());
-        let (status, sweeps, recorder) = (kubelet.runtime_status(), kubelet.sweeps(), kubelet.recorder());
+        let kubelet = self.kubelet(client.clone(), described);
+        let reporter = NodeReporter::new(kubelet.parts(), client, Arc::new(config), facts);
         self.shutdown = CancellationToken::new();
         let stop = self.shutdown.clone();
         self.tasks
             .spawn(async move { kubelet.run(stop).await.expect("a kubelet starts") });
-        let keeper = NodeReporter::new(NodeParts {
-            client,
-            runtime: Arc::new(self.runtime.clone()),
-            status,
-            sweeps,
-            clock: self.clock.clone(),
-            recorder,
-            config: Arc::new(config),
-            host_ips: HostIps::fixed(facts.ips.clone()),
-            facts,
-            described,
-            seed: self.seed,
-        });
-        self.tasks.spawn(keeper.run(self.shutdown.clone()));
+        self.tasks.spawn(reporter.run(self.shutdown.clone()));
     }
 
-    fn kubelet(&self, client: kube::Client, node: Description) -> Kubelet {
+    fn kubelet(&self, client: kube::Client, described: Describer) -> Kubelet {
         let context = context(&self.name, self.cpus, self.dir.path());
-        let objects = Arc::new(Objects::new(client.clone(), self.clock.clone(), self.seed));
-        let settings = VolumeSettings {
-            root_dir: context.root_dir.clone(),
-            host_ips: context.host_ips.clone(),
-            allocatable: context.allocatable,
-        };
-        let volumes = Volumes::new(settings, self.mounter.clone(), objects.clone(), self.clock.clone());
-        let cgroups = Cgroups::open(
-            self.dir.path().join("cgroup"),
-            kubelet::cgroup::systemd::SOCKET,
-            CgroupSettings {
-                naming: context.cgroups.clone(),
-                cpu_cfs_quota: true,
-                cpu_cfs_period_us: 100_000,
-                pod_pids_limit: -1,
-                node_limits: None,
-            },
-        );
+        let runtime = Arc::new(self.runtime.clone());
         Kubelet::new(Dependencies {
             client: Some(client),
-            runtime: Arc::new(self.runtime.clone()),
-            clock: self.clock.clone(),
+            mounter: self.mounter.clone(),
             seed: self.seed,
-            objects,
-            volumes,
-            cgroups: cgroups.expect("cgroups"),
-            context: Arc::new(context),
-            node,
+            described,
             settings: Settings {
                 allocatable: allocatable(self.cpus),
                 ..Settings::default()
             },
+            ..dependencies(self.dir.path(), context, runtime, self.clock.clone())
         })
     }
 

@@ -40,7 +40,7 @@ impl Executor {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(pod = %subject.uid, container = %id, %error, "preStop hook failed");
-                let recorder = &self.recorder;
+                let recorder = &self.parts.recorder;
                 recorder.container(
                     &subject.pod,
                     &container.name,
@@ -56,7 +56,10 @@ impl Executor {
     /// Marks the instance, and tells whether no kubelet did before. If no mark can be left, the hook runs: it may then run
     /// again after a restart, which is better than not at all.
     async fn is_first(&self, subject: &Subject, observed: &ObservedContainer) -> bool {
-        let marked = self.volumes.mark_pre_stop(&subject.uid, &observed.name, &observed.id);
+        let marked = self
+            .parts
+            .volumes
+            .mark_pre_stop(&subject.uid, &observed.name, &observed.id);
         marked.await.unwrap_or_else(|error| {
             tracing::warn!(pod = %subject.uid, container = %observed.id, %error, "preStop hook cannot be marked as begun");
             true
@@ -73,7 +76,7 @@ impl Executor {
         let described = pod_object::described(&subject.pod);
         let pod_ip = match subject.observed.sandbox() {
             Some(sandbox) if !sandbox.host_network => sandbox.ips.first().cloned(),
-            _ => self.context.host_ips.texts().into_iter().next(),
+            _ => self.parts.context.host_ips.texts().into_iter().next(),
         };
         let target = Target {
             container,
@@ -81,7 +84,7 @@ impl Executor {
             pod: &described,
             pod_ip: pod_ip.as_deref(),
         };
-        match hook::run(&*self.runtime, handler, &target).await {
+        match hook::run(&*self.parts.runtime, handler, &target).await {
             Ok(Done::Plainly) => Ok(()),
             Ok(Done::WithoutTls(host)) => {
                 let message =

@@ -10,7 +10,7 @@ use std::path::Path;
 impl Executor {
     /// The node's resolver configuration; empty where `resolvConf` names no file.
     pub(super) async fn resolver(&self) -> Result<ResolvConf, NodeFileError> {
-        match &self.context.resolv_conf {
+        match &self.parts.context.resolv_conf {
             Some(path) => Ok(ResolvConf::parse(&self.node_file(path).await?)),
             None => Ok(ResolvConf::default()),
         }
@@ -21,7 +21,7 @@ impl Executor {
         if !pod_object::host_network(pod) {
             return Ok(String::new());
         }
-        self.node_file(&self.context.hosts_path).await
+        self.node_file(&self.parts.context.hosts_path).await
     }
 
     async fn node_file(&self, path: &Path) -> Result<String, NodeFileError> {

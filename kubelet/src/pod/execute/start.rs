@@ -34,7 +34,7 @@ impl Executor {
         sandbox_id: &SandboxId,
         restart_count: Option<u32>,
     ) -> Result<ContainerId, StartError> {
-        let (pod, context) = (&*subject.pod, &*self.context);
+        let (pod, context) = (&*subject.pod, &self.parts.context);
         let sandbox = subject
             .observed
             .sandboxes
@@ -48,11 +48,11 @@ impl Executor {
         let references = spec::env_references(pod, container);
         let objects = if pod_object::is_static(pod) {
             ResolvedObjects {
-                services: self.objects.services(),
+                services: self.parts.objects.services(),
                 ..ResolvedObjects::default()
             }
         } else {
-            let resolved = self.objects.resolve(&subject.uid, &references).await;
+            let resolved = self.parts.objects.resolve(&subject.uid, &references).await;
             resolved.map_err(StartError::Object)?
         };
         let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::Spec)?;
@@ -75,6 +75,7 @@ impl Executor {
             volumes: (*subject.volumes).clone(),
         };
         let files = self
+            .parts
             .volumes
             .prepare_container(request)
             .await
@@ -94,17 +95,21 @@ impl Executor {
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
         let sandbox_config = spec::sandbox_config(pod, attempt, context, &node).map_err(StartError::Spec)?;
 
-        let created = self.runtime.create_container(sandbox_id, config, &sandbox_config).await;
+        let created = self
+            .parts
+            .runtime
+            .create_container(sandbox_id, config, &sandbox_config)
+            .await;
         let id = created.map_err(|error| StartError::Create { error, restart_count })?;
-        self.recorder.container(
+        self.parts.recorder.container(
             pod,
             &container.name,
             Severity::Normal,
             event::CREATED,
             "Container created",
         );
-        self.runtime.start_container(&id).await.map_err(StartError::Run)?;
-        self.recorder.container(
+        self.parts.runtime.start_container(&id).await.map_err(StartError::Run)?;
+        self.parts.recorder.container(
             pod,
             &container.name,
             Severity::Normal,

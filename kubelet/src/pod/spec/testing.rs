@@ -1,9 +1,7 @@
 //! A pod and a node for the translation's tests.
 
-use super::{NodeContext, ResolvConf};
-use crate::cgroup::{CgroupDriver, CgroupNaming};
-use crate::downward::NodeAllocatable;
-use crate::host::addresses::HostIps;
+use super::ResolvConf;
+pub(crate) use crate::parts::testing::context;
 use k8s_openapi::api::core::v1::Pod;
 
 /// Pod `shop/web` (UID `u-1`) with this spec; a container `main` is added when the text gives none.
@@ -24,36 +22,4 @@ pub(crate) fn pod(spec: &str) -> Pod {
 /// What the node's `resolvConf` says.
 pub(crate) fn resolver() -> ResolvConf {
     ResolvConf::parse("nameserver 192.0.2.1\nsearch example.org\noptions timeout:1\n")
-}
-
-/// A node `node-a` with 4 CPUs and 8 GiB.
-pub(crate) fn context() -> NodeContext {
-    NodeContext {
-        node_name: "node-a".into(),
-        host_ips: HostIps::fixed(vec!["192.0.2.10".parse().expect("an address")]),
-        root_dir: "/var/lib/kubelet".into(),
-        pod_logs_dir: "/var/log/pods".into(),
-        cluster_domain: "cluster.local".into(),
-        cluster_dns: vec!["10.96.0.10".into()],
-        resolv_conf: Some("/etc/resolv.conf".into()),
-        hosts_path: "/etc/hosts".into(),
-        allocatable: NodeAllocatable {
-            cpu_milli: 4000,
-            memory: 8 << 30,
-            ephemeral_storage: 100 << 30,
-        },
-        memory_capacity: 8 << 30,
-        cgroups: CgroupNaming {
-            driver: CgroupDriver::Cgroupfs,
-            root: "/".into(),
-            per_qos: true,
-        },
-        cgroup_v2: false,
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        seccomp_default: false,
-        single_process_oom_kill: true,
-        master_service_namespace: "default".into(),
-        thermal_paths: vec![],
-    }
 }

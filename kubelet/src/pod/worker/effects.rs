@@ -73,7 +73,7 @@ impl Worker {
         self.memory.stops.retain(|id, _| still_there(id));
         if !self.memory.stops.contains_key(id) {
             let message = reason.message(kind, container, restarts);
-            let recorder = &self.shared.executor.recorder;
+            let recorder = &self.shared.parts.recorder;
             recorder.container(pod, container, Severity::Normal, reason::event::KILLING, message);
         }
         self.memory.stops.entry(id.clone()).or_insert_with(|| Stop {
@@ -85,7 +85,7 @@ impl Worker {
 
     /// Takes a finished operation.
     pub(super) fn take(&mut self, joined: Result<(Id, Reply), JoinError>) {
-        let now = self.shared.executor.clock.now();
+        let now = self.shared.parts.clock.now();
         match joined {
             Ok((id, reply)) => {
                 // A stop that was called again with less grace leaves the newer call in the books.

@@ -31,7 +31,7 @@ impl Worker {
     pub(super) fn tell(&mut self, desired: &Desired, plan: &Plan) {
         self.tell_rejection(desired);
         self.tell_network(desired);
-        let recorder = &self.shared.executor.recorder;
+        let recorder = &self.shared.parts.recorder;
         let pod = &*desired.pod;
         for (name, waiting) in &plan.waiting {
             let told = (waiting.reason.clone(), waiting.message.clone());
@@ -69,7 +69,7 @@ impl Worker {
     pub(super) fn tell_trouble(&self, desired: &Desired, trouble: Option<&RuntimeError>) {
         if let Some(error) = trouble.filter(|error| error.code != Code::Unavailable) {
             let message = format!("error determining status: {error}");
-            let recorder = &self.shared.executor.recorder;
+            let recorder = &self.shared.parts.recorder;
             recorder.pod(&desired.pod, Severity::Warning, reason::event::FAILED_SYNC, message);
         }
     }
@@ -80,7 +80,7 @@ impl Worker {
         {
             self.told.rejected = true;
             self.shared
-                .executor
+                .parts
                 .recorder
                 .pod(&desired.pod, Severity::Warning, reason, message.clone());
         }
@@ -98,7 +98,7 @@ impl Worker {
         let down = starting && !network.ready && !network.message.is_empty();
         if down && !self.told.network_down {
             let message = format!("network is not ready: {}", network.message);
-            self.shared.executor.recorder.pod(
+            self.shared.parts.recorder.pod(
                 &desired.pod,
                 Severity::Warning,
                 reason::event::NETWORK_NOT_READY,

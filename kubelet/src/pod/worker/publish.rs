@@ -23,7 +23,7 @@ impl Worker {
         plan: &Plan,
         now: Timestamp,
     ) {
-        let host_ips = self.shared.executor.context.host_ips.texts();
+        let host_ips = self.shared.parts.context.host_ips.texts();
         let status = match &desired.rejected {
             Some((reason, message)) => status::rejected(&desired.pod, reason, message, &host_ips, now),
             None => {
@@ -57,7 +57,7 @@ impl Worker {
                 active,
                 ended: self.state.has_ended(),
             };
-            self.shared.view.publish(self.uid.clone(), snapshot);
+            self.shared.parts.pods.publish(self.uid.clone(), snapshot);
         }
         if desired.present && !orphaned {
             let update = Update {

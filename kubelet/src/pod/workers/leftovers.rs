@@ -120,11 +120,11 @@ impl Leftovers {
 async fn list(executor: Arc<Executor>) -> Report {
     let mut found = Found::new();
     let mut complete = true;
-    let logs = executor.context.pod_logs_dir.clone();
+    let logs = executor.parts.context.pod_logs_dir.clone();
     let key = logs.to_string_lossy().into_owned();
     let (directories, cgroups, logs) = tokio::join!(
-        executor.volumes.list(),
-        executor.cgroups.list(),
+        executor.parts.volumes.list(),
+        executor.parts.cgroups.list(),
         executor.files.run(&key, move || list_logs(&logs))
     );
     match directories {
@@ -160,7 +160,7 @@ async fn list(executor: Arc<Executor>) -> Report {
             complete = false;
         }
     }
-    log_file::remove_dead_links(&executor.files, &executor.context.pod_logs_dir).await;
+    log_file::remove_dead_links(&executor.files, &executor.parts.context.pod_logs_dir).await;
     Report::Found(found, complete)
 }
 
@@ -178,13 +178,13 @@ fn list_logs(directory: &Path) -> Vec<(PodUid, PathBuf)> {
 async fn release(executor: Arc<Executor>, uid: PodUid, left: Left) -> Report {
     let mut worked = true;
     if left.directory
-        && let Err(error) = executor.volumes.release(&uid).await
+        && let Err(error) = executor.parts.volumes.release(&uid).await
     {
         tracing::warn!(pod = %uid, %error, "releasing an earlier pod's volumes failed");
         worked = false;
     }
     if left.cgroup
-        && let Err(error) = executor.cgroups.release_pod(&uid).await
+        && let Err(error) = executor.parts.cgroups.release_pod(&uid).await
     {
         tracing::warn!(pod = %uid, %error, "releasing an earlier pod's cgroup failed");
         worked = false;
@@ -197,7 +197,7 @@ async fn release(executor: Arc<Executor>, uid: PodUid, left: Left) -> Report {
         worked = false;
     }
     if has_logs {
-        log_file::remove_dead_links(&executor.files, &executor.context.pod_logs_dir).await;
+        log_file::remove_dead_links(&executor.files, &executor.parts.context.pod_logs_dir).await;
     }
     Report::Released(worked)
 }

@@ -1,0 +1,168 @@
+//! The parts a kubelet is made of: made here, once, and held here. Whoever works with them has the one [`Parts`] of its kubelet
+//! and no copies of its own.
+//!
+//! Owns how the parts are put together from what a kubelet is given ([`Dependencies`]). Runs nothing: that is
+//! [`crate::kubelet`]'s, and what only one piece needs (the executor's permits, the server's keys) is that piece's.
+
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
+
+use crate::admission::description::Describer;
+use crate::admission::sysctl;
+use crate::cgroup::Cgroups;
+use crate::events::{Recorder, Sink};
+use crate::heartbeat::Heartbeat;
+use crate::host::Mounter;
+use crate::image;
+use crate::objects::Objects;
+use crate::pod::spec::NodeContext;
+use crate::pod::view::PodView;
+use crate::rate::Rate;
+use crate::runtime::pleg::Pleg;
+use crate::runtime::{Runtime, RuntimeStatus};
+use crate::source::StaticSources;
+use crate::volume::{VolumeSettings, Volumes};
+use client::Clock;
+use proto::api::resources::ResourceList;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What a kubelet is given: the world outside of it and what is true of its node.
+pub struct Dependencies {
+    /// The API server; without one the kubelet runs static pods alone.
+    pub client: Option<kube::Client>,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// The kernel's mounts.
+    pub mounter: Arc<dyn Mounter>,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Pod cgroups.
+    pub cgroups: Cgroups,
+    /// The node's facts.
+    pub context: NodeContext,
+    /// The node as it is described: as this kubelet would do it, until the API server tells more.
+    pub described: Describer,
+    /// Bounds and periods.
+    pub settings: Settings,
+}
+
+/// Bounds and periods of a kubelet.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The longest crash back-off (`crashLoopBackOff.maxContainerRestartPeriod`).
+    pub crash_backoff_max: Duration,
+    /// How fast events are written.
+    pub events: Rate,
+    /// How images are pulled and who may use them.
+    pub images: image::Rules,
+    /// Sandboxes being started at a time.
+    pub parallel_sandboxes: usize,
+    /// How often everything in the runtime is listed, in case an event was lost.
+    pub sweep_every: Duration,
+    /// `syncFrequency`: twice as long, but at least five minutes, and the loop over pods counts as stuck.
+    pub sync_frequency: Duration,
+    /// What pods can be admitted to; a resource that is not listed is not judged.
+    pub allocatable: ResourceList,
+    /// Which sysctls pods may set.
+    pub sysctls: sysctl::Rules,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub apparmor: bool,
+    /// Where static pods come from.
+    pub statics: StaticSources,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            crash_backoff_max: Duration::from_secs(300),
+            events: Rate::default(),
+            images: image::Rules::default(),
+            parallel_sandboxes: 16,
+            sweep_every: Duration::from_secs(45),
+            sync_frequency: Duration::from_secs(60),
+            allocatable: ResourceList::new(),
+            sysctls: sysctl::Rules::default(),
+            apparmor: false,
+            statics: StaticSources::default(),
+        }
+    }
+}
+
+/// The parts of one kubelet. Each holds its own state; this only says which belong together.
+pub struct Parts {
+    /// The API server, if there is one.
+    pub client: Option<kube::Client>,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// The node's facts.
+    pub context: NodeContext,
+    /// ConfigMaps, Secrets, services, tokens.
+    pub objects: Arc<Objects>,
+    /// Volumes.
+    pub volumes: Volumes,
+    /// Pod cgroups.
+    pub cgroups: Cgroups,
+    /// Tells users what happens.
+    pub recorder: Recorder,
+    /// Observes the runtime's pods.
+    pub pleg: Pleg,
+    /// The pods as their workers publish them.
+    pub pods: PodView,
+    /// The runtime's status as it was last asked.
+    pub runtime_status: watch::Sender<RuntimeStatus>,
+    /// The node as it is described: what new pods are judged by.
+    pub described: Describer,
+    /// The sign of life of the loop over pods.
+    pub heartbeat: Heartbeat,
+}
+
+impl Parts {
+    /// Makes the parts, and what sends the events they tell. Must be called inside a tokio runtime: the API server's services
+    /// are watched from here on, nothing else happens yet.
+    pub fn new(given: Dependencies) -> (Arc<Self>, Sink, Settings) {
+        let Dependencies {
+            client,
+            runtime,
+            clock,
+            mounter,
+            seed,
+            cgroups,
+            context,
+            described,
+            settings,
+        } = given;
+        let node = &context.node_name;
+        let (recorder, sink) = Recorder::new(clock.clone(), node, client.clone(), settings.events, seed);
+        let objects = Arc::new(Objects::new(client.clone(), clock.clone(), seed));
+        let of_node = VolumeSettings {
+            root_dir: context.root_dir.clone(),
+            host_ips: context.host_ips.clone(),
+            allocatable: context.allocatable,
+        };
+        let parts = Self {
+            volumes: Volumes::new(of_node, mounter, objects.clone(), clock.clone()),
+            pleg: Pleg::new(runtime.clone(), settings.sweep_every),
+            heartbeat: Heartbeat::new(settings.sync_frequency),
+            pods: PodView::default(),
+            runtime_status: watch::Sender::new(RuntimeStatus::default()),
+            described,
+            client,
+            runtime,
+            clock,
+            seed,
+            context,
+            objects,
+            cgroups,
+            recorder,
+        };
+        (Arc::new(parts), sink, settings)
+    }
+}
