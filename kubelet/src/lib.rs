@@ -13,7 +13,6 @@ pub mod downward;
 pub mod events;
 pub mod expansion;
 pub mod heartbeat;
-pub mod hook;
 pub mod host;
 pub mod id;
 pub mod image;

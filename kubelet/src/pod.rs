@@ -7,7 +7,7 @@ pub mod backoff;
 pub mod execute;
 pub mod failure;
 pub mod grace;
-pub mod hooks;
+pub mod hook;
 pub mod memory;
 pub mod mirror;
 pub mod operation;

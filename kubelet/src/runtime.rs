@@ -19,6 +19,9 @@ use proto::cri as pb;
 use std::time::Duration;
 use tonic::Code;
 
+/// The most a command may take that is given no time of its own (a lifecycle hook's): its call must end too.
+pub const EXEC_SYNC_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// A runtime call that failed, with the runtime's own words.
 ///
 /// Displays as upstream's gRPC errors do, because the text reaches users in events and waiting messages.

@@ -3,7 +3,6 @@
 //! Every operation is a future its worker owns. One that touches the runtime ends with a look at the pod, so that the reply
 //! never runs ahead of the observation; if that look fails, the reply says so. Nothing here decides what to do next.
 
-mod hook;
 pub(crate) mod log_file;
 mod node_files;
 mod runtime_load;
@@ -214,7 +213,7 @@ impl Executor {
     }
 
     /// Tells users what failed, as its consequence says.
-    fn tell(&self, subject: &Subject, container: Option<&str>, failure: &Failure) {
+    pub(super) fn tell(&self, subject: &Subject, container: Option<&str>, failure: &Failure) {
         let Some(event) = failure.consequence().event else {
             return;
         };
@@ -331,7 +330,7 @@ impl Executor {
         }
     }
 
-    fn warn(&self, subject: &Subject, reason: &str, message: String) {
+    pub(super) fn warn(&self, subject: &Subject, reason: &str, message: String) {
         self.parts
             .recorder
             .pod(&subject.pod, Severity::Warning, reason, message);

@@ -4,10 +4,10 @@
 //! An image's failure names its reason itself ([`crate::image::ImageError`]), and its back-off is the image's.
 
 use crate::cgroup::CgroupError;
-use crate::hook::HookError;
 use crate::host::WorkError;
 use crate::id::PodUid;
 use crate::objects::ObjectError;
+use crate::pod::hook::handler::HookError;
 use crate::pod::spec::SpecError;
 use crate::reason::{event, waiting};
 use crate::runtime::RuntimeError;
@@ -44,6 +44,9 @@ pub enum Failure {
     /// A container's postStart hook.
     #[error(transparent)]
     PostStart(HookError),
+    /// A container's preStop hook; the stop goes on all the same.
+    #[error(transparent)]
+    PreStop(HookError),
     /// A container's stop.
     #[error("error killing pod: failed to \"KillContainer\" for {container:?} with KillContainerError: \"{error}\"")]
     KillContainer {
@@ -169,6 +172,8 @@ pub enum Retry {
     Operation,
     /// With the container's next start, by its crash back-off.
     NextStart,
+    /// Not at all: it is tried once.
+    Never,
 }
 
 /// What follows from a failure.
@@ -198,6 +203,7 @@ impl Failure {
                 let waiting = waiting::POST_START_HOOK_ERROR;
                 (Some(event::FAILED_POST_START_HOOK), Some(waiting), Retry::NextStart)
             }
+            Self::PreStop(_) => (Some(event::FAILED_PRE_STOP_HOOK), None, Retry::Never),
             Self::KillContainer { .. } | Self::KillSandbox { .. } => {
                 (Some(event::FAILED_KILL_POD), None, Retry::Operation)
             }
@@ -215,6 +221,7 @@ impl Failure {
         match self {
             // The details are left out: an answer may hold secrets, and events are widely read.
             Self::PostStart(_) => "PostStartHook failed".to_owned(),
+            Self::PreStop(_) => "PreStopHook failed".to_owned(),
             Self::Start(error) => format!("Error: {error}"),
             Self::Sandbox(error) => format!("Failed to create pod sandbox: {error}"),
             other => chain(other),
@@ -306,6 +313,13 @@ mod tests {
             "PostStartHook failed",
             Some("PostStartHookError"),
             Retry::NextStart,
+        );
+        check(
+            Failure::PreStop(HookError::Invalid("a secret".into())),
+            Some("FailedPreStopHook"),
+            "PreStopHook failed",
+            None,
+            Retry::Never,
         );
         check(
             Failure::Sandbox(SandboxError::Runtime(no("RunPodSandbox"))),

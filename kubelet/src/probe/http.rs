@@ -158,8 +158,8 @@ pub(crate) struct Answer {
 }
 
 /// Why nothing came back.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
     /// The question itself is wrong.
     #[error("{0}")]
     Broken(String),

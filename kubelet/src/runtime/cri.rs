@@ -316,7 +316,7 @@ impl Runtime for CriRuntime {
             timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         };
         let asked = if timeout.is_zero() {
-            crate::hook::DEADLINE
+            super::EXEC_SYNC_MAX
         } else {
             timeout
         };

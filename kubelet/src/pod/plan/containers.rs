@@ -3,10 +3,11 @@
 use super::stopping::{self, Wanted};
 use super::{Draft, Inputs, sandbox};
 use crate::pod::backoff::{Crash, go_seconds, later};
+use crate::pod::hook::declared;
 use crate::pod::memory::{ImageState, PostStart, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::spec::container_hash;
-use crate::pod::{grace, hooks, state};
+use crate::pod::{grace, state};
 use crate::pod_object::{self, Kind};
 use crate::probe::outcome::Kind as ProbeKind;
 use crate::reason;
@@ -165,7 +166,7 @@ impl<'o> Walk<'_, '_, 'o> {
             Fate::Busy => {
                 let key = Key::Start(container.name.clone());
                 self.blocked |= self.draft.is_running(&key);
-                if hooks::post_start(container).is_some() {
+                if declared::post_start(container).is_some() {
                     self.draft.plan.starting.insert(container.name.clone());
                 }
             }

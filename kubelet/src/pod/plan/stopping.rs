@@ -5,8 +5,9 @@
 //! pod's directory says so to the next kubelet. When its time is over the plan names it no more, which ends it.
 
 use super::Draft;
+use crate::pod::grace;
+use crate::pod::hook::declared;
 use crate::pod::operation::{Key, Operation, StopReason};
-use crate::pod::{grace, hooks};
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use jiff::{SignedDuration, Timestamp};
 
@@ -72,7 +73,7 @@ fn is_due(draft: &Draft<'_>, container: &ObservedContainer) -> bool {
     !began
         && container.state == ContainerState::Running
         && !draft.is_running(&Key::Stop(container.id.clone()))
-        && hooks::pre_stop(&hooks::spec_of(draft.inputs.pod, container)).is_some()
+        && declared::pre_stop(&declared::spec_of(draft.inputs.pod, container)).is_some()
 }
 
 /// Stops it, or stops it again with less grace if the stop under way would take longer than is left.

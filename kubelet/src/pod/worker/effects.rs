@@ -6,7 +6,7 @@ use crate::id::ContainerId;
 use crate::pod::backoff::Crash;
 use crate::pod::execute::{Effect, Reply};
 use crate::pod::failure::{Failure, Retry, chain};
-use crate::pod::hooks;
+use crate::pod::hook::declared;
 use crate::pod::memory::{PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
@@ -177,7 +177,7 @@ impl Worker {
     fn complain(&self, key: &Key, failure: &Failure) -> bool {
         let error = chain(failure);
         tracing::warn!(pod = %self.uid, ?key, error, "an operation failed and is tried again");
-        failure.consequence().retry == Retry::NextStart
+        failure.consequence().retry != Retry::Operation
     }
 
     /// Notes a container's failure: it waits with the reason that follows.
@@ -199,7 +199,8 @@ impl Worker {
             Ok(id) => {
                 self.memory.restart_wanted.remove(&container);
                 let desired = self.desired.borrow().clone();
-                let hooked = pod_object::find(&desired.pod, &container).and_then(|(_, spec)| hooks::post_start(spec));
+                let hooked =
+                    pod_object::find(&desired.pod, &container).and_then(|(_, spec)| declared::post_start(spec));
                 if hooked.is_some() {
                     self.memory.post_starts.insert(container, (id, PostStart::Due));
                 } else {

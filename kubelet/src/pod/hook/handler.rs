@@ -1,4 +1,4 @@
-//! Lifecycle hooks: one `exec`, `httpGet` or `sleep` handler, carried out now (kubelet contract §4.3).
+//! One `exec`, `httpGet` or `sleep` handler, carried out now (kubelet contract §4.3).
 //!
 //! Owns what a handler does and the words of its failure. Never decides when a hook runs or whether it already did: a hook
 //! ends when its future is dropped, which is how grace periods bound it. One that hangs ends after [`DEADLINE`].
@@ -7,7 +7,7 @@
 mod tests;
 
 use crate::id::ContainerId;
-use crate::probe::check::port;
+use crate::probe::check::{CheckError, port};
 use crate::probe::http::{self, Question, Trouble};
 use crate::runtime::{Runtime, RuntimeError};
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
@@ -20,7 +20,7 @@ const REDIRECTS_MAX: usize = 10;
 
 /// The most a command or a request may take. Upstream has no such bound: a runtime that hangs would keep the pod starting
 /// for ever and say nothing.
-pub const DEADLINE: Duration = Duration::from_secs(60 * 60);
+pub const DEADLINE: Duration = crate::runtime::EXEC_SYNC_MAX;
 
 /// What a hook is run against.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,8 @@ pub enum Done {
     WithoutTls(String),
 }
 
-/// Why a hook failed; `Display` is the message of a container that waits with `PostStartHookError`.
+/// Why a hook failed; `Display` is the message of a container that waits with `PostStartHookError`. What follows from it stands
+/// in [`crate::pod::failure`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
     /// A command that could not be run, or did not end with 0.
@@ -59,7 +60,7 @@ pub enum HookError {
         /// The pod.
         pod: String,
         /// What went wrong.
-        why: String,
+        why: CommandError,
         /// What it wrote.
         output: String,
     },
@@ -73,11 +74,51 @@ pub enum HookError {
         /// The pod.
         pod: String,
         /// What went wrong.
-        why: String,
+        why: RequestError,
     },
     /// A handler that is none this kubelet knows.
     #[error("Cannot run handler: invalid handler: {0}")]
     Invalid(String),
+}
+
+/// Why a hook's command failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The runtime did not run it to its end.
+    #[error(transparent)]
+    Run(RuntimeError),
+    /// It ended with another code than 0.
+    #[error("command '{command}' exited with {code}: {stderr}")]
+    Exit {
+        /// The command.
+        command: String,
+        /// The code.
+        code: i32,
+        /// What it wrote to standard error.
+        stderr: String,
+    },
+}
+
+/// Why a hook's request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// It names no host, and the pod has none.
+    #[error("failed to find networking container: the pod has no address")]
+    NoAddress,
+    /// Its port is none of the container's, or none at all.
+    #[error(transparent)]
+    Port(CheckError),
+    /// Nobody answered.
+    #[error("Get \"{url}\": {trouble}")]
+    Ask {
+        /// What was asked for.
+        url: String,
+        /// Why not.
+        trouble: Trouble,
+    },
+    /// Nobody answered within [`DEADLINE`].
+    #[error("context deadline exceeded")]
+    Deadline,
 }
 
 /// Runs a handler to its end, or to [`DEADLINE`]; a `sleep` takes as long as it says.
@@ -88,7 +129,7 @@ pub async fn run(runtime: &dyn Runtime, handler: &LifecycleHandler, target: &Tar
     }
     if let Some(get) = &handler.http_get {
         let asked = tokio::time::timeout(DEADLINE, ask(get, target)).await;
-        let asked = asked.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
+        let asked = asked.unwrap_or(Err(RequestError::Deadline));
         return asked.map_err(|why| HookError::Http {
             path: get.path.clone().unwrap_or_default(),
             container: target.container.name.clone(),
@@ -110,15 +151,16 @@ async fn run_command(runtime: &dyn Runtime, command: &[String], target: &Target<
     let (why, output) = match ran {
         Ok(output) if output.exit_code == 0 => return Ok(Done::Plainly),
         Ok(output) => {
-            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-            let why = format!(
-                "command '{}' exited with {}: {errors}",
-                command.join(" "),
-                output.exit_code
-            );
-            (why, String::from_utf8_lossy(&output.stdout).into_owned() + &errors)
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            let written = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr;
+            let why = CommandError::Exit {
+                command: command.join(" "),
+                code: output.exit_code,
+                stderr,
+            };
+            (why, written)
         }
-        Err(error) => (error.to_string(), String::new()),
+        Err(error) => (CommandError::Run(error), String::new()),
     };
     Err(HookError::Exec {
         words: command.join(" "),
@@ -130,14 +172,14 @@ async fn run_command(runtime: &dyn Runtime, command: &[String], target: &Target<
 }
 
 /// Any answer is a success, whatever its status.
-async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, String> {
+async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, RequestError> {
     let host = get.host.as_deref().filter(|host| !host.is_empty()).or(target.pod_ip);
-    let host = host.ok_or("failed to find networking container: the pod has no address")?;
+    let host = host.ok_or(RequestError::NoAddress)?;
     let https = get
         .scheme
         .as_deref()
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
-    let port = port(&get.port, target.container).map_err(|error| error.to_string())?;
+    let port = port(&get.port, target.container).map_err(RequestError::Port)?;
     let path = get.path.as_deref().unwrap_or("/");
     let mut question = Question::new(https, host, port, path, get.http_headers.as_ref());
     question.agent = AGENT;
@@ -153,14 +195,15 @@ async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, String> {
             let again = follow(plain).await;
             again
                 .map(|()| Done::WithoutTls(authority))
-                .map_err(|_| told(&question, &Trouble::Plaintext))
+                .map_err(|_| unanswered(&question, Trouble::Plaintext))
         }
-        Err(trouble) => Err(told(&question, &trouble)),
+        Err(trouble) => Err(unanswered(&question, trouble)),
     }
 }
 
-fn told(question: &Question, trouble: &Trouble) -> String {
-    format!("Get \"{}\": {trouble}", question.url())
+fn unanswered(question: &Question, trouble: Trouble) -> RequestError {
+    let url = question.url();
+    RequestError::Ask { url, trouble }
 }
 
 /// Asks, and follows redirects on the same host; one that leads elsewhere is an answer like any other.

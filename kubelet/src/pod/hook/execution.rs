@@ -1,10 +1,10 @@
-//! Lifecycle hooks of one container instance, and the mark that keeps a preStop hook from running twice.
+//! Carries hooks of one container instance out, and leaves the mark that keeps a preStop hook from running twice.
 
-use super::{Executor, Subject};
-use crate::events::Severity;
-use crate::hook::{self, Done, HookError, Target};
+use super::declared;
+use super::handler::{self, Done, HookError, Target};
 use crate::id::ContainerId;
-use crate::pod::hooks;
+use crate::pod::execute::{Executor, Subject};
+use crate::pod::failure::Failure;
 use crate::pod_object;
 use crate::reason::event;
 use crate::runtime::observed::ObservedContainer;
@@ -13,9 +13,14 @@ use std::time::Duration;
 
 impl Executor {
     /// Runs a postStart hook to its end; the plan's end of it is its only bound, as upstream has none.
-    pub(super) async fn post_start(&self, subject: &Subject, id: &ContainerId, name: &str) -> Result<(), HookError> {
+    pub(in crate::pod) async fn post_start(
+        &self,
+        subject: &Subject,
+        id: &ContainerId,
+        name: &str,
+    ) -> Result<(), HookError> {
         let container = pod_object::find(&subject.pod, name).map(|(_, container)| container);
-        let Some((container, handler)) = container.and_then(|c| hooks::post_start(c).map(|handler| (c, handler)))
+        let Some((container, handler)) = container.and_then(|c| declared::post_start(c).map(|handler| (c, handler)))
         else {
             return Ok(());
         };
@@ -23,12 +28,12 @@ impl Executor {
     }
 
     /// Runs a preStop hook for at most its grace. It holds nothing up that it fails.
-    pub(super) async fn pre_stop(&self, subject: &Subject, id: &ContainerId, grace_seconds: i64) {
+    pub(in crate::pod) async fn pre_stop(&self, subject: &Subject, id: &ContainerId, grace_seconds: i64) {
         let Some(observed) = subject.observed.containers.iter().find(|c| c.id == *id) else {
             return;
         };
-        let container = hooks::spec_of(&subject.pod, observed);
-        let Some(handler) = hooks::pre_stop(&container) else {
+        let container = declared::spec_of(&subject.pod, observed);
+        let Some(handler) = declared::pre_stop(&container) else {
             return;
         };
         if !self.is_first(subject, observed).await {
@@ -40,14 +45,7 @@ impl Executor {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(pod = %subject.uid, container = %id, %error, "preStop hook failed");
-                let recorder = &self.parts.recorder;
-                recorder.container(
-                    &subject.pod,
-                    &container.name,
-                    Severity::Warning,
-                    event::FAILED_PRE_STOP_HOOK,
-                    "PreStopHook failed",
-                );
+                self.tell(subject, Some(&container.name), &Failure::PreStop(error));
             }
             Err(_) => tracing::warn!(pod = %subject.uid, container = %id, "preStop hook not completed in grace period"),
         }
@@ -84,7 +82,7 @@ impl Executor {
             pod: &described,
             pod_ip: pod_ip.as_deref(),
         };
-        match hook::run(&*self.parts.runtime, handler, &target).await {
+        match handler::run(&*self.parts.runtime, handler, &target).await {
             Ok(Done::Plainly) => Ok(()),
             Ok(Done::WithoutTls(host)) => {
                 let message =
