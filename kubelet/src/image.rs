@@ -307,8 +307,10 @@ impl Images {
 /// The waiting reason of a failed pull: some runtimes say more in their error's first word.
 fn reason_of(error: &RuntimeError) -> &'static str {
     match error.message.as_str() {
-        text if text.starts_with("RegistryUnavailable") => reason::waiting::REGISTRY_UNAVAILABLE,
-        text if text.starts_with("SignatureValidationFailed") => reason::waiting::SIGNATURE_VALIDATION_FAILED,
+        text if text.starts_with(reason::waiting::REGISTRY_UNAVAILABLE) => reason::waiting::REGISTRY_UNAVAILABLE,
+        text if text.starts_with(reason::waiting::SIGNATURE_VALIDATION_FAILED) => {
+            reason::waiting::SIGNATURE_VALIDATION_FAILED
+        }
         _ => reason::waiting::ERR_IMAGE_PULL,
     }
 }

@@ -18,6 +18,7 @@ use crate::admission::placement::NodeView;
 use crate::config::{Config, NodeConfig};
 use crate::events::Severity;
 use crate::parts::Parts;
+use crate::reason::event;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
 use client::AsTree;
 use client::informer::{self, Informer};
@@ -258,7 +259,7 @@ impl NodeReporter {
         if let Some(message) = rival.message(&self.facts.name, &ours, now) {
             tracing::error!(node = self.facts.name, message);
             let recorder = &self.parts.recorder;
-            recorder.node(&self.facts.name, Severity::Warning, rival::REASON, message);
+            recorder.node(&self.facts.name, Severity::Warning, event::DUPLICATE_NODE_NAME, message);
         }
         overwritten
     }

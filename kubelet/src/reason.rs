@@ -1,5 +1,6 @@
-//! The words by which users and programs tell outcomes apart: reasons of events, of waiting and ended containers, of pods, and
-//! the types and reasons of conditions (kubelet contract §5). Upstream's strings, each written once. Pure.
+//! The words by which users and programs tell outcomes apart: reasons of events, of waiting and ended containers, of pods and
+//! of their refusal, and the types and reasons of conditions of pods and nodes (kubelet contract §5, §14, §2.2). Upstream's
+//! strings, each written once: `tests/tidy` finds those that are written elsewhere. Pure.
 
 /// Reasons of events.
 pub mod event {
@@ -9,6 +10,8 @@ pub mod event {
     pub const CREATED: &str = "Created";
     /// The pod was active for longer than it may.
     pub const DEADLINE_EXCEEDED: &str = super::pod::DEADLINE_EXCEEDED;
+    /// Another kubelet of this node's name is at work (upstream has no such event).
+    pub const DUPLICATE_NODE_NAME: &str = "DuplicateNodeName";
     /// The pod's resolver configuration had to be cut.
     pub const DNS_CONFIG_FORMING: &str = "DNSConfigForming";
     /// An image is not there, and is not to be pulled.
@@ -150,4 +153,49 @@ pub mod condition {
         POD_SCHEDULED,
         DISRUPTION_TARGET,
     ];
+}
+
+/// Reasons of pods the node refuses.
+pub mod admission {
+    /// They are to be confined by AppArmor, which the kernel does not have.
+    pub const APP_ARMOR: &str = "AppArmor";
+    /// The node's labels are not those they ask for.
+    pub const NODE_AFFINITY: &str = "NodeAffinity";
+    /// They are bound to another node.
+    pub const NODE_NAME: &str = "NodeName";
+    /// Another pod has a port they want.
+    pub const NODE_PORTS: &str = "NodePorts";
+    /// How the reason begins where too little is left of a resource, whose name follows.
+    pub const OUT_OF: &str = "OutOf";
+    /// They are written for another operating system.
+    pub const POD_OS_NOT_SUPPORTED: &str = "PodOSNotSupported";
+    /// Their label names another operating system.
+    pub const POD_OS_SELECTOR_NODE_LABEL_DOES_NOT_MATCH: &str = "PodOSSelectorNodeLabelDoesNotMatch";
+    /// They set a sysctl they may not.
+    pub const SYSCTL_FORBIDDEN: &str = "SysctlForbidden";
+    /// They would be evicted at once.
+    pub const TAINT_TOLERATION: &str = "TaintToleration";
+}
+
+/// Types and reasons of the node's conditions.
+pub mod node {
+    /// The node runs short of disk.
+    pub const DISK_PRESSURE: &str = "DiskPressure";
+    /// The node runs short of memory.
+    pub const MEMORY_PRESSURE: &str = "MemoryPressure";
+    /// The node runs short of process ids.
+    pub const PID_PRESSURE: &str = "PIDPressure";
+    /// The node can run pods.
+    pub const READY: &str = super::condition::READY;
+
+    /// There is disk enough.
+    pub const KUBELET_HAS_NO_DISK_PRESSURE: &str = "KubeletHasNoDiskPressure";
+    /// There is memory enough.
+    pub const KUBELET_HAS_SUFFICIENT_MEMORY: &str = "KubeletHasSufficientMemory";
+    /// There are process ids enough.
+    pub const KUBELET_HAS_SUFFICIENT_PID: &str = "KubeletHasSufficientPID";
+    /// Something is missing that pods need.
+    pub const KUBELET_NOT_READY: &str = "KubeletNotReady";
+    /// Nothing is missing.
+    pub const KUBELET_READY: &str = "KubeletReady";
 }

@@ -3,7 +3,6 @@
 /// Files that need not keep the rule of that name.
 pub fn allowed(rule: &str) -> &'static [&'static str] {
     match rule {
-        "event-reasons-stand-in-the-table" => &["kubelet/src/pod/operation.rs"],
         "files-are-short" => &[
             "cni-plugins/tests/plugins/bridge.rs",
             "kubelet/src/pod/plan/tests.rs",

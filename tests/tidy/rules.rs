@@ -78,13 +78,15 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 30] = [
+const DECIDING: [&str; 32] = [
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",
     "kubelet/src/pod/state",
     "kubelet/src/pod/backoff",
     "kubelet/src/pod/grace",
+    "kubelet/src/pod/failure",
+    "kubelet/src/pod/hook/declared",
     "kubelet/src/pod/operation",
     "kubelet/src/pod_object",
     "kubelet/src/admission/decide",
@@ -285,42 +287,100 @@ pub const RULES: &[Rule] = &[
         )],
     },
     Rule {
-        name: "event-reasons-stand-in-the-table",
+        name: "reasons-stand-in-the-table",
         check: |source| {
             let is_of_kubelet = source.path.starts_with("kubelet/src/") && !source.is_test();
-            match is_of_kubelet && !source.is_under(&["kubelet/src/reason"]) {
-                true => source.lines_with(&REASONS),
-                false => Vec::new(),
+            if !is_of_kubelet || source.is_under(&["kubelet/src/reason"]) {
+                return Vec::new();
             }
+            let mut found = source.lines_with(&reasons());
+            found.extend(literals_given_as_reason(source));
+            found
         },
-        fires_on: &[(
-            "kubelet/src/pod/execute.rs",
-            "    self.warn(subject, \"FailedMount\", message);\n",
-        )],
-        passes: &[(
-            "kubelet/src/reason.rs",
-            "pub const FAILED_MOUNT: &str = \"FailedMount\";\n",
-        )],
+        fires_on: &[
+            (
+                "kubelet/src/pod/execute.rs",
+                "    self.warn(subject, \"FailedMount\", message);\n",
+            ),
+            (
+                "kubelet/src/admission/sysctl.rs",
+                "const FORBIDDEN: &str = \"SysctlForbidden\";\n",
+            ),
+            (
+                "kubelet/src/admission/decide.rs",
+                "    return Err(rejection(\n        \"NewReason\",\n",
+            ),
+            (
+                "kubelet/src/node/status.rs",
+                "    condition(\"NewPressure\", false, message)\n",
+            ),
+            (
+                "kubelet/src/pod/execute.rs",
+                "    recorder.pod(pod, Severity::Warning, \"NewReason\", message);\n",
+            ),
+            (
+                "kubelet/src/pod/status.rs",
+                "    reason: Some(\"NewReason\".to_owned()),\n",
+            ),
+        ],
+        passes: &[
+            (
+                "kubelet/src/reason.rs",
+                "pub const FAILED_MOUNT: &str = \"FailedMount\";\n",
+            ),
+            ("kubelet/src/pod/status/phase.rs", "    \"Failed\" => Phase::Failed,\n"),
+            (
+                "kubelet/src/admission/decide.rs",
+                "    return Err(rejection(admission::NODE_NAME, \"some words\"));\n",
+            ),
+        ],
     },
 ];
 
-/// Reasons of the kubelet's events on pods (upstream's names).
-const REASONS: [&str; 14] = [
-    "\"BackOff\"",
-    "\"Created\"",
-    "\"ErrImageNeverPull\"",
-    "\"FailedCreatePodContainer\"",
-    "\"FailedCreatePodSandBox\"",
-    "\"FailedKillPod\"",
-    "\"FailedMount\"",
-    "\"FailedPostStartHook\"",
-    "\"FailedPreStopHook\"",
-    "\"Killing\"",
-    "\"Pulled\"",
-    "\"Pulling\"",
+/// The table of the kubelet's reasons and condition types.
+const REASON_TABLE: &str = include_str!("../../kubelet/src/reason.rs");
+
+/// Words of the table that are something else in other places too: phases, gRPC codes, states.
+const AMBIGUOUS: [&str; 6] = [
+    "\"AppArmor\"",
+    "\"DeadlineExceeded\"",
+    "\"Failed\"",
+    "\"Ready\"",
     "\"Started\"",
-    "\"Unhealthy\"",
+    "\"Terminated\"",
 ];
+
+/// The table's words, in their quotes, that mean nothing else.
+fn reasons() -> Vec<&'static str> {
+    let values = REASON_TABLE.lines().filter_map(|line| {
+        let (_, value) = line.trim().strip_prefix("pub const ")?.split_once(": &str = ")?;
+        value.strip_suffix(';').filter(|value| value.starts_with('"'))
+    });
+    values.filter(|value| !AMBIGUOUS.contains(value)).collect()
+}
+
+/// Where a text that stands right there is given as a reason or a condition's type.
+const GIVEN: [&str; 6] = [
+    "rejection(\"",
+    "condition(\"",
+    "Severity::Warning,\"",
+    "Severity::Normal,\"",
+    "reason:\"",
+    "reason:Some(\"",
+];
+
+fn literals_given_as_reason(source: &Source) -> Vec<String> {
+    let code: String = source.code().flat_map(|(_, line)| line.chars()).collect();
+    let code: String = code.chars().filter(|c| !c.is_whitespace()).collect();
+    let given = GIVEN.iter().flat_map(|given| code.match_indices(given));
+    given
+        .filter(|(at, given)| !code[at + given.len()..].starts_with('"'))
+        .map(|(at, given)| {
+            let text: String = code[at + given.len()..].chars().take_while(|c| *c != '"').collect();
+            format!("{given}{text}\" is given as it stands")
+        })
+        .collect()
+}
 
 /// Counts of tests and gaps that a page states: they are never right for long.
 pub fn counts_stated(text: &str) -> Vec<String> {

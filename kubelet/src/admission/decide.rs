@@ -3,6 +3,7 @@
 use super::placement::{self, NodeView};
 use super::sysctl;
 use crate::pod_object;
+use crate::reason::admission;
 use k8s_openapi::api::core::v1::Pod;
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::{ResourceList, pod_requests};
@@ -90,13 +91,13 @@ pub fn decide<'a>(
     let named = pod_object::spec(pod).node_name.as_deref();
     if named.is_some_and(|name| name != node.name) {
         return Err(rejection(
-            "NodeName",
+            admission::NODE_NAME,
             "Predicate NodeName failed: node(s) didn't match the requested node name",
         ));
     }
     if others.clone().any(|other| other.collides(&wanted)) {
         let message = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-        return Err(rejection("NodePorts", message));
+        return Err(rejection(admission::NODE_PORTS, message));
     }
     placement::judge_taints(view, pod)?;
     placement::judge_apparmor(node.apparmor, pod)
@@ -142,7 +143,7 @@ fn amount(name: &str, quantity: &Quantity) -> i64 {
 
 fn too_little(resource: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
     Rejection {
-        reason: format!("OutOf{resource}"),
+        reason: format!("{}{resource}", admission::OUT_OF),
         message: format!(
             "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
         ),

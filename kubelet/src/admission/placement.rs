@@ -4,18 +4,13 @@
 use super::decide::{Rejection, rejection};
 use crate::pod::spec;
 use crate::pod_object;
+use crate::reason::admission;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use proto::api::{affinity, taint};
 use std::collections::BTreeMap;
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const OS: &str = "linux";
-
-/// The reason of a pod whose selector or affinity the node's labels do not match.
-pub const NODE_AFFINITY: &str = "NodeAffinity";
-
-/// The reason of a pod that does not tolerate one of the node's taints.
-pub const TAINT_TOLERATION: &str = "TaintToleration";
 
 /// The node's object as far as pods are judged by it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,14 +44,14 @@ pub(super) fn judge_os(pod: &Pod) -> Result<(), Rejection> {
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
     if label.is_some_and(|os| os != OS) {
         return Err(rejection(
-            "PodOSSelectorNodeLabelDoesNotMatch",
+            admission::POD_OS_SELECTOR_NODE_LABEL_DOES_NOT_MATCH,
             "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
         ));
     }
     let os = pod_object::spec(pod).os.as_ref();
     if os.is_some_and(|os| os.name != OS) {
         return Err(rejection(
-            "PodOSNotSupported",
+            admission::POD_OS_NOT_SUPPORTED,
             "Failed to admit pod as the OS field doesn't match node OS",
         ));
     }
@@ -69,7 +64,7 @@ pub(super) fn judge_affinity(name: &str, view: &NodeView, pod: &Pod) -> Result<(
         return Ok(());
     }
     let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
-    Err(rejection(NODE_AFFINITY, message))
+    Err(rejection(admission::NODE_AFFINITY, message))
 }
 
 /// Refuses pods that would be evicted at once; static pods never are.
@@ -79,7 +74,7 @@ pub(super) fn judge_taints(view: &NodeView, pod: &Pod) -> Result<(), Rejection> 
         return Ok(());
     }
     let message = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
-    Err(rejection(TAINT_TOLERATION, message))
+    Err(rejection(admission::TAINT_TOLERATION, message))
 }
 
 /// Refuses pods that are to be confined by AppArmor where the kernel has none. What runs already is let alone.
@@ -89,7 +84,7 @@ pub(super) fn judge_apparmor(is_enabled: bool, pod: &Pod) -> Result<(), Rejectio
         return Ok(());
     }
     let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
-    Err(rejection("AppArmor", message))
+    Err(rejection(admission::APP_ARMOR, message))
 }
 
 fn wants_apparmor(pod: &Pod) -> bool {

@@ -2,11 +2,10 @@
 //!
 //! Safe ones are those of a namespace of the pod's own that harm nobody else; more are let in by `allowedUnsafeSysctls`.
 
-use super::decide::Rejection;
+use super::decide::{Rejection, rejection};
+use crate::reason::admission;
 use k8s_openapi::api::core::v1::PodSpec;
 
-/// The pod's reason.
-const FORBIDDEN: &str = "SysctlForbidden";
 const NAME_LENGTH_MAX: usize = 253;
 
 /// Safe sysctls, and the first kernel that has each in a namespace.
@@ -100,10 +99,8 @@ impl Rules {
             } else {
                 continue;
             };
-            return Err(Rejection {
-                reason: FORBIDDEN.to_owned(),
-                message: format!("forbidden sysctl: {why}"),
-            });
+            let message = format!("forbidden sysctl: {why}");
+            return Err(rejection(admission::SYSCTL_FORBIDDEN, &message));
         }
         Ok(())
     }

@@ -11,8 +11,6 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reason of the event.
-pub(super) const REASON: &str = "DuplicateNodeName";
 /// How far apart two signs may be to belong together.
 const TOGETHER: Duration = Duration::from_secs(120);
 /// How long the same is not told again.

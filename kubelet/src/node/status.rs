@@ -5,6 +5,7 @@ use super::whole_seconds;
 use crate::config::{Config, VERSION};
 use crate::downward::NodeAllocatable;
 use crate::host::machine::{Disk, Machine};
+use crate::reason::node;
 use crate::runtime::{ImageInfo, RuntimeStatus, RuntimeVersion};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -132,9 +133,19 @@ fn condition(kind: &str, status: bool, reason: &str, message: &str) -> NodeCondi
 fn ready(health: &Health) -> NodeCondition {
     let problems = health.problems();
     match problems.as_slice() {
-        [] => condition("Ready", true, "KubeletReady", "kubelet is posting ready status"),
-        [one] => condition("Ready", false, "KubeletNotReady", one),
-        many => condition("Ready", false, "KubeletNotReady", &format!("[{}]", many.join(", "))),
+        [] => condition(
+            node::READY,
+            true,
+            node::KUBELET_READY,
+            "kubelet is posting ready status",
+        ),
+        [one] => condition(node::READY, false, node::KUBELET_NOT_READY, one),
+        many => condition(
+            node::READY,
+            false,
+            node::KUBELET_NOT_READY,
+            &format!("[{}]", many.join(", ")),
+        ),
     }
 }
 
@@ -143,21 +154,21 @@ fn conditions(health: &Health, old: Option<&NodeStatus>, now: Timestamp) -> Vec<
     let now = Time(whole_seconds(now));
     let mut list = vec![
         condition(
-            "MemoryPressure",
+            node::MEMORY_PRESSURE,
             false,
-            "KubeletHasSufficientMemory",
+            node::KUBELET_HAS_SUFFICIENT_MEMORY,
             "kubelet has sufficient memory available",
         ),
         condition(
-            "DiskPressure",
+            node::DISK_PRESSURE,
             false,
-            "KubeletHasNoDiskPressure",
+            node::KUBELET_HAS_NO_DISK_PRESSURE,
             "kubelet has no disk pressure",
         ),
         condition(
-            "PIDPressure",
+            node::PID_PRESSURE,
             false,
-            "KubeletHasSufficientPID",
+            node::KUBELET_HAS_SUFFICIENT_PID,
             "kubelet has sufficient PID available",
         ),
         ready(health),

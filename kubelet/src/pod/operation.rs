@@ -2,6 +2,7 @@
 
 use crate::id::{ContainerId, SandboxId};
 use crate::pod_object::Kind;
+use crate::reason::event;
 
 /// The identity of an operation: at most one of each runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +69,7 @@ impl StopReason {
             Self::PodEnds => format!("Stopping container {container}"),
             Self::Liveness => failed("failed liveness probe"),
             Self::Startup => failed("failed startup probe"),
-            Self::PostStart => "FailedPostStartHook".to_owned(),
+            Self::PostStart => event::FAILED_POST_START_HOOK.to_owned(),
             Self::Changed => failed("definition changed"),
             Self::Unknown => {
                 let what = if kind == Kind::Regular {

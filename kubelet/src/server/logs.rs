@@ -8,6 +8,7 @@ use super::answer::{self, Answer};
 use super::request::Query;
 use super::router::Target;
 use crate::pod::view::{PodSnapshot, PodView};
+use crate::reason::waiting;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use bytes::Bytes;
 use follow::Reader;
@@ -89,10 +90,10 @@ fn is_in_spec(snapshot: &PodSnapshot, name: &str) -> bool {
 /// Why a container that was never created has no log.
 fn not_started(snapshot: &PodSnapshot, target: &Target) -> String {
     let (container, pod) = (&target.container, &target.pod);
-    let waiting = status_of(snapshot, container).and_then(|s| s.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
-    let why = match waiting {
-        Some("ErrImagePull") => "image can't be pulled",
-        Some("ImagePullBackOff") => "trying and failing to pull image",
+    let reason = status_of(snapshot, container).and_then(|s| s.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
+    let why = match reason {
+        Some(waiting::ERR_IMAGE_PULL) => "image can't be pulled",
+        Some(waiting::IMAGE_PULL_BACK_OFF) => "trying and failing to pull image",
         Some(reason) => reason,
         None => return format!("container {container:?} in pod {pod:?} is not available\n"),
     };

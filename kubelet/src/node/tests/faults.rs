@@ -6,7 +6,7 @@ use super::*;
 fn rivals(server: &Server) -> Vec<String> {
     let events = server.events.iter();
     events
-        .filter(|event| event["reason"] == rival::REASON && event["type"] == "Warning")
+        .filter(|event| event["reason"] == event::DUPLICATE_NODE_NAME && event["type"] == "Warning")
         .filter(|event| event["involvedObject"]["uid"] == "node-a")
         .filter_map(|event| event["message"].as_str().map(str::to_owned))
         .collect()

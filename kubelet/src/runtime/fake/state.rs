@@ -256,7 +256,7 @@ impl State {
         observed.state = ContainerState::Exited;
         observed.exit_code = exit_code;
         observed.reason = if exit_code == 0 {
-            "Completed".into()
+            crate::reason::terminated::COMPLETED.into()
         } else {
             "Error".into()
         };
