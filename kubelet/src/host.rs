@@ -12,4 +12,6 @@ pub mod traffic;
 pub mod tree;
 
 pub use file_work::{FileWork, WorkError};
-pub use mount::{FakeMounter, KernelMounter, Mounter};
+#[cfg(any(test, feature = "test-util"))]
+pub use mount::fake::FakeMounter;
+pub use mount::{KernelMounter, Mounter};

@@ -1,11 +1,13 @@
 //! The container runtime: the calls we use, and what we observe through them.
 //!
-//! [`Runtime`] has two implementations: [`cri`], a CRI v1 client, and [`fake`], a scripted runtime in memory. [`observed`]
+//! [`Runtime`] has two implementations: [`cri`], a CRI v1 client, and `fake`, a scripted runtime in memory that only tests and
+//! simulations are built with (feature `test-util`). [`observed`]
 //! holds what a pod looks like in the runtime, [`pleg`] keeps it current from [`events`] and a slow sweep. Nothing here
 //! knows what a pod *should* look like.
 
 pub mod cri;
 pub mod events;
+#[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 pub mod labels;
 pub mod observed;

@@ -116,6 +116,9 @@ const DECIDING: [&str; 32] = [
 /// The longest a file may be, in lines.
 const LINES_MAX: usize = 500;
 
+/// What keeps a module out of the binaries that ship.
+const GATES: [&str; 2] = ["#[cfg(test)]", "#[cfg(any(test, feature = \"test-util\"))]"];
+
 /// Where names of metrics stand.
 const METRICS: [&str; 4] = [
     "kubelet/src/metrics",
@@ -226,6 +229,34 @@ pub const RULES: &[Rule] = &[
             ("kubelet/src/a.rs", "    tokio::fs::read(path).await\n"),
         ],
         passes: &[("kubelet/src/a.rs", "    client::blocking::spawn(work).await\n")],
+    },
+    Rule {
+        name: "what-ships-holds-no-fakes",
+        check: |source| {
+            let declared = |line: &str| {
+                ["mod fake;", "mod testing;"]
+                    .iter()
+                    .any(|module| line.ends_with(module))
+            };
+            let is_gate = |line: &str| GATES.contains(&line.trim());
+            let lines: Vec<(usize, &str)> = source.code().collect();
+            let open = lines.iter().enumerate().filter(|(_, (_, line))| declared(line.trim()));
+            let open = open.filter(|(at, _)| *at == 0 || !is_gate(lines[at - 1].1));
+            open.filter(|_| !source.path.starts_with("tests/"))
+                .map(|(_, (number, line))| format!("line {number}: {}", line.trim()))
+                .collect()
+        },
+        fires_on: &[
+            ("kubelet/src/runtime.rs", "pub mod events;\npub mod fake;\n"),
+            ("kubelet/src/pod.rs", "mod testing;\n"),
+        ],
+        passes: &[
+            ("kubelet/src/pod.rs", "#[cfg(test)]\nmod testing;\n"),
+            (
+                "kubelet/src/runtime.rs",
+                "#[cfg(any(test, feature = \"test-util\"))]\npub mod fake;\n",
+            ),
+        ],
     },
     Rule {
         name: "no-mod-rs",

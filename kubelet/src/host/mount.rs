@@ -1,13 +1,14 @@
-//! Mounting: the kernel's, and a pretended one for simulations in which nothing is mounted for real.
+//! Mounting: the kernel's, and for tests and simulations (feature `test-util`) a pretended one.
+
+#[cfg(any(test, feature = "test-util"))]
+pub mod fake;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Mounts and unmounts. Calls block; run them on the blocking pool.
 pub trait Mounter: Debug + Send + Sync + 'static {
@@ -110,85 +111,6 @@ impl Mounter for KernelMounter {
             }
             Err(error) => Err(os(error)),
         }
-    }
-}
-
-/// A mount table in memory: directories stay what they are.
-#[derive(Debug, Default)]
-pub struct FakeMounter {
-    table: Mutex<BTreeMap<PathBuf, String>>,
-    /// Mount points whose file system hangs, and whoever waits for that to end.
-    hung: Mutex<BTreeSet<PathBuf>>,
-    goes_on: Condvar,
-}
-
-impl FakeMounter {
-    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<PathBuf, String>) -> T) -> T {
-        work(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What is mounted: target and `type options`.
-    pub fn table(&self) -> BTreeMap<PathBuf, String> {
-        self.with(|table| table.clone())
-    }
-
-    /// Has everything that mounts or unmounts there hang, as a file system whose server is away.
-    pub fn hang(&self, target: &Path) {
-        let mut hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
-        hung.insert(target.to_owned());
-    }
-
-    /// Has what hangs go on.
-    pub fn go_on(&self) {
-        self.hung.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.goes_on.notify_all();
-    }
-
-    fn wait(&self, target: &Path) {
-        let hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.goes_on.wait_while(hung, |hung| hung.contains(target));
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn add(&self, target: &Path, what: String) -> io::Result<()> {
-        self.wait(target);
-        if !target.exists() {
-            return Err(io::Error::from(io::ErrorKind::NotFound));
-        }
-        self.with(|table| table.insert(target.to_owned(), what));
-        Ok(())
-    }
-}
-
-impl Mounter for FakeMounter {
-    fn tmpfs(&self, target: &Path, options: &str) -> io::Result<()> {
-        self.add(target, format!("tmpfs {options}"))
-    }
-
-    fn hugetlbfs(&self, target: &Path, options: &str) -> io::Result<()> {
-        self.add(target, format!("hugetlbfs {options}"))
-    }
-
-    fn bind_fd(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
-        let source = fs::read_link(format!("/proc/self/fd/{}", source.as_raw_fd()))?;
-        self.add(target, format!("bind {}", source.display()))
-    }
-
-    fn unmount(&self, target: &Path) -> io::Result<()> {
-        self.wait(target);
-        self.with(|table| table.remove(target));
-        Ok(())
-    }
-
-    fn mounts_below(&self, root: &Path) -> io::Result<Vec<PathBuf>> {
-        let mut points: Vec<PathBuf> =
-            self.with(|table| table.keys().filter(|p| p.starts_with(root)).cloned().collect());
-        points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
-        Ok(points)
-    }
-
-    fn make_shared(&self, _path: &Path) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! The seam for wall time. Durations and timers use `tokio::time`; only *what time it is* is asked here.
 
 use k8s_openapi::jiff::Timestamp;
+#[cfg(any(test, feature = "test-util"))]
 use std::time::Duration;
+#[cfg(any(test, feature = "test-util"))]
 use tokio::time::Instant;
 
 /// Tells the wall-clock time.
@@ -21,12 +23,14 @@ impl Clock for SystemClock {
 }
 
 /// A clock that follows tokio's time from a given start, so a paused runtime moves wall time and timers together.
+#[cfg(any(test, feature = "test-util"))]
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     start: Timestamp,
     origin: Instant,
 }
 
+#[cfg(any(test, feature = "test-util"))]
 impl TokioClock {
     /// A clock that reads `start` now.
     pub fn starting_at(start: Timestamp) -> Self {
@@ -37,6 +41,7 @@ impl TokioClock {
     }
 }
 
+#[cfg(any(test, feature = "test-util"))]
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let elapsed: Duration = self.origin.elapsed();

@@ -15,7 +15,9 @@ pub mod memory;
 pub mod tree;
 
 pub use backoff::Backoff;
-pub use clock::{Clock, SystemClock, TokioClock};
+#[cfg(any(test, feature = "test-util"))]
+pub use clock::TokioClock;
+pub use clock::{Clock, SystemClock};
 pub use identity::{Identity, IdentityError};
 pub use informer::{Informer, Key};
 pub use tree::AsTree;
