@@ -4,7 +4,7 @@
 
 use super::super::duration;
 use Shape::{Any, Bool, Bools, Int, Number, OneOf, Quantities, QuantityText, Text, Thresholds, Time, Times, Tree};
-use Waits::{ApiMachinery, Network, NodeResources, Nothing, Observability, PodLife, Storage};
+use Waits::{ApiMachinery, Moot, Network, NodeResources, Nowhere, Observability, PodLife, Storage};
 use proto::api::quantity::Quantity;
 use serde_json::{Map, Value};
 
@@ -52,9 +52,10 @@ enum Waits {
     PodLife,
     /// Volumes that are not the kubelet's own.
     Storage,
-    /// Nothing: it is about what this kubelet does not have (Go's runtime, hidden metrics, another wire format), or upstream
-    /// only checks it as well. It needs no warning.
-    Nothing,
+    /// Nothing: it asks for what only upstream's program can have, such as profiles of Go's runtime. Warned about like all others.
+    Nowhere,
+    /// Nothing: whatever its value, a kubelet does the same, for this reason. It needs no warning.
+    Moot(&'static str),
 }
 
 /// A field, what it must be, upstream's default, which needs no warning, and what it waits for.
@@ -83,7 +84,12 @@ const FIELDS: &[Field] = &[
     Field("containerLogMaxSize", QuantityText, "\"10Mi\"", NodeResources),
     Field("containerLogMaxWorkers", Int(1, MAX), "1", NodeResources),
     Field("containerLogMonitorInterval", Time(3), "\"10s\"", NodeResources),
-    Field("contentType", Text, "\"application/vnd.kubernetes.protobuf\"", Nothing),
+    Field(
+        "contentType",
+        Text,
+        "\"application/vnd.kubernetes.protobuf\"",
+        Moot("objects say the same in either format; ours travel as JSON"),
+    ),
     Field(
         "cpuManagerPolicy",
         OneOf(&["none", "static"]),
@@ -92,7 +98,7 @@ const FIELDS: &[Field] = &[
     ),
     Field("cpuManagerPolicyOptions", Tree, "", NodeResources),
     Field("cpuManagerReconcilePeriod", Time(0), "\"10s\"", NodeResources),
-    Field("enableContentionProfiling", Bool, "false", Nothing),
+    Field("enableContentionProfiling", Bool, "false", Nowhere),
     Field("enableControllerAttachDetach", Bool, "true", Storage),
     Field("enableSystemLogQuery", Bool, "false", Observability),
     Field("evictionHard", Thresholds, "", NodeResources),
@@ -111,14 +117,24 @@ const FIELDS: &[Field] = &[
         "hairpinMode",
         OneOf(&["promiscuous-bridge", "hairpin-veth", "none"]),
         "\"promiscuous-bridge\"",
-        Nothing,
+        Moot("upstream only checks it: bridges are the network plugins'"),
     ),
     Field("imageGCHighThresholdPercent", Int(0, 100), "85", NodeResources),
     Field("imageGCLowThresholdPercent", Int(0, 100), "80", NodeResources),
     Field("imageMaximumGCAge", Time(0), "", NodeResources),
     Field("imageMinimumGCAge", Time(0), "\"2m\"", NodeResources),
-    Field("iptablesDropBit", Int(0, 31), "15", Nothing),
-    Field("iptablesMasqueradeBit", Int(0, 31), "14", Nothing),
+    Field(
+        "iptablesDropBit",
+        Int(0, 31),
+        "15",
+        Moot("upstream only checks it: its kubelet marks no packets"),
+    ),
+    Field(
+        "iptablesMasqueradeBit",
+        Int(0, 31),
+        "14",
+        Moot("upstream only checks it: its kubelet marks no packets"),
+    ),
     Field("kernelMemcgNotification", Bool, "false", NodeResources),
     Field("kubeAPIBurst", Int(0, MAX), "100", ApiMachinery),
     Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
@@ -144,8 +160,8 @@ const FIELDS: &[Field] = &[
     Field("qosReserved", Quantities, "", NodeResources),
     Field("reservedMemory", Any, "", NodeResources),
     Field("reservedSystemCPUs", Text, "", NodeResources),
-    Field("runOnce", Bool, "false", Nothing),
-    Field("showHiddenMetricsForVersion", Text, "", Nothing),
+    Field("runOnce", Bool, "false", Nowhere),
+    Field("showHiddenMetricsForVersion", Text, "", Nowhere),
     Field("shutdownGracePeriod", Time(1), "", NodeResources),
     Field("shutdownGracePeriodByPodPriority", Any, "", NodeResources),
     Field("shutdownGracePeriodCriticalPods", Time(1), "", NodeResources),
@@ -193,7 +209,7 @@ pub(super) fn mistake(name: &str, value: &Value) -> Option<String> {
 /// Whether a value asks for something this kubelet does not do: neither nothing nor upstream's default.
 pub(super) fn asks_for_more(name: &str, value: &Value) -> bool {
     let field = FIELDS.iter().find(|field| field.0 == name);
-    if field.is_none_or(|field| field.3 == Nothing) {
+    if field.is_none_or(|field| matches!(field.3, Moot(_))) {
         return false;
     }
     let empty = match value {
@@ -338,114 +354,4 @@ pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn values_are_checked_though_nothing_comes_of_them() {
-        for (field, value, wrong) in [
-            (
-                "evictionHard",
-                json!({"memory.available": "100Mi", "nodefs.available": "10%"}),
-                "",
-            ),
-            (
-                "evictionHard",
-                json!({"memory.free": "1"}),
-                "evictionHard: memory.free: unknown eviction signal",
-            ),
-            (
-                "evictionHard",
-                json!({"nodefs.available": "101%"}),
-                "evictionHard: nodefs.available: \"101%\"",
-            ),
-            (
-                "cpuManagerPolicy",
-                json!("dynamic"),
-                "cpuManagerPolicy: \"dynamic\" is not one of none, static",
-            ),
-            ("cpuManagerPolicy", json!(""), ""),
-            (
-                "containerLogMaxFiles",
-                json!(1),
-                "containerLogMaxFiles: 1 must be between 2",
-            ),
-            (
-                "containerLogMaxSize",
-                json!("ten"),
-                "containerLogMaxSize: \"ten\" is not a quantity",
-            ),
-            (
-                "containerLogMonitorInterval",
-                json!("1s"),
-                "containerLogMonitorInterval: must be either zero or at least 3s",
-            ),
-            (
-                "memoryThrottlingFactor",
-                json!(0),
-                "memoryThrottlingFactor: 0 must be greater",
-            ),
-            (
-                "featureGates",
-                json!({"A": "yes"}),
-                "featureGates: A: \"yes\" is not true or false",
-            ),
-            ("shutdownGracePeriod", json!("0s"), ""),
-        ] {
-            let found = mistake(field, &value).unwrap_or_default();
-            assert!(
-                found.starts_with(wrong) && found.is_empty() == wrong.is_empty(),
-                "{field} {value}: {found}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_upstream_does_anyway_needs_no_warning() {
-        for (field, value, more) in [
-            ("evictionPressureTransitionPeriod", json!("0s"), false),
-            ("evictionPressureTransitionPeriod", json!("300s"), false),
-            ("evictionPressureTransitionPeriod", json!("1m"), true),
-            ("memorySwap", json!({}), false),
-            ("enableControllerAttachDetach", json!(true), false),
-        ] {
-            assert_eq!(asks_for_more(field, &value), more, "{field} {value}");
-        }
-    }
-
-    #[test]
-    fn nothing_that_hardens_is_without_effect() {
-        for field in [
-            "allowedUnsafeSysctls",
-            "authentication",
-            "authorization",
-            "enableDebugFlagsHandler",
-            "enableDebuggingHandlers",
-            "enableProfilingHandler",
-            "enableSystemLogHandler",
-            "protectKernelDefaults",
-            "readOnlyPort",
-            "seccompDefault",
-            "tlsCipherSuites",
-            "tlsCurvePreferences",
-            "tlsMinVersion",
-        ] {
-            assert!(!is_inert(field), "{field}");
-        }
-        assert!(asks_for_more("userNamespaces", &json!({"idsPerPod": 131_072})));
-        assert!(!asks_for_more("hairpinMode", &json!("hairpin-veth")));
-    }
-
-    #[test]
-    fn rules_between_fields() {
-        let between = |tree: Value| mistakes_between(tree.as_object().expect("an object"));
-        assert!(between(json!({})).is_empty());
-        let broken = between(
-            json!({"imageGCLowThresholdPercent": 90, "runOnce": true, "evictionSoft": {"pid.available": "5%"},
-            "systemCgroups": "/x", "reservedSystemCPUs": "0", "kubeReservedCgroup": "/k", "imageMaximumGCAge": "1m",
-            "imageMinimumGCAge": "2m", "shutdownGracePeriodCriticalPods": "10s"}),
-        );
-        assert_eq!(broken.len(), 7, "{broken:?}");
-    }
-}
+mod tests;

@@ -1,0 +1,143 @@
+use super::*;
+use serde_json::json;
+
+#[test]
+fn values_are_checked_though_nothing_comes_of_them() {
+    for (field, value, wrong) in [
+        (
+            "evictionHard",
+            json!({"memory.available": "100Mi", "nodefs.available": "10%"}),
+            "",
+        ),
+        (
+            "evictionHard",
+            json!({"memory.free": "1"}),
+            "evictionHard: memory.free: unknown eviction signal",
+        ),
+        (
+            "evictionHard",
+            json!({"nodefs.available": "101%"}),
+            "evictionHard: nodefs.available: \"101%\"",
+        ),
+        (
+            "cpuManagerPolicy",
+            json!("dynamic"),
+            "cpuManagerPolicy: \"dynamic\" is not one of none, static",
+        ),
+        ("cpuManagerPolicy", json!(""), ""),
+        (
+            "containerLogMaxFiles",
+            json!(1),
+            "containerLogMaxFiles: 1 must be between 2",
+        ),
+        (
+            "containerLogMaxSize",
+            json!("ten"),
+            "containerLogMaxSize: \"ten\" is not a quantity",
+        ),
+        (
+            "containerLogMonitorInterval",
+            json!("1s"),
+            "containerLogMonitorInterval: must be either zero or at least 3s",
+        ),
+        (
+            "memoryThrottlingFactor",
+            json!(0),
+            "memoryThrottlingFactor: 0 must be greater",
+        ),
+        (
+            "featureGates",
+            json!({"A": "yes"}),
+            "featureGates: A: \"yes\" is not true or false",
+        ),
+        ("shutdownGracePeriod", json!("0s"), ""),
+    ] {
+        let found = mistake(field, &value).unwrap_or_default();
+        assert!(
+            found.starts_with(wrong) && found.is_empty() == wrong.is_empty(),
+            "{field} {value}: {found}"
+        );
+    }
+}
+
+#[test]
+fn what_upstream_does_anyway_needs_no_warning() {
+    for (field, value, more) in [
+        ("evictionPressureTransitionPeriod", json!("0s"), false),
+        ("evictionPressureTransitionPeriod", json!("300s"), false),
+        ("evictionPressureTransitionPeriod", json!("1m"), true),
+        ("memorySwap", json!({}), false),
+        ("enableControllerAttachDetach", json!(true), false),
+    ] {
+        assert_eq!(asks_for_more(field, &value), more, "{field} {value}");
+    }
+}
+
+/// Some sound value that is not the default, if the shape has one.
+fn other_than(default: &str, shape: Shape) -> Value {
+    let default: Value = serde_json::from_str(default).unwrap_or_default();
+    match shape {
+        Bool => json!(default != json!(true)),
+        Int(min, max) => json!([min.max(0) + 2, max].into_iter().find(|n| default != json!(n))),
+        Number(..) => json!(0.5),
+        Text => json!("other"),
+        OneOf(words) => json!(words.iter().find(|word| default != json!(word))),
+        Time(seconds) => json!(format!("{}s", seconds + 77)),
+        QuantityText => json!("77Mi"),
+        Tree => json!({"a": "b"}),
+        Bools => json!({"a": true}),
+        Times => json!({"memory.available": "77s"}),
+        Quantities | Thresholds => json!({"memory.available": "7%"}),
+        Any => json!({"a": 1}),
+    }
+}
+
+#[test]
+fn only_what_cannot_matter_is_taken_without_a_word() {
+    for Field(name, shape, default, waits) in FIELDS {
+        let other = other_than(default, *shape);
+        assert_eq!(mistake(name, &other), None, "{name}: {other} is not sound");
+        let tree = Map::from_iter([((*name).to_owned(), other.clone())]);
+        let silent = !asks_for_more(name, &other) && mistakes_between(&tree).is_empty();
+        assert_eq!(silent, matches!(waits, Moot(_)), "{name}: {other}");
+        assert!(!matches!(waits, Moot("")), "{name}: why does it not matter?");
+    }
+    for field in ["enableContentionProfiling", "runOnce"] {
+        assert!(!asks_for_more(field, &json!(false)), "{field}");
+    }
+}
+
+#[test]
+fn nothing_that_hardens_is_without_effect() {
+    for field in [
+        "allowedUnsafeSysctls",
+        "authentication",
+        "authorization",
+        "enableDebugFlagsHandler",
+        "enableDebuggingHandlers",
+        "enableProfilingHandler",
+        "enableSystemLogHandler",
+        "protectKernelDefaults",
+        "readOnlyPort",
+        "seccompDefault",
+        "tlsCipherSuites",
+        "tlsCurvePreferences",
+        "tlsMinVersion",
+    ] {
+        assert!(!is_inert(field), "{field}");
+    }
+    assert!(asks_for_more("userNamespaces", &json!({"idsPerPod": 131_072})));
+    assert!(!asks_for_more("hairpinMode", &json!("hairpin-veth")));
+}
+
+#[test]
+fn rules_between_fields() {
+    let between = |tree: Value| mistakes_between(tree.as_object().expect("an object"));
+    assert!(between(json!({})).is_empty());
+    let broken = between(
+        json!({"imageGCLowThresholdPercent": 90, "runOnce": true, "evictionSoft": {"pid.available": "5%"},
+        "systemCgroups": "/x", "reservedSystemCPUs": "0", "kubeReservedCgroup": "/k", "imageMaximumGCAge": "1m",
+        "imageMinimumGCAge": "2m", "shutdownGracePeriodCriticalPods": "10s"}),
+    );
+    assert_eq!(broken.len(), 7, "{broken:?}");
+}
