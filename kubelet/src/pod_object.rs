@@ -125,7 +125,7 @@ pub fn restarts(pod: &Pod, kind: Kind, container: &Container, exit_code: i32) ->
         return true;
     }
     if let Some(action) = first_match(container, exit_code) {
-        return matches!(action, "Restart" | "RestartAllContainers");
+        return matches!(action, "Restart" | RESTART_ALL);
     }
     let policy = container
         .restart_policy
@@ -136,6 +136,20 @@ pub fn restarts(pod: &Pod, kind: Kind, container: &Container, exit_code: i32) ->
         ("OnFailure", _) | (_, Kind::Init) => exit_code != 0,
         _ => true,
     }
+}
+
+/// The action of a rule that restarts all containers of the pod (KEP-5532).
+const RESTART_ALL: &str = "RestartAllContainers";
+
+/// Whether all containers of the pod start anew because this one ended so: the first of its rules that matches says it.
+pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
+    first_match(container, exit_code) == Some(RESTART_ALL)
+}
+
+/// Whether some container of the pod can restart all of them.
+pub fn may_restart_all(pod: &Pod) -> bool {
+    let mut rules = containers(pod).flat_map(|(_, container)| container.restart_policy_rules.iter().flatten());
+    rules.any(|rule| rule.action == RESTART_ALL)
 }
 
 /// The action of the first rule that matches an exit code, whatever it is: later rules are not asked.

@@ -82,6 +82,8 @@ pub mod waiting {
     pub const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
     /// Its image's name is none.
     pub const INVALID_IMAGE_NAME: &str = "InvalidImageName";
+    /// It was removed because all containers of its pod are restarted.
+    pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
     /// Init containers come first.
     pub const POD_INITIALIZING: &str = "PodInitializing";
     /// Its postStart hook failed.
@@ -102,6 +104,8 @@ pub mod terminated {
     pub const CONTAINER_CANNOT_RUN: &str = "ContainerCannotRun";
     /// Nobody can find it any more.
     pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+    /// It was removed because all containers of its pod are restarted.
+    pub const RESTARTING_ALL_CONTAINERS: &str = super::waiting::RESTARTING_ALL_CONTAINERS;
 }
 
 /// Reasons of pods as a whole.
@@ -118,6 +122,8 @@ pub mod pod {
 
 /// Types and reasons of pod conditions.
 pub mod condition {
+    /// A container's end restarts all of the pod's.
+    pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
     /// All containers are ready.
     pub const CONTAINERS_READY: &str = "ContainersReady";
     /// The node ends the pod.
@@ -141,11 +147,14 @@ pub mod condition {
     pub const POD_FAILED: &str = "PodFailed";
     /// A readiness gate is closed.
     pub const READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+    /// A container ended by a rule that restarts all.
+    pub const RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
     /// It is the kubelet that ends the pod.
     pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 
     /// The types whose state is the kubelet's to tell.
-    pub const OWN: [&str; 6] = [
+    pub const OWN: [&str; 7] = [
+        ALL_CONTAINERS_RESTARTING,
         POD_READY_TO_START_CONTAINERS,
         INITIALIZED,
         READY,

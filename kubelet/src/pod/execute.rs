@@ -191,8 +191,8 @@ impl Executor {
                 let pod = subject.uid.clone();
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }
-            Operation::RemoveContainer { id } => {
-                let removed = self.remove_container(subject, &id).await;
+            Operation::RemoveContainer { id, starts_anew } => {
+                let removed = self.remove_container(subject, &id, starts_anew).await;
                 Effect::Done(removed.map_err(Failure::Remove))
             }
             Operation::RemoveSandbox { id } => {
@@ -298,10 +298,11 @@ impl Executor {
         }
     }
 
-    /// Removes a dead container, then its log: the newest of each name stays to be read.
-    async fn remove_container(&self, subject: &Subject, id: &ContainerId) -> Result<(), RuntimeError> {
+    /// Removes a dead container, then its log unless that is to stay: the newest of each name stays to be read.
+    async fn remove_container(&self, subject: &Subject, id: &ContainerId, keeps_log: bool) -> Result<(), RuntimeError> {
         self.parts.runtime.remove_container(id).await?;
-        if let Some(container) = subject.observed.containers.iter().find(|c| c.id == *id) {
+        let removed = subject.observed.containers.iter().find(|c| c.id == *id);
+        if let Some(container) = removed.filter(|_| !keeps_log) {
             let own = spec::pod_log_directory(&subject.pod, &self.parts.context);
             log_file::remove(
                 &self.files,

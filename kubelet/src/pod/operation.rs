@@ -54,6 +54,8 @@ pub enum StopReason {
     Changed,
     /// The runtime lost track of it.
     Unknown,
+    /// Another container's end restarts all.
+    RestartAll,
 }
 
 impl StopReason {
@@ -66,7 +68,7 @@ impl StopReason {
             Kind::Regular => format!("Container {container} {what}"),
         };
         match self {
-            Self::PodEnds => format!("Stopping container {container}"),
+            Self::PodEnds | Self::RestartAll => format!("Stopping container {container}"),
             Self::Liveness => failed("failed liveness probe"),
             Self::Startup => failed("failed startup probe"),
             Self::PostStart => event::FAILED_POST_START_HOOK.to_owned(),
@@ -151,6 +153,8 @@ pub enum Operation {
     RemoveContainer {
         /// Which.
         id: ContainerId,
+        /// Whether all containers start anew: its log stays, and the next instance's count goes on from its own.
+        starts_anew: bool,
     },
     /// Remove a stopped sandbox.
     RemoveSandbox {
@@ -182,7 +186,7 @@ impl Operation {
     /// The runtime's id of what it stops or removes.
     pub fn ends(&self) -> Option<String> {
         match self {
-            Self::StopContainer { id, .. } | Self::RemoveContainer { id } => Some(id.to_string()),
+            Self::StopContainer { id, .. } | Self::RemoveContainer { id, .. } => Some(id.to_string()),
             Self::StopSandbox { id } | Self::RemoveSandbox { id } => Some(id.to_string()),
             _ => None,
         }
@@ -200,7 +204,7 @@ impl Operation {
             Self::PreStop { id, .. } => Key::PreStop(id.clone()),
             Self::StopContainer { id, .. } => Key::Stop(id.clone()),
             Self::StopSandbox { id } => Key::StopSandbox(id.clone()),
-            Self::RemoveContainer { id } => Key::Remove(id.clone()),
+            Self::RemoveContainer { id, .. } => Key::Remove(id.clone()),
             Self::RemoveSandbox { id } => Key::RemoveSandbox(id.clone()),
             Self::ReleaseVolumes => Key::ReleaseVolumes,
             Self::ReleaseCgroup => Key::ReleaseCgroup,

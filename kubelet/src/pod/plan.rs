@@ -7,6 +7,7 @@
 mod containers;
 mod ending;
 mod garbage;
+mod restart_all;
 mod sandbox;
 mod stopping;
 #[cfg(test)]
@@ -123,6 +124,10 @@ impl<'a> Draft<'a> {
             self.plan.advance = Some(Advance::DeadlineExceeded);
             return;
         }
+        if restart_all::is_under_way(self.inputs.pod, observed) {
+            restart_all::clear(self, observed);
+            return;
+        }
         if containers::is_done(&self.inputs, observed) {
             self.plan.advance = Some(Advance::Complete);
             return;
@@ -193,3 +198,4 @@ impl<'a> Draft<'a> {
 }
 
 pub use containers::{crash_key, has_sandbox};
+pub use restart_all::is_under_way as restarts_all;

@@ -9,6 +9,7 @@ mod phase;
 mod tests;
 
 use super::memory::Waiting;
+use super::plan;
 use super::state::{Cause, PodState};
 use crate::pod_object;
 use crate::probe::outcome::Outcomes;
@@ -119,6 +120,11 @@ fn failure(state: &PodState) -> Option<(&str, &str)> {
         Some(Cause::Failed { reason, message }) => Some((reason, message)),
         _ => None,
     }
+}
+
+/// Whether all containers are being restarted.
+fn restarts_all(inputs: &Inputs<'_>) -> bool {
+    inputs.state.termination().is_none() && plan::restarts_all(inputs.pod, inputs.observed)
 }
 
 fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {

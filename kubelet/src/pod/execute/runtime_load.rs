@@ -70,7 +70,7 @@ impl RuntimeLoad {
                 _urgent: Some(self.urgent()),
                 _removal: None,
             },
-            Operation::RemoveContainer { .. } | Operation::RemoveSandbox { .. } => Turn {
+            Operation::RemoveContainer { starts_anew: false, .. } | Operation::RemoveSandbox { .. } => Turn {
                 _urgent: None,
                 _removal: self.removal().await,
             },

@@ -325,14 +325,24 @@ fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &Obser
     if !wanted && !pod_object::restarts(inputs.pod, kind, container, newest.exit_code) {
         return Fate::Done(newest.exit_code);
     }
+    match crash_wait(inputs, container, newest) {
+        Some((until, waiting)) => Fate::Wait(until, waiting),
+        None => Fate::Start,
+    }
+}
+
+/// Until when a container that ended waits to be started again, if it has to, and how users are told so.
+pub(super) fn crash_wait(
+    inputs: &Inputs<'_>,
+    container: &Container,
+    newest: &ObservedContainer,
+) -> Option<(Timestamp, Waiting)> {
     let finished = newest.finished_at.unwrap_or(newest.created_at);
     let entry = inputs.memory.crashes.get(&container.name);
-    let Some(wait) = Crash::waiting(entry, &crash_key(container), finished, inputs.crash) else {
-        return Fate::Start;
-    };
+    let wait = Crash::waiting(entry, &crash_key(container), finished, inputs.crash)?;
     let until = later(finished, wait);
     if inputs.now >= until {
-        return Fate::Start;
+        return None;
     }
     let message = format!(
         "back-off {} restarting failed container={} pod={}",
@@ -340,13 +350,11 @@ fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &Obser
         container.name,
         pod_object::described(inputs.pod)
     );
-    Fate::Wait(
-        until,
-        Waiting {
-            reason: reason::waiting::CRASH_LOOP_BACK_OFF.to_owned(),
-            message,
-        },
-    )
+    let waiting = Waiting {
+        reason: reason::waiting::CRASH_LOOP_BACK_OFF.to_owned(),
+        message,
+    };
+    Some((until, waiting))
 }
 
 /// The grace of a stop that is not the pod's end.

@@ -93,6 +93,7 @@ pub(super) fn released(draft: &mut Draft<'_>, observed: &ObservedPod) {
         for container in &observed.containers {
             draft.attempt(Operation::RemoveContainer {
                 id: container.id.clone(),
+                starts_anew: false,
             });
         }
         return;

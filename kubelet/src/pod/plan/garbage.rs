@@ -20,6 +20,7 @@ pub(super) fn prune(draft: &mut Draft<'_>, observed: &ObservedPod) {
         if superseded {
             draft.attempt(Operation::RemoveContainer {
                 id: container.id.clone(),
+                starts_anew: false,
             });
         }
     }

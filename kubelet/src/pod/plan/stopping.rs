@@ -77,7 +77,7 @@ fn is_due(draft: &Draft<'_>, container: &ObservedContainer) -> bool {
 }
 
 /// Stops it, or stops it again with less grace if the stop under way would take longer than is left.
-fn call(draft: &mut Draft<'_>, wanted: &Wanted<'_>, grace_seconds: i64) {
+pub(super) fn call(draft: &mut Draft<'_>, wanted: &Wanted<'_>, grace_seconds: i64) {
     let container = wanted.container;
     let wanted_end = after(draft.inputs.now, grace_seconds + 1);
     let running = draft.inputs.in_flight.get(&Key::Stop(container.id.clone()));

@@ -1,4 +1,5 @@
 mod hooks;
+mod restart_all;
 
 use super::*;
 use crate::id::ContainerId;
@@ -118,7 +119,7 @@ fn word(operation: &Operation) -> String {
         Operation::PreStop { id, grace_seconds, .. } => format!("pre-stop {id} {grace_seconds}"),
         Operation::StopContainer { id, grace_seconds, .. } => format!("stop {id} {grace_seconds}"),
         Operation::StopSandbox { id } => format!("stop-sandbox {id}"),
-        Operation::RemoveContainer { id } => format!("remove {id}"),
+        Operation::RemoveContainer { id, .. } => format!("remove {id}"),
         Operation::RemoveSandbox { id } => format!("remove-sandbox {id}"),
         Operation::ReleaseVolumes => "release-volumes".into(),
         Operation::ReleaseCgroup => "release-cgroup".into(),

@@ -57,6 +57,10 @@ impl Source<'_> {
         self.set(conditions, reason::condition::READY, &ready);
         self.set(conditions, reason::condition::CONTAINERS_READY, &containers_ready);
         self.set(conditions, reason::condition::POD_SCHEDULED, &Verdict::yes());
+        if pod_object::may_restart_all(inputs.pod) {
+            let kind = reason::condition::ALL_CONTAINERS_RESTARTING;
+            self.set(conditions, kind, &self.all_containers_restarting());
+        }
         let told_by_node = super::failure(inputs.state).map(|(reason, _)| reason);
         let disrupts = matches!(
             told_by_node,
@@ -114,6 +118,19 @@ impl Source<'_> {
                 reason::condition::CONTAINERS_NOT_INITIALIZED,
                 listed("containers with incomplete status", &incomplete),
             )
+        }
+    }
+
+    fn all_containers_restarting(&self) -> Verdict {
+        match self.phase {
+            Phase::Succeeded => Verdict::no(reason::condition::POD_COMPLETED, ""),
+            Phase::Failed => Verdict::no(reason::condition::POD_FAILED, ""),
+            Phase::Pending | Phase::Running if super::restarts_all(self.inputs) => Verdict {
+                holds: true,
+                reason: reason::condition::RESTART_ALL_CONTAINERS_STARTED,
+                message: "container exited with restart policy rule".to_owned(),
+            },
+            Phase::Pending | Phase::Running => Verdict::no("", ""),
         }
     }
 

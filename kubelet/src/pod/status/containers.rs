@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     ContainerUser, LinuxContainerUser, Pod, VolumeMountStatus,
 };
+use proto::api::condition;
 
 /// The reason of a container nobody can find any more.
 const UNKNOWN: &str = reason::terminated::CONTAINER_STATUS_UNKNOWN;
@@ -113,6 +114,15 @@ fn absent(
     };
     let Some(previous) = previous else { return fresh() };
     let state = previous.state.clone().unwrap_or_default();
+    if starts_anew(inputs) {
+        let told = state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref());
+        if told == Some(reason::waiting::RESTARTING_ALL_CONTAINERS) {
+            return previous.clone();
+        }
+        if previous.container_id.is_some() {
+            return removed_to_start_anew(previous);
+        }
+    }
     if state.terminated.is_some() {
         return previous.clone();
     }
@@ -135,6 +145,34 @@ fn absent(
         container_id: previous.container_id.clone(),
         image_id: previous.image_id.clone(),
         ..fresh()
+    }
+}
+
+/// Whether a container that is gone was removed because all containers start anew.
+fn starts_anew(inputs: &Inputs<'_>) -> bool {
+    let before = inputs.previous.conditions.as_ref();
+    let was_told = condition::is_true(before, reason::condition::ALL_CONTAINERS_RESTARTING);
+    inputs.state.termination().is_none() && (was_told || super::restarts_all(inputs))
+}
+
+fn removed_to_start_anew(previous: &ContainerStatus) -> ContainerStatus {
+    let message = "The container is removed because RestartAllContainers in place";
+    let end = ContainerStateTerminated {
+        reason: Some(reason::terminated::RESTARTING_ALL_CONTAINERS.to_owned()),
+        message: Some(message.to_owned()),
+        exit_code: 137,
+        ..ContainerStateTerminated::default()
+    };
+    let waits = reason::waiting::RESTARTING_ALL_CONTAINERS;
+    ContainerStatus {
+        state: Some(waiting(waits, Some(message.to_owned()))),
+        last_state: Some(ContainerState {
+            terminated: Some(end),
+            ..ContainerState::default()
+        }),
+        restart_count: previous.restart_count + 1,
+        container_id: None,
+        ..previous.clone()
     }
 }
 

@@ -63,7 +63,13 @@ pub(super) fn told(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[C
     }
     let computed = compute(inputs, inits, regulars);
     if !inputs.state.has_ended() {
-        let phase = if computed.is_terminal() { before } else { computed };
+        // A pod that starts anew within itself goes on running.
+        let anew = before == Phase::Running && pod_object::may_restart_all(inputs.pod);
+        let phase = if computed.is_terminal() || anew {
+            before
+        } else {
+            computed
+        };
         return ReportedPhase {
             phase,
             reason: previous.reason.clone(),

@@ -12,9 +12,9 @@ use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
 use crate::pod_object;
 use crate::reason;
-use crate::runtime::observed::{ContainerState, ObservedPod};
+use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::sync::Arc;
 use tokio::task::{Id, JoinError};
 
@@ -26,12 +26,19 @@ impl Worker {
                 let Some((_, spec)) = pod_object::find(pod, container) else {
                     return;
                 };
-                let exited = observed.newest(container).filter(|c| c.state == ContainerState::Exited);
-                if let Some(exited) = exited {
-                    let finished = exited.finished_at.unwrap_or(exited.created_at);
-                    let entry = self.memory.crashes.get(container);
-                    let next = Crash::next(entry, &crash_key(spec), finished, self.shared.crash, now);
-                    self.memory.crashes.insert(container.clone(), next);
+                if let Some(exited) = observed.newest(container) {
+                    self.note_crash(spec, exited, now);
+                }
+            }
+            Operation::RemoveContainer { id, starts_anew: true } => {
+                let Some(removed) = observed.containers.iter().find(|c| c.id == *id) else {
+                    return;
+                };
+                let least = self.memory.restart_count_min.entry(removed.name.clone()).or_default();
+                *least = (*least).max(removed.restart_count + 1);
+                let spec = pod_object::find(pod, &removed.name).map(|(_, spec)| spec);
+                if let Some(spec) = spec.filter(|spec| pod_object::restarts_all(spec, removed.exit_code)) {
+                    self.note_crash(spec, removed, now);
                 }
             }
             Operation::StopContainer {
@@ -46,6 +53,17 @@ impl Worker {
             }
             _ => {}
         }
+    }
+
+    /// Counts the end of a container that is started again, once.
+    fn note_crash(&mut self, spec: &Container, ended: &ObservedContainer, now: Timestamp) {
+        if ended.state != ContainerState::Exited {
+            return;
+        }
+        let finished = ended.finished_at.unwrap_or(ended.created_at);
+        let entry = self.memory.crashes.get(&spec.name);
+        let next = Crash::next(entry, &crash_key(spec), finished, self.shared.crash, now);
+        self.memory.crashes.insert(spec.name.clone(), next);
     }
 
     /// Notes that a container is being stopped, and tells it when that begins.
@@ -64,7 +82,7 @@ impl Worker {
             StopReason::Liveness | StopReason::Startup => {
                 spec.is_some_and(|(kind, spec)| pod_object::restarts_after_stop(pod, kind, spec))
             }
-            StopReason::PodEnds | StopReason::PostStart => false,
+            StopReason::PodEnds | StopReason::PostStart | StopReason::RestartAll => false,
         };
         if restarts {
             self.memory.restart_wanted.insert(container.clone());

@@ -2,6 +2,7 @@ mod admission;
 mod faults;
 mod hooks;
 mod images;
+mod restart_all;
 mod volumes;
 
 use crate::kubelet::testing::Bench;
