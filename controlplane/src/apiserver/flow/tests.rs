@@ -1,10 +1,9 @@
 //! Floods by one user, as the others see them: a server over a memory store, by order and not by the clock.
 
 use crate::apiserver::gate::{Gate, Open};
-use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
-use crate::apiserver::{ApiServer, Body, Parts, Reader, admission, body};
+use crate::apiserver::{ApiServer, Body, Parts, Reader, body};
 use crate::store::Expect;
 use crate::store::memory::Memory;
 use crate::store::window::canonical;
@@ -25,6 +24,10 @@ struct ByHeader;
 
 #[async_trait]
 impl Gate for ByHeader {
+    fn beneath(&self) -> Option<&dyn Gate> {
+        Some(&Open)
+    }
+
     async fn authenticate(
         &self,
         parts: &http::request::Parts,
@@ -34,40 +37,6 @@ impl Gate for ByHeader {
         let header = parts.headers.get("x-user").ok_or_else(ApiError::unauthorized)?;
         let (name, group) = header.to_str().unwrap().split_once('/').unwrap();
         Ok(User::named(name, &[group]))
-    }
-
-    async fn authorize(&self, _: &User, _: &RequestInfo, _: &Reader) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    async fn mutate(
-        &self,
-        _: &admission::Attributes<'_>,
-        _: &mut Value,
-        _: Option<&Value>,
-        _: &Reader,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    async fn validate(
-        &self,
-        _: &admission::Attributes<'_>,
-        _: &Value,
-        _: Option<&Value>,
-        _: &Reader,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    async fn other(
-        &self,
-        server: &ApiServer,
-        user: &User,
-        info: &RequestInfo,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>> {
-        Open.other(server, user, info, request).await
     }
 }
 
