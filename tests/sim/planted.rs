@@ -2,12 +2,12 @@
 //! (`controlplane::planted`); the others are made here, around it.
 
 use async_trait::async_trait;
+use controlplane::apiserver::Reader;
 use controlplane::apiserver::gate::Gate;
 use controlplane::apiserver::handler_chain::HandlerChain;
 use controlplane::apiserver::request::RequestInfo;
 use controlplane::apiserver::status::ApiError;
 use controlplane::apiserver::user::User;
-use controlplane::apiserver::Reader;
 use controlplane::planted::{self, Fault};
 
 /// One planted fault.

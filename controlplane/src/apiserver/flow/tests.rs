@@ -59,9 +59,9 @@ async fn server() -> ApiServer {
 /// Config maps of 10 kB each.
 async fn fill(server: &ApiServer, count: usize) {
     for number in 0..count {
-        let object =
-            json!({"metadata": {"name": number.to_string(), "namespace": "a"}, "data": {"k": "x".repeat(10_000)}});
-        let key = format!("/registry/configmaps/a/{number:05}");
+        let name = format!("{number:05}");
+        let object = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"k": "x".repeat(10_000)}});
+        let key = format!("/registry/configmaps/a/{name}");
         let bytes = Bytes::from(canonical(&object));
         server.store().put(&key, bytes, Expect::Absent).await.unwrap();
     }
@@ -222,7 +222,7 @@ async fn a_long_list_comes_whole_and_in_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_deletion_of_many_answers_waits_for_no_room() {
+async fn a_deletion_of_many_begins_with_room_for_its_answer_or_not_at_all() {
     let server = server().await;
     fill(&server, 500).await;
     // 5 MB each, of 32 MiB for one user.
@@ -230,10 +230,29 @@ async fn what_a_deletion_of_many_answers_waits_for_no_room() {
     for _ in 0..6 {
         lists.push(ask(&server, "jane/x", "GET", MAPS, body::empty()).await);
     }
+    let refused = ask(&server, "jane/x", "DELETE", MAPS, body::empty()).await;
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["retry-after"]),
+        (429, &http::HeaderValue::from_static("1"))
+    );
+    let maps = server.store().range("/registry/configmaps/").await.unwrap().1;
+    assert_eq!(maps.len(), 500);
+    drop(lists);
     let start = Instant::now();
     let response = ask(&server, "jane/x", "DELETE", MAPS, body::empty()).await;
     assert_eq!((response.status().as_u16(), start.elapsed()), (200, Duration::ZERO));
-    drop(lists);
+    assert!(server.flow().reply_bytes() > 5_000_000, "what is being sent is counted");
+    assert!(
+        server
+            .store()
+            .range("/registry/configmaps/")
+            .await
+            .unwrap()
+            .1
+            .is_empty()
+    );
+    drop(response);
+    assert_eq!(server.flow().reply_bytes(), 0);
 }
 
 #[tokio::test(start_paused = true)]

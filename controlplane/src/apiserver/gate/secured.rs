@@ -1,12 +1,12 @@
 //! The real authorization and admission; only the identity is taken as given.
 
+use crate::apiserver::Reader;
 use crate::apiserver::admission::{Admission, Attributes};
 use crate::apiserver::authz::{Authz, forbidden};
 use crate::apiserver::gate::{Gate, Open};
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
-use crate::apiserver::Reader;
 use crate::config::AdmissionConfig;
 use async_trait::async_trait;
 use serde_json::Value;
