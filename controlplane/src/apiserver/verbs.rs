@@ -9,6 +9,7 @@ mod create;
 mod delete;
 mod eviction;
 mod filter;
+mod finish;
 mod heavy;
 mod list;
 mod object;
@@ -32,13 +33,13 @@ use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
 use bytes::{Bytes, BytesMut};
+pub(super) use finish::Keeps;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Largest request body (contract §2.2).
 pub(super) const BODY_LIMIT_BYTES: usize = 3 << 20;
@@ -75,13 +76,6 @@ struct Call<'a> {
     namespace: &'a str,
     output: Output,
     warnings: Vec<String>,
-}
-
-/// What a request keeps until it is done: its place and the room of its body. Travels in its extensions.
-#[derive(Clone)]
-pub(super) struct Keeps {
-    pub(super) _seat: Option<Arc<super::flow::Seat>>,
-    pub(super) _room: Option<Arc<ByteReservation>>,
 }
 
 /// Who serves whom.
@@ -199,58 +193,6 @@ impl<'a> Call<'a> {
             output,
             warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
         })
-    }
-
-    fn writes(&self) -> bool {
-        matches!(
-            self.info.verb.as_str(),
-            "create" | "update" | "patch" | "delete" | "deletecollection"
-        )
-    }
-
-    /// As [`Call::dispatch`], to the end whether or not anybody waits for it: a request that is given up keeps its turns
-    /// ([`super::write_locks`]), its place and its room until its write is stored, or refused. Of a deletion of many that is the
-    /// deletion in hand; the next is not begun, as upstream, whose deletions end with their request.
-    async fn finished_anyway(
-        &self,
-        serving: &Serving<'_>,
-        parts: &Parts,
-        body: Bytes,
-    ) -> (Result<Answer, ApiError>, Vec<String>) {
-        let (server, user, info, query) = (
-            self.server.clone(),
-            self.user.clone(),
-            self.info.clone(),
-            self.query.clone(),
-        );
-        let (kind, output, headers) = (self.kind_asked, self.output, self.headers.clone());
-        let keeps = parts.extensions.get::<Keeps>().cloned();
-        let given_up = CancellationToken::new();
-        let _awaited = given_up.clone().drop_guard();
-        let is_remote = serving.is_remote;
-        let work = tokio::spawn(async move {
-            let _keeps = keeps;
-            let Some(mut call) = Call::new(&server, &user, &info, &query, kind, &headers, output) else {
-                return (Err(not_supported(kind, &info)), Vec::new());
-            };
-            let answer = match info.verb.as_str() {
-                "deletecollection" => {
-                    let serving = Serving {
-                        server: &server,
-                        user: &user,
-                        is_remote,
-                    };
-                    collection::delete(&call, &serving, &body, &given_up).await
-                }
-                _ => call.dispatch(super::body::full(body)).await,
-            };
-            (answer, call.warnings)
-        });
-        match work.await {
-            Ok(done) => done,
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-            Err(failed) => (Err(ApiError::internal(failed)), Vec::new()),
-        }
     }
 
     async fn dispatch(&mut self, body: Body) -> Result<Answer, ApiError> {
