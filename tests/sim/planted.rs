@@ -2,17 +2,13 @@
 //! (`controlplane::planted`); the others are made here, around it.
 
 use async_trait::async_trait;
-use controlplane::apiserver::admission::Attributes;
+use controlplane::apiserver::Reader;
 use controlplane::apiserver::gate::Gate;
 use controlplane::apiserver::handler_chain::HandlerChain;
 use controlplane::apiserver::request::RequestInfo;
 use controlplane::apiserver::status::ApiError;
 use controlplane::apiserver::user::User;
-use controlplane::apiserver::{ApiServer, Body, Reader};
 use controlplane::planted::{self, Fault};
-use http::{Request, Response};
-use rustls_pki_types::CertificateDer;
-use serde_json::Value;
 
 /// One planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,46 +75,11 @@ pub struct Lax(pub HandlerChain);
 
 #[async_trait]
 impl Gate for Lax {
-    async fn authenticate(
-        &self,
-        parts: &http::request::Parts,
-        peer: Option<&[CertificateDer<'static>]>,
-        reader: &Reader,
-    ) -> Result<User, ApiError> {
-        self.0.authenticate(parts, peer, reader).await
+    fn beneath(&self) -> Option<&dyn Gate> {
+        Some(&self.0)
     }
 
     async fn authorize(&self, _user: &User, _info: &RequestInfo, _reader: &Reader) -> Result<(), ApiError> {
         Ok(())
-    }
-
-    async fn mutate(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &mut Value,
-        old: Option<&Value>,
-        reader: &Reader,
-    ) -> Result<(), ApiError> {
-        self.0.mutate(attributes, object, old, reader).await
-    }
-
-    async fn validate(
-        &self,
-        attributes: &Attributes<'_>,
-        object: &Value,
-        old: Option<&Value>,
-        reader: &Reader,
-    ) -> Result<(), ApiError> {
-        self.0.validate(attributes, object, old, reader).await
-    }
-
-    async fn other(
-        &self,
-        server: &ApiServer,
-        user: &User,
-        info: &RequestInfo,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>> {
-        self.0.other(server, user, info, request).await
     }
 }

@@ -69,7 +69,12 @@ fn gc(request: &Request) -> Result<(), Error> {
     } else {
         delegate::gc(request, &config.ipam)
     };
-    let rules = masquerade::collect(&request.network, &valid).map_err(|error| internal(&error));
+    let rules = masquerade::collect(
+        &request.network,
+        &valid,
+        config.ip_masq.then_some(config.ip_masq_backend),
+    );
+    let rules = rules.map_err(|text| Error::internal(format!("failed to remove masquerading: {text}")));
     let filters = spoof::collect(&request.network, &valid).map_err(|error| internal(&error));
     addresses.and(rules).and(filters)
 }

@@ -4,6 +4,7 @@
 //! What iptables-nft made is removed over netlink, without a child process, as its chains are nf_tables chains. The older
 //! kernel interface (iptables-legacy) is touched by the iptables programs, unless a configuration names nftables.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -134,6 +135,48 @@ fn masquerade_rules(chain: &str, network: &str, container_id: &str, addresses: &
     }
     text.push_str("COMMIT\n");
     text
+}
+
+/// Removes the masquerading rules of the network's containers that have no valid attachment (container ID, interface name), which
+/// upstream's plugins leave. Where there is no program, there are none.
+pub fn collect_masquerade(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    let _turn = Turn::take();
+    for v4 in [true, false] {
+        let saved = match Saved::read(v4, TABLE) {
+            Err(Error::Absent { .. }) => continue,
+            saved => saved?,
+        };
+        let text = masquerade_collection(&saved, network, valid);
+        if !text.is_empty() {
+            restore(v4, &text)?;
+        }
+    }
+    Ok(())
+}
+
+/// The restore that removes from a saved table what belongs to no valid attachment; empty if there is nothing. A rule is of this
+/// network if its comment says so and its chain has the name that follows from the comment. Pure.
+fn masquerade_collection(saved: &Saved, network: &str, valid: &[(String, String)]) -> String {
+    let of_network = format!(r#"--comment "name: \"{network}\" id: \""#);
+    let (mut jumps, mut chains) = (String::new(), BTreeSet::new());
+    for entry in saved.rules("POSTROUTING") {
+        let id = entry
+            .split_once(&of_network)
+            .and_then(|(_, rest)| rest.split_once('\\'));
+        let (Some((id, _)), Some((_, chain))) = (id, entry.rsplit_once(" -j ")) else {
+            continue;
+        };
+        let is_valid = valid.iter().any(|(container_id, _)| container_id == id);
+        if !is_valid && chain == chain_name("", network, id) {
+            jumps.push_str(&format!("-D {entry}\n"));
+            chains.insert(chain);
+        }
+    }
+    if chains.is_empty() {
+        return String::new();
+    }
+    let ends: String = chains.iter().map(|chain| format!("-F {chain}\n-X {chain}\n")).collect();
+    format!("*{TABLE}\n{jumps}{ends}COMMIT\n")
 }
 
 /// Removes a chain and the jumps to it from the older kernel interface, if that is in use.
@@ -308,6 +351,33 @@ mod tests {
             "*nat\n-D POSTROUTING -s 10.0.0.2/32 -j CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
         );
         assert_eq!(legacy_removal(saved, "CNI-x"), "");
+    }
+
+    #[test]
+    fn the_rules_of_vanished_containers_are_collected() {
+        let address = Cidr::parse("10.0.0.2/24").unwrap();
+        let rules = |network: &str, id: &str| {
+            let text = masquerade_rules(&chain_name("", network, id), network, id, &[&address, &address]);
+            text.replace("*nat\n", "").replace("COMMIT\n", "")
+        };
+        let mut text = rules("net", "c1") + &rules("net", "c2") + &rules("net2", "c1");
+        // Somebody else's, by a comment like ours.
+        text.push_str("-A POSTROUTING -m comment --comment \"name: \\\"net\\\" id: \\\"c3\\\"\" -j CNI-other\n");
+        let saved = Saved(text);
+        let valid = |ids: &[&str]| -> Vec<(String, String)> {
+            ids.iter().map(|id| ((*id).to_owned(), "eth0".to_owned())).collect()
+        };
+        assert_eq!(masquerade_collection(&saved, "net", &valid(&["c1", "c2"])), "");
+        assert_eq!(masquerade_collection(&saved, "ne", &[]), "");
+        let jump = format!(
+            "-D POSTROUTING -s 10.0.0.2/32 -m comment --comment \"name: \\\"net\\\" id: \\\"c2\\\"\" -j {}\n",
+            chain_name("", "net", "c2")
+        );
+        let gone = chain_name("", "net", "c2");
+        assert_eq!(
+            masquerade_collection(&saved, "net", &valid(&["c1"])),
+            format!("*nat\n{jump}{jump}-F {gone}\n-X {gone}\nCOMMIT\n")
+        );
     }
 
     #[test]

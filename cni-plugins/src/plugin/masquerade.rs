@@ -216,8 +216,20 @@ fn remove_with(connection: &mut Connection, attachment: &Attachment<'_>) -> Resu
         .remove_rules(connection, &[CHECKS], |rule| rule.comment.starts_with(&key))
 }
 
-/// Removes the rules of all attachments of `network` but the valid ones (container ID, interface name).
-pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+/// Removes the rules of all attachments of `network` but the valid ones (container ID, interface name), by whichever backend they
+/// were made; goes on past errors and returns the first. Where nftables is named, or no masquerading, no program runs.
+pub fn collect(network: &str, valid: &[(String, String)], backend: Option<Backend>) -> Result<(), String> {
+    let native = collect_native(network, valid).map_err(|error| chain(&error));
+    let legacy = match backend {
+        None | Some(Backend::Nftables) => Ok(()),
+        Some(Backend::Iptables | Backend::Auto) => {
+            iptables::collect_masquerade(network, valid).map_err(|error| chain(&error))
+        }
+    };
+    native.and(legacy)
+}
+
+fn collect_native(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
     let keep: Vec<String> = valid
         .iter()
         .map(|(container_id, ifname)| {

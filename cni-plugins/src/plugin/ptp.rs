@@ -263,7 +263,8 @@ fn gc(request: &Request) -> Result<(), Error> {
     let config = Config::read(request)?;
     let valid = request.valid_attachments()?;
     let addresses = delegate::gc(request, &config.ipam);
-    let rules = masquerade::collect(&request.network, &valid).map_err(|error| internal(&error));
+    let rules = masquerade::collect(&request.network, &valid, config.masquerade);
+    let rules = rules.map_err(|text| Error::internal(format!("failed to remove masquerading: {text}")));
     addresses.and(rules)
 }
 

@@ -239,13 +239,26 @@ impl Host {
             .map(|container| &container.namespace)
             .chain([&self.namespace]);
         for namespace in all {
-            for arguments in [["-o", "link"], ["-o", "addr"], ["route", "show"]] {
-                state.push_str(&namespace.ip(&arguments));
-            }
+            let links = namespace.ip(&["-json", "addr", "show"]);
+            let links: Vec<Value> = serde_json::from_str(&links).unwrap();
+            links.into_iter().for_each(|link| state.push_str(&settled(link)));
+            state.push_str(&namespace.ip(&["route", "show"]));
         }
         state.push_str(&self.namespace.rules());
         state
     }
+}
+
+/// What somebody set of a link and its addresses. The kernel itself says a moment later that a cable is there, and checks and
+/// gives link-local addresses.
+fn settled(mut link: Value) -> String {
+    let is_up = link["flags"].as_array().unwrap().iter().any(|flag| flag == "UP");
+    link["flags"] = json!(is_up);
+    link["operstate"].take();
+    if let Some(addresses) = link["addr_info"].as_array_mut() {
+        addresses.retain(|address| address["scope"] != "link");
+    }
+    format!("{link}\n")
 }
 
 /// Every file below a folder with its content.

@@ -80,8 +80,11 @@ pub struct Admission {
     rng: Mutex<StdRng>,
 }
 
-/// How long a pod waits for its namespace's new `default` service account (upstream: about 10 tries of 100-200 ms).
-const ACCOUNT_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a pod waits for its namespace's new `default` service account: as long as upstream at most, which looks ten times,
+/// 100 to 200 ms apart. Who is refused after that comes again.
+const ACCOUNT_PATIENCE: Duration = Duration::from_millis(1800);
+/// Until the accounts are watched anew, should a watch of them end.
+const ACCOUNT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Admission {
     /// A chain with the plugins that `config` adds; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
@@ -230,23 +233,31 @@ async fn find_account(reader: &Reader, namespace: &str, name: &str) -> Result<Op
     if let Some(found) = reader.get("", RESOURCE, namespace, name) {
         return Ok(Some(found));
     }
-    // Watch first, look second: an account made in between is seen by one of the two.
     let window = registry()
         .by_resource("", "v1", RESOURCE)
         .and_then(|kind| reader.window(kind));
-    let changes = window.and_then(|window| window.watch(window.cached().revision).ok());
-    reader.refresh().await.map_err(ApiError::internal)?;
-    let found = reader.get("", RESOURCE, namespace, name);
-    let (None, "default", Some(mut changes)) = (&found, name, changes.map(Box::pin)) else {
-        return Ok(found);
-    };
     let deadline = tokio::time::Instant::now() + ACCOUNT_PATIENCE;
-    while let Ok(Some(_)) = tokio::time::timeout_at(deadline, changes.next()).await {
-        if let Some(found) = reader.get("", RESOURCE, namespace, name) {
-            return Ok(Some(found));
+    loop {
+        // Watch first, look second: an account made in between is seen by one of the two.
+        let changes = window.and_then(|window| window.watch(window.cached().revision).ok());
+        reader.refresh().await.map_err(ApiError::internal)?;
+        let found = reader.get("", RESOURCE, namespace, name);
+        if found.is_some() || name != "default" {
+            return Ok(found);
         }
+        if let Some(mut changes) = changes.map(Box::pin) {
+            while let Ok(Some(_)) = tokio::time::timeout_at(deadline, changes.next()).await {
+                if let Some(found) = reader.get("", RESOURCE, namespace, name) {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        let again = tokio::time::Instant::now() + ACCOUNT_PAUSE;
+        if again >= deadline {
+            return Ok(None);
+        }
+        tokio::time::sleep_until(again).await;
     }
-    Ok(None)
 }
 
 /// The object in `field`, made if it is missing or something else.

@@ -17,10 +17,20 @@ use std::sync::Arc;
 
 #[cfg(test)]
 pub(crate) mod secured;
+#[cfg(test)]
+mod tests;
 
 /// The chain around storage. Every function that can refuse returns the complete error reply.
+///
+/// A gate may stand on another one ([`Gate::beneath`]) and says then only what it changes. What neither it nor a gate
+/// beneath it says is refused: who leaves something out opens nothing.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
+    /// The gate that is asked for all that this one does not say itself.
+    fn beneath(&self) -> Option<&dyn Gate> {
+        None
+    }
+
     /// Who sends this request; `peer` is the client's certificate chain, leaf first, whose key the
     /// handshake has proved and whose chain is to be verified here.
     async fn authenticate(
@@ -28,7 +38,10 @@ pub trait Gate: Send + Sync + 'static {
         parts: &http::request::Parts,
         peer: Option<&[CertificateDer<'static>]>,
         reader: &Reader,
-    ) -> Result<User, ApiError>;
+    ) -> Result<User, ApiError> {
+        let gate = self.beneath().ok_or_else(unsaid)?;
+        gate.authenticate(parts, peer, reader).await
+    }
 
     /// Whom the sender acts as for this request, if not as itself.
     ///
@@ -36,15 +49,19 @@ pub trait Gate: Send + Sync + 'static {
     /// 403 if it may not.
     async fn impersonate(
         &self,
-        _sender: &User,
-        _parts: &http::request::Parts,
-        _reader: &Reader,
+        sender: &User,
+        parts: &http::request::Parts,
+        reader: &Reader,
     ) -> Result<Option<User>, ApiError> {
-        Ok(None)
+        let gate = self.beneath().ok_or_else(unsaid)?;
+        gate.impersonate(sender, parts, reader).await
     }
 
     /// Whether `user` may do what `info` says; the error is the 403 reply.
-    async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError>;
+    async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError> {
+        let gate = self.beneath().ok_or_else(unsaid)?;
+        gate.authorize(user, info, reader).await
+    }
 
     /// Mutating admission. `object` is null for deletions.
     async fn mutate(
@@ -53,7 +70,10 @@ pub trait Gate: Send + Sync + 'static {
         object: &mut Value,
         old: Option<&Value>,
         reader: &Reader,
-    ) -> Result<(), ApiError>;
+    ) -> Result<(), ApiError> {
+        let gate = self.beneath().ok_or_else(unsaid)?;
+        gate.mutate(attributes, object, old, reader).await
+    }
 
     /// Validating admission, after defaulting, preparing and validation.
     async fn validate(
@@ -62,11 +82,14 @@ pub trait Gate: Send + Sync + 'static {
         object: &Value,
         old: Option<&Value>,
         reader: &Reader,
-    ) -> Result<(), ApiError>;
+    ) -> Result<(), ApiError> {
+        let gate = self.beneath().ok_or_else(unsaid)?;
+        gate.validate(attributes, object, old, reader).await
+    }
 
     /// Where requests are written down, if they are.
     fn audit(&self) -> Option<&Arc<Audit>> {
-        None
+        self.beneath()?.audit()
     }
 
     /// Answers what is not a storage verb: health, version, reviews, tokens, logs, exec, proxies. The request is already
@@ -77,7 +100,17 @@ pub trait Gate: Send + Sync + 'static {
         user: &User,
         info: &RequestInfo,
         request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>>;
+    ) -> Result<Response<Body>, Request<Body>> {
+        match self.beneath() {
+            Some(gate) => gate.other(server, user, info, request).await,
+            None => Err(request),
+        }
+    }
+}
+
+/// The reply to a question that no gate answers.
+fn unsaid() -> ApiError {
+    ApiError::internal("no part of the request chain decides this")
 }
 
 /// Lets everything pass and answers nothing beyond storage and discovery: for tests and for embedding without the chain.
@@ -93,6 +126,15 @@ impl Gate for Open {
         _reader: &Reader,
     ) -> Result<User, ApiError> {
         Ok(User::named("system:admin", &["system:masters"]))
+    }
+
+    async fn impersonate(
+        &self,
+        _sender: &User,
+        _parts: &http::request::Parts,
+        _reader: &Reader,
+    ) -> Result<Option<User>, ApiError> {
+        Ok(None)
     }
 
     async fn authorize(&self, _user: &User, _info: &RequestInfo, _reader: &Reader) -> Result<(), ApiError> {
@@ -117,15 +159,5 @@ impl Gate for Open {
         _reader: &Reader,
     ) -> Result<(), ApiError> {
         Ok(())
-    }
-
-    async fn other(
-        &self,
-        _server: &ApiServer,
-        _user: &User,
-        _info: &RequestInfo,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>> {
-        Err(request)
     }
 }

@@ -2,6 +2,7 @@
 
 mod stream;
 
+use super::flow::ByteReservation;
 use super::negotiate::{Encoding, Output, Shape, not_acceptable};
 use super::status::ApiError;
 use super::{Body, body, printer};
@@ -47,6 +48,8 @@ pub(super) struct Page {
     pub(super) revision: Revision,
     pub(super) next: Option<String>,
     pub(super) remaining: Option<usize>,
+    /// What the reply may hold, where it has been granted already.
+    pub(super) room: Option<ByteReservation>,
 }
 
 impl Page {

@@ -9,6 +9,7 @@ mod create;
 mod delete;
 mod eviction;
 mod filter;
+mod finish;
 mod heavy;
 mod list;
 mod object;
@@ -19,6 +20,7 @@ mod update;
 mod watch;
 
 use super::admission::{Attributes, Operation};
+use super::flow::ByteReservation;
 use super::negotiate::{self, Encoding, Output};
 use super::reader;
 use super::reply::{self, Answer};
@@ -31,6 +33,7 @@ use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
 use bytes::{Bytes, BytesMut};
+pub(super) use finish::Keeps;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
@@ -75,19 +78,31 @@ struct Call<'a> {
     warnings: Vec<String>,
 }
 
-/// What a request keeps until it is done: its place and the room of its body. Travels in its extensions.
-#[derive(Clone)]
-pub(super) struct Keeps {
-    pub(super) _seat: Option<Arc<super::flow::Seat>>,
-    pub(super) _room: Option<Arc<super::flow::ByteReservation>>,
-}
-
 /// Who serves whom.
 pub(super) struct Serving<'a> {
     pub(super) server: &'a ApiServer,
     pub(super) user: &'a User,
     /// Whether the request came over the network.
     pub(super) is_remote: bool,
+}
+
+impl Serving<'_> {
+    /// Waits until there is room for the page as a reply, where that is counted.
+    ///
+    /// # Errors
+    /// 429 when its turn does not come in time, or too many wait.
+    async fn room(
+        &self,
+        info: &RequestInfo,
+        page: &reply::Page,
+        output: Output,
+    ) -> Result<Option<ByteReservation>, ApiError> {
+        if !self.is_remote {
+            return Ok(None);
+        }
+        let room = self.server.flow().reply(self.user, info, page.cost(output)).await?;
+        Ok(Some(room))
+    }
 }
 
 /// Answers a storage request.
@@ -111,27 +126,26 @@ pub(super) async fn serve(
     let Some(mut call) = Call::new(server, user, info, query, kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };
-    let answer = match call.writes_one() {
+    let answer = match call.writes() {
         true => {
             let body = call.bytes(body).await?;
-            let (answer, warnings) = call.finished_anyway(parts, body).await;
+            let (answer, warnings) = call.finished_anyway(&serving, parts, body).await;
             call.warnings = warnings;
             answer
         }
         false => call.dispatch(body).await,
     };
-    let answer = match answer {
+    let mut answer = match answer {
         Ok(answer) => answer,
         Err(mut error) => {
             error.warnings = std::mem::take(&mut call.warnings);
             return Err(error);
         }
     };
-    let reserved = match &answer {
-        // What a deletion of many answers has been done: it waits for nothing any more. Its request's place bounds it.
-        Answer::List(page) if serving.is_remote && info.verb == "list" => {
-            Some(server.flow().reply(user, info, page.cost(output)).await?)
-        }
+    let reserved = match &mut answer {
+        Answer::List(page) if info.verb == "list" => serving.room(info, page, output).await?,
+        // A deletion of many has taken it before it began.
+        Answer::List(page) => page.room.take(),
         _ => None,
     };
     let context = reply::Context {
@@ -181,37 +195,6 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Whether the request writes one object, or a part of one.
-    fn writes_one(&self) -> bool {
-        matches!(self.info.verb.as_str(), "create" | "update" | "patch" | "delete")
-    }
-
-    /// As [`Call::dispatch`], to the end whether or not anybody waits for it: a request that is given up keeps its turns
-    /// ([`super::write_locks`]), its place and its room until its write is stored, or refused.
-    async fn finished_anyway(&self, parts: &Parts, body: Bytes) -> (Result<Answer, ApiError>, Vec<String>) {
-        let (server, user, info, query) = (
-            self.server.clone(),
-            self.user.clone(),
-            self.info.clone(),
-            self.query.clone(),
-        );
-        let (kind, output, headers) = (self.kind_asked, self.output, self.headers.clone());
-        let keeps = parts.extensions.get::<Keeps>().cloned();
-        let work = tokio::spawn(async move {
-            let _keeps = keeps;
-            let Some(mut call) = Call::new(&server, &user, &info, &query, kind, &headers, output) else {
-                return (Err(not_supported(kind, &info)), Vec::new());
-            };
-            let answer = call.dispatch(super::body::full(body)).await;
-            (answer, call.warnings)
-        });
-        match work.await {
-            Ok(done) => done,
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-            Err(failed) => (Err(ApiError::internal(failed)), Vec::new()),
-        }
-    }
-
     async fn dispatch(&mut self, body: Body) -> Result<Answer, ApiError> {
         let is_binding = self.info.resource == "bindings" || self.info.subresource == "binding";
         match (self.info.subresource.as_str(), self.info.verb.as_str()) {
@@ -228,7 +211,6 @@ impl<'a> Call<'a> {
             (_, "update") => update::update(self, &self.bytes(body).await?).await,
             (_, "patch") => patch::patch(self, &self.bytes(body).await?).await,
             ("", "delete") => delete::delete(self, &self.bytes(body).await?).await,
-            ("", "deletecollection") => collection::delete(self, &self.bytes(body).await?).await,
             _ => Err(not_supported(self.kind, self.info)),
         }
     }

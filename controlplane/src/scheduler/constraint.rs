@@ -202,4 +202,25 @@ mod tests {
             assert_eq!(found, is_about, "{term} {namespace}/{app}");
         }
     }
+
+    /// The API server makes requirements of `matchLabelKeys` and `mismatchLabelKeys` when it makes the pod, as upstream's does, so
+    /// that the terms as stored say all there is.
+    #[test]
+    fn label_keys_of_a_term_count_for_pods_as_they_are_stored() {
+        let term = json!({"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["hash"], "mismatchLabelKeys": ["tenant"]});
+        let mut stored = json!({"metadata": {"name": "first", "namespace": "a", "uid": "u",
+            "labels": {"app": "web", "hash": "1", "tenant": "t"}}, "spec": anti(term)});
+        let kind = crate::resource::registry().by_resource("", "v1", "pods").unwrap();
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let context = crate::resource::PrepareContext { uid: "u", now };
+        kind.strategy.prepare_create(&mut stored, &context);
+        let existing = PodInfo::new(Arc::new(serde_json::from_value(stored).unwrap()));
+        for (hash, tenant, is_about) in [("1", "other", true), ("1", "t", false), ("2", "other", false)] {
+            let value = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p",
+                "labels": {"app": "web", "hash": hash, "tenant": tenant}}, "spec": {"containers": []}});
+            let other = PodInfo::new(Arc::new(serde_json::from_value(value).unwrap()));
+            let found = existing.repelled[0].is_about(&other, &BTreeMap::new());
+            assert_eq!(found, is_about, "{hash} {tenant}");
+        }
+    }
 }

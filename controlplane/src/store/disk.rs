@@ -2,9 +2,10 @@
 //!
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
 //! effect on its precondition; nobody sees or is told anything before the commit is on disk. A commit that fails leaves it
-//! unknown what the disk holds, so it ends the process; before the disk is full, writes are refused (`reserve`). The writer waits
-//! for the window to read what it was told. Never interprets a value.
+//! unknown what the disk holds, so it ends the process; before the disk is full, writes are refused (`reserve`), unless the file
+//! can give room back (`compaction`). The writer waits for the window to read what it was told. Never interprets a value.
 
+mod compaction;
 mod directory;
 #[cfg(feature = "test-util")]
 pub mod paced;
@@ -15,13 +16,14 @@ use super::feed::Feed;
 use super::{Change, Expect, Record, Revision, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
+use compaction::Freed;
 use directory::{Directory, in_use, unusable};
 use futures::stream::BoxStream;
 use records::{META, RECORDS};
-use redb::Database;
+use redb::{CompactionError, Database};
 use reserve::{Budget, Leaving, Verdict};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 
 /// The file in the data directory.
@@ -65,10 +67,13 @@ impl Job {
     }
 }
 
+/// Written to by who compacts the file, read by everybody else, the writer too.
+type SharedDatabase = Arc<RwLock<Database>>;
+
 /// The on-disk backend.
 pub struct Disk {
     jobs: mpsc::Sender<Job>,
-    database: Arc<Database>,
+    database: SharedDatabase,
     feed: Feed,
     path: PathBuf,
     hand: Hand,
@@ -114,15 +119,7 @@ impl Disk {
     }
 
     fn start(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
-        let revision = records::prepare(&database, path)?;
-        let writer = Writer {
-            database: Arc::new(database),
-            feed: Feed::after(revision),
-            path: path.to_owned(),
-            on_fatal,
-            directory,
-            leaving: Leaving::default(),
-        };
+        let writer = Writer::new(directory, database, path, on_fatal)?;
         Self::with(writer, |writer, queue| {
             let thread = std::thread::Builder::new().name("store-writer".to_owned());
             let thread = thread.spawn(move || writer.run(queue));
@@ -211,6 +208,7 @@ impl Store for Disk {
         let path = self.path.clone();
         let prefix = prefix.to_owned();
         client::blocking::spawn(move || {
+            let database = database.read().unwrap_or_else(PoisonError::into_inner);
             records::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error))
         })
         .await
@@ -236,16 +234,30 @@ impl Store for Disk {
 }
 
 struct Writer {
-    database: Arc<Database>,
+    database: SharedDatabase,
     feed: Feed,
     path: PathBuf,
     on_fatal: OnFatal,
     /// Held as long as anything may be written.
     directory: Directory,
     leaving: Leaving,
+    freed: Freed,
 }
 
 impl Writer {
+    fn new(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
+        let revision = records::prepare(&database, path)?;
+        Ok(Self {
+            database: Arc::new(RwLock::new(database)),
+            feed: Feed::after(revision),
+            path: path.to_owned(),
+            on_fatal,
+            directory,
+            leaving: Leaving::default(),
+            freed: Freed::before_this_process(),
+        })
+    }
+
     fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         let mut batch = Vec::with_capacity(BATCH);
         while let Some(first) = queue.blocking_recv() {
@@ -289,8 +301,12 @@ impl Writer {
         let before = revision;
         let mut changes = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        let mut budget = Budget::new(self.directory.free_bytes());
-        let transaction = self.database.begin_write()?;
+        let mut budget = Budget::new(self.free_bytes_for(batch)?);
+        let transaction = self
+            .database
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .begin_write()?;
         {
             let mut records = transaction.open_table(RECORDS)?;
             for job in batch {
@@ -309,8 +325,9 @@ impl Writer {
                     continue;
                 }
                 let answer = records::apply(&mut records, job, revision + 1)?;
-                answers.push(answer.map(|change| {
+                answers.push(answer.map(|(change, replaced_bytes)| {
                     revision = change.revision;
+                    self.freed.replaced(replaced_bytes, job.bytes());
                     if change.value.is_none() {
                         self.leaving.removed(&change.key);
                     }
@@ -327,6 +344,43 @@ impl Writer {
             changes,
             answers,
         })
+    }
+
+    /// The free space for a commit; if some of the batch would be refused for want of it, after the file has given back what it can.
+    fn free_bytes_for(&mut self, batch: &[Job]) -> Result<Option<u64>, redb::Error> {
+        let free_bytes = self.directory.free_bytes();
+        let is_refused = |job: &Job| matches!(Budget::new(free_bytes).judge(job), Verdict::Refuse { .. });
+        if !batch.iter().any(is_refused) || !self.freed.is_worth_it(self.directory.backed_bytes(FILE)) {
+            return Ok(free_bytes);
+        }
+        self.compact(free_bytes.unwrap_or(0))?;
+        Ok(self.directory.free_bytes())
+    }
+
+    /// Compacts the file, if that is certainly possible and nobody reads it just now.
+    fn compact(&mut self, free_bytes: u64) -> Result<(), redb::Error> {
+        let Ok(mut database) = self.database.try_write() else {
+            return Ok(());
+        };
+        self.freed.looked();
+        let transaction = database.begin_write()?;
+        let found = transaction.stats()?;
+        transaction.abort()?;
+        let used_bytes = found.allocated_pages().saturating_mul(found.page_size() as u64);
+        let unbacked_bytes = self.directory.unbacked_bytes(FILE, compaction::front_bytes(used_bytes));
+        if !compaction::is_possible(used_bytes, free_bytes, unbacked_bytes) {
+            return Ok(());
+        }
+        tracing::info!(path = %self.path.display(), used_bytes, "the disk is nearly full; compacting the store");
+        match database.compact() {
+            Ok(_) => Ok(()),
+            Err(CompactionError::Storage(error)) => Err(error.into()),
+            // It stays as it is. There are no savepoints, and nobody else has a transaction.
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "the store cannot be compacted");
+                Ok(())
+            }
+        }
     }
 
     /// Shows the changes to readers and answers the writers.

@@ -146,7 +146,8 @@ async fn the_default_account_is_waited_for_and_others_are_not() {
     world.namespace("ns").await;
     let (made, admitted) = tokio::join!(
         async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            // As late as the most patient of upstream's would still see it.
+            tokio::time::sleep(Duration::from_millis(1_790)).await;
             world.account(json!({})).await;
         },
         world.create("pods", pod())
@@ -162,6 +163,22 @@ async fn the_default_account_is_waited_for_and_others_are_not() {
         "pods \"p\" is forbidden: error looking up service account ns/robot: serviceaccount \"robot\" not found"
     );
     assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_account_is_not_waited_for_for_ever() {
+    let world = world().await;
+    world.namespace("ns").await;
+    let before = tokio::time::Instant::now();
+    let error = world.create("pods", pod()).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (
+            403,
+            "pods \"p\" is forbidden: error looking up service account ns/default: serviceaccount \"default\" not found"
+        )
+    );
+    assert!((ACCOUNT_PATIENCE..ACCOUNT_PATIENCE + ACCOUNT_PAUSE).contains(&before.elapsed()));
 }
 
 #[tokio::test(start_paused = true)]

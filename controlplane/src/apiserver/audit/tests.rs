@@ -1,7 +1,6 @@
 //! Trails through a whole server into a file.
 
 use super::*;
-use crate::apiserver::admission::Attributes;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{ApiServer, Body, Gate, Parts, Reader, body, gate};
 use crate::store::memory::Memory;
@@ -9,7 +8,6 @@ use async_trait::async_trait;
 use client::SystemClock;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use rustls_pki_types::CertificateDer;
 use std::time::Duration;
 
 /// The open gate with an audit log; users named `stranger` are refused.
@@ -17,13 +15,8 @@ struct Audited(Arc<Audit>);
 
 #[async_trait]
 impl Gate for Audited {
-    async fn authenticate(
-        &self,
-        parts: &http::request::Parts,
-        peer: Option<&[CertificateDer<'static>]>,
-        reader: &Reader,
-    ) -> Result<User, ApiError> {
-        gate::Open.authenticate(parts, peer, reader).await
+    fn beneath(&self) -> Option<&dyn Gate> {
+        Some(&gate::Open)
     }
 
     async fn impersonate(
@@ -45,38 +38,8 @@ impl Gate for Audited {
         }
     }
 
-    async fn mutate(
-        &self,
-        _attributes: &Attributes<'_>,
-        _object: &mut Value,
-        _old: Option<&Value>,
-        _reader: &Reader,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    async fn validate(
-        &self,
-        _attributes: &Attributes<'_>,
-        _object: &Value,
-        _old: Option<&Value>,
-        _reader: &Reader,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
-
     fn audit(&self) -> Option<&Arc<Audit>> {
         Some(&self.0)
-    }
-
-    async fn other(
-        &self,
-        _server: &ApiServer,
-        _user: &User,
-        _info: &RequestInfo,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>> {
-        Err(request)
     }
 }
 

@@ -1,17 +1,14 @@
 //! The real authorization and admission; only the identity is taken as given.
 
-use crate::apiserver::Body;
+use crate::apiserver::Reader;
 use crate::apiserver::admission::{Admission, Attributes};
 use crate::apiserver::authz::{Authz, forbidden};
 use crate::apiserver::gate::{Gate, Open};
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
-use crate::apiserver::{ApiServer, Reader};
 use crate::config::AdmissionConfig;
 use async_trait::async_trait;
-use http::{Request, Response};
-use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
@@ -46,13 +43,8 @@ impl Secured {
 
 #[async_trait]
 impl Gate for Secured {
-    async fn authenticate(
-        &self,
-        parts: &http::request::Parts,
-        peer: Option<&[CertificateDer<'static>]>,
-        reader: &Reader,
-    ) -> Result<User, ApiError> {
-        Open.authenticate(parts, peer, reader).await
+    fn beneath(&self) -> Option<&dyn Gate> {
+        Some(&Open)
     }
 
     async fn authorize(&self, user: &User, info: &RequestInfo, reader: &Reader) -> Result<(), ApiError> {
@@ -89,15 +81,5 @@ impl Gate for Secured {
         reader: &Reader,
     ) -> Result<(), ApiError> {
         self.admission.validate(attributes, object, old, reader).await
-    }
-
-    async fn other(
-        &self,
-        server: &ApiServer,
-        user: &User,
-        info: &RequestInfo,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>> {
-        Open.other(server, user, info, request).await
     }
 }

@@ -4,11 +4,11 @@ use super::*;
 use crate::apiserver::gate::{Gate, Open};
 use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
-use crate::apiserver::{Body, Parts, Reader, admission, body, request};
+use crate::apiserver::{Body, Parts, Reader, admission, body};
 use crate::store::memory::Memory;
 use async_trait::async_trait;
 use client::SystemClock;
-use http::{Request, Response, Version};
+use http::{Request, Version};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioExecutor;
 use rcgen::{CertificateParams, KeyPair};
@@ -22,6 +22,10 @@ struct ByCertificate;
 
 #[async_trait]
 impl Gate for ByCertificate {
+    fn beneath(&self) -> Option<&dyn Gate> {
+        Some(&Open)
+    }
+
     async fn authenticate(
         &self,
         _parts: &http::request::Parts,
@@ -34,10 +38,6 @@ impl Gate for ByCertificate {
         Ok(User::named(format!("{} bytes", leaf.len()), &[]))
     }
 
-    async fn authorize(&self, _: &User, _: &request::RequestInfo, _: &Reader) -> Result<(), ApiError> {
-        Ok(())
-    }
-
     async fn mutate(
         &self,
         attributes: &admission::Attributes<'_>,
@@ -47,26 +47,6 @@ impl Gate for ByCertificate {
     ) -> Result<(), ApiError> {
         object["metadata"]["labels"] = json!({"by": attributes.user.name.split(' ').next()});
         Ok(())
-    }
-
-    async fn validate(
-        &self,
-        _: &admission::Attributes<'_>,
-        _: &Value,
-        _: Option<&Value>,
-        _: &Reader,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    async fn other(
-        &self,
-        server: &ApiServer,
-        user: &User,
-        info: &request::RequestInfo,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Request<Body>> {
-        Open.other(server, user, info, request).await
     }
 }
 
@@ -249,6 +229,10 @@ async fn requests_beyond_the_limit_wait_and_are_then_told_to_come_back() {
 
     #[async_trait]
     impl Gate for Stuck {
+        fn beneath(&self) -> Option<&dyn Gate> {
+            Some(&Open)
+        }
+
         async fn authenticate(
             &self,
             _: &http::request::Parts,
@@ -256,10 +240,6 @@ async fn requests_beyond_the_limit_wait_and_are_then_told_to_come_back() {
             _: &Reader,
         ) -> Result<User, ApiError> {
             Ok(User::named("u", &[]))
-        }
-
-        async fn authorize(&self, _: &User, _: &request::RequestInfo, _: &Reader) -> Result<(), ApiError> {
-            Ok(())
         }
 
         async fn mutate(
@@ -270,26 +250,6 @@ async fn requests_beyond_the_limit_wait_and_are_then_told_to_come_back() {
             _: &Reader,
         ) -> Result<(), ApiError> {
             std::future::pending().await
-        }
-
-        async fn validate(
-            &self,
-            _: &admission::Attributes<'_>,
-            _: &Value,
-            _: Option<&Value>,
-            _: &Reader,
-        ) -> Result<(), ApiError> {
-            Ok(())
-        }
-
-        async fn other(
-            &self,
-            _: &ApiServer,
-            _: &User,
-            _: &request::RequestInfo,
-            request: Request<Body>,
-        ) -> Result<Response<Body>, Request<Body>> {
-            Err(request)
         }
     }
 

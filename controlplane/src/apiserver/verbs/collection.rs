@@ -1,23 +1,28 @@
 //! DELETE of a collection: every object that the selectors choose (control-plane contract §2.4).
+//!
+//! One deletion after the other, as upstream with its default of one worker; it is not atomic. The room of the answer, which is
+//! all that was deleted, is taken before the first deletion: what is not begun can be told to come back.
 
 use super::delete::{self, Options};
-use super::filter::Filter;
-use super::{Answer, Call, list, store_failed};
-use crate::apiserver::reply::Page;
+use super::{Answer, Call, Serving, list};
 use crate::apiserver::status::ApiError;
-use crate::store::window::Stored;
-use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
-pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+/// Deletes until everything is gone that was there at the beginning, or the request is given up.
+pub(super) async fn delete(
+    call: &Call<'_>,
+    serving: &Serving<'_>,
+    body: &[u8],
+    given_up: &CancellationToken,
+) -> Result<Answer, ApiError> {
     let options = Options::read(call, body)?;
-    let filter = Filter::parse(call.kind, call.info)?;
-    let snapshot = call.window.latest().await.map_err(|error| store_failed(&error))?;
-    let collection = call.collection();
-    let chosen: Vec<Arc<Stored>> = list::range(&snapshot.objects, &collection, None)
-        .filter(|stored| filter.matches(stored))
-        .map(Arc::clone)
-        .collect();
-    for stored in &chosen {
+    let mut page = list::page(call).await?;
+    page.room = serving.room(call.info, &page, call.output).await?;
+    for stored in &page.items {
+        if given_up.is_cancelled() {
+            // Nobody reads it.
+            return Err(ApiError::new(504, "Timeout", "the request was given up"));
+        }
         let name = super::object::name(&stored.tree()).to_owned();
         match delete::remove(call, &name, &options).await {
             Ok(_) => {}
@@ -26,10 +31,5 @@ pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             Err(error) => return Err(error),
         }
     }
-    Ok(Answer::List(Page {
-        items: chosen,
-        revision: snapshot.revision,
-        next: None,
-        remaining: None,
-    }))
+    Ok(Answer::List(page))
 }

@@ -19,7 +19,12 @@ const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to di
      Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted \
      between the time the first chunk was returned and now may show up in the list.";
 
-pub(super) async fn list(call: &mut Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    page(call).await.map(Answer::List)
+}
+
+/// The page of the collection that the request's options choose.
+pub(super) async fn page(call: &Call<'_>) -> Result<Page, ApiError> {
     let filter = Filter::parse(call.kind, call.info)?;
     let options = Options::read(call)?;
     let (snapshot, start) = options.snapshot(call).await?;
@@ -30,10 +35,9 @@ pub(super) async fn list(call: &mut Call<'_>) -> Result<Answer, ApiError> {
     };
     let is_closed = !call.kind.namespaced || !call.namespace.is_empty();
     if let (Some(name), true, None) = (filter.single_name(), is_closed, &start) {
-        return Ok(Answer::List(single(&snapshot, &format!("{prefix}{name}"), &filter)));
+        return Ok(single(&snapshot, &format!("{prefix}{name}"), &filter));
     }
-    let page = page(&snapshot, &prefix, start.as_deref(), limit, &filter);
-    Ok(Answer::List(page))
+    Ok(walk(&snapshot, &prefix, start.as_deref(), limit, &filter))
 }
 
 impl Call<'_> {
@@ -59,7 +63,7 @@ pub(super) fn range<'s>(
         .map(|(_, stored)| stored)
 }
 
-fn page(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Option<usize>, filter: &Filter) -> Page {
+fn walk(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Option<usize>, filter: &Filter) -> Page {
     let mut items: Vec<Arc<Stored>> = Vec::new();
     let mut next = None;
     let mut remaining = None;
@@ -84,6 +88,7 @@ fn page(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Option<us
         revision: snapshot.revision,
         next,
         remaining,
+        room: None,
     }
 }
 
@@ -95,6 +100,7 @@ fn single(snapshot: &Snapshot, key: &str, filter: &Filter) -> Page {
         revision: snapshot.revision,
         next: None,
         remaining: None,
+        room: None,
     }
 }
 

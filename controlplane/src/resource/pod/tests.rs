@@ -143,6 +143,32 @@ fn match_label_keys_become_requirements() {
 }
 
 #[test]
+fn match_label_keys_of_every_affinity_term_become_requirements_once() {
+    let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}},
+        "matchLabelKeys": ["hash", "absent"], "mismatchLabelKeys": ["tenant"]});
+    let of_nobody = json!({"topologyKey": "zone", "matchLabelKeys": ["hash"]});
+    let terms = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": [term, of_nobody],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]});
+    let mut pod = pod(
+        json!({"metadata": {"labels": {"hash": "1", "tenant": "t"}}, "spec": {"affinity": {
+        "podAffinity": terms, "podAntiAffinity": terms}}}),
+    );
+    merge_match_label_keys(&mut pod);
+    let rules = json!([
+        {"key": "hash", "operator": "In", "values": ["1"]},
+        {"key": "tenant", "operator": "NotIn", "values": ["t"]}]);
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let found = &pod["spec"]["affinity"][kind];
+        let required = &found["requiredDuringSchedulingIgnoredDuringExecution"];
+        assert_eq!(required[0]["labelSelector"]["matchExpressions"], rules);
+        assert_eq!(required[1], of_nobody, "a missing selector selects nobody");
+        let preferred = &found["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"];
+        assert_eq!(preferred["labelSelector"]["matchExpressions"], rules);
+    }
+}
+
+#[test]
 fn updates_change_little() {
     let old = pod(json!({"spec": {"tolerations": [{"key": "a", "operator": "Exists"}], "activeDeadlineSeconds": 10}}));
     for (patch, want) in [

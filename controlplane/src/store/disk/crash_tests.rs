@@ -261,6 +261,17 @@ async fn fill_the_disk(directory: OsString) {
     assert!(text.contains(&directory.display().to_string()), "{text}");
     let (newest, records) = disk.range(PODS).await.unwrap();
     assert_eq!((newest, records.len()), (1 + written.len() as u64, written.len()));
+    // The last ones stay, at the end of the file.
+    let kept = written.split_off(written.len() - 5);
+    for (key, revision) in &written {
+        disk.delete(key, *revision).await.expect("deleting is what helps");
+    }
+    written.truncate(written.len() / 2);
+    for (key, revision) in &mut written {
+        let again = disk.put(key, value.clone(), Expect::Absent).await;
+        *revision = again.expect("there is room inside the file");
+    }
+    written.extend(kept);
     let (key, revision) = &written[0];
     disk.delete(key, *revision).await.expect("deleting is what helps");
     let grown = Command::new("mount")

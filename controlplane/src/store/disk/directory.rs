@@ -1,10 +1,14 @@
 //! The directory a store lives in: one process at a time, and the space its disk has left.
 //!
-//! Owns the lock and the measuring of free space; what is done about it is `reserve`'s. Knows nothing of what is stored.
+//! Owns the lock and the measuring of space; what is done about it is `reserve`'s and `compaction`'s. Knows nothing of what is stored.
 
 use crate::store::StoreError;
+use nix::errno::Errno;
+use nix::sys::statfs::BTRFS_SUPER_MAGIC;
+use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How many bytes are free for files in a directory; `None` when nobody knows.
@@ -37,6 +41,21 @@ impl Directory {
         (self.free_space)(&self.path)
     }
 
+    /// How much of the disk a file takes, in bytes; 0 when nobody knows.
+    pub(super) fn backed_bytes(&self, file: &str) -> u64 {
+        let found = std::fs::metadata(self.path.join(file));
+        found.map_or(0, |found| found.blocks().saturating_mul(512))
+    }
+
+    /// How much space writing over the first `front_bytes` of a file may take, in bytes: its holes, or all of it where the file
+    /// system puts what is written over elsewhere, or cannot be asked.
+    pub(super) fn unbacked_bytes(&self, file: &str, front_bytes: u64) -> u64 {
+        match writes_in_place(&self.path) {
+            true => holes(&self.path.join(file), front_bytes).unwrap_or(front_bytes),
+            false => front_bytes,
+        }
+    }
+
     /// The refusal of a write that needs more space than there is.
     pub(super) fn refusal(&self, needed_bytes: u64) -> StoreError {
         StoreError::Full {
@@ -50,6 +69,35 @@ impl Directory {
 fn available_bytes(path: &Path) -> Option<u64> {
     let found = nix::sys::statvfs::statvfs(path).ok()?;
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
+}
+
+/// Whether a block that is written over stays where it is.
+fn writes_in_place(path: &Path) -> bool {
+    /// bcachefs, ZFS (which the kernel's own headers do not name).
+    const OTHERS: [nix::libc::__fsword_t; 2] = [0xca45_1a4e, 0x2fc1_2fc1];
+    let kind = nix::sys::statfs::statfs(path).map(|found| found.filesystem_type());
+    kind.is_ok_and(|kind| kind != BTRFS_SUPER_MAGIC && !OTHERS.contains(&kind.0))
+}
+
+/// The bytes of the file's front that no disk stands behind (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
+fn holes(path: &Path, front_bytes: u64) -> Option<u64> {
+    let file = File::open(path).ok()?;
+    let end = i64::try_from(front_bytes.min(file.metadata().ok()?.len())).ok()?;
+    let (mut at, mut found) = (0, 0);
+    while at < end {
+        let data = match lseek(&file, at, Whence::SeekData) {
+            Ok(data) => data.min(end),
+            // Only a hole follows.
+            Err(Errno::ENXIO) => end,
+            Err(_) => return None,
+        };
+        found += data - at;
+        if data == end {
+            break;
+        }
+        at = lseek(&file, data, Whence::SeekHole).ok()?;
+    }
+    u64::try_from(found).ok()
 }
 
 fn lock(directory: &Path) -> Result<File, StoreError> {
@@ -97,4 +145,27 @@ pub(super) fn in_use(directory: &Path, holder: &str) -> StoreError {
 /// A failure with the path it is about.
 pub(super) fn unusable(path: &Path, what: &str, error: &dyn std::fmt::Display) -> StoreError {
     StoreError::Unusable(format!("{} {what}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_counted_as_far_as_the_front_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let mut file = File::create(&path).unwrap();
+        file.set_len(4 << 20).unwrap();
+        assert_eq!(holes(&path, 1 << 20), Some(1 << 20));
+        file.write_all(&[1; 1 << 20]).unwrap();
+        file.seek(std::io::SeekFrom::Start(2 << 20)).unwrap();
+        file.write_all(&[1; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(holes(&path, 1 << 20), Some(0));
+        assert_eq!(holes(&path, u64::MAX), Some(2 << 20));
+        let held = Directory::hold(directory.path()).unwrap();
+        assert!(held.backed_bytes("f") >= 2 << 20);
+        assert_eq!(held.unbacked_bytes("none", 7), 7, "nobody knows");
+    }
 }

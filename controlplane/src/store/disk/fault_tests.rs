@@ -175,33 +175,49 @@ impl StorageBackend for Small {
     }
 }
 
+/// A store on such a disk, and whether a commit has failed.
+struct OnSmall {
+    disk: Disk,
+    failed: Arc<AtomicBool>,
+    _path: tempfile::TempDir,
+}
+
+impl OnSmall {
+    fn start() -> Self {
+        let path = tempfile::tempdir().unwrap();
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path.path().join(FILE))
+            .unwrap();
+        let pages = Arc::new(Mutex::new(HashSet::new()));
+        let backend = Small {
+            file: FileBackend::new(file).unwrap(),
+            pages: Arc::clone(&pages),
+        };
+        let mut directory = Directory::hold(path.path()).unwrap();
+        directory.free_space = Box::new(move |_| Some((DISK_PAGES - pages.lock().unwrap().len()) as u64 * PAGE_BYTES));
+        let database = builder().create_with_backend(backend).unwrap();
+        let failed = Arc::new(AtomicBool::new(false));
+        let hook = {
+            let failed = Arc::clone(&failed);
+            Box::new(move |_: &StoreError| failed.store(true, Ordering::SeqCst))
+        };
+        Self {
+            disk: Disk::start(directory, database, path.path(), hook).unwrap(),
+            failed,
+            _path: path,
+        }
+    }
+}
+
 /// Many large writes at once, then objects on their way out that grow for ever: the disk never runs out, and what was stored can
 /// be removed.
 #[tokio::test]
 async fn neither_a_burst_nor_endless_steps_of_deletions_use_the_last_space() {
-    let path = tempfile::tempdir().unwrap();
-    let mut options = File::options();
-    let file = options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path.path().join(FILE))
-        .unwrap();
-    let pages = Arc::new(Mutex::new(HashSet::new()));
-    let backend = Small {
-        file: FileBackend::new(file).unwrap(),
-        pages: Arc::clone(&pages),
-    };
-    let mut directory = Directory::hold(path.path()).unwrap();
-    directory.free_space = Box::new(move |_| Some((DISK_PAGES - pages.lock().unwrap().len()) as u64 * PAGE_BYTES));
-    let database = builder().create_with_backend(backend).unwrap();
-    let failed = Arc::new(AtomicBool::new(false));
-    let hook = {
-        let failed = Arc::clone(&failed);
-        Box::new(move |_: &StoreError| failed.store(true, Ordering::SeqCst))
-    };
-    let disk = Disk::start(directory, database, path.path(), hook).unwrap();
-
+    let OnSmall { disk, failed, _path } = OnSmall::start();
     // Small ones between large ones, so that they share leaves.
     let writes = (0..300_usize).map(|number| {
         let disk = &disk;
@@ -240,11 +256,52 @@ async fn neither_a_burst_nor_endless_steps_of_deletions_use_the_last_space() {
     for (key, revision) in &stored {
         disk.delete(key, *revision).await.expect("removing is what helps");
     }
+    let again = disk.put("/registry/again", Bytes::new(), Expect::Absent).await;
+    again.expect("the room inside the file is given back");
     assert!(!failed.load(Ordering::SeqCst));
-    disk.put("/registry/again", Bytes::new(), Expect::Absent)
-        .await
-        .map_or_else(
-            |refusal| assert!(matches!(refusal, StoreError::Full { .. }), "{refusal}"),
-            |_| (),
+}
+
+/// Fills the disk with values of many sizes, removes most of them, and again: what was removed can always be written anew, and
+/// the disk never runs out.
+#[tokio::test]
+async fn what_was_removed_makes_room_for_what_is_new() {
+    let OnSmall { disk, failed, _path } = OnSmall::start();
+    let sizes = [30_000, 300, 9_000, 200_000, 1 << 20];
+    let (mut stored, mut number) = (Vec::new(), 0_usize);
+    for round in 0..4 {
+        let before = stored.len();
+        let refusal = loop {
+            let key = format!("/registry/{:03}/{number}", number * 7919 % 101);
+            let value = Bytes::from(vec![b'x'; sizes[number % (2 + round)]]);
+            number += 1;
+            match disk.put(&key, value, Expect::Absent).await {
+                Ok(revision) => stored.push((key, revision)),
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, StoreError::Full { .. }), "{refusal}");
+        assert!(
+            stored.len() > before + 10,
+            "round {round}: {} of {before}",
+            stored.len()
         );
+        // One in eight stays, all over the file.
+        let mut kept = Vec::new();
+        for (index, (key, revision)) in stored.drain(..).enumerate() {
+            match index % 8 {
+                0 => kept.push((key, revision)),
+                _ => drop(disk.delete(&key, revision).await.expect("removing is what helps")),
+            }
+        }
+        stored = kept;
+        for (key, revision) in &mut stored {
+            *revision = disk
+                .put(key, Bytes::from_static(b"small"), Expect::At(*revision))
+                .await
+                .expect("there is room inside");
+        }
+    }
+    assert!(!failed.load(Ordering::SeqCst));
+    let (_, records) = disk.range("/registry/").await.unwrap();
+    assert_eq!(records.len(), stored.len());
 }

@@ -54,15 +54,7 @@ impl Disk {
         let directory = Directory::hold(path)?;
         let database = builder().create(path.join(FILE));
         let database = database.map_err(|error| unusable(path, "cannot be opened", &error))?;
-        let revision = records::prepare(&database, path)?;
-        let writer = Writer {
-            database: Arc::new(database),
-            feed: Feed::after(revision),
-            path: path.to_owned(),
-            on_fatal: Box::new(|error| panic!("{error}")),
-            directory,
-            leaving: Leaving::default(),
-        };
+        let writer = Writer::new(directory, database, path, Box::new(|error| panic!("{error}")))?;
         Self::with(writer, |writer, queue| {
             let task = tokio::spawn(run(writer, queue, pace));
             Ok(Hand::Task(Task(Mutex::new(Some(task)))))

@@ -16,12 +16,13 @@ pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::ne
 /// The data format this binary writes; it refuses newer ones.
 pub(super) const FORMAT: u64 = 1;
 
-/// Applies one write inside the open transaction; a precondition that does not hold is an answer, not a failure.
+/// Applies one write inside the open transaction; a precondition that does not hold is an answer, not a failure. Beside the change
+/// stands how long the value was that it took the place of.
 pub(super) fn apply(
     records: &mut Table<'_, &'static str, &'static [u8]>,
     job: &Job,
     revision: Revision,
-) -> Result<Result<Change, StoreError>, redb::Error> {
+) -> Result<Result<(Change, usize), StoreError>, redb::Error> {
     let key: Arc<str> = Arc::from(job.key.as_str());
     let current = records
         .get(job.key.as_str())?
@@ -51,12 +52,13 @@ pub(super) fn apply(
             None
         }
     };
-    Ok(Ok(Change {
+    let change = Change {
         revision,
         key,
         created: value.is_some() && current.is_none(),
         value,
-    }))
+    };
+    Ok(Ok((change, current.map_or(0, |record| record.value.len()))))
 }
 
 /// The length of the key's value; 0 if there is none.

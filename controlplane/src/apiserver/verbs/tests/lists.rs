@@ -185,3 +185,16 @@ async fn a_collection_is_deleted_by_selector() {
     assert_eq!((deleted.code, names(&deleted.body)), (200, vec!["a", "b"]));
     assert_eq!(names(&get(&server, MAPS).await.body), ["c", "d", "e"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_a_collection_no_more_is_deleted_than_its_limit() {
+    let server = server().await;
+    five(&server).await;
+    let first = delete(&server, &format!("{MAPS}?limit=2")).await;
+    assert_eq!((first.code, names(&first.body)), (200, vec!["a", "b"]));
+    let token = first.body["metadata"]["continue"].as_str().unwrap();
+    assert_eq!(names(&get(&server, MAPS).await.body), ["c", "d", "e"]);
+    let rest = delete(&server, &format!("{MAPS}?continue={token}")).await;
+    assert_eq!((rest.code, names(&rest.body)), (200, vec!["c", "d", "e"]));
+    assert!(names(&get(&server, MAPS).await.body).is_empty());
+}

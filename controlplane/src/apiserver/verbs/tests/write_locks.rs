@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
-/// A memory store that can be full, and that holds what is made under one prefix back.
+/// A memory store that can be full, and that holds what is made and removed under one prefix back.
 struct Slow {
     memory: Memory,
     is_full: AtomicBool,
@@ -31,6 +31,13 @@ impl Slow {
             waiting: AtomicUsize::new(0),
         })
     }
+
+    async fn hold(&self, key: &str) {
+        if !self.held_prefix.is_empty() && key.starts_with(self.held_prefix) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            self.pass.acquire().await.unwrap().forget();
+        }
+    }
 }
 
 #[async_trait]
@@ -43,10 +50,7 @@ impl Store for Slow {
                 reserve_mib: 16,
             });
         }
-        if !self.held_prefix.is_empty() && key.starts_with(self.held_prefix) {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            self.pass.acquire().await.unwrap().forget();
-        }
+        self.hold(key).await;
         self.memory.put(key, value, expect).await
     }
 
@@ -55,6 +59,7 @@ impl Store for Slow {
     }
 
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
+        self.hold(key).await;
         self.memory.delete(key, expect).await
     }
 
@@ -357,4 +362,35 @@ async fn a_patch_of_a_service_is_made_before_its_turn_and_again_if_the_service_h
         (&both["metadata"]["labels"], &both["metadata"]["annotations"]),
         (&json!({"a": "1"}), &json!({"b": "2"}))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_many_that_nobody_waits_for_finishes_the_one_in_hand() {
+    let store = Slow::holding("/registry/configmaps/");
+    let server = secured(&store).await;
+    store.pass.add_permits(3);
+    for name in ["k", "l", "m"] {
+        assert_eq!(post(&server, MAPS, &config_map(name, json!({}))).await.code, 201);
+    }
+    let request = Request::builder().method("DELETE").uri(MAPS);
+    let request = request.body(crate::apiserver::body::empty()).unwrap();
+    let mut given_up = server.handle(None, request);
+    let begun = store.waiting.load(Ordering::SeqCst);
+    while store.waiting.load(Ordering::SeqCst) == begun {
+        assert!(given_up.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    drop(given_up);
+    assert_eq!(
+        server.inflight(),
+        (0, 1),
+        "its place is kept until the deletion is done"
+    );
+    store.pass.add_permits(10);
+    while server.inflight() != (0, 0) {
+        tokio::task::yield_now().await;
+    }
+    let left = get(&server, MAPS).await.body;
+    let left: Vec<&Value> = left["items"].as_array().unwrap().iter().collect();
+    assert_eq!(left.len(), 2, "one was in hand, and the next was not begun");
 }

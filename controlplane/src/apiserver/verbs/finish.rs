@@ -1,0 +1,72 @@
+//! Writes that are finished whether or not anybody waits for them, each in a task of its own.
+//!
+//! Owns what a request keeps meanwhile. Never decides what is written.
+
+use super::{Answer, Call, Serving, collection, not_supported};
+use crate::apiserver::flow::ByteReservation;
+use crate::apiserver::status::ApiError;
+use bytes::Bytes;
+use http::request::Parts;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What a request keeps until it is done: its place and the room of its body. Travels in its extensions.
+#[derive(Clone)]
+pub(in crate::apiserver) struct Keeps {
+    pub(in crate::apiserver) _seat: Option<Arc<crate::apiserver::flow::Seat>>,
+    pub(in crate::apiserver) _room: Option<Arc<ByteReservation>>,
+}
+
+impl Call<'_> {
+    pub(super) fn writes(&self) -> bool {
+        matches!(
+            self.info.verb.as_str(),
+            "create" | "update" | "patch" | "delete" | "deletecollection"
+        )
+    }
+
+    /// As [`Call::dispatch`], to the end whether or not anybody waits for it: a request that is given up keeps its turns
+    /// ([`crate::apiserver::write_locks`]), its place and its room until its write is stored, or refused. Of a deletion of many that is the
+    /// deletion in hand; the next is not begun, as upstream, whose deletions end with their request.
+    pub(super) async fn finished_anyway(
+        &self,
+        serving: &Serving<'_>,
+        parts: &Parts,
+        body: Bytes,
+    ) -> (Result<Answer, ApiError>, Vec<String>) {
+        let (server, user, info, query) = (
+            self.server.clone(),
+            self.user.clone(),
+            self.info.clone(),
+            self.query.clone(),
+        );
+        let (kind, output, headers) = (self.kind_asked, self.output, self.headers.clone());
+        let keeps = parts.extensions.get::<Keeps>().cloned();
+        let given_up = CancellationToken::new();
+        let _awaited = given_up.clone().drop_guard();
+        let is_remote = serving.is_remote;
+        let work = tokio::spawn(async move {
+            let _keeps = keeps;
+            let Some(mut call) = Call::new(&server, &user, &info, &query, kind, &headers, output) else {
+                return (Err(not_supported(kind, &info)), Vec::new());
+            };
+            let answer = match info.verb.as_str() {
+                "deletecollection" => {
+                    let serving = Serving {
+                        server: &server,
+                        user: &user,
+                        is_remote,
+                    };
+                    collection::delete(&call, &serving, &body, &given_up).await
+                }
+                _ => call.dispatch(crate::apiserver::body::full(body)).await,
+            };
+            (answer, call.warnings)
+        });
+        match work.await {
+            Ok(done) => done,
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(failed) => (Err(ApiError::internal(failed)), Vec::new()),
+        }
+    }
+}

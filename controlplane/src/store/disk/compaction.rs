@@ -1,0 +1,91 @@
+//! When the file gives the room inside it back to the disk. Pure: what was freed and what there is in, a verdict out.
+//!
+//! redb uses the pages that deletions freed again, but the file stays as long as its last page in use is far back, and the pages
+//! need not lie side by side, as a large value wants them. So room inside the file is no space to reckon with ([`super::reserve`]).
+//! Where writes would be refused and much has been freed, the file is compacted instead (redb moves its last pages to the front,
+//! in ordinary commits: whatever happens in between loses nothing), and the file system's word about free space is true again.
+//! Writes wait meanwhile; those that add something would have been refused.
+
+/// The file is not compacted for less.
+const WORTH_BYTES: u64 = 4 << 20;
+/// Nor for less than this part of it: compacting reads all that is in use.
+const WORTH_PART: u64 = 8;
+/// Most bytes in use of a file that is compacted, which bounds the time (a second or two) and the memory it takes.
+const USED_MAX_BYTES: u64 = 512 << 20;
+/// Free space that the commits of a compaction need beside what is moved.
+const COMMITS_BYTES: u64 = 5 << 20;
+
+/// What has been freed inside the file.
+#[derive(Debug)]
+pub(super) struct Freed {
+    bytes: u64,
+}
+
+impl Freed {
+    /// Nobody knows what was freed before this process began: the first time, looking is worth it.
+    pub(super) fn before_this_process() -> Self {
+        Self { bytes: u64::MAX }
+    }
+
+    /// A value took the place of another; 0 stands for none.
+    pub(super) fn replaced(&mut self, old_bytes: usize, new_bytes: usize) {
+        self.bytes = self.bytes.saturating_add(old_bytes as u64);
+        if self.bytes != u64::MAX {
+            self.bytes = self.bytes.saturating_sub(new_bytes as u64);
+        }
+    }
+
+    /// Whether compacting a file of so many bytes can be worth it.
+    pub(super) fn is_worth_it(&self, file_bytes: u64) -> bool {
+        self.bytes >= WORTH_BYTES.max(file_bytes / WORTH_PART)
+    }
+
+    /// The file has been looked at, and compacted if that was possible.
+    pub(super) fn looked(&mut self) {
+        self.bytes = 0;
+    }
+}
+
+/// The front of the file, in bytes, into which a compaction moves what is in use: pages have sizes of powers of two and places
+/// that are multiples of their sizes, so that up to half of it stays empty.
+pub(super) fn front_bytes(used_bytes: u64) -> u64 {
+    used_bytes.saturating_mul(2).saturating_add(4 << 20)
+}
+
+/// Whether a file with so many bytes in use can be compacted: soon enough, and certainly within the free space. What is moved to
+/// where the file has no disk behind it yet (`unbacked_bytes` of its front) costs as much until the end.
+pub(super) fn is_possible(used_bytes: u64, free_bytes: u64, unbacked_bytes: u64) -> bool {
+    used_bytes <= USED_MAX_BYTES && free_bytes >= COMMITS_BYTES.saturating_add(unbacked_bytes.min(used_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_done_for_much_and_once() {
+        let mut freed = Freed::before_this_process();
+        freed.replaced(0, 10);
+        assert!(freed.is_worth_it(1 << 40), "unknown");
+        freed.looked();
+        freed.replaced(5 << 20, 2 << 20);
+        assert!(!freed.is_worth_it(0), "what was added took some of it");
+        freed.replaced(1 << 20, 0);
+        assert!(freed.is_worth_it(32 << 20));
+        assert!(!freed.is_worth_it(33 << 20), "too small a part");
+        freed.looked();
+        freed.replaced(0, 5);
+        assert!(!freed.is_worth_it(0));
+    }
+
+    #[test]
+    fn it_never_takes_the_last_space_or_very_long() {
+        assert!(is_possible(100 << 20, 5 << 20, 0));
+        assert!(!is_possible(100 << 20, 5 << 20, 1));
+        assert!(
+            is_possible(1 << 20, 6 << 20, 100 << 20),
+            "no more is moved than there is"
+        );
+        assert!(!is_possible((512 << 20) + 1, 1 << 40, 0));
+    }
+}
