@@ -1,11 +1,13 @@
 //! Clients that read nothing or little, over real HTTP on a stream in memory: what they lose, and what the server gets back.
 
+use super::silent::Deafened;
 use super::*;
 use crate::store::Expect;
 use crate::store::window::canonical;
 use bytes::Bytes;
 use client::TokioClock;
 use hyper::client::conn::{http1, http2};
+use std::sync::atomic::AtomicBool;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -41,11 +43,15 @@ async fn server(maps: usize) -> ApiServer {
 fn connect(server: &ApiServer, buffer: usize) -> (DuplexStream, JoinHandle<()>) {
     let (near, far) = tokio::io::duplex(buffer);
     let patient = Patient::default();
-    let stream = Impatient::new(far, Arc::clone(&patient));
+    let stream = Impatient::new(far, Timeouts::USUAL.stall, Arc::clone(&patient));
     let peer = PeerCertificates(Arc::new(vec![CertificateDer::from(vec![0; 7])]));
-    let address = PeerAddress("192.0.2.1:1".parse().unwrap());
-    let shutdown = CancellationToken::new();
-    let talking = talk(stream, address, Some(peer), patient, server.clone(), shutdown);
+    let connection = Connection {
+        timeouts: Timeouts::USUAL,
+        address: PeerAddress("192.0.2.1:1".parse().unwrap()),
+        server: server.clone(),
+        shutdown: CancellationToken::new(),
+    };
+    let talking = connection.talk(stream, Some(peer), patient);
     let serving = tokio::spawn(async move {
         drain::breakable(talking).await;
     });
@@ -53,9 +59,13 @@ fn connect(server: &ApiServer, buffer: usize) -> (DuplexStream, JoinHandle<()>) 
 }
 
 /// An HTTP/2 client whose streams take `window` bytes unless read.
-async fn http2(stream: DuplexStream, window: u32) -> (http2::SendRequest<Body>, JoinHandle<()>) {
+async fn http2(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    window: u32,
+) -> (http2::SendRequest<Body>, JoinHandle<()>) {
     let (sender, connection) = http2::Builder::new(hyper_util::rt::TokioExecutor::new())
         .initial_stream_window_size(window)
+        .initial_connection_window_size(window.max(65_535))
         .handshake(TokioIo::new(stream))
         .await
         .unwrap();
@@ -125,6 +135,33 @@ async fn a_connection_that_is_not_read_ends() {
     let mut text = Vec::new();
     stream.read_to_end(&mut text).await.unwrap();
     assert!(text.len() <= 1024, "the client had what lay in the stream");
+}
+
+/// Over HTTP/2 too, if the client reads nothing of its socket, whether that is full or all fits in.
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_many_streams_that_is_not_read_ends() {
+    for (window, buffer) in [(1 << 30, 1024), (1 << 30, 64 << 10), (50, 64 << 10)] {
+        let server = server(100).await;
+        let (stream, serving) = connect(&server, buffer);
+        let is_deaf = Arc::new(AtomicBool::new(false));
+        let stream = Deafened {
+            stream,
+            is_deaf: Arc::clone(&is_deaf),
+        };
+        let (mut sender, _driver) = http2(stream, window).await;
+        is_deaf.store(true, Ordering::Relaxed);
+        let mut unanswered = Vec::new();
+        for path in [MAPS, &format!("{MAPS}?watch=1")].repeat(5) {
+            sender.ready().await.unwrap();
+            let request = Request::get(format!("http://localhost{path}")).body(body::empty());
+            unanswered.push(tokio::spawn(sender.send_request(request.unwrap())));
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(server.replies_on_their_way(), 10, "a window of {window}, a buffer of {buffer}");
+        let ended = tokio::time::timeout(Duration::from_secs(80), serving).await;
+        ended.unwrap_or_else(|_| panic!("a window of {window}, a buffer of {buffer}")).unwrap();
+        assert_eq!((server.inflight(), server.replies_on_their_way()), ((0, 0), 0));
+    }
 }
 
 /// A slow reader is let be for as long as the request's time lasts, and no longer; a watch goes on.
