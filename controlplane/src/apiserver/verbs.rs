@@ -9,7 +9,6 @@ mod create;
 mod delete;
 mod eviction;
 mod filter;
-mod heavy;
 mod list;
 mod object;
 mod patch;
@@ -18,14 +17,16 @@ mod token;
 mod update;
 mod watch;
 
+use super::Body;
 use super::admission::{Attributes, Operation};
+use super::heavy;
 use super::negotiate::{self, Encoding, Output};
 use super::reader;
 use super::reply::{self, Answer};
 use super::request::{Query, RequestInfo};
+use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
-use super::{ApiServer, Body};
 use crate::resource::{Kind, deprecated};
 use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
@@ -58,7 +59,7 @@ pub(super) fn serves(kind: &Kind, info: &RequestInfo) -> bool {
 
 /// A request on its way through a verb.
 struct Call<'a> {
-    server: &'a ApiServer,
+    server: &'a Arc<ServerState>,
     user: &'a User,
     info: &'a RequestInfo,
     query: &'a Query,
@@ -79,12 +80,12 @@ struct Call<'a> {
 #[derive(Clone)]
 pub(super) struct Keeps {
     pub(super) _seat: Option<Arc<super::flow::Seat>>,
-    pub(super) _room: Option<Arc<super::flow::ByteReservation>>,
+    pub(super) _room: Option<Arc<super::receive::Room>>,
 }
 
 /// Who serves whom.
 pub(super) struct Serving<'a> {
-    pub(super) server: &'a ApiServer,
+    pub(super) server: &'a Arc<ServerState>,
     pub(super) user: &'a User,
     /// Whether the request came over the network.
     pub(super) is_remote: bool,
@@ -127,11 +128,10 @@ pub(super) async fn serve(
             return Err(error);
         }
     };
-    let reserved = match &answer {
-        // What a deletion of many answers has been done: it waits for nothing any more. Its request's place bounds it.
-        Answer::List(page) if serving.is_remote && info.verb == "list" => {
-            Some(server.flow().reply(user, info, page.cost(output)).await?)
-        }
+    // What a write answers has been done: it waits for nothing any more. Its request's place bounds it.
+    let is_counted = serving.is_remote && matches!(info.verb.as_str(), "get" | "list");
+    let reserved = match answer.cost(output) {
+        bytes if is_counted && bytes > 0 => Some(server.flow().reply(user, info, bytes).await?),
         _ => None,
     };
     let context = reply::Context {
@@ -152,7 +152,7 @@ pub(super) async fn serve(
 
 impl<'a> Call<'a> {
     fn new(
-        server: &'a ApiServer,
+        server: &'a Arc<ServerState>,
         user: &'a User,
         info: &'a RequestInfo,
         query: &'a Query,
@@ -190,7 +190,7 @@ impl<'a> Call<'a> {
     /// ([`super::write_locks`]), its place and its room until its write is stored, or refused.
     async fn finished_anyway(&self, parts: &Parts, body: Bytes) -> (Result<Answer, ApiError>, Vec<String>) {
         let (server, user, info, query) = (
-            self.server.clone(),
+            Arc::clone(self.server),
             self.user.clone(),
             self.info.clone(),
             self.query.clone(),
@@ -250,17 +250,40 @@ impl<'a> Call<'a> {
     }
 
     /// The body as an object of the call's kind, with field validation applied.
-    fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
+    async fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let decoded = reading(media, || schema::decode(self.kind, body, media))?;
+        let kind = self.kind;
+        let decoded = self.reading(body, media, move |body| schema::decode(kind, body, media));
+        let decoded = decoded.await??;
         self.checked(decoded, self.kind.kind, self.kind.version)
     }
 
-    /// The body as an object of a subresource's kind.
-    fn decode_part(&mut self, group: &str, version: &str, kind: &str, body: &[u8]) -> Result<Value, ApiError> {
+    /// The body as an object of a subresource's kind, named by group, version and kind.
+    async fn decode_part(&mut self, of: [&'static str; 3], body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let decoded = reading(media, || schema::decode_body(group, version, kind, body, media))?;
+        let [group, version, kind] = of;
+        let read = move |body: &[u8]| schema::decode_body(group, version, kind, body, media);
+        let decoded = self.reading(body, media, read).await??;
         self.checked(decoded, kind, version)
+    }
+
+    /// The body as an object of no particular kind (options).
+    async fn read_plain(&self, body: &[u8]) -> Result<Value, ApiError> {
+        let media = negotiate::input(self.headers)?;
+        let read = self
+            .reading(body, media, move |body| schema::parse(body, media))
+            .await?;
+        read.map_err(|error| not_read(&error))
+    }
+
+    /// Reads a body; YAML takes long, and is read in its turn on a thread that serves nobody.
+    async fn reading<T: Send + 'static>(
+        &self,
+        body: &[u8],
+        media: Media,
+        read: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        heavy::read(self.server.flow(), self.user, self.info, (body, media), read).await
     }
 
     /// Applies `fieldValidation` to what decoding noted (contract §2.2).
@@ -412,18 +435,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Reads a body; YAML takes long, and waits for a thread of its own.
-fn reading<T>(media: Media, read: impl FnOnce() -> T) -> T {
-    match media {
-        Media::Yaml => heavy::off_worker(read),
-        _ => read(),
-    }
-}
-
-/// How an object body of no particular kind is read (options, Scale patches).
-fn read_plain(body: &[u8], media: Media) -> Result<Value, ApiError> {
-    reading(media, || schema::parse(body, media))
-        .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+fn not_read(error: &str) -> ApiError {
+    ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
 }
 
 /// A resourceVersion parameter; `None` if it is empty.

@@ -9,7 +9,7 @@ use crate::store::window::Stored;
 use std::sync::Arc;
 
 pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
-    let options = Options::read(call, body)?;
+    let options = Options::read(call, body).await?;
     let filter = Filter::parse(call.kind, call.info)?;
     let snapshot = call.window.latest().await.map_err(|error| store_failed(&error))?;
     let collection = call.collection();

@@ -128,7 +128,10 @@ impl IdleWatch {
             .unwrap();
         let event = self.body.frame().await.unwrap().unwrap().into_data().unwrap();
         let event: Value = serde_json::from_slice(&event).unwrap();
-        assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("new")));
+        assert_eq!(
+            (&event["type"], &event["object"]["metadata"]["name"]),
+            (&json!("ADDED"), &json!("new"))
+        );
     }
 }
 

@@ -157,9 +157,15 @@ async fn a_connection_of_many_streams_that_is_not_read_ends() {
             unanswered.push(tokio::spawn(sender.send_request(request.unwrap())));
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(server.replies_on_their_way(), 10, "a window of {window}, a buffer of {buffer}");
+        assert_eq!(
+            server.replies_on_their_way(),
+            10,
+            "a window of {window}, a buffer of {buffer}"
+        );
         let ended = tokio::time::timeout(Duration::from_secs(80), serving).await;
-        ended.unwrap_or_else(|_| panic!("a window of {window}, a buffer of {buffer}")).unwrap();
+        ended
+            .unwrap_or_else(|_| panic!("a window of {window}, a buffer of {buffer}"))
+            .unwrap();
         assert_eq!((server.inflight(), server.replies_on_their_way()), ((0, 0), 0));
     }
 }
@@ -250,4 +256,26 @@ async fn who_reads_has_all_of_it() {
         assert!(serde_json::from_slice::<Value>(&text).is_ok());
     }
     assert_eq!((server.inflight(), server.replies_on_their_way()), ((0, 0), 0));
+}
+
+/// A body that is sent too slowly is answered, and its connection ends over HTTP/1: the rest of it will not be read.
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_body_never_ends_is_answered_and_ends() {
+    let server = server(0).await;
+    let (stream, serving) = connect(&server, 4096);
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let head = format!("POST {MAPS} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n");
+    let sending = tokio::spawn(async move {
+        writer.write_all(head.as_bytes()).await.unwrap();
+        while writer.write_all(b"1\r\n \r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    });
+    let mut text = Vec::new();
+    reader.read_to_end(&mut text).await.unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 504 "), "{text}");
+    serving.await.unwrap();
+    assert_eq!((server.flow().body_bytes(), server.inflight()), (0, (0, 0)));
+    sending.await.unwrap();
 }
