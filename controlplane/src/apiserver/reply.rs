@@ -41,8 +41,11 @@ pub(super) enum Answer {
     },
     /// A page of a collection.
     List(Page),
-    /// A finished reply (watches).
-    Response(Response<Body>),
+    /// A finished reply: changes as they come, after a state of so many bytes.
+    Watch {
+        response: Response<Body>,
+        initial_bytes: usize,
+    },
 }
 
 /// A page of a collection.
@@ -54,14 +57,28 @@ pub(super) struct Page {
 }
 
 impl Answer {
+    /// A watch that begins with nothing.
+    pub(super) fn watch(response: Response<Body>) -> Self {
+        Self::Watch {
+            response,
+            initial_bytes: 0,
+        }
+    }
+
     /// What sending the answer holds for as long as the client takes, in bytes; 0 where that is not worth counting.
     pub(super) fn cost(&self, output: Output) -> usize {
         match self {
             Self::List(page) => page.cost(output),
+            Self::Watch { initial_bytes, .. } => *initial_bytes,
             Self::Stored { stored, .. } if stored.raw().len() > UNCOUNTED_BYTES => written_bytes(stored, output),
             _ => 0,
         }
     }
+}
+
+/// What objects hold that may be written over while they are being sent, in bytes.
+pub(super) fn held_bytes<'a>(objects: impl Iterator<Item = &'a Arc<Stored>>) -> usize {
+    objects.map(|stored| stored.raw().len() + 64).sum()
 }
 
 /// What the text of an object takes at most.
@@ -75,7 +92,7 @@ fn written_bytes(stored: &Stored, output: Output) -> usize {
 impl Page {
     /// The objects' stored bytes, which is about what their JSON takes.
     fn stored_bytes(&self) -> usize {
-        self.items.iter().map(|stored| stored.raw().len() + 64).sum()
+        held_bytes(self.items.iter())
     }
 
     /// Its objects, which may be written over meanwhile, and the text of one of them.
@@ -110,7 +127,7 @@ pub(super) struct Context<'a> {
 /// Writes an answer down.
 pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     let (code, bytes) = match answer {
-        Answer::Response(mut response) => {
+        Answer::Watch { mut response, .. } => {
             add_warnings(response.headers_mut(), context.warnings);
             return Ok(response);
         }

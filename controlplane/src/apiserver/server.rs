@@ -332,18 +332,19 @@ impl ApiServer {
     ) -> Response<Body> {
         let extensions = response.extensions_mut();
         let lift = extensions.remove::<Lift>();
-        // A watch needs its place while it sends its initial state; without one, only until here.
-        let seat = match (&lift, info.verb.as_str()) {
+        let bytes = extensions.remove::<Arc<flow::ByteReservation>>();
+        // A watch needs its place and its room while it sends its initial state; without one, only until here.
+        let (seat, bytes) = match (&lift, info.verb.as_str()) {
             (Some(lift), _) => {
-                lift.keep(seat);
-                None
+                lift.keep(seat, bytes);
+                (None, None)
             }
-            (None, "watch") => None,
-            (None, _) => seat,
+            (None, "watch") => (None, None),
+            (None, _) => (seat, bytes),
         };
         let holds = HeldResources {
             _seat: seat,
-            _bytes: extensions.remove::<Arc<flow::ByteReservation>>(),
+            _bytes: bytes,
             _watch: watch,
         };
         let (on_stall, deadline) = match info.verb.as_str() {

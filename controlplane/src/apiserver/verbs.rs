@@ -129,7 +129,7 @@ pub(super) async fn serve(
         }
     };
     // What a write answers has been done: it waits for nothing any more. Its request's place bounds it.
-    let is_counted = serving.is_remote && matches!(info.verb.as_str(), "get" | "list");
+    let is_counted = serving.is_remote && matches!(info.verb.as_str(), "get" | "list" | "watch");
     let reserved = match answer.cost(output) {
         bytes if is_counted && bytes > 0 => Some(server.flow().reply(user, info, bytes).await?),
         _ => None,
@@ -219,7 +219,7 @@ impl<'a> Call<'a> {
             ("", "get") | ("status" | "approval", "get") => self.get().await,
             ("", "list") => list::list(self).await,
             ("", "watch") if self.output.encoding == Encoding::Yaml => Err(negotiate::not_acceptable()),
-            ("", "watch") => watch::watch(self).await.map(Answer::Response),
+            ("", "watch") => watch::watch(self).await,
             ("", "create") => create::create(self, &self.bytes(body).await?).await,
             ("eviction", "create") => eviction::evict(self, &self.bytes(body).await?).await,
             ("scale", "get") => scale::get(self).await,

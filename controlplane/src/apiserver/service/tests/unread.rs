@@ -118,6 +118,51 @@ async fn an_unread_reply_is_reset_and_freed_and_its_connection_goes_on() {
     }
 }
 
+/// Watches that begin with much and are not read are told to come back once their user has no room left, and give it back.
+#[tokio::test(start_paused = true)]
+async fn the_state_that_watches_begin_with_has_a_lists_room() {
+    const MAPS_COUNT: usize = 1_000;
+    let server = server(MAPS_COUNT).await;
+    let (stream, serving) = connect(&server, 64 << 10);
+    let (sender, driver) = http2(stream, 50).await;
+    let opening = (0..20).map(|_| {
+        let mut sender = sender.clone();
+        tokio::spawn(async move { send(&mut sender, &format!("{MAPS}?watch=1")).await })
+    });
+    let mut unread = Vec::new();
+    for opened in opening.collect::<Vec<_>>() {
+        unread.push(opened.await.unwrap());
+    }
+    let count = |code: u16| unread.iter().filter(|watch| watch.status() == code).count();
+    // A user has 32 MiB, three times what there is.
+    assert_eq!((count(200), count(429)), (3, 17));
+    let held = server.flow().reply_bytes();
+    assert!(
+        (3 * MAPS_COUNT * DATA_BYTES..32 << 20).contains(&held),
+        "{held} bytes are counted"
+    );
+    let mut few = sender.clone();
+    let one = send(&mut few, &format!("{MAPS}?watch=1&fieldSelector=metadata.name=00001")).await;
+    assert_eq!(one.status(), 200, "what a watch does not choose it does not hold");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!((server.flow().reply_bytes(), server.inflight()), (0, (0, 0)));
+    assert_eq!(server.replies_on_their_way(), 0);
+    let mut watch = send(&mut few, &format!("{MAPS}?watch=1")).await.into_body();
+    let mut seen = 0;
+    while seen < MAPS_COUNT {
+        let data = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+        seen += data.iter().filter(|byte| **byte == b'\n').count();
+    }
+    assert_eq!(
+        (server.flow().reply_bytes(), server.inflight()),
+        (0, (0, 0)),
+        "once it is written"
+    );
+    drop((sender, few, watch, unread, one));
+    serving.await.unwrap();
+    driver.await.unwrap();
+}
+
 /// Over HTTP/1 the connection ends.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_not_read_ends() {
