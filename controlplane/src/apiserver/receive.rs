@@ -55,6 +55,8 @@ pub(super) async fn receive(
         }
         if length > first && room._rest.is_none() {
             room._rest = Some(flow.body(user, info, most.max(length) - first).await?);
+            // Once, so that growing takes no more than was granted.
+            all.reserve(most.max(length) - all.len());
         }
         all.extend_from_slice(&data);
     }

@@ -12,7 +12,7 @@ use super::service::{OpenEnded, PeerCertificates};
 use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
-use super::{Body, body, deadline, discovery, expiry, reply, verbs};
+use super::{Body, body, deadline, discovery, expiry, heavy, reply, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -285,7 +285,7 @@ impl ApiServer {
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;
-        let is_bounded = is_remote && info.is_resource && !info.is_long_running(query);
+        let is_bounded = is_remote && !info.is_long_running(query);
         // First the body, then the place: who sends slowly keeps nobody from his.
         let (body, room) = match is_bounded && may_have_body(&parts.method) {
             true => {
@@ -386,7 +386,14 @@ impl ApiServer {
             return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
         let (parts, body) = request.into_parts();
-        if let Some(response) = discovery::serve(info, &parts)? {
+        let discovered = match discovery::takes_long(info) {
+            true => {
+                let (flow, info_of, parts) = (self.flow(), info.clone(), parts.clone());
+                heavy::run(flow, user, info, move || discovery::serve(&info_of, &parts)).await??
+            }
+            false => discovery::serve(info, &parts)?,
+        };
+        if let Some(response) = discovered {
             return Ok(response);
         }
         let request = Request::from_parts(parts, body);
