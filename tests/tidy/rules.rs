@@ -189,6 +189,31 @@ pub const RULES: &[Rule] = &[
         )],
     },
     Rule {
+        name: "verbs-know-no-server",
+        check: |source| match source.is_under(&["controlplane/src/apiserver/verbs"]) && !source.is_test() {
+            true => source.lines_with(&["ApiServer", "apiserver::server", "super::server"]),
+            false => Vec::new(),
+        },
+        fires_on: &[
+            ("controlplane/src/apiserver/verbs.rs", "use super::{ApiServer, Body};\n"),
+            (
+                "controlplane/src/apiserver/verbs/list.rs",
+                "use crate::apiserver::server::ApiServer;\n",
+            ),
+        ],
+        passes: &[
+            ("controlplane/src/apiserver/server.rs", "use super::verbs;\n"),
+            (
+                "controlplane/src/apiserver/verbs.rs",
+                "use super::state::ServerState;\n",
+            ),
+            (
+                "controlplane/src/apiserver/verbs/tests.rs",
+                "use crate::apiserver::ApiServer;\n",
+            ),
+        ],
+    },
+    Rule {
         name: "files-are-short",
         check: |source| match source.text.lines().count() {
             lines if lines > LINES_MAX => vec![format!("{lines} lines, {LINES_MAX} may be")],

@@ -28,6 +28,12 @@ pub(super) fn of(query: &Query) -> Result<Duration, ApiError> {
     })
 }
 
+/// What a request is told whose time is over, in upstream's words.
+pub(super) fn exceeded() -> ApiError {
+    let text = "Timeout: request did not complete within the allotted timeout";
+    ApiError::new(504, "Timeout", text)
+}
+
 /// A Go duration, such as `1m30s`; zero if it is negative, which means the same to its reader. `None` if Go could not read or
 /// hold it.
 fn seconds(text: &str) -> Option<Duration> {

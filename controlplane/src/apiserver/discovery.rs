@@ -20,6 +20,11 @@ use sha2::{Digest, Sha256};
 /// The well-known answer for clients that look for a server near them; `kubectl` ignores it.
 const SERVER_ADDRESS: &str = "0.0.0.0/0";
 
+/// Whether the answer takes long to make: the OpenAPI documents, which are made for each request and kept by nobody.
+pub(super) fn takes_long(info: &RequestInfo) -> bool {
+    !info.is_resource && info.path.starts_with("/openapi/")
+}
+
 /// Answers `/api...` and `/apis...` as far as they are not resources.
 pub(super) fn serve(info: &RequestInfo, parts: &Parts) -> Result<Option<Response<Body>>, ApiError> {
     if info.is_resource || !matches!(parts.method, Method::GET | Method::HEAD) {

@@ -77,27 +77,30 @@ pub(super) struct Deadline {
     lifted: Lift,
 }
 
-/// Lifts a [`Deadline`]: for a watch once its initial state is sent, which needs its place no longer.
+/// Lifts a [`Deadline`]: for a watch once its initial state is sent, which needs its place and its room no longer.
 #[derive(Clone, Default)]
 pub(super) struct Lift(Arc<Lifted>);
 
 #[derive(Default)]
 struct Lifted {
     is_lifted: AtomicBool,
-    seat: Mutex<Option<Arc<flow::Seat>>>,
+    kept: Mutex<Kept>,
 }
+
+/// A request's place and the room for what it sends.
+type Kept = (Option<Arc<flow::Seat>>, Option<Arc<flow::ByteReservation>>);
 
 impl Lift {
     pub(super) fn lift(&self) {
         self.0.is_lifted.store(true, Ordering::Relaxed);
-        self.keep(None);
+        self.keep(None, None);
     }
 
-    /// Keeps a place until then.
-    pub(super) fn keep(&self, seat: Option<Arc<flow::Seat>>) {
+    /// Keeps a place and its room until then.
+    pub(super) fn keep(&self, seat: Option<Arc<flow::Seat>>, room: Option<Arc<flow::ByteReservation>>) {
         let kept = {
-            let mut kept = self.0.seat.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *kept, seat)
+            let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *kept, (seat, room))
         };
         drop(kept);
     }

@@ -28,28 +28,34 @@ const PARTS: usize = 4;
 /// Watches under way: for the cluster's own parts and again for everybody else. A user may have a part of them.
 const WATCHES: usize = 4_000;
 
+/// Requests whose bodies take long to work on ([`super::heavy`]), at once: for the cluster's own parts and again for everybody
+/// else. A user has one turn, so that they never have all processors.
+const HEAVY: usize = 2;
+
 /// The limits of one server.
 pub(super) struct Flow {
     levels: Vec<(Level, Limit)>,
-    vital: ByteLimits,
-    others: ByteLimits,
+    vital: ClassLimits,
+    others: ClassLimits,
     counts: Arc<Counts>,
 }
 
-/// The limits of bytes of one class of users.
-struct ByteLimits {
+/// The limits of one class of users, beside requests'.
+struct ClassLimits {
     bodies: Limit,
     replies: Limit,
     watches: Limit,
+    heavy: Limit,
 }
 
-impl ByteLimits {
+impl ClassLimits {
     fn new() -> Self {
         let limit = |bytes: usize| Limit::new(bytes / UNIT_BYTES, bytes / UNIT_BYTES / PARTS);
         Self {
             bodies: limit(BODIES_BYTES),
             replies: limit(REPLIES_BYTES),
             watches: Limit::new(WATCHES, WATCHES / PARTS),
+            heavy: Limit::new(HEAVY, 1),
         }
     }
 }
@@ -85,13 +91,18 @@ pub(super) struct ByteReservation {
     _permit: Permit,
 }
 
+/// A turn to work on a large body; given back when dropped.
+pub(super) struct HeavyTurn {
+    _permit: Permit,
+}
+
 impl Flow {
     pub(super) fn new() -> Self {
         let level = |level: Level| (level, Limit::new(level.seats(), level.seats().div_ceil(2)));
         Self {
             levels: Level::LIMITED.into_iter().map(level).collect(),
-            vital: ByteLimits::new(),
-            others: ByteLimits::new(),
+            vital: ClassLimits::new(),
+            others: ClassLimits::new(),
             counts: Arc::default(),
         }
     }
@@ -110,7 +121,13 @@ impl Flow {
         (self.vital.replies.taken() + self.others.replies.taken()) * UNIT_BYTES
     }
 
-    fn bytes(&self, user: &User, info: &RequestInfo) -> &ByteLimits {
+    /// What bodies under way are counted to hold, in bytes: at most twice [`BODIES_BYTES`].
+    #[cfg(test)]
+    pub(super) fn body_bytes(&self) -> usize {
+        (self.vital.bodies.taken() + self.others.bodies.taken()) * UNIT_BYTES
+    }
+
+    fn class(&self, user: &User, info: &RequestInfo) -> &ClassLimits {
         match Level::of(user, info) {
             Level::WorkloadLow | Level::GlobalDefault => &self.others,
             _ => &self.vital,
@@ -145,9 +162,20 @@ impl Flow {
         if Level::of(user, info) == Level::Exempt {
             return Ok(None);
         }
-        let permit = self.bytes(user, info).watches.try_enter(&name(user), 1);
+        let permit = self.class(user, info).watches.try_enter(&name(user), 1);
         permit
             .map(|permit| Some(ByteReservation { _permit: permit }))
+            .map_err(|Refused| refusal())
+    }
+
+    /// Waits for a turn to work on a large body.
+    ///
+    /// # Errors
+    /// As [`Flow::seat`].
+    pub(super) async fn heavy(&self, user: &User, info: &RequestInfo) -> Result<HeavyTurn, ApiError> {
+        let permit = self.class(user, info).heavy.enter(&name(user), 1).await;
+        permit
+            .map(|permit| HeavyTurn { _permit: permit })
             .map_err(|Refused| refusal())
     }
 
@@ -161,7 +189,7 @@ impl Flow {
         info: &RequestInfo,
         bytes: usize,
     ) -> Result<ByteReservation, ApiError> {
-        enter(&self.bytes(user, info).bodies, user, bytes).await
+        enter(&self.class(user, info).bodies, user, bytes).await
     }
 
     /// Waits until there is room for a reply that holds so many bytes.
@@ -174,7 +202,7 @@ impl Flow {
         info: &RequestInfo,
         bytes: usize,
     ) -> Result<ByteReservation, ApiError> {
-        enter(&self.bytes(user, info).replies, user, bytes).await
+        enter(&self.class(user, info).replies, user, bytes).await
     }
 }
 

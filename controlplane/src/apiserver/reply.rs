@@ -1,5 +1,6 @@
 //! Answers become HTTP replies: encoding, shape, compression, headers. Never decides what the answer is.
 
+mod layout;
 mod stream;
 
 use super::flow::ByteReservation;
@@ -15,6 +16,7 @@ use http::header::{
 };
 use http::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
+use layout::Layout;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ use stream::Pieces;
 
 /// Bodies above this are compressed for clients that accept it (contract §1).
 const GZIP_ABOVE_BYTES: usize = 131_072;
+/// Replies of one object that has no more bytes than this are bounded by their requests' places alone.
+const UNCOUNTED_BYTES: usize = 16 << 10;
 /// All warnings of a reply together stay below this many characters, or each is cut to [`WARNING_CUT`].
 const WARNINGS_LIMIT: usize = 4096;
 const WARNING_CUT: usize = 256;
@@ -38,8 +42,11 @@ pub(super) enum Answer {
     },
     /// A page of a collection.
     List(Page),
-    /// A finished reply (watches).
-    Response(Response<Body>),
+    /// A finished reply: changes as they come, after a state of so many bytes.
+    Watch {
+        response: Response<Body>,
+        initial_bytes: usize,
+    },
 }
 
 /// A page of a collection.
@@ -52,21 +59,49 @@ pub(super) struct Page {
     pub(super) room: Option<ByteReservation>,
 }
 
+impl Answer {
+    /// A watch that begins with nothing.
+    pub(super) fn watch(response: Response<Body>) -> Self {
+        Self::Watch {
+            response,
+            initial_bytes: 0,
+        }
+    }
+
+    /// What sending the answer holds for as long as the client takes, in bytes; 0 where that is not worth counting.
+    pub(super) fn cost(&self, output: Output) -> usize {
+        match self {
+            Self::List(page) => page.cost(output),
+            Self::Watch { initial_bytes, .. } => *initial_bytes,
+            Self::Stored { stored, .. } if stored.raw().len() > UNCOUNTED_BYTES => written_bytes(stored, output),
+            _ => 0,
+        }
+    }
+}
+
+/// What objects hold that may be written over while they are being sent, in bytes.
+pub(super) fn held_bytes<'a>(objects: impl Iterator<Item = &'a Arc<Stored>>) -> usize {
+    objects.map(|stored| stored.raw().len() + 64).sum()
+}
+
+/// What the text of an object takes at most.
+fn written_bytes(stored: &Stored, output: Output) -> usize {
+    match Layout::of(output) {
+        None => stored.raw().len(),
+        Some(_) => Layout::most_bytes(stored.raw().len()),
+    }
+}
+
 impl Page {
     /// The objects' stored bytes, which is about what their JSON takes.
     fn stored_bytes(&self) -> usize {
-        self.items.iter().map(|stored| stored.raw().len() + 64).sum()
+        held_bytes(self.items.iter())
     }
 
-    /// What sending the page holds at most, in bytes: its objects, which may be written over meanwhile; and where it cannot be
-    /// written piece by piece, its tree and its text.
+    /// Its objects, which may be written over meanwhile, and the text of one of them.
     pub(super) fn cost(&self, output: Output) -> usize {
-        /// A tree takes about so many times the bytes of its text.
-        const TREE: usize = 8;
-        match is_plain(output) {
-            true => self.stored_bytes(),
-            false => self.stored_bytes() * TREE,
-        }
+        let texts = self.items.iter().map(|stored| written_bytes(stored, output));
+        self.stored_bytes() + texts.max().unwrap_or_default()
     }
 
     fn metadata(&self) -> Value {
@@ -95,7 +130,7 @@ pub(super) struct Context<'a> {
 /// Writes an answer down.
 pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     let (code, bytes) = match answer {
-        Answer::Response(mut response) => {
+        Answer::Watch { mut response, .. } => {
             add_warnings(response.headers_mut(), context.warnings);
             return Ok(response);
         }
@@ -176,19 +211,12 @@ fn compress(bytes: &Bytes) -> Option<Bytes> {
 
 /// A value as bytes in the negotiated encoding.
 pub(super) fn encode(value: &Value, output: Output) -> Bytes {
-    match output.encoding {
-        Encoding::Yaml => Bytes::from(serde_saphyr::to_string(value).unwrap_or_default()),
-        Encoding::Json if output.pretty => {
-            let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
-            bytes.push(b'\n');
-            Bytes::from(bytes)
-        }
-        Encoding::Json => {
-            let mut bytes = serde_json::to_vec(value).unwrap_or_default();
-            bytes.push(b'\n');
-            Bytes::from(bytes)
-        }
+    if let Some(layout) = Layout::of(output) {
+        return Bytes::from(layout.document(value));
     }
+    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    bytes.push(b'\n');
+    Bytes::from(bytes)
 }
 
 /// The object with kind, apiVersion and `revision` as its resourceVersion.
@@ -201,8 +229,7 @@ pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Kind) -> Value {
 }
 
 fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Result<Bytes, ApiError> {
-    let plain = context.output.encoding == Encoding::Json && !context.output.pretty;
-    if plain && context.output.shape == Shape::Whole {
+    if Layout::of(context.output).is_none() && context.output.shape == Shape::Whole {
         let (head, rest) = stored.json(Some((&context.kind.api_version(), context.kind.kind)), revision);
         let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 1);
         bytes.extend_from_slice(&head);
@@ -261,50 +288,19 @@ pub(super) fn table_of(
     Ok(value)
 }
 
-/// Whether lists can be written piece by piece.
-fn is_plain(output: Output) -> bool {
-    output.encoding == Encoding::Json && !output.pretty
-}
-
 fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     if matches!(context.output.shape, Shape::Partial(_)) {
         return Err(not_acceptable());
     }
-    if !is_plain(context.output) {
-        let bytes = encode(&list_tree(&page, context)?, context.output);
-        return Ok(finish(200, bytes, context.output.encoding, context.headers));
-    }
+    let encoding = context.output.encoding;
     let bytes = page.stored_bytes();
+    if bytes <= stream::PIECE_BYTES {
+        let all = Pieces::new(page, context, false)?.all();
+        return Ok(finish(200, all, encoding, context.headers));
+    }
     let is_compressed = bytes > GZIP_ABOVE_BYTES && accepts_gzip(context.headers);
     let pieces = Pieces::new(page, context, is_compressed)?;
-    let body = match bytes <= stream::PIECE_BYTES {
-        true => body::full(pieces.all()),
-        false => body::stream(pieces.stream()),
-    };
-    Ok(respond(200, body, Encoding::Json, is_compressed))
-}
-
-/// The list as a tree, for what is written with blanks or in YAML: people's requests.
-fn list_tree(page: &Page, context: &Context<'_>) -> Result<Value, ApiError> {
-    let kind = context.kind;
-    let (name, api_version, items) = match context.output.shape {
-        Shape::Table(version) => {
-            let items = page.items.iter();
-            let objects: Vec<Arc<Value>> = items
-                .map(|stored| Arc::new(whole(stored, stored.revision, kind)))
-                .collect();
-            return render(&objects, version, page.metadata(), context);
-        }
-        Shape::PartialList(version) => {
-            let items: Vec<Value> = page.items.iter().map(|one| partial(&one.tree(), version)).collect();
-            ("PartialObjectMetadataList", format!("meta.k8s.io/{version}"), items)
-        }
-        Shape::Whole | Shape::Partial(_) => {
-            let items: Vec<Value> = page.items.iter().map(|stored| stored.tree()).collect();
-            (kind.list_kind, kind.api_version(), items)
-        }
-    };
-    Ok(json!({"kind": name, "apiVersion": api_version, "metadata": page.metadata(), "items": items}))
+    Ok(respond(200, body::stream(pieces.stream()), encoding, is_compressed))
 }
 
 pub(super) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {

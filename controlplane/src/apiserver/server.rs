@@ -1,17 +1,18 @@
 //! The composed server: what one process's API consists of, and the one path every request takes.
 
-use super::drain::{Deadline, HeldResources, Lift, OnStall, OutgoingReplies};
+use super::drain::{Deadline, HeldResources, Lift, OnStall, OutgoingReplies, STALL};
 use super::flow::{self, Flow};
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
+use super::receive::receive;
 use super::record::{RequestEnd, RequestRecord};
 use super::request::{Query, RequestInfo};
 use super::service::{OpenEnded, PeerCertificates};
+use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
-use super::write_locks::WriteLocks;
-use super::{Body, body, deadline, discovery, expiry, reply, unstored, verbs};
+use super::{Body, body, deadline, discovery, expiry, heavy, reply, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -23,10 +24,8 @@ use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use http::{Request, Response};
 use jiff::Timestamp;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,16 +46,8 @@ pub struct Parts {
 }
 
 struct Inner {
-    window: Window,
-    reader: Reader,
-    clock: Arc<dyn Clock>,
-    random: Mutex<StdRng>,
-    gate: Arc<dyn Gate>,
-    flow: Flow,
+    state: Arc<ServerState>,
     drains: Arc<OutgoingReplies>,
-    write_locks: WriteLocks,
-    closing: CancellationToken,
-    metrics: Arc<Metrics>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -79,11 +70,11 @@ impl ApiServer {
     /// Whatever the store answers.
     pub async fn new(parts: Parts) -> Result<Self, StoreError> {
         let window = Window::open(parts.store).await?;
-        let reader = Reader::new(&window);
+        let state = Arc::new(ServerState::new(window, parts.clock, parts.seed, parts.gate));
         let expiry = match registry().by_resource("", "v1", "events") {
             Some(events) => {
-                let (store, clock) = (Arc::clone(window.store()), Arc::clone(&parts.clock));
-                tokio::spawn(expiry::run(store, reader.clone(), events, clock))
+                let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
+                tokio::spawn(expiry::run(store, state.reader().clone(), events, clock))
             }
             None => tokio::spawn(std::future::ready(())),
         };
@@ -91,16 +82,8 @@ impl ApiServer {
         let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {
             inner: Arc::new(Inner {
-                window,
-                reader,
-                clock: parts.clock,
-                random: Mutex::new(StdRng::seed_from_u64(parts.seed)),
-                gate: parts.gate,
-                flow: Flow::new(),
+                state,
                 drains,
-                write_locks: WriteLocks::default(),
-                closing: CancellationToken::new(),
-                metrics: Arc::default(),
                 tasks: [expiry, draining],
             }),
         })
@@ -108,60 +91,56 @@ impl ApiServer {
 
     /// Reads straight from memory.
     pub fn reader(&self) -> &Reader {
-        &self.inner.reader
+        self.inner.state.reader()
     }
 
     /// The store behind the server.
     pub fn store(&self) -> &Arc<dyn Store> {
-        self.inner.window.store()
+        self.inner.state.store()
     }
 
     /// The time now.
     pub fn now(&self) -> Timestamp {
-        self.inner.clock.now()
+        self.inner.state.now()
     }
 
     /// Wall time, for parts that live as long as the server.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.inner.clock
+        self.inner.state.clock()
     }
 
     /// Random bits from the server's seed.
     pub fn random(&self) -> u64 {
-        let mut random = self.inner.random.lock().unwrap_or_else(PoisonError::into_inner);
-        random.next_u64()
+        self.inner.state.random()
     }
 
     /// A random UUID (version 4) from the server's seed.
     pub fn uuid(&self) -> String {
-        let bits = (u128::from(self.random()) << 64) | u128::from(self.random());
-        uuid::Builder::from_random_bytes(bits.to_be_bytes())
-            .into_uuid()
-            .to_string()
+        self.inner.state.uuid()
     }
 
     /// Ends all watches, and those that begin later at once: the server is about to end.
     pub fn close(&self) {
-        self.inner.closing.cancel();
+        self.inner.state.closing().cancel();
     }
 
     /// Cancelled by [`ApiServer::close`].
     pub fn closing(&self) -> &CancellationToken {
-        &self.inner.closing
+        self.inner.state.closing()
     }
 
     /// What is counted here; the other parts of the control plane count into the same.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.inner.metrics
+        self.inner.state.metrics()
     }
 
     /// Requests under way now: reads, writes. Those of this process and long-running ones do not count.
     pub(super) fn inflight(&self) -> (usize, usize) {
-        self.inner.flow.inflight()
+        self.flow().inflight()
     }
 
     pub(super) fn flow(&self) -> &Flow {
-        &self.inner.flow
+        self.inner.state.flow()
     }
 
     /// Replies of which something has not left this process.
@@ -170,13 +149,13 @@ impl ApiServer {
         self.inner.drains.len()
     }
 
-    /// Who may write now where one object's revision is not enough to tell.
-    pub(super) fn write_locks(&self) -> &WriteLocks {
-        &self.inner.write_locks
+    #[cfg(test)]
+    pub(super) fn write_locks(&self) -> &super::write_locks::WriteLocks {
+        self.inner.state.write_locks()
     }
 
     pub(super) fn gate(&self) -> &dyn Gate {
-        &*self.inner.gate
+        self.inner.state.gate()
     }
 
     /// A client that reaches this server without a socket, as `user`.
@@ -211,7 +190,6 @@ impl ApiServer {
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
         let record = RequestRecord::new(&info, &query, shown_id.unwrap_or_default());
         let is_remote = user.is_none();
-        let ends_at = Instant::now() + deadline::DEADLINE;
         let work = self.route(user, &info, &query, request, &record);
         let (mut response, end) = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(response)) => (response, RequestEnd::Answered),
@@ -234,13 +212,14 @@ impl ApiServer {
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
         if is_remote && !matches!(end, RequestEnd::Answered) {
-            let deadline = Deadline::new(ends_at, Lift::default());
+            // Of its own: what says that the request's time is over comes when it is.
+            let deadline = Deadline::new(Instant::now() + STALL, Lift::default());
             response = response.map(|body| {
                 let drains = &self.inner.drains;
                 drains.guard(body, HeldResources::default(), OnStall::Break, Some(deadline))
             });
         }
-        record.finish(response, end, &self.inner.metrics)
+        record.finish(response, end, self.metrics())
     }
 
     async fn route(
@@ -258,10 +237,10 @@ impl ApiServer {
         let work = self.answer(user, info, query, request, record, ends_at);
         match deadline {
             None => work.await,
-            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-                let text = "Timeout: request did not complete within the allotted timeout";
-                Err(ApiError::new(504, "Timeout", text))
-            }),
+            Some(limit) => {
+                let done = tokio::time::timeout(limit, work).await;
+                done.unwrap_or_else(|_| Err(deadline::exceeded()))
+            }
         }
     }
 
@@ -306,19 +285,22 @@ impl ApiServer {
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;
-        let is_bounded = is_remote && info.is_resource && !info.is_long_running(query);
+        let is_bounded = is_remote && !info.is_long_running(query);
         // First the body, then the place: who sends slowly keeps nobody from his.
         let (body, room) = match is_bounded && may_have_body(&parts.method) {
-            true => self.receive(&user, info, body).await?,
+            true => {
+                let (bytes, room) = receive(self.flow(), &user, info, body).await?;
+                (body::full(bytes), room)
+            }
             false => (body, None),
         };
         let is_watch = is_remote && info.is_resource && info.verb == "watch";
         let watch = match is_watch {
-            true => self.inner.flow.watch(&user, info)?,
+            true => self.flow().watch(&user, info)?,
             false => None,
         };
         let seat = match is_bounded || is_watch {
-            true => Some(Arc::new(self.inner.flow.seat(&user, info).await?)),
+            true => Some(Arc::new(self.flow().seat(&user, info).await?)),
             false => None,
         };
         let body = record.body(body, &parts.headers).await?;
@@ -338,29 +320,6 @@ impl ApiServer {
         Ok(self.sent(response, seat, watch, info, ends_at))
     }
 
-    /// The whole body, within the bytes it was granted.
-    async fn receive(
-        &self,
-        user: &User,
-        info: &RequestInfo,
-        body: Body,
-    ) -> Result<(Body, Option<flow::ByteReservation>), ApiError> {
-        if http_body::Body::is_end_stream(&body) {
-            return Ok((body, None));
-        }
-        let length = http_body::Body::size_hint(&body).exact();
-        let length = length.map_or(verbs::BODY_LIMIT_BYTES, |length| {
-            usize::try_from(length).unwrap_or(usize::MAX)
-        });
-        let reserved = self
-            .inner
-            .flow
-            .body(user, info, length.min(verbs::BODY_LIMIT_BYTES))
-            .await?;
-        let bytes = unstored::read(body).await?;
-        Ok((body::full(bytes), Some(reserved)))
-    }
-
     /// The reply on its way: it keeps its request's place until it has been sent, and ends if it is not read, or not all of it
     /// in the request's time (the initial state of a watch counts, what follows does not).
     fn sent(
@@ -373,18 +332,19 @@ impl ApiServer {
     ) -> Response<Body> {
         let extensions = response.extensions_mut();
         let lift = extensions.remove::<Lift>();
-        // A watch needs its place while it sends its initial state; without one, only until here.
-        let seat = match (&lift, info.verb.as_str()) {
+        let bytes = extensions.remove::<Arc<flow::ByteReservation>>();
+        // A watch needs its place and its room while it sends its initial state; without one, only until here.
+        let (seat, bytes) = match (&lift, info.verb.as_str()) {
             (Some(lift), _) => {
-                lift.keep(seat);
-                None
+                lift.keep(seat, bytes);
+                (None, None)
             }
-            (None, "watch") => None,
-            (None, _) => seat,
+            (None, "watch") => (None, None),
+            (None, _) => (seat, bytes),
         };
         let holds = HeldResources {
             _seat: seat,
-            _bytes: extensions.remove::<Arc<flow::ByteReservation>>(),
+            _bytes: bytes,
             _watch: watch,
         };
         let (on_stall, deadline) = match info.verb.as_str() {
@@ -419,14 +379,21 @@ impl ApiServer {
         {
             let (parts, body) = request.into_parts();
             let serving = verbs::Serving {
-                server: self,
+                server: &self.inner.state,
                 user,
                 is_remote,
             };
             return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
         let (parts, body) = request.into_parts();
-        if let Some(response) = discovery::serve(info, &parts)? {
+        let discovered = match discovery::takes_long(info) {
+            true => {
+                let (flow, info_of, parts) = (self.flow(), info.clone(), parts.clone());
+                heavy::run(flow, user, info, move || discovery::serve(&info_of, &parts)).await??
+            }
+            false => discovery::serve(info, &parts)?,
+        };
+        if let Some(response) = discovered {
             return Ok(response);
         }
         let request = Request::from_parts(parts, body);

@@ -27,12 +27,28 @@ const MAX_STREAMS: u32 = 1000;
 const BUFFER_BYTES: usize = 128 << 10;
 /// What is buffered at most of one HTTP/2 stream, beside the piece that goes beyond ([`drain`]).
 const STREAM_BUFFER_BYTES: usize = 32 << 10;
-/// HTTP/2 pings after this much silence, so that dead clients are noticed.
+/// HTTP/2 pings after this much silence, so that dead clients are noticed; the answer may take as long again.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Connections have this long to end once the server ends.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a connection waits for its client.
+#[derive(Clone, Copy)]
+struct Timeouts {
+    /// For it to read something, while something is to be written.
+    stall: Duration,
+    /// For its requests (HTTP/1), and for its answer to a ping after as much silence (HTTP/2).
+    keep_alive: Duration,
+}
+
+impl Timeouts {
+    const USUAL: Self = Self {
+        stall: drain::STALL,
+        keep_alive: KEEP_ALIVE,
+    };
+}
 
 /// The client's certificate chain, leaf first: proven by the handshake, not yet verified. A request extension.
 #[derive(Clone)]
@@ -56,7 +72,18 @@ pub async fn serve(
     server: ApiServer,
     shutdown: CancellationToken,
 ) {
-    let tasks = TaskTracker::new();
+    serve_within(Timeouts::USUAL, TaskTracker::new(), listener, tls, server, shutdown).await;
+}
+
+/// As [`serve`]; `tasks` are the connections.
+async fn serve_within(
+    timeouts: Timeouts,
+    tasks: TaskTracker,
+    listener: TcpListener,
+    tls: watch::Receiver<Arc<rustls::ServerConfig>>,
+    server: ApiServer,
+    shutdown: CancellationToken,
+) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -72,8 +99,13 @@ pub async fn serve(
             }
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
-        let connection = connection(stream, PeerAddress(address), acceptor, server.clone(), shutdown.clone());
-        tasks.spawn(connection);
+        let connection = Connection {
+            timeouts,
+            address: PeerAddress(address),
+            server: server.clone(),
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn(connection.run(stream, acceptor));
     }
     drop(listener);
     server.close();
@@ -83,93 +115,107 @@ pub async fn serve(
     }
 }
 
-async fn connection(
-    stream: TcpStream,
+/// What is known of a client's connection before it says anything.
+struct Connection {
+    timeouts: Timeouts,
     address: PeerAddress,
-    acceptor: TlsAcceptor,
     server: ApiServer,
     shutdown: CancellationToken,
-) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY cannot be set");
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, acceptor: TlsAcceptor) {
+        let address = self.address;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+        let patient = Patient::default();
+        let stream = Impatient::new(stream, self.timeouts.stall, Arc::clone(&patient));
+        let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(peer = %address.0, %error, "TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                tracing::debug!(peer = %address.0, "TLS handshake took too long");
+                return;
+            }
+        };
+        let chain = stream.get_ref().1.peer_certificates();
+        let peer =
+            chain.map(|chain| PeerCertificates(Arc::new(chain.iter().map(|der| der.clone().into_owned()).collect())));
+        if drain::breakable(self.talk(stream, peer, patient)).await.is_none() {
+            tracing::debug!(peer = %address.0, "the client does not read its reply; its connection ends");
+        }
     }
-    let patient = Patient::default();
-    let stream = Impatient::new(stream, Arc::clone(&patient));
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(peer = %address.0, %error, "TLS handshake failed");
-            return;
+
+    /// HTTP over an open stream, until either side ends it.
+    async fn talk(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Option<PeerCertificates>,
+        patient: Patient,
+    ) {
+        let Self {
+            timeouts,
+            address,
+            server,
+            shutdown,
+        } = self;
+        let service = tower::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
+            request.extensions_mut().insert(address);
+            let is_alone = request.version() < http::Version::HTTP_2;
+            let answer = server.handle(None, request);
+            let patient = Arc::clone(&patient);
+            async move {
+                let response = answer.await;
+                // Over HTTP/2 one reply must not make the connection wait for its reader: others share it.
+                let may_wait = is_alone && response.extensions().get::<OpenEnded>().is_some();
+                patient.store(may_wait, Ordering::Relaxed);
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let builder = builder(timeouts);
+        let connection =
+            builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = shutdown.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                // What does not end by itself (exec, logs) ends with the drain's deadline.
+                match tokio::time::timeout(DRAIN, connection).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(peer = %address.0, %error, "connection ended with an error");
         }
-        Err(_) => {
-            tracing::debug!(peer = %address.0, "TLS handshake took too long");
-            return;
-        }
-    };
-    let chain = stream.get_ref().1.peer_certificates();
-    let peer =
-        chain.map(|chain| PeerCertificates(Arc::new(chain.iter().map(|der| der.clone().into_owned()).collect())));
-    let talking = talk(stream, address, peer, patient, server, shutdown);
-    if drain::breakable(talking).await.is_none() {
-        tracing::debug!(peer = %address.0, "the client does not read its reply; its connection ends");
     }
 }
 
-/// HTTP over an open stream, until either side ends it.
-async fn talk(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    address: PeerAddress,
-    peer: Option<PeerCertificates>,
-    patient: Patient,
-    server: ApiServer,
-    shutdown: CancellationToken,
-) {
-    let service = tower::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
-        if let Some(peer) = &peer {
-            request.extensions_mut().insert(peer.clone());
-        }
-        request.extensions_mut().insert(address);
-        let is_alone = request.version() < http::Version::HTTP_2;
-        let answer = server.handle(None, request);
-        let patient = Arc::clone(&patient);
-        async move {
-            let response = answer.await;
-            // Over HTTP/2 one reply must not make the connection wait for its reader: others share it.
-            let may_wait = is_alone && response.extensions().get::<OpenEnded>().is_some();
-            patient.store(may_wait, Ordering::Relaxed);
-            Ok::<_, Infallible>(response)
-        }
-    });
+fn builder(timeouts: Timeouts) -> Builder<Streams> {
     let mut builder = Builder::new(Streams);
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(KEEP_ALIVE)
+        .header_read_timeout(timeouts.keep_alive)
         .max_buf_size(BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_send_buf_size(STREAM_BUFFER_BYTES)
         .max_concurrent_streams(MAX_STREAMS)
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            // What does not end by itself (exec, logs) ends with the drain's deadline.
-            match tokio::time::timeout(DRAIN, connection).await {
-                Ok(ended) => ended,
-                Err(_) => return,
-            }
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(peer = %address.0, %error, "connection ended with an error");
-    }
+        .keep_alive_interval(timeouts.keep_alive)
+        .keep_alive_timeout(timeouts.keep_alive);
+    builder
 }
 
 /// A reply that lasts for as long as its client stays, read or not: logs that are followed, terminals. A response extension.

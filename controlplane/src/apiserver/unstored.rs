@@ -19,7 +19,7 @@ use super::negotiate::{self, Output, Shape};
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
-use super::{ApiServer, Body, body, reply};
+use super::{ApiServer, Body, body, heavy, reply};
 use crate::resource::registry;
 use crate::schema;
 use bytes::Bytes;
@@ -117,7 +117,7 @@ impl UnstoredEndpoints {
             return Err(negotiate::not_acceptable());
         }
         let bytes = read(body).await?;
-        let object = decode(info, &parts.headers, &bytes)?;
+        let object = decode(server, user, info, &parts.headers, &bytes).await?;
         let answer = match info.subresource.as_str() {
             "token" => {
                 let object = admit_token(server, user, info, object).await?;
@@ -181,7 +181,13 @@ pub(super) async fn read(body: Body) -> Result<Bytes, ApiError> {
 }
 
 /// The body as the kind this endpoint takes.
-fn decode(info: &RequestInfo, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, ApiError> {
+async fn decode(
+    server: &ApiServer,
+    user: &User,
+    info: &RequestInfo,
+    headers: &HeaderMap,
+    bytes: &[u8],
+) -> Result<Value, ApiError> {
     let media = negotiate::input(headers)?;
     let (group, version, kind) = match info.subresource.as_str() {
         "token" => ("authentication.k8s.io", "v1", "TokenRequest"),
@@ -191,7 +197,8 @@ fn decode(info: &RequestInfo, headers: &HeaderMap, bytes: &[u8]) -> Result<Value
             (kind.group, kind.version, kind.kind)
         }
     };
-    let object = parse(bytes, media)?;
+    let read = move |bytes: &[u8]| parse(bytes, media);
+    let object = heavy::read(server.flow(), user, info, (bytes, media), read).await??;
     for (field, expected) in [("kind", kind.to_owned()), ("apiVersion", format!("{group}/{version}"))] {
         let found = object[field].as_str().unwrap_or_default();
         if !found.is_empty() && found != expected {

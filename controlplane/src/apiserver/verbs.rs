@@ -10,7 +10,6 @@ mod delete;
 mod eviction;
 mod filter;
 mod finish;
-mod heavy;
 mod list;
 mod object;
 mod patch;
@@ -19,15 +18,17 @@ mod token;
 mod update;
 mod watch;
 
+use super::Body;
 use super::admission::{Attributes, Operation};
 use super::flow::ByteReservation;
+use super::heavy;
 use super::negotiate::{self, Encoding, Output};
 use super::reader;
 use super::reply::{self, Answer};
 use super::request::{Query, RequestInfo};
+use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
-use super::{ApiServer, Body};
 use crate::resource::{Kind, deprecated};
 use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
@@ -61,7 +62,7 @@ pub(super) fn serves(kind: &Kind, info: &RequestInfo) -> bool {
 
 /// A request on its way through a verb.
 struct Call<'a> {
-    server: &'a ApiServer,
+    server: &'a Arc<ServerState>,
     user: &'a User,
     info: &'a RequestInfo,
     query: &'a Query,
@@ -80,7 +81,7 @@ struct Call<'a> {
 
 /// Who serves whom.
 pub(super) struct Serving<'a> {
-    pub(super) server: &'a ApiServer,
+    pub(super) server: &'a Arc<ServerState>,
     pub(super) user: &'a User,
     /// Whether the request came over the network.
     pub(super) is_remote: bool,
@@ -94,13 +95,12 @@ impl Serving<'_> {
     async fn room(
         &self,
         info: &RequestInfo,
-        page: &reply::Page,
-        output: Output,
+        bytes: usize,
     ) -> Result<Option<ByteReservation>, ApiError> {
-        if !self.is_remote {
+        if !self.is_remote || bytes == 0 {
             return Ok(None);
         }
-        let room = self.server.flow().reply(self.user, info, page.cost(output)).await?;
+        let room = self.server.flow().reply(self.user, info, bytes).await?;
         Ok(Some(room))
     }
 }
@@ -143,9 +143,12 @@ pub(super) async fn serve(
         }
     };
     let reserved = match &mut answer {
-        Answer::List(page) if info.verb == "list" => serving.room(info, page, output).await?,
         // A deletion of many has taken it before it began.
-        Answer::List(page) => page.room.take(),
+        Answer::List(page) if info.verb == "deletecollection" => page.room.take(),
+        // What a write answers has been done: it waits for nothing any more. Its request's place bounds it.
+        answer if matches!(info.verb.as_str(), "get" | "list" | "watch") => {
+            serving.room(info, answer.cost(output)).await?
+        }
         _ => None,
     };
     let context = reply::Context {
@@ -166,7 +169,7 @@ pub(super) async fn serve(
 
 impl<'a> Call<'a> {
     fn new(
-        server: &'a ApiServer,
+        server: &'a Arc<ServerState>,
         user: &'a User,
         info: &'a RequestInfo,
         query: &'a Query,
@@ -202,7 +205,7 @@ impl<'a> Call<'a> {
             ("", "get") | ("status" | "approval", "get") => self.get().await,
             ("", "list") => list::list(self).await,
             ("", "watch") if self.output.encoding == Encoding::Yaml => Err(negotiate::not_acceptable()),
-            ("", "watch") => watch::watch(self).await.map(Answer::Response),
+            ("", "watch") => watch::watch(self).await,
             ("", "create") => create::create(self, &self.bytes(body).await?).await,
             ("eviction", "create") => eviction::evict(self, &self.bytes(body).await?).await,
             ("scale", "get") => scale::get(self).await,
@@ -232,17 +235,40 @@ impl<'a> Call<'a> {
     }
 
     /// The body as an object of the call's kind, with field validation applied.
-    fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
+    async fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let decoded = reading(media, || schema::decode(self.kind, body, media))?;
+        let kind = self.kind;
+        let decoded = self.reading(body, media, move |body| schema::decode(kind, body, media));
+        let decoded = decoded.await??;
         self.checked(decoded, self.kind.kind, self.kind.version)
     }
 
-    /// The body as an object of a subresource's kind.
-    fn decode_part(&mut self, group: &str, version: &str, kind: &str, body: &[u8]) -> Result<Value, ApiError> {
+    /// The body as an object of a subresource's kind, named by group, version and kind.
+    async fn decode_part(&mut self, of: [&'static str; 3], body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let decoded = reading(media, || schema::decode_body(group, version, kind, body, media))?;
+        let [group, version, kind] = of;
+        let read = move |body: &[u8]| schema::decode_body(group, version, kind, body, media);
+        let decoded = self.reading(body, media, read).await??;
         self.checked(decoded, kind, version)
+    }
+
+    /// The body as an object of no particular kind (options).
+    async fn read_plain(&self, body: &[u8]) -> Result<Value, ApiError> {
+        let media = negotiate::input(self.headers)?;
+        let read = self
+            .reading(body, media, move |body| schema::parse(body, media))
+            .await?;
+        read.map_err(|error| not_read(&error))
+    }
+
+    /// Reads a body; YAML takes long, and is read in its turn on a thread that serves nobody.
+    async fn reading<T: Send + 'static>(
+        &self,
+        body: &[u8],
+        media: Media,
+        read: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        heavy::read(self.server.flow(), self.user, self.info, (body, media), read).await
     }
 
     /// Applies `fieldValidation` to what decoding noted (contract §2.2).
@@ -394,18 +420,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Reads a body; YAML takes long, and waits for a thread of its own.
-fn reading<T>(media: Media, read: impl FnOnce() -> T) -> T {
-    match media {
-        Media::Yaml => heavy::off_worker(read),
-        _ => read(),
-    }
-}
-
-/// How an object body of no particular kind is read (options, Scale patches).
-fn read_plain(body: &[u8], media: Media) -> Result<Value, ApiError> {
-    reading(media, || schema::parse(body, media))
-        .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))
+fn not_read(error: &str) -> ApiError {
+    ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
 }
 
 /// A resourceVersion parameter; `None` if it is empty.

@@ -15,62 +15,80 @@ use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::connect;
 use crate::figures::percentile;
-use crate::idle;
 use crate::processes::{Group, cpu, cpu_since};
+use crate::{connect, flood, idle};
 
 const NAMESPACE: &str = "podtool-api";
 /// Requests under way at once.
 const WORKERS: usize = 32;
-/// Objects that are written, read and listed.
-const OBJECTS: usize = 10_000;
 /// Objects of one list.
 const PAGE: usize = 500;
-/// How long writes are watched.
-const WATCH_TIME: Duration = Duration::from_secs(10);
 /// How long the last events may take to arrive, and a request to be answered.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Readers that do not read.
 const STALLED: usize = 200;
 
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Stage {
+    /// Creates, gets, patches and lists.
+    Requests,
+    /// 1,000 watchers at 50 writes a second, 50 at 1,000.
+    Watches,
+    /// 200 readers that do not read.
+    Stalled,
+    /// One user's flood, as another sees it.
+    Flood,
+}
+
+const STAGES: [Stage; 4] = [Stage::Requests, Stage::Watches, Stage::Stalled, Stage::Flood];
+
+/// What is measured.
+pub(crate) struct Plan {
+    /// Empty for all of them.
+    pub(crate) stages: Vec<Stage>,
+    /// Objects that are written, read and listed.
+    pub(crate) objects: usize,
+    /// How long watches are measured, and a flood.
+    pub(crate) time: Duration,
+}
+
 /// Measures and prints; `server` is the API server's process.
 ///
 /// # Errors
 /// If the API server cannot be reached, or refuses a request of the measured kinds.
-pub(crate) async fn measure(kubeconfig: &Path, server: Group) -> anyhow::Result<()> {
+pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> anyhow::Result<()> {
     let load = Load {
         client: connect::client(kubeconfig).await?,
         groups: [server, Group::own()],
+        objects: plan.objects,
+        time: plan.time,
     };
-    load.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))
-        .await?;
     load.memory("before")?;
-    println!("{:<28} {:>9} {:>12} {:>12}", "", "per s", "server ms", "client ms");
-    load.requests("create", OBJECTS, |load, number| load.create(number).boxed())
-        .await?;
-    load.requests("get", 2 * OBJECTS, |load, number| {
-        load.get(number * 7 % OBJECTS).boxed()
-    })
-    .await?;
-    load.requests("patch", OBJECTS / 2, |load, number| load.patch(number, "").boxed())
-        .await?;
-    load.requests("list of 500", 500, |load, _| load.list().boxed()).await?;
-    load.memory("10,000 objects of 1 kB")?;
-    println!(
-        "{:<28} {:>9} {:>9} {:>9} {:>9}",
-        "", "events/s", "p50 ms", "p99 ms", "server %"
-    );
-    load.watched(1_000, 50).await?;
-    load.watched(50, 1_000).await?;
-    load.memory("after the watches")?;
-    load.stalled().await
+    for stage in STAGES {
+        if !plan.stages.is_empty() && !plan.stages.contains(&stage) {
+            continue;
+        }
+        match stage {
+            Stage::Requests => load.each_request().await?,
+            Stage::Watches => load.watches().await?,
+            Stage::Stalled => load.stalled().await?,
+            Stage::Flood => {
+                flood::measure(kubeconfig, plan.time).await?;
+                load.memory("after the flood")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 struct Load {
     client: Client,
     /// The API server, and this program.
     groups: [Group; 2],
+    objects: usize,
+    time: Duration,
 }
 
 fn collection() -> String {
@@ -82,6 +100,53 @@ fn object(number: usize) -> Value {
 }
 
 impl Load {
+    /// The namespace, and in it the objects that are not there yet.
+    async fn fill(&self) -> anyhow::Result<()> {
+        if self
+            .send(Request::get(format!("/api/v1/namespaces/{NAMESPACE}")), Vec::new())
+            .await
+            .is_err()
+        {
+            self.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))
+                .await?;
+        }
+        if self.get(self.objects - 1).await.is_ok() {
+            return Ok(());
+        }
+        let creates = stream::iter(0..self.objects).map(|number| self.create(number));
+        let creates = creates.buffer_unordered(WORKERS);
+        creates.try_for_each(|_| std::future::ready(Ok(()))).await
+    }
+
+    async fn each_request(&self) -> anyhow::Result<()> {
+        let objects = self.objects;
+        self.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))
+            .await?;
+        println!("{:<28} {:>9} {:>12} {:>12}", "", "per s", "server ms", "client ms");
+        self.requests("create", objects, |load, number| load.create(number).boxed())
+            .await?;
+        self.requests("get", 2 * objects, |load, number| {
+            load.get(number * 7 % load.objects).boxed()
+        })
+        .await?;
+        self.requests("patch", objects / 2, |load, number| load.patch(number, "").boxed())
+            .await?;
+        self.requests("list of 500", objects.div_ceil(20), |load, _| load.list().boxed())
+            .await?;
+        self.memory(&format!("{objects} objects of 1 kB"))
+    }
+
+    async fn watches(&self) -> anyhow::Result<()> {
+        self.fill().await?;
+        println!(
+            "{:<28} {:>9} {:>9} {:>9} {:>9}",
+            "", "events/s", "p50 ms", "p99 ms", "server %"
+        );
+        self.watched(1_000, 50).await?;
+        self.watched(50, 1_000).await?;
+        self.memory("after the watches")
+    }
+
     async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> anyhow::Result<usize> {
         let text = tokio::time::timeout(PATIENCE, self.client.request_text(request.body(body)?)).await??;
         Ok(text.len())
@@ -157,10 +222,12 @@ impl Load {
             .unwrap_or("0")
             .to_owned();
         let mark = format!("{watchers}at{rate}-");
+        // Its own in each measurement: a patch that changes nothing is no event.
+        let end = format!("{mark}end");
         for _ in 0..watchers {
             let path = format!("{}?watch=1&resourceVersion={revision}&timeoutSeconds=600", collection());
             let lines = self.client.request_stream(Request::get(path).body(Vec::new())?).await?;
-            let (arrived, mark) = (Arc::clone(&arrived), mark.clone());
+            let (arrived, mark, end) = (Arc::clone(&arrived), mark.clone(), end.clone());
             tasks.spawn(async move {
                 let mut times = Vec::new();
                 let mut lines = std::pin::pin!(lines.lines());
@@ -169,7 +236,7 @@ impl Load {
                         times.push(begin.elapsed().saturating_sub(sent));
                         arrived.fetch_add(1, Ordering::Relaxed);
                     }
-                    if line.contains("\"watch-end\"") {
+                    if line.contains(&end) {
                         break;
                     }
                 }
@@ -178,7 +245,7 @@ impl Load {
         }
         let before = cpu(&self.groups)?;
         let start = Instant::now();
-        let writes = rate * WATCH_TIME.as_secs() as usize;
+        let writes = rate * self.time.as_secs() as usize;
         self.write_steadily(begin, &mark, writes, rate).await?;
         let expected = writes * watchers;
         let deadline = Instant::now() + PATIENCE;
@@ -187,7 +254,7 @@ impl Load {
         }
         let took = start.elapsed();
         let used = cpu_since(&self.groups, &before)?;
-        self.patch(0, "watch-end").await?;
+        self.patch(0, &end).await?;
         let mut times = Vec::new();
         while let Some(one) = tasks.join_next().await {
             times.extend(one?);
@@ -219,7 +286,7 @@ impl Load {
             }
             under_way.push(async move {
                 let value = format!("{mark}{}", begin.elapsed().as_micros());
-                self.patch(number % 1_000 + 1, &value).await
+                self.patch(number % (self.objects - 1).min(1_000) + 1, &value).await
             });
         }
         while let Some(answer) = under_way.next().await {
@@ -230,6 +297,8 @@ impl Load {
 
     /// Readers that ask for everything and read nothing.
     async fn stalled(&self) -> anyhow::Result<()> {
+        self.fill().await?;
+        self.memory("before they come")?;
         let requests = (0..STALLED).map(|_| {
             let client = self.client.clone();
             tokio::spawn(async move {

@@ -1,12 +1,13 @@
 //! What the commands in `hack/` need from a runtime or an API server and a shell cannot do well.
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
-//! while nothing happens, `api` an API server under load, `schedule` a scheduler with many hollow nodes, `remove-all` empties a
+//! while nothing happens, `api` an API server under load and floods, `schedule` a scheduler with many hollow nodes, `remove-all` empties a
 //! runtime. Never part of a cluster.
 
 mod api;
 mod connect;
 mod figures;
+mod flood;
 mod floor;
 mod idle;
 mod pods;
@@ -118,6 +119,15 @@ struct ApiArgs {
     /// The API server's process, as NAME=PID.
     #[arg(long)]
     server: Group,
+    /// What is measured; repeatable. Without it all, in this order.
+    #[arg(long = "stage", value_enum)]
+    stages: Vec<api::Stage>,
+    /// Objects that are written, read and listed.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(500..))]
+    objects: u32,
+    /// How long watches are measured, and a flood, in seconds.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
 }
 
 #[derive(Args)]
@@ -161,7 +171,14 @@ async fn main() -> anyhow::Result<()> {
             let cluster = pods::Cluster::connect(&args.kubeconfig, args.node, args.image).await?;
             cluster.fill(args.count).await
         }
-        Command::Api(args) => api::measure(&args.kubeconfig, args.server).await,
+        Command::Api(args) => {
+            let plan = api::Plan {
+                stages: args.stages,
+                objects: args.objects as usize,
+                time: Duration::from_secs(args.seconds.into()),
+            };
+            api::measure(&args.kubeconfig, args.server, plan).await
+        }
         Command::Schedule(args) => {
             let [nodes, pods] = [args.nodes, args.pods].map(|count| count as usize);
             schedule::measure(&args.kubeconfig, args.server, nodes, pods).await

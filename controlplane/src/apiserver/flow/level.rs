@@ -12,7 +12,7 @@ const SEATS: usize = 600;
 /// A share of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// Administrators: never waits.
+    /// Administrators, and who asks whether the server lives: never waits.
     Exempt,
     /// Leases of the controllers and the scheduler.
     LeaderElection,
@@ -61,8 +61,9 @@ impl Level {
             "system:kube-controller-manager" | "system:kube-scheduler"
         ) || user.is_in("system:serviceaccounts:kube-system");
         let resource = (info.group.as_str(), info.resource.as_str());
+        let is_probe = !info.is_resource && matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz");
         let is_lease = resource == ("coordination.k8s.io", "leases");
-        if user.is_in("system:masters") {
+        if user.is_in("system:masters") || is_probe {
             Self::Exempt
         } else if is_control_plane && is_lease && matches!(info.verb.as_str(), "get" | "create" | "update") {
             Self::LeaderElection
@@ -121,6 +122,8 @@ mod tests {
             ),
             (User::named("jane", &[]), "PUT", lease, Level::GlobalDefault),
             (User::default(), "GET", "/api/v1/pods", Level::GlobalDefault),
+            (User::default(), "GET", "/livez", Level::Exempt),
+            (User::default(), "GET", "/openapi/v2", Level::GlobalDefault),
         ] {
             let info = RequestInfo::parse(&method.parse().unwrap(), path, &Query::default());
             assert_eq!(Level::of(&user, &info), level, "{} {method} {path}", user.name);

@@ -281,3 +281,25 @@ async fn watches_are_counted_and_the_state_they_begin_with_takes_a_place() {
     let again = ask(&server, "jane/x", "GET", &later, body::empty()).await;
     assert_eq!(again.status(), 200);
 }
+
+/// What is no resource takes places, too; whether the server lives is always told.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_what_is_no_resource_is_bounded_and_probes_are_answered() {
+    let server = server().await;
+    for path in ["/apis", "/version", "/openapi/v2"] {
+        let mut unread = Vec::new();
+        for _ in 0..25 {
+            unread.push(ask(&server, "flood/x", "GET", path, body::empty()).await);
+        }
+        let start = Instant::now();
+        assert_eq!(server.inflight(), (25, 0), "{path}");
+        let mut more = Box::pin(ask(&server, "flood/x", "GET", path, body::empty()));
+        assert!(more.as_mut().now_or_never().is_none(), "{path}");
+        ask(&server, "jane/x", "GET", "/apis", body::empty()).await;
+        ask(&server, "flood/x", "GET", "/livez", body::empty()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "{path}: nobody else waited");
+        drop(unread);
+        drop(more.await);
+        assert_eq!(server.inflight(), (0, 0), "{path}");
+    }
+}

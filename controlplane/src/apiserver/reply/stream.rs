@@ -1,5 +1,6 @@
 //! Lists written piece by piece: what has been sent is let go of. Never decides what is in a list.
 
+use super::layout::Layout;
 use super::{Context, Page, partial, table_of, whole};
 use crate::apiserver::negotiate::Shape;
 use crate::apiserver::status::ApiError;
@@ -15,18 +16,23 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
 
-/// A piece ends once it has this many bytes; only one group of objects may go beyond.
+/// A piece ends once it has this many bytes; only one object may go beyond.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
-/// Rows of a Table made at once.
+/// Rows of a Table made at once, of objects that together have no more than [`GROUP_BYTES`] or are alone.
 const GROUP: usize = 32;
+const GROUP_BYTES: usize = PIECE_BYTES;
 
 /// A list on its way.
 pub(super) struct Pieces {
     kind: &'static Kind,
     form: Form,
+    /// `None`: JSON without blanks.
+    layout: Option<Layout>,
     items: VecDeque<Arc<Stored>>,
     text: Text,
     is_first: bool,
+    /// What follows the objects.
+    end: Vec<u8>,
 }
 
 /// What stands for each object.
@@ -48,12 +54,21 @@ enum Text {
 }
 
 impl Pieces {
-    /// The page in the negotiated shape, as JSON without blanks.
+    /// The page in the negotiated shape and layout.
     ///
     /// # Errors
     /// 400 for an unknown `includeObject`.
     pub(super) fn new(page: Page, context: &Context<'_>, is_compressed: bool) -> Result<Self, ApiError> {
-        let (head, form) = head(&page, context)?;
+        let (members, key, form) = frame(&page, context)?;
+        let layout = Layout::of(context.output);
+        let is_empty = page.items.is_empty();
+        let (head, end) = match layout {
+            None => (opened(&members, key), b"]}\n".to_vec()),
+            Some(layout) => (
+                layout.opened(&members, key, is_empty),
+                layout.closed(&members, key, is_empty),
+            ),
+        };
         let mut text = match is_compressed {
             true => Text::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))),
             false => Text::Plain(Vec::new()),
@@ -62,21 +77,23 @@ impl Pieces {
         Ok(Self {
             kind: context.kind,
             form,
+            layout,
             items: page.items.into(),
             text,
             is_first: true,
+            end,
         })
     }
 
     /// The next piece; `None` at the end.
     fn next(&mut self) -> Option<Bytes> {
         while !self.items.is_empty() && self.text.ready() < PIECE_BYTES {
-            let group: Vec<Arc<Stored>> = self.items.drain(..self.items.len().min(GROUP)).collect();
+            let group = self.group();
             self.write(&group);
         }
         match self.items.is_empty() {
             false => Some(self.text.take()),
-            true => self.text.finish(b"]}\n"),
+            true => self.text.finish(&self.end),
         }
     }
 
@@ -97,82 +114,115 @@ impl Pieces {
         })
     }
 
+    /// The next objects, as many as are written at once.
+    fn group(&mut self) -> Vec<Arc<Stored>> {
+        let most = match self.form {
+            Form::Row { .. } => GROUP,
+            Form::Whole | Form::Partial(_) => 1,
+        };
+        let mut bytes = 0;
+        let fit = self.items.iter().take(most).take_while(|stored| {
+            bytes += stored.raw().len();
+            bytes <= GROUP_BYTES
+        });
+        let count = fit.count().max(1);
+        self.items.drain(..count).collect()
+    }
+
     fn write(&mut self, group: &[Arc<Stored>]) {
-        let kind = self.kind;
         match &self.form {
             Form::Whole => {
                 for stored in group {
-                    let (head, rest) = stored.json(None, stored.revision);
-                    comma(&mut self.is_first, &mut self.text);
-                    self.text.write(&head);
-                    self.text.write(&rest);
+                    match self.layout {
+                        None => self.splice(stored),
+                        Some(_) => self.value(&stored.tree()),
+                    }
                 }
             }
             Form::Partial(version) => {
+                let version = *version;
                 for stored in group {
-                    comma(&mut self.is_first, &mut self.text);
-                    self.text.json(&partial(&stored.tree(), version));
+                    self.value(&partial(&stored.tree(), version));
                 }
             }
             Form::Row { version, include, now } => {
-                let objects: Vec<Arc<Value>> = group
-                    .iter()
-                    .map(|stored| Arc::new(whole(stored, stored.revision, kind)))
-                    .collect();
+                let whole = |stored: &Arc<Stored>| Arc::new(whole(stored, stored.revision, self.kind));
+                let objects: Vec<Arc<Value>> = group.iter().map(whole).collect();
                 // The head was made the same way: it cannot fail any more.
-                let table = table_of(kind, &objects, version, include, *now, json!({})).unwrap_or_default();
+                let table = table_of(self.kind, &objects, version, include, *now, json!({})).unwrap_or_default();
                 for row in table["rows"].as_array().into_iter().flatten() {
-                    comma(&mut self.is_first, &mut self.text);
-                    self.text.json(row);
+                    self.value(row);
                 }
             }
         }
     }
-}
 
-fn comma(is_first: &mut bool, text: &mut Text) {
-    if !std::mem::take(is_first) {
-        text.write(b",");
+    /// An object's stored bytes.
+    fn splice(&mut self, stored: &Stored) {
+        let (head, rest) = stored.json(None, stored.revision);
+        self.comma();
+        self.text.write(&head);
+        self.text.write(&rest);
+    }
+
+    fn value(&mut self, value: &Value) {
+        match self.layout {
+            None => {
+                self.comma();
+                self.text.write(value.to_string().as_bytes());
+            }
+            Some(layout) => {
+                let is_first = std::mem::take(&mut self.is_first);
+                self.text.write(&layout.item(value, is_first));
+            }
+        }
+    }
+
+    fn comma(&mut self) {
+        if !std::mem::take(&mut self.is_first) {
+            self.text.write(b",");
+        }
     }
 }
 
-/// Everything before the first object, and what each will be.
-fn head(page: &Page, context: &Context<'_>) -> Result<(Vec<u8>, Form), ApiError> {
+/// The members of the list beside its objects, where these are, and what stands for each.
+fn frame(page: &Page, context: &Context<'_>) -> Result<(Map<String, Value>, &'static str, Form), ApiError> {
     let kind = context.kind;
-    let metadata = page.metadata();
-    let opened = |kind: &str, api_version: &str| {
-        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[")
-            .into_bytes()
+    let list = |kind: &str, api_version: String| {
+        let members = [
+            ("kind", json!(kind)),
+            ("apiVersion", json!(api_version)),
+            ("metadata", page.metadata()),
+        ];
+        members
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
     };
     Ok(match context.output.shape {
         Shape::Table(version) => {
             let include = context.include.to_owned();
-            let mut table = table_of(kind, &[], version, &include, context.now, metadata)?;
-            let members = table.as_object_mut().map(std::mem::take).unwrap_or_default();
-            (
-                open_table(members),
-                Form::Row {
-                    version,
-                    include,
-                    now: context.now,
-                },
-            )
+            let mut table = table_of(kind, &[], version, &include, context.now, page.metadata())?;
+            let mut members = table.as_object_mut().map(std::mem::take).unwrap_or_default();
+            members.remove("rows");
+            let now = context.now;
+            (members, "rows", Form::Row { version, include, now })
         }
         Shape::PartialList(version) => {
-            let head = opened("PartialObjectMetadataList", &format!("meta.k8s.io/{version}"));
-            (head, Form::Partial(version))
+            let members = list("PartialObjectMetadataList", format!("meta.k8s.io/{version}"));
+            (members, "items", Form::Partial(version))
         }
-        Shape::Whole | Shape::Partial(_) => (opened(kind.list_kind, &kind.api_version()), Form::Whole),
+        Shape::Whole | Shape::Partial(_) => (list(kind.list_kind, kind.api_version()), "items", Form::Whole),
     })
 }
 
-/// A Table up to its first row.
-fn open_table(mut members: Map<String, Value>) -> Vec<u8> {
-    members.remove("rows");
-    let mut head = Value::Object(members).to_string().into_bytes();
-    head.pop();
-    head.extend_from_slice(b",\"rows\":[");
-    head
+/// A list without blanks up to its first object. Lists of objects name their kind first, as upstream does.
+fn opened(members: &Map<String, Value>, key: &str) -> Vec<u8> {
+    let first: &[&str] = if key == "items" { &["kind", "apiVersion"] } else { &[] };
+    let others = members.keys().map(String::as_str).filter(|name| !first.contains(name));
+    let names = first.iter().copied().chain(others);
+    let texts: String = names.map(|name| format!("\"{name}\":{},", members[name])).collect();
+    format!("{{{texts}\"{key}\":[").into_bytes()
 }
 
 impl Text {
@@ -183,10 +233,6 @@ impl Text {
             Self::Gzip(encoder) => encoder.write_all(bytes).unwrap_or_default(),
             Self::Done => {}
         }
-    }
-
-    fn json(&mut self, value: &Value) {
-        self.write(value.to_string().as_bytes());
     }
 
     /// Bytes that can be taken.

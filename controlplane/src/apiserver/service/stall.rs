@@ -1,11 +1,12 @@
-//! A socket whose peer must read: a write that makes no headway for [`STALL`] fails. Knows nothing of what is written.
+//! A socket whose peer must read: a write that makes no headway in time fails. Knows nothing of what is written.
 
-use crate::apiserver::drain::{self, STALL};
+use crate::apiserver::drain;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -15,15 +16,18 @@ pub(super) type Patient = Arc<AtomicBool>;
 /// See the module.
 pub(super) struct Impatient<S> {
     stream: S,
+    /// How long a write may wait.
+    stall: Duration,
     patient: Patient,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Impatient<S> {
-    pub(super) fn new(stream: S, patient: Patient) -> Self {
+    pub(super) fn new(stream: S, stall: Duration, patient: Patient) -> Self {
         Self {
             stream,
+            stall,
             patient,
             waiting: None,
         }
@@ -34,7 +38,8 @@ impl<S> Impatient<S> {
             self.waiting = None;
             return polled;
         }
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL)));
+        let stall = self.stall;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
         while waiting.as_mut().poll(context).is_ready() {
             if !self.patient.load(Ordering::Relaxed) {
                 // The connection might wait for a clean end, which this client does not take either.
@@ -42,7 +47,7 @@ impl<S> Impatient<S> {
                 let text = "the peer does not read";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
             }
-            waiting.as_mut().reset(Instant::now() + STALL);
+            waiting.as_mut().reset(Instant::now() + stall);
         }
         Poll::Pending
     }

@@ -15,6 +15,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
 
+mod silent;
 mod unread;
 
 /// Takes the identity from the certificate's bytes, everything else is open.
@@ -51,6 +52,8 @@ impl Gate for ByCertificate {
 }
 
 struct Fixture {
+    server: ApiServer,
+    connections: TaskTracker,
     port: u16,
     roots: rustls::RootCertStore,
     client: (CertificateDer<'static>, Vec<u8>),
@@ -71,6 +74,10 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 
 impl Fixture {
     async fn start() -> Self {
+        Self::start_within(Timeouts::USUAL).await
+    }
+
+    async fn start_within(timeouts: Timeouts) -> Self {
         let own = certificate("localhost");
         let client = certificate("client");
         let mut client_roots = rustls::RootCertStore::empty();
@@ -100,8 +107,19 @@ impl Fixture {
         let port = listener.local_addr().unwrap().port();
         let shutdown = CancellationToken::new();
         let (_tls, tls) = watch::channel(Arc::new(tls));
-        let ended = tokio::spawn(serve(listener, tls, server, shutdown.clone()));
+        let connections = TaskTracker::new();
+        let serving = serve_within(
+            timeouts,
+            connections.clone(),
+            listener,
+            tls,
+            server.clone(),
+            shutdown.clone(),
+        );
+        let ended = tokio::spawn(serving);
         Self {
+            server,
+            connections,
             port,
             roots,
             client,
@@ -111,6 +129,16 @@ impl Fixture {
     }
 
     async fn connect(&self, protocol: &[u8], with_certificate: bool) -> tokio_rustls::client::TlsStream<TcpStream> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        self.shake_hands(stream, protocol, with_certificate).await
+    }
+
+    async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        protocol: &[u8],
+        with_certificate: bool,
+    ) -> tokio_rustls::client::TlsStream<S> {
         let builder = rustls::ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -122,7 +150,6 @@ impl Fixture {
             builder.with_no_client_auth()
         };
         config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         tokio_rustls::TlsConnector::from(Arc::new(config))
             .connect(name, stream)

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("CreateOptions")?;
-    let mut binding = call.decode_part("", "v1", "Binding", body)?;
+    let mut binding = call.decode_part(["", "v1", "Binding"], body).await?;
     create::place(call, &mut binding)?;
     let is_subresource = !call.info.subresource.is_empty();
     let named = object::name(&binding).to_owned();

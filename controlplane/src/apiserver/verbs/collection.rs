@@ -15,9 +15,9 @@ pub(super) async fn delete(
     body: &[u8],
     given_up: &CancellationToken,
 ) -> Result<Answer, ApiError> {
-    let options = Options::read(call, body)?;
+    let options = Options::read(call, body).await?;
     let mut page = list::page(call).await?;
-    page.room = serving.room(call.info, &page, call.output).await?;
+    page.room = serving.room(call.info, page.cost(call.output)).await?;
     for stored in &page.items {
         if given_up.is_cancelled() {
             // Nobody reads it.

@@ -18,7 +18,7 @@ const NAME_ATTEMPTS: usize = 8;
 
 pub(super) async fn create(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("CreateOptions")?;
-    let mut object = call.decode(body)?;
+    let mut object = call.decode(body).await?;
     place(call, &mut object)?;
     insert(call, object, dry_run).await
 }

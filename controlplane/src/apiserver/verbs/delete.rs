@@ -1,7 +1,7 @@
 //! DELETE of one object: preconditions, propagation, grace, finalizers (control-plane contract §2.4).
 
 use super::Operation;
-use super::{ATTEMPTS, Answer, Call, negotiate, object, read_plain, store_failed};
+use super::{ATTEMPTS, Answer, Call, object, store_failed};
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::{int, set, text};
@@ -34,7 +34,7 @@ pub(super) struct Options {
 
 impl Options {
     /// From the body, or from the query if there is none.
-    pub(super) fn read(call: &Call<'_>, body: &[u8]) -> Result<Self, ApiError> {
+    pub(super) async fn read(call: &Call<'_>, body: &[u8]) -> Result<Self, ApiError> {
         let mut options = if body.is_empty() {
             let query = call.query;
             Self {
@@ -44,7 +44,7 @@ impl Options {
                 ..Self::default()
             }
         } else {
-            Self::from_value(&read_plain(body, negotiate::input(call.headers)?)?)?
+            Self::from_value(&call.read_plain(body).await?)?
         };
         options.dry_run |= call.query.dry_run("DeleteOptions")?;
         options.checked()
@@ -101,7 +101,7 @@ fn propagation(text: &str) -> Result<Option<Propagation>, ApiError> {
 }
 
 pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
-    let options = Options::read(call, body)?;
+    let options = Options::read(call, body).await?;
     let name = call.info.name.clone();
     remove(call, &name, &options).await
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub(super) async fn evict(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("CreateOptions")?;
-    let mut eviction = call.decode_part("policy", "v1", "Eviction", body)?;
+    let mut eviction = call.decode_part(["policy", "v1", "Eviction"], body).await?;
     create::place(call, &mut eviction)?;
     let name = call.info.name.clone();
     let named = object::name(&eviction);

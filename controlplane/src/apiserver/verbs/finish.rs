@@ -3,7 +3,6 @@
 //! Owns what a request keeps meanwhile. Never decides what is written.
 
 use super::{Answer, Call, Serving, collection, not_supported};
-use crate::apiserver::flow::ByteReservation;
 use crate::apiserver::status::ApiError;
 use bytes::Bytes;
 use http::request::Parts;
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone)]
 pub(in crate::apiserver) struct Keeps {
     pub(in crate::apiserver) _seat: Option<Arc<crate::apiserver::flow::Seat>>,
-    pub(in crate::apiserver) _room: Option<Arc<ByteReservation>>,
+    pub(in crate::apiserver) _room: Option<Arc<crate::apiserver::receive::Room>>,
 }
 
 impl Call<'_> {

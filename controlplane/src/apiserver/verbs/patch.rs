@@ -2,13 +2,14 @@
 
 use super::super::negotiate;
 use super::update::{self, Make, OnConflict};
-use super::{Answer, Call, object, read_plain};
+use super::{Answer, Call, not_read, object};
 use crate::apiserver::status::ApiError;
 use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
 use crate::resource::Kind;
 use crate::resource::field_error::{FieldError, FieldErrorKind};
 use crate::schema::{self, Media};
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -41,8 +42,8 @@ impl Patch {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
-        let document = read_plain(body, Media::Json)
-            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {}", error.message)))?;
+        let document = schema::parse(body, Media::Json)
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {}", not_read(&error).message)))?;
         Ok(Self { apply, document })
     }
 
@@ -56,28 +57,46 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let dry_run = call.query.dry_run("PatchOptions")?;
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
-    let validation = call.query.text("fieldValidation");
-    if !matches!(validation, "" | "Ignore" | "Warn" | "Strict") {
-        return Err(super::bad_field_validation(validation));
-    }
-    let kind = call.kind;
-    let mut warnings = Vec::new();
-    let make = Make::patch(body.len(), |old: &Value| {
+    let validation = Validation::read(call.query.text("fieldValidation"))?;
+    let (kind, own_name) = (call.kind, name.clone());
+    let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&warnings);
+    let make = Make::patch(body.len(), move |old: &Value| {
         let mut new = patch.applied(kind, old)?;
         let problems = schema::normalize(kind, &mut new)?;
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        if validation == "Strict" && !texts.is_empty() {
-            return Err(strict(kind, &name, &patch, &texts));
+        if validation == Validation::Strict && !texts.is_empty() {
+            return Err(strict(kind, &own_name, &patch, &texts));
         }
-        if validation != "Ignore" {
-            warnings = texts;
+        if validation != Validation::Ignore {
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = texts;
         }
         check(old, &new)?;
         Ok(new)
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
+    let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
     call.warnings.append(&mut warnings);
     Ok(answer)
+}
+
+/// What becomes of unknown fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Validation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Validation {
+    fn read(text: &str) -> Result<Self, ApiError> {
+        match text {
+            "" | "Warn" => Ok(Self::Warn),
+            "Ignore" => Ok(Self::Ignore),
+            "Strict" => Ok(Self::Strict),
+            other => Err(super::bad_field_validation(other)),
+        }
+    }
 }
 
 /// 422 for unknown fields under strict validation.

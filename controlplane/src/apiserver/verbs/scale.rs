@@ -20,14 +20,14 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
 pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("UpdateOptions")?;
     let name = call.info.name.clone();
-    let sent = call.decode_part("autoscaling", "v1", "Scale", body)?;
+    let sent = call.decode_part(["autoscaling", "v1", "Scale"], body).await?;
     if !matches!(object::name(&sent), own if own.is_empty() || own == name) {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({name})",
             object::name(&sent)
         )));
     }
-    let make = Make::small(|old: &Value| scaled(old, &sent));
+    let make = Make::small(move |old: &Value| scaled(old, &sent));
     let answer = update::change(call, &name, dry_run, OnConflict::Refuse, make).await?;
     as_scale(call, answer)
 }
@@ -37,7 +37,7 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
     let kind = call.kind;
-    let make = Make::patch(body.len(), |old: &Value| {
+    let make = Make::patch(body.len(), move |old: &Value| {
         scaled(old, &patch.applied(kind, &scale_of(old)?)?)
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;

@@ -1,7 +1,8 @@
 //! Changes of one object: PUT, and the engine that patches and subresources use as well (control-plane contract §2.3).
 
 use super::Operation;
-use super::{ATTEMPTS, Answer, Call, create, heavy, object, parse_revision, store_failed};
+use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
+use crate::apiserver::heavy;
 use crate::apiserver::status::ApiError;
 use crate::resource::field::set;
 use crate::resource::field_error::FieldError;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("UpdateOptions")?;
-    let mut sent = call.decode(body)?;
+    let mut sent = call.decode(body).await?;
     create::place(call, &mut sent)?;
     let name = call.info.name.clone();
     match object::name(&sent) {
@@ -43,7 +44,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
         let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         return Err(ApiError::invalid(call.kind.group, call.kind.kind, &name, vec![error]));
     }
-    let make = Make::small(|_: &Value| Ok(sent.clone()));
+    let make = Make::small(move |_: &Value| Ok(sent.clone()));
     change(call, &name, dry_run, OnConflict::Refuse, make).await
 }
 
@@ -58,26 +59,35 @@ pub(super) enum OnConflict {
 
 /// How the new object comes of the old one, which is complete.
 pub(super) struct Make<F> {
-    make: F,
+    make: Arc<F>,
     /// The length of what is applied, if that takes work: a patch.
     bytes: Option<usize>,
 }
 
-impl<F: FnMut(&Value) -> Result<Value, ApiError>> Make<F> {
+impl<F: Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static> Make<F> {
     /// Something that takes no time to speak of.
     pub(super) fn small(make: F) -> Self {
-        Self { make, bytes: None }
+        Self {
+            make: Arc::new(make),
+            bytes: None,
+        }
     }
 
     /// The application of a patch of so many bytes.
     pub(super) fn patch(bytes: usize, make: F) -> Self {
-        let bytes = Some(bytes);
-        Self { make, bytes }
+        Self {
+            make: Arc::new(make),
+            bytes: Some(bytes),
+        }
     }
 
-    async fn from(&mut self, stored: &Stored, old: &Value) -> Result<Value, ApiError> {
+    async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Value) -> Result<Value, ApiError> {
         let bytes = self.bytes.map_or(0, |bytes| bytes + stored.raw().len());
-        heavy::run(bytes, || (self.make)(old)).await
+        if !heavy::is_large(bytes) {
+            return (self.make)(old);
+        }
+        let (make, old) = (Arc::clone(&self.make), old.clone());
+        heavy::run(call.server.flow(), call.user, call.info, move || make(&old)).await?
     }
 }
 
@@ -88,14 +98,14 @@ pub(super) async fn change(
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
-    mut make: Make<impl FnMut(&Value) -> Result<Value, ApiError>>,
+    make: Make<impl Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static>,
 ) -> Result<Answer, ApiError> {
     if !object::is_service(call.kind) {
         return change_now(call, name, dry_run, on_conflict, make, None).await;
     }
     // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
     let stored = call.current(name).await?;
-    let made = make.from(&stored, &call.whole(&stored)).await?;
+    let made = make.from(call, &stored, &call.whole(&stored)).await?;
     let server = call.server;
     let _among_services = server.write_locks().write_service().await;
     let made = Some((stored.revision, made));
@@ -108,7 +118,7 @@ async fn change_now(
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
-    mut make: Make<impl FnMut(&Value) -> Result<Value, ApiError>>,
+    make: Make<impl Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static>,
     mut made: Option<(Revision, Value)>,
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
@@ -116,7 +126,7 @@ async fn change_now(
         let old = call.whole(&stored);
         let mut new = match made.take().filter(|(revision, _)| *revision == stored.revision) {
             Some((_, new)) => new,
-            None => make.from(&stored, &old).await?,
+            None => make.from(call, &stored, &old).await?,
         };
         let pinned = parse_revision(object::revision(&new))?;
         if pinned.is_some_and(|pinned| pinned != stored.revision) {

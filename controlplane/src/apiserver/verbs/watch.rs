@@ -3,7 +3,7 @@
 //! A watch owns a position in the resource's history and a timer; the objects' bytes are shared with every other reader.
 
 use super::filter::Filter;
-use super::{Call, list, parse_revision, store_failed, too_large};
+use super::{Answer, Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::drain::Lift;
 use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
 use crate::apiserver::status::ApiError;
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The last bookmark comes this long before the end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Objects of the initial state looked at for one piece of the body.
+/// Objects looked at for the initial state before others have their turn.
 const BATCH: usize = 64;
 /// A piece of the body ends once it has this many bytes; only one event may go beyond.
 const PIECE_BYTES: usize = 64 << 10;
@@ -36,7 +36,7 @@ const SHARED_BYTES: usize = 16 << 10;
 /// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
 const LONGEST_SECONDS: u64 = 24 * 3600;
 
-pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiError> {
+pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
     let filter = Filter::parse(call.kind, call.info)?;
     let options = Options::read(call)?;
     if matches!(call.output.shape, Shape::PartialList(_)) {
@@ -66,21 +66,22 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
     };
     let cursor = match window.cursor(from) {
         Ok(cursor) => cursor,
-        Err(RevisionError::Gone { wanted, oldest }) => return Ok(gone(wanted, oldest)),
+        Err(RevisionError::Gone { wanted, oldest }) => return Ok(Answer::watch(gone(wanted, oldest))),
         Err(RevisionError::Future { wanted, current }) => return Err(too_large(wanted, current)),
     };
     let now = Instant::now();
     let deadline = now + options.length(call);
     let lift = Lift::default();
-    let initial = initial.map(|snapshot| Initial {
-        snapshot,
-        prefix: call.collection(),
-        start: None,
-        end_bookmark: options.end_bookmark(),
-        waiting: VecDeque::new(),
-        lift: lift.clone(),
-    });
-    let has_initial = initial.is_some();
+    let initial = match initial {
+        Some(snapshot) => Some(Initial {
+            revision: snapshot.revision,
+            objects: chosen(&snapshot, &call.collection(), &filter).await,
+            end_bookmark: options.end_bookmark(),
+            lift: lift.clone(),
+        }),
+        None => None,
+    };
+    let initial_bytes = initial.as_ref().map(Initial::bytes);
     let watcher = Watcher {
         initial,
         cursor,
@@ -106,11 +107,29 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Response<Body>, ApiErro
         Some((piece, watcher))
     });
     let mut response = response(body::stream(pieces));
-    if has_initial {
-        // Whoever sends the reply keeps the request's place and its deadline until then.
+    if initial_bytes.is_some() {
+        // Whoever sends the reply keeps the request's place, its room and its deadline until then.
         response.extensions_mut().insert(lift);
     }
-    Ok(response)
+    Ok(Answer::Watch {
+        response,
+        initial_bytes: initial_bytes.unwrap_or_default(),
+    })
+}
+
+/// The objects of the collection that the watch is about. Nothing else of the snapshot is kept.
+async fn chosen(snapshot: &Snapshot, prefix: &str, filter: &Filter) -> VecDeque<Arc<Stored>> {
+    let mut chosen = VecDeque::new();
+    for (number, stored) in list::range(&snapshot.objects, prefix, None).enumerate() {
+        if number % BATCH == BATCH - 1 {
+            // A selector that chooses few of many must not hold others up.
+            tokio::task::yield_now().await;
+        }
+        if filter.matches(stored) {
+            chosen.push_back(Arc::clone(stored));
+        }
+    }
+    chosen
 }
 
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
@@ -213,36 +232,20 @@ impl Options {
     }
 }
 
-/// The state a watch begins with, written piece by piece.
+/// The state a watch begins with, written piece by piece; what is written is let go of.
 struct Initial {
-    snapshot: Snapshot,
-    prefix: String,
-    /// Relative key to go on from.
-    start: Option<String>,
+    revision: Revision,
+    /// Not written yet.
+    objects: VecDeque<Arc<Stored>>,
     end_bookmark: bool,
-    /// Objects read and not written yet.
-    waiting: VecDeque<Arc<Stored>>,
     /// Told when all of it is written.
     lift: Lift,
 }
 
 impl Initial {
-    /// The next object; reads more once all are given out, and `None` at the end.
-    fn next(&mut self) -> Option<Arc<Stored>> {
-        if self.waiting.is_empty() {
-            self.waiting = self.batch().into();
-        }
-        self.waiting.pop_front()
-    }
-
-    fn batch(&mut self) -> Vec<Arc<Stored>> {
-        let found = list::range(&self.snapshot.objects, &self.prefix, self.start.as_deref());
-        let batch: Vec<Arc<Stored>> = found.take(BATCH).map(Arc::clone).collect();
-        if let Some(last) = batch.last() {
-            let suffix = last.key.get(self.prefix.len()..).unwrap_or("");
-            self.start = Some(format!("{suffix}\0"));
-        }
-        batch
+    /// What it holds, as lists count it.
+    fn bytes(&self) -> usize {
+        reply::held_bytes(self.objects.iter())
     }
 }
 
@@ -275,8 +278,6 @@ impl Watcher {
             if let Some(first) = self.hand_over(out) {
                 return Some(first);
             }
-            // A selector that chooses few of many must not hold others up.
-            tokio::task::yield_now().await;
         }
         loop {
             let wake = match self.bookmarks {
@@ -318,22 +319,16 @@ impl Watcher {
     fn write_initial(&mut self) -> Out {
         let mut out = Out::default();
         let Some(initial) = &mut self.initial else { return out };
-        for _ in 0..BATCH {
-            let Some(stored) = initial.next() else {
+        while out.len() < PIECE_BYTES {
+            let Some(stored) = initial.objects.pop_front() else {
                 if initial.end_bookmark {
-                    self.writer.bookmark(&mut out, initial.snapshot.revision, true);
+                    self.writer.bookmark(&mut out, initial.revision, true);
                 }
                 initial.lift.lift();
-                // The state is let go of as soon as it is written.
                 self.initial = None;
                 return out;
             };
-            if self.filter.matches(&stored) {
-                self.writer.event(&mut out, "ADDED", &stored, stored.revision);
-            }
-            if out.len() >= PIECE_BYTES {
-                break;
-            }
+            self.writer.event(&mut out, "ADDED", &stored, stored.revision);
         }
         out
     }

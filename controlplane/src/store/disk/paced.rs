@@ -4,15 +4,13 @@
 //! Owns only the pace. What is written, and in which order it is told, is the same code as ever, but for the planted fault that
 //! shows a checker at work.
 
-use super::reserve::Leaving;
-use super::{BATCH, Disk, FILE, Hand, Job, Writer, builder, records, unusable};
+use super::{BATCH, Disk, FILE, Hand, Job, Writer, builder, unusable};
 use crate::store::StoreError;
 use crate::store::disk::directory::Directory;
-use crate::store::feed::Feed;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

@@ -198,3 +198,41 @@ async fn of_a_collection_no_more_is_deleted_than_its_limit() {
     assert_eq!((rest.code, names(&rest.body)), (200, vec!["c", "d", "e"]));
     assert!(names(&get(&server, MAPS).await.body).is_empty());
 }
+
+/// Whatever its length, shape and layout, a list has the bytes of its tree written at once.
+#[tokio::test(start_paused = true)]
+async fn a_list_for_people_is_written_object_by_object_as_if_at_once() {
+    let server = server().await;
+    let tables = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let partial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    for count in [0, 3, 40] {
+        for number in 0..count {
+            // Together more than a piece, so that most of it is streamed; one is larger than a piece alone.
+            let data =
+                json!({"k": "a line\n".repeat(number * 100), "l": "x".repeat(if number == 17 { 100_000 } else { 9 })});
+            post(&server, MAPS, &config_map(&format!("m{number:02}"), data)).await;
+        }
+        for accept in ["application/json", tables, partial] {
+            for query in ["", "includeObject=Object"] {
+                let path = format!("{MAPS}?{query}");
+                let plain = send(&server, "GET", &path, &[("accept", accept)], None).await.body;
+                let pretty = text(&server, &format!("{path}&pretty=1"), accept).await;
+                assert_eq!(pretty, format!("{plain:#}\n"), "{count} {accept} {query}");
+                let yaml = accept.replace("json", "yaml");
+                let yaml = text(&server, &path, &yaml).await;
+                assert_eq!(
+                    yaml,
+                    serde_saphyr::to_string(&plain).unwrap(),
+                    "{count} {accept} {query}"
+                );
+            }
+        }
+    }
+}
+
+async fn text(server: &ApiServer, path: &str, accept: &str) -> String {
+    let request = Request::get(path).header("accept", accept).body(body::empty()).unwrap();
+    let response = raw(server, request).await;
+    assert_eq!(response.status(), 200);
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
