@@ -366,8 +366,16 @@ impl Writer {
         let transaction = database.begin_write()?;
         let found = transaction.stats()?;
         transaction.abort()?;
-        let used_bytes = found.allocated_pages().saturating_mul(found.page_size() as u64);
-        let unbacked_bytes = self.directory.unbacked_bytes(FILE, compaction::front_bytes(used_bytes));
+        let page_bytes = found.page_size() as u64;
+        let used_bytes = found.allocated_pages().saturating_mul(page_bytes);
+        // A node of several pages has at most as many again as those beyond its first.
+        let nodes = found.leaf_pages().saturating_add(found.branch_pages());
+        let large_bytes = found
+            .allocated_pages()
+            .saturating_sub(nodes)
+            .saturating_mul(2 * page_bytes);
+        let front_bytes = compaction::front_bytes(used_bytes, large_bytes);
+        let unbacked_bytes = self.directory.unbacked_bytes(FILE, front_bytes);
         if !compaction::is_possible(used_bytes, free_bytes, unbacked_bytes) {
             return Ok(());
         }

@@ -10,8 +10,8 @@
 const WORTH_BYTES: u64 = 4 << 20;
 /// Nor for less than this part of it: compacting reads all that is in use.
 const WORTH_PART: u64 = 8;
-/// Most bytes in use of a file that is compacted, which bounds the time (a second or two) and the memory it takes.
-const USED_MAX_BYTES: u64 = 512 << 20;
+/// Most bytes in use of a file that is compacted, which bounds the time (some seconds) and the memory it takes.
+const USED_MAX_BYTES: u64 = 256 << 20;
 /// Free space that the commits of a compaction need beside what is moved.
 const COMMITS_BYTES: u64 = 5 << 20;
 
@@ -46,10 +46,10 @@ impl Freed {
     }
 }
 
-/// The front of the file, in bytes, into which a compaction moves what is in use: pages have sizes of powers of two and places
-/// that are multiples of their sizes, so that up to half of it stays empty.
-pub(super) fn front_bytes(used_bytes: u64) -> u64 {
-    used_bytes.saturating_mul(2).saturating_add(4 << 20)
+/// The front of the file, in bytes, into which a compaction moves what is in use. Pages have sizes of powers of two and places that
+/// are multiples of their sizes: the smallest leave nothing empty, larger ones (`large_bytes` together) as much as they are.
+pub(super) fn front_bytes(used_bytes: u64, large_bytes: u64) -> u64 {
+    used_bytes.saturating_add(large_bytes).saturating_add(4 << 20)
 }
 
 /// Whether a file with so many bytes in use can be compacted: soon enough, and certainly within the free space. What is moved to
@@ -86,6 +86,6 @@ mod tests {
             is_possible(1 << 20, 6 << 20, 100 << 20),
             "no more is moved than there is"
         );
-        assert!(!is_possible((512 << 20) + 1, 1 << 40, 0));
+        assert!(!is_possible((256 << 20) + 1, 1 << 40, 0));
     }
 }

@@ -47,8 +47,8 @@ impl Directory {
         found.map_or(0, |found| found.blocks().saturating_mul(512))
     }
 
-    /// How much space writing over the first `front_bytes` of a file may take, in bytes: its holes, or all of it where the file
-    /// system puts what is written over elsewhere, or cannot be asked.
+    /// How much space writing over the first `front_bytes` of a file may take, in bytes: its holes before the last data, or all of
+    /// it where the file system puts what is written over elsewhere, or cannot be asked.
     pub(super) fn unbacked_bytes(&self, file: &str, front_bytes: u64) -> u64 {
         match writes_in_place(&self.path) {
             true => holes(&self.path.join(file), front_bytes).unwrap_or(front_bytes),
@@ -79,7 +79,7 @@ fn writes_in_place(path: &Path) -> bool {
     kind.is_ok_and(|kind| kind != BTRFS_SUPER_MAGIC && !OTHERS.contains(&kind.0))
 }
 
-/// The bytes of the file's front that no disk stands behind (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
+/// The bytes of the file's front that no disk stands behind though data follows (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
 fn holes(path: &Path, front_bytes: u64) -> Option<u64> {
     let file = File::open(path).ok()?;
     let end = i64::try_from(front_bytes.min(file.metadata().ok()?.len())).ok()?;
@@ -88,7 +88,7 @@ fn holes(path: &Path, front_bytes: u64) -> Option<u64> {
         let data = match lseek(&file, at, Whence::SeekData) {
             Ok(data) => data.min(end),
             // Only a hole follows.
-            Err(Errno::ENXIO) => end,
+            Err(Errno::ENXIO) => break,
             Err(_) => return None,
         };
         found += data - at;
@@ -157,13 +157,14 @@ mod tests {
         let path = directory.path().join("f");
         let mut file = File::create(&path).unwrap();
         file.set_len(4 << 20).unwrap();
-        assert_eq!(holes(&path, 1 << 20), Some(1 << 20));
+        assert_eq!(holes(&path, 1 << 20), Some(0), "no data follows");
         file.write_all(&[1; 1 << 20]).unwrap();
         file.seek(std::io::SeekFrom::Start(2 << 20)).unwrap();
         file.write_all(&[1; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         assert_eq!(holes(&path, 1 << 20), Some(0));
-        assert_eq!(holes(&path, u64::MAX), Some(2 << 20));
+        assert_eq!(holes(&path, u64::MAX), Some(1 << 20));
+        assert_eq!(holes(&path, 3 << 19), Some(1 << 19));
         let held = Directory::hold(directory.path()).unwrap();
         assert!(held.backed_bytes("f") >= 2 << 20);
         assert_eq!(held.unbacked_bytes("none", 7), 7, "nobody knows");
