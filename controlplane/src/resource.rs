@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::FieldErrors;
 
 mod build;
 pub(crate) mod certificate;
@@ -149,16 +149,16 @@ impl Kind {
     }
 
     /// Everything wrong with a new object: its metadata, then the kind's own rules.
-    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+    pub fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = metadata::validate(object, self.namespaced, self.strategy.name_rule());
-        errors.extend(self.strategy.validate(object));
+        errors.append(self.strategy.validate(object));
         errors
     }
 
     /// Everything wrong with changing `old` into `new` through the main endpoint (`subresource` empty) or a subresource.
-    pub fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    pub fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         let mut errors = metadata::validate_update(new, old, self.namespaced);
-        errors.extend(self.strategy.validate_update(new, old, subresource));
+        errors.append(self.strategy.validate_update(new, old, subresource));
         errors
     }
 }
@@ -197,19 +197,19 @@ pub trait Strategy: Sync + Send {
     }
 
     /// The kind's own rules for a new object; metadata is checked elsewhere ([`Kind::validate`]).
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
+    fn validate(&self, object: &Value) -> FieldErrors {
         let _ = object;
-        Vec::new()
+        FieldErrors::default()
     }
 
     /// The kind's own rules for a change; includes what [`Strategy::validate`] says about the new object unless the endpoint
     /// cannot change it.
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         let _ = old;
         if subresource.is_empty() {
             self.validate(new)
         } else {
-            Vec::new()
+            FieldErrors::default()
         }
     }
 

@@ -108,7 +108,7 @@ impl Gate for HandlerChain {
             Answered::Yes(Ok(response)) => Ok(response),
             Answered::Yes(Err(error)) => {
                 let output = Output::negotiate(&parts.0, &Query::parse(&parts.1)).unwrap_or(Output::JSON);
-                Ok(reply::error(&error, output))
+                Ok(reply::error(&error, &error.to_status(), output))
             }
             Answered::Not(request) => Err(request),
         }

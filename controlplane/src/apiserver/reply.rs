@@ -147,9 +147,9 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
     Ok(response)
 }
 
-/// An error as a Status.
-pub(super) fn error(error: &ApiError, output: Output) -> Response<Body> {
-    let bytes = encode(&error.to_status(), output);
+/// An error, as its Status.
+pub(super) fn error(error: &ApiError, status: &Value, output: Output) -> Response<Body> {
+    let bytes = encode(status, output);
     let mut response = finish(error.code, bytes, output.encoding, &HeaderMap::new());
     if let Some(seconds) = error.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -306,7 +306,12 @@ fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
 pub(super) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
     let total: usize = warnings.iter().map(|text| text.chars().count()).sum();
     let mut seen: Vec<&String> = Vec::new();
+    let mut written = 0;
     for text in warnings {
+        if written >= WARNINGS_LIMIT {
+            // Upstream says no more either.
+            break;
+        }
         if seen.contains(&text) {
             continue;
         }
@@ -315,6 +320,7 @@ pub(super) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
             true => text.chars().take(WARNING_CUT).collect(),
             false => text.clone(),
         };
+        written += shown.chars().count();
         let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {

@@ -195,13 +195,13 @@ impl ApiServer {
             Ok(Ok(response)) => (response, RequestEnd::Answered),
             Ok(Err(error)) => {
                 let status = Box::new(error.to_status());
-                (reply::error(&error, output), RequestEnd::Failed(status))
+                (reply::error(&error, &status, output), RequestEnd::Failed(status))
             }
             Err(_) => {
                 tracing::error!(path = %info.path, "a request handler panicked");
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
                 let error = ApiError::new(500, "InternalError", text);
-                (reply::error(&error, output), RequestEnd::Panicked)
+                (reply::error(&error, &error.to_status(), output), RequestEnd::Panicked)
             }
         };
         let headers = response.headers_mut();

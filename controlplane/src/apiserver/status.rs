@@ -1,7 +1,14 @@
 //! Errors as clients see them: one type, one mapping to `Status` (control-plane contract §3). Pure.
 
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldErrors, cut};
 use serde_json::{Map, Value, json};
+
+/// Bytes of a message: more is cut away, for requests are as large as their senders make them and errors repeat them.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// Bytes of all causes together; those that do not fit are left out.
+const CAUSES_BYTES: usize = 64 << 10;
+/// Bytes of a name that is repeated.
+const NAME_BYTES: usize = 1 << 10;
 
 /// One cause inside a `Status`'s details.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +55,7 @@ impl ApiError {
         Self {
             code,
             reason,
-            message: message.into(),
+            message: cut(message.into(), MESSAGE_BYTES),
             name: String::new(),
             group: String::new(),
             kind: String::new(),
@@ -64,7 +71,7 @@ impl ApiError {
     pub fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
         self.group = group.to_owned();
         self.kind = kind.to_owned();
-        self.name = name.to_owned();
+        self.name = shortened(name);
         self
     }
 
@@ -120,34 +127,37 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(group, resource, name)
     }
 
-    /// 422 `Invalid` from field errors; `kind` is the Kind.
-    pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let all = if texts.len() == 1 {
-            texts[0].clone()
-        } else {
-            format!("[{}]", texts.join(", "))
+    /// 422 `Invalid` from field errors; `kind` is the Kind. Of very many errors the first ones are named.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: impl Into<FieldErrors>) -> Self {
+        let errors = errors.into();
+        let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        if errors.more() > 0 {
+            texts.push(format!("and {} more errors", errors.more()));
+        }
+        let all = match texts.as_slice() {
+            [only] => only.clone(),
+            all => format!("[{}]", all.join(", ")),
         };
-        let mut error = Self::new(
-            422,
-            "Invalid",
-            format!("{} \"{name}\" is invalid: {all}", qualified(kind, group)),
-        )
-        .about(group, kind, name);
-        error.causes = errors
-            .into_iter()
-            .map(|field| Cause {
-                kind: field.kind.cause().to_owned(),
-                message: field.body(),
-                field: field.path,
-            })
-            .collect();
+        let (what, shown) = (qualified(kind, group), shortened(name));
+        let mut error =
+            Self::new(422, "Invalid", format!("{what} \"{shown}\" is invalid: {all}")).about(group, kind, name);
+        let causes = errors.iter().map(|field| Cause {
+            kind: field.kind.cause().to_owned(),
+            message: field.body(),
+            field: field.path.clone(),
+        });
+        let mut bytes = 0;
+        let fit = causes.take_while(|cause| {
+            bytes += cause.message.len() + cause.field.len();
+            bytes <= CAUSES_BYTES
+        });
+        error.causes = fit.collect();
         error
     }
 
     /// 500 `InternalError`.
     pub fn internal(message: impl std::fmt::Display) -> Self {
-        let text = message.to_string();
+        let text = cut(message.to_string(), MESSAGE_BYTES);
         let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));
         error.causes = vec![Cause {
             kind: String::new(),
@@ -216,9 +226,15 @@ fn qualified(what: &str, group: &str) -> String {
     }
 }
 
+/// A name as errors repeat it.
+fn shortened(name: &str) -> String {
+    cut(name.to_owned(), NAME_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::field_error::FieldError;
 
     #[test]
     fn not_found_names_resource_group_and_object() {

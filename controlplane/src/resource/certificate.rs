@@ -11,7 +11,7 @@ use super::name::dns1123_subdomain;
 use super::{NameRule, PrepareContext, Strategy, isolate, reset_status};
 use crate::pki::request::Request;
 use crate::pki::template::Usages;
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// The CertificateSigningRequest kind's strategy. The requester's identity is filled in by admission, which knows it.
 pub(super) struct SigningRequest;
@@ -35,18 +35,21 @@ fn check_request(object: &Value) -> Result<(), String> {
     Request::from_pem(&pem).map(|_| ()).map_err(|error| error.to_string())
 }
 
-fn check_signer(signer: &str) -> Vec<FieldError> {
+fn check_signer(signer: &str) -> FieldErrors {
     const FIELD: &str = "spec.signerName";
-    let invalid = |why: &str| vec![FieldError::invalid(FIELD, signer, why)];
+    let invalid = |why: &str| FieldError::invalid(FIELD, signer, why);
     if signer.is_empty() {
-        return vec![FieldError::required(FIELD, "")];
+        return FieldErrors::from(vec![FieldError::required(FIELD, "")]);
     }
     if signer == LEGACY_UNKNOWN {
-        return invalid("the legacy signerName is not allowed via this API version");
+        return FieldErrors::from(vec![invalid(
+            "the legacy signerName is not allowed via this API version",
+        )]);
     }
     let parts: Vec<&str> = signer.split('/').collect();
     let [domain, path] = parts.as_slice() else {
-        return invalid("must be a fully qualified domain and path of the form 'example.com/signer-name'");
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return FieldErrors::from(vec![invalid(why)]);
     };
     let mut problems = dns1123_subdomain(domain);
     if !domain.contains('.') {
@@ -56,15 +59,15 @@ fn check_signer(signer: &str) -> Vec<FieldError> {
     if path.len() > SIGNER_PART_MAX {
         problems.push(format!("must be no more than {SIGNER_PART_MAX} characters"));
     }
-    problems.into_iter().flat_map(|why| invalid(&why)).collect()
+    problems.iter().map(|why| invalid(why)).collect()
 }
 
-fn check_usages(usages: &[Value]) -> Vec<FieldError> {
+fn check_usages(usages: &[Value]) -> FieldErrors {
     if usages.is_empty() {
-        return vec![FieldError::required("spec.usages", "")];
+        return FieldErrors::from(vec![FieldError::required("spec.usages", "")]);
     }
     let mut seen = BTreeSet::new();
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::default();
     for (index, usage) in usages.iter().enumerate() {
         let (field, word) = (format!("spec.usages[{index}]"), usage.as_str().unwrap_or_default());
         if Usages::named([word]).is_err() {
@@ -77,9 +80,9 @@ fn check_usages(usages: &[Value]) -> Vec<FieldError> {
     errors
 }
 
-fn check_conditions(conditions: &[Value]) -> Vec<FieldError> {
+fn check_conditions(conditions: &[Value]) -> FieldErrors {
     let mut seen = BTreeSet::new();
-    let mut errors = Vec::new();
+    let mut errors = FieldErrors::default();
     for (index, condition) in conditions.iter().enumerate() {
         let field = |name: &str| format!("status.conditions[{index}].{name}");
         let (kind, status) = (text(condition, &["type"]), text(condition, &["status"]));
@@ -160,8 +163,8 @@ impl Strategy for SigningRequest {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         if let Err(why) = check_request(object) {
             errors.push(FieldError::invalid(
                 "spec.request",
@@ -169,8 +172,8 @@ impl Strategy for SigningRequest {
                 why,
             ));
         }
-        errors.extend(check_usages(list(object, &["spec", "usages"])));
-        errors.extend(check_signer(text(object, &["spec", "signerName"])));
+        errors.append(check_usages(list(object, &["spec", "usages"])));
+        errors.append(check_signer(text(object, &["spec", "signerName"])));
         if let Some(seconds) = int(object, &["spec", "expirationSeconds"])
             && seconds < MIN_SECONDS
         {
@@ -183,8 +186,8 @@ impl Strategy for SigningRequest {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         if subresource.is_empty() {
             return errors;
         }
@@ -222,7 +225,7 @@ impl Strategy for SigningRequest {
         if before.is_empty() && !after.is_empty() {
             errors.extend(check_certificate(after));
         }
-        errors.extend(check_conditions(list(new, &["status", "conditions"])));
+        errors.append(check_conditions(list(new, &["status", "conditions"])));
         if !before.is_empty() && after != before {
             errors.push(FieldError::forbidden(
                 "status.certificate",

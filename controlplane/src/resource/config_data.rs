@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::field::{at, copy, default_text, entries, flag, immutable, invalid_each, object_mut, remove, text};
 use super::name::config_key;
 use super::{PrepareContext, Strategy};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -49,8 +49,8 @@ impl Strategy for Secret {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let bytes = entries(object, &["data"]).map(|(_, value)| value.as_str().map_or(0, str::len) / 4 * 3);
         let total: usize = bytes.sum();
         keys(&mut errors, object, "data");
@@ -93,7 +93,7 @@ impl Strategy for Secret {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
         let mut errors = self.validate(new);
         immutable(&mut errors, new, old, &["type"]);
         frozen(&mut errors, new, old, &["data"]);
@@ -114,8 +114,8 @@ impl Strategy for ConfigMap {
 
     fn prepare_update(&self, _new: &mut Value, _old: &Value, _subresource: &str) {}
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let size = |kind: &str, value: &Value| {
             let length = value.as_str().map_or(0, str::len);
             if kind == "binaryData" { length / 4 * 3 } else { length }
@@ -142,7 +142,7 @@ impl Strategy for ConfigMap {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
         let mut errors = self.validate(new);
         frozen(&mut errors, new, old, &["data", "binaryData"]);
         errors
@@ -158,14 +158,14 @@ fn too_long(path: &str) -> FieldError {
     )
 }
 
-fn keys(errors: &mut Vec<FieldError>, object: &Value, kind: &str) {
+fn keys(errors: &mut FieldErrors, object: &Value, kind: &str) {
     for (key, _) in entries(object, &[kind]) {
         invalid_each(errors, &format!("{kind}[{key}]"), &json!(key), config_key(key));
     }
 }
 
 /// `immutable: true` holds for ever, and freezes the data.
-fn frozen(errors: &mut Vec<FieldError>, new: &Value, old: &Value, parts: &[&str]) {
+fn frozen(errors: &mut FieldErrors, new: &Value, old: &Value, parts: &[&str]) {
     if !flag(old, &["immutable"]) {
         return;
     }

@@ -6,7 +6,7 @@ use super::field::{at, default_text, default_to, immutable, one_of, set, text};
 use super::pod_spec::defaults;
 use super::template::{int_or_percent, is_zero, non_negatives, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The DaemonSet kind's strategy.
 pub(super) struct DaemonSet;
@@ -47,8 +47,8 @@ impl Strategy for DaemonSet {
         set(new, annotation, after.to_string());
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         non_negatives(&mut errors, object, &["minReadySeconds", "revisionHistoryLimit"]);
         validate_selected(&mut errors, object, "DaemonSet");
         let strategy = at(object, &["spec", "updateStrategy"]);
@@ -84,9 +84,9 @@ impl Strategy for DaemonSet {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return Vec::new();
+            return FieldErrors::default();
         }
         let mut errors = self.validate(new);
         immutable(&mut errors, new, old, &["spec", "selector"]);

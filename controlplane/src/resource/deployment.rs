@@ -6,7 +6,7 @@ use super::field::{at, default_text, default_to, immutable, int, object_mut, one
 use super::pod_spec::defaults;
 use super::template::{int_or_percent, is_zero, non_negatives, percent, validate_selected};
 use super::{PrepareContext, Strategy, isolate, reset_status};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The Deployment kind's strategy.
 pub(super) struct Deployment;
@@ -48,8 +48,8 @@ impl Strategy for Deployment {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         non_negatives(
             &mut errors,
             object,
@@ -75,7 +75,7 @@ impl Strategy for Deployment {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
             return validate_status(new, old);
         }
@@ -94,7 +94,7 @@ impl Strategy for Deployment {
     }
 }
 
-fn strategy(errors: &mut Vec<FieldError>, strategy: &Value) {
+fn strategy(errors: &mut FieldErrors, strategy: &Value) {
     let kind = text(strategy, &["type"]);
     let rolling = at(strategy, &["rollingUpdate"]);
     one_of(errors, "spec.strategy.type", kind, &["Recreate", "RollingUpdate"]);
@@ -116,7 +116,7 @@ fn strategy(errors: &mut Vec<FieldError>, strategy: &Value) {
     }
 }
 
-fn rolling_update(errors: &mut Vec<FieldError>, rolling: &Value, path: &str) {
+fn rolling_update(errors: &mut FieldErrors, rolling: &Value, path: &str) {
     let (unavailable, surge) = (at(rolling, &["maxUnavailable"]), at(rolling, &["maxSurge"]));
     for (key, value) in [("maxUnavailable", unavailable), ("maxSurge", surge)] {
         if let Err(problem) = int_or_percent(value) {
@@ -139,8 +139,8 @@ fn rolling_update(errors: &mut Vec<FieldError>, rolling: &Value, path: &str) {
     }
 }
 
-fn validate_status(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_status(new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let status = at(new, &["status"]);
     for key in [
         "observedGeneration",

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::field::text;
 use super::{PrepareContext, Strategy};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The core Event kind's strategy.
 pub(super) struct Event;
@@ -30,19 +30,16 @@ impl Strategy for Event {
 
     fn prepare_update(&self, _new: &mut Value, _old: &Value, _subresource: &str) {}
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
+    fn validate(&self, object: &Value) -> FieldErrors {
         let involved = text(object, &["involvedObject", "namespace"]);
         let own = text(object, &["metadata", "namespace"]);
         // Events about cluster-scoped objects live in "default" (or, from newer clients, kube-system).
         let fits = involved == own || (involved.is_empty() && ["default", "kube-system"].contains(&own));
         if fits {
-            Vec::new()
+            FieldErrors::default()
         } else {
-            vec![FieldError::invalid(
-                "involvedObject.namespace",
-                involved,
-                "does not match event.namespace",
-            )]
+            let why = "does not match event.namespace";
+            FieldErrors::from(vec![FieldError::invalid("involvedObject.namespace", involved, why)])
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 static NULL: Value = Value::Null;
 
@@ -105,16 +105,16 @@ pub fn copy(to: &mut Value, from: &Value, path: &[&str]) {
 }
 
 /// Adds `path: Invalid value: ...: problem` for each problem.
-pub fn invalid_each(errors: &mut Vec<FieldError>, path: &str, value: &Value, problems: Vec<String>) {
+pub fn invalid_each(errors: &mut FieldErrors, path: &str, value: &Value, problems: Vec<String>) {
     errors.extend(
         problems
             .into_iter()
-            .map(|problem| FieldError::invalid(path, value.clone(), problem)),
+            .map(|problem| FieldError::invalid_value(path, value, problem)),
     );
 }
 
 /// `Invalid value: ...: field is immutable` unless both objects agree at the path.
-pub fn immutable(errors: &mut Vec<FieldError>, new: &Value, old: &Value, path: &[&str]) {
+pub fn immutable(errors: &mut FieldErrors, new: &Value, old: &Value, path: &[&str]) {
     let value = at(new, path);
     if value != at(old, path) {
         errors.push(FieldError::invalid(path.join("."), value.clone(), "field is immutable"));
@@ -122,7 +122,7 @@ pub fn immutable(errors: &mut Vec<FieldError>, new: &Value, old: &Value, path: &
 }
 
 /// `Required value` if the string at `path.key` is empty; otherwise `Unsupported value` unless it is one of `supported`.
-pub fn one_of(errors: &mut Vec<FieldError>, path: &str, value: &str, supported: &[&str]) {
+pub fn one_of(errors: &mut FieldErrors, path: &str, value: &str, supported: &[&str]) {
     if value.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else if !supported.contains(&value) {
@@ -131,7 +131,7 @@ pub fn one_of(errors: &mut Vec<FieldError>, path: &str, value: &str, supported: 
 }
 
 /// `must be greater than or equal to 0` unless the integer there is missing or not negative.
-pub fn non_negative(errors: &mut Vec<FieldError>, value: &Value, base: &str, key: &str) {
+pub fn non_negative(errors: &mut FieldErrors, value: &Value, base: &str, key: &str) {
     if let Some(number) = value.get(key).and_then(Value::as_i64)
         && number < 0
     {

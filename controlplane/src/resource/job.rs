@@ -10,7 +10,7 @@ use super::field::{
 use super::pod_spec::{defaults, validate};
 use super::template::non_negatives;
 use super::{NameRule, PrepareContext, Strategy, reset_status};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The Job kind's strategy.
 pub(super) struct Job;
@@ -77,13 +77,13 @@ impl Strategy for Job {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
+    fn validate(&self, object: &Value) -> FieldErrors {
         validate_job(object, "")
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return Vec::new();
+            return FieldErrors::default();
         }
         let mut errors = validate_job(new, "");
         for key in [
@@ -116,7 +116,7 @@ impl Strategy for Job {
 }
 
 /// Completions change only for indexed Jobs, together with parallelism.
-fn completions(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+fn completions(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "completions"];
     let indexed = text(new, &["spec", "completionMode"]) == "Indexed";
     if at(new, path) == at(old, path) {
@@ -137,7 +137,7 @@ fn completions(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
 }
 
 /// The template is immutable, except for where pods go and what they ask for while suspended and not yet started.
-fn template(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+fn template(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let mut neutral = new.clone();
     let suspended = flag(old, &["spec", "suspend"]);
     if suspended && at(old, &["status", "startTime"]).is_null() {
@@ -163,8 +163,8 @@ fn template(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
 }
 
 /// Everything wrong with the job spec under `prefix` (empty, or `spec.jobTemplate.` for a CronJob's).
-fn validate_job(object: &Value, prefix: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_job(object: &Value, prefix: &str) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     non_negatives(
         &mut errors,
         object,
@@ -226,11 +226,8 @@ fn validate_job(object: &Value, prefix: &str) -> Vec<FieldError> {
             "must have at most 20 items",
         ));
     }
-    errors.extend(validate::template(at(spec, &["template"]), "spec.template"));
-    for error in &mut errors {
-        error.path = format!("{prefix}{}", error.path);
-    }
-    errors
+    errors.append(validate::template(at(spec, &["template"]), "spec.template"));
+    errors.below(prefix)
 }
 
 impl Strategy for CronJob {
@@ -255,8 +252,8 @@ impl Strategy for CronJob {
         reset_status(object);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let spec = at(object, &["spec"]);
         let schedule = text(spec, &["schedule"]);
         if schedule.is_empty() {
@@ -283,13 +280,13 @@ impl Strategy for CronJob {
         if let Some(inner) = job.get_mut("spec") {
             default_job(inner);
         }
-        errors.extend(validate_job(&job, "spec.jobTemplate."));
+        errors.append(validate_job(&job, "spec.jobTemplate."));
         errors
     }
 
-    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            Vec::new()
+            FieldErrors::default()
         } else {
             self.validate(new)
         }

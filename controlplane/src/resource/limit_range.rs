@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Strategy;
 use super::field::{at, list, list_mut, object_mut, text};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// The LimitRange kind's strategy: container defaults follow from bounds.
 pub(super) struct LimitRange;
@@ -34,8 +34,8 @@ impl Strategy for LimitRange {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let mut seen = BTreeSet::new();
         for (i, item) in list(object, &["spec", "limits"]).iter().enumerate() {
             let kind = text(item, &["type"]);

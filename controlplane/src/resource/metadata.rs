@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::field::{at, entries, invalid_each, list, text};
 use super::name::{NameRule, dns1123_label, label_value, path_segment, qualified_name};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// Annotations in total, keys and values, in bytes.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
 /// Everything wrong with the metadata of a new object (its name has been generated already).
-pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let meta = at(object, &["metadata"]);
     let name = text(meta, &["name"]);
     let generate_name = text(meta, &["generateName"]);
@@ -56,8 +56,8 @@ pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldEr
 }
 
 /// Everything wrong with changing the metadata of `old` into that of `new`.
-pub fn validate_update(new: &Value, old: &Value, _namespaced: bool) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub fn validate_update(new: &Value, old: &Value, _namespaced: bool) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let (meta, old_meta) = (at(new, &["metadata"]), at(old, &["metadata"]));
     for key in [
         "name",
@@ -97,7 +97,7 @@ pub fn validate_update(new: &Value, old: &Value, _namespaced: bool) -> Vec<Field
     errors
 }
 
-fn validate_rest(meta: &Value, errors: &mut Vec<FieldError>) {
+fn validate_rest(meta: &Value, errors: &mut FieldErrors) {
     validate_labels(at(meta, &["labels"]), "metadata.labels", errors);
     validate_annotations(at(meta, &["annotations"]), "metadata.annotations", errors);
     validate_owners(meta, errors);
@@ -105,7 +105,7 @@ fn validate_rest(meta: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Label keys are qualified names, values label values.
-pub fn validate_labels(labels: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub fn validate_labels(labels: &Value, path: &str, errors: &mut FieldErrors) {
     for (key, value) in entries(labels, &[]) {
         invalid_each(errors, path, &Value::from(key.as_str()), qualified_name(key));
         invalid_each(errors, path, value, label_value(value.as_str().unwrap_or("")));
@@ -113,7 +113,7 @@ pub fn validate_labels(labels: &Value, path: &str, errors: &mut Vec<FieldError>)
 }
 
 /// Annotation keys are qualified names (in any case), their total size is bounded.
-pub fn validate_annotations(annotations: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub fn validate_annotations(annotations: &Value, path: &str, errors: &mut FieldErrors) {
     let mut total = 0;
     for (key, value) in entries(annotations, &[]) {
         invalid_each(
@@ -134,7 +134,7 @@ pub fn validate_annotations(annotations: &Value, path: &str, errors: &mut Vec<Fi
     }
 }
 
-fn validate_owners(meta: &Value, errors: &mut Vec<FieldError>) {
+fn validate_owners(meta: &Value, errors: &mut FieldErrors) {
     let mut controller: Option<&str> = None;
     for (i, owner) in list(meta, &["ownerReferences"]).iter().enumerate() {
         let path = format!("metadata.ownerReferences[{i}]");
@@ -167,9 +167,9 @@ fn validate_owners(meta: &Value, errors: &mut Vec<FieldError>) {
         if at(owner, &["controller"]) == &Value::Bool(true) {
             if let Some(first) = controller {
                 let found = text(owner, &["name"]);
-                errors.push(FieldError::invalid(
+                errors.push(FieldError::invalid_value(
                     "metadata.ownerReferences",
-                    at(meta, &["ownerReferences"]).clone(),
+                    at(meta, &["ownerReferences"]),
                     format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {found}"
@@ -182,7 +182,7 @@ fn validate_owners(meta: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_finalizers(meta: &Value, errors: &mut Vec<FieldError>) {
+fn validate_finalizers(meta: &Value, errors: &mut FieldErrors) {
     let finalizers = list(meta, &["finalizers"]);
     for finalizer in finalizers {
         let name = finalizer.as_str().unwrap_or("");
@@ -209,7 +209,7 @@ fn validate_finalizers(meta: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A namespace as it may stand in an object's reference.
-pub fn reference_name(errors: &mut Vec<FieldError>, path: &str, name: &str) {
+pub fn reference_name(errors: &mut FieldErrors, path: &str, name: &str) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::field::{at, copy, list, set, text};
 use super::{NameRule, PrepareContext, Strategy, isolate};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The Namespace kind's strategy.
 pub(super) struct Namespace;
@@ -44,8 +44,8 @@ impl Strategy for Namespace {
         }
     }
 
-    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         if subresource == "status" {
             let deleting = !at(new, &["metadata", "deletionTimestamp"]).is_null();
             let phase = text(new, &["status", "phase"]);

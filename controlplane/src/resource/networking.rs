@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::field::{at, default_text, default_to, immutable, list, list_mut, one_of, set, text};
 use super::selector;
 use super::{PrepareContext, Strategy, reset_status};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// The Endpoints kind's strategy.
 pub(super) struct Endpoints;
@@ -33,8 +33,8 @@ impl Strategy for Endpoints {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         for (i, subset) in list(object, &["subsets"]).iter().enumerate() {
             for key in ["addresses", "notReadyAddresses"] {
                 for (j, address) in list(subset, &[key]).iter().enumerate() {
@@ -61,8 +61,8 @@ impl Strategy for EndpointSlice {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let kind = text(object, &["addressType"]);
         one_of(&mut errors, "addressType", kind, &["FQDN", "IPv4", "IPv6"]);
         let endpoints = list(object, &["endpoints"]);
@@ -106,7 +106,7 @@ impl Strategy for EndpointSlice {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
         let mut errors = self.validate(new);
         immutable(&mut errors, new, old, &["addressType"]);
         errors
@@ -144,8 +144,8 @@ impl Strategy for NetworkPolicy {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         selector::validate(&mut errors, at(object, &["spec", "podSelector"]), "spec.podSelector");
         for (i, kind) in list(object, &["spec", "policyTypes"]).iter().enumerate() {
             one_of(
@@ -169,8 +169,8 @@ impl Strategy for Ingress {
         set(object, &["status"], json!({"loadBalancer": {}}));
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let spec = at(object, &["spec"]);
         if list(spec, &["rules"]).is_empty() && at(spec, &["defaultBackend"]).is_null() {
             errors.push(FieldError::invalid(
@@ -221,8 +221,8 @@ impl Strategy for IngressClass {
         }
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         immutable(&mut errors, new, old, &["spec", "controller"]);
         errors
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::field::{at, copy, flag, invalid_each, list, one_of, set, text};
 use super::name::{label_value, qualified_name};
 use super::{PrepareContext, Strategy, isolate};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// The Node kind's strategy.
 pub(super) struct Node;
@@ -42,8 +42,8 @@ impl Strategy for Node {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let mut seen = BTreeSet::new();
         for (i, taint) in list(object, &["spec", "taints"]).iter().enumerate() {
             let path = format!("spec.taints[{i}]");
@@ -97,11 +97,11 @@ impl Strategy for Node {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         let mut errors = if subresource.is_empty() {
             self.validate(new)
         } else {
-            Vec::new()
+            FieldErrors::default()
         };
         let ranges = &["spec", "podCIDRs"];
         if !list(old, ranges).is_empty() && at(new, ranges) != at(old, ranges) {

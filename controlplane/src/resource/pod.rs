@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::field::{at, copy, flag, list, list_mut, set, text};
 use super::pod_spec::{defaults, validate};
 use super::{PrepareContext, Strategy, isolate};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 pub(crate) mod reference;
 mod update;
@@ -67,7 +67,7 @@ impl Strategy for Pod {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
+    fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = validate::spec(at(object, &["spec"]), "spec");
         let gated = !list(object, &["spec", "schedulingGates"]).is_empty();
         if gated && !text(object, &["spec", "nodeName"]).is_empty() {
@@ -85,17 +85,17 @@ impl Strategy for Pod {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         match subresource {
             "" => {
                 let mut errors = validate::spec(at(new, &["spec"]), "spec");
-                errors.extend(update::main(new, old));
+                errors.append(update::main(new, old));
                 errors
             }
             "status" => update::status(new, old),
             "ephemeralcontainers" => update::ephemeral(new, old),
             "resize" => update::resize(new, old),
-            _ => Vec::new(),
+            _ => FieldErrors::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use super::field::{at, default_text, default_to, int, list, list_mut, text};
 use super::selector;
 use super::template::int_or_percent;
 use super::{PrepareContext, Strategy, reset_status};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The HorizontalPodAutoscaler kind's strategy (autoscaling/v2).
 pub(super) struct Autoscaler;
@@ -55,8 +55,8 @@ impl Strategy for Autoscaler {
         reset_status(object);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let number = |key: &str| int(object, &["spec", key]).unwrap_or(0);
         let (min, max) = (number("minReplicas"), number("maxReplicas"));
         if min < 1 {
@@ -96,8 +96,8 @@ impl Strategy for Budget {
         reset_status(object);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let spec = at(object, &["spec"]);
         if !at(spec, &["minAvailable"]).is_null() && !at(spec, &["maxUnavailable"]).is_null() {
             errors.push(FieldError::invalid(

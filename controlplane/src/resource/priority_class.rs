@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Strategy;
 use super::field::{at, default_text, immutable, int, one_of, text};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The PriorityClass kind's strategy.
 pub(super) struct PriorityClass;
@@ -14,8 +14,8 @@ impl Strategy for PriorityClass {
         default_text(object, "preemptionPolicy", "PreemptLowerPriority");
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let name = text(object, &["metadata", "name"]);
         let value = int(object, &["value"]).unwrap_or(0);
         let system = [
@@ -44,8 +44,8 @@ impl Strategy for PriorityClass {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         if at(new, &["value"]) != at(old, &["value"]) {
             errors.push(FieldError::forbidden("value", "may not be changed in an update."));
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::field::{at, default_text, immutable, list, list_mut, one_of, text};
 use super::{NameRule, PrepareContext, Strategy};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -25,8 +25,8 @@ impl Strategy for Role {
 
     fn prepare_update(&self, _new: &mut Value, _old: &Value, _subresource: &str) {}
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         for (i, rule) in list(object, &["rules"]).iter().enumerate() {
             let path = format!("rules[{i}]");
             if list(rule, &["verbs"]).is_empty() {
@@ -93,8 +93,8 @@ impl Strategy for Binding {
 
     fn prepare_update(&self, _new: &mut Value, _old: &Value, _subresource: &str) {}
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         let role = at(object, &["roleRef"]);
         if text(role, &["apiGroup"]) != GROUP {
             errors.push(FieldError::not_supported(
@@ -142,7 +142,7 @@ impl Strategy for Binding {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
         let mut errors = self.validate(new);
         if at(new, &["roleRef"]) != at(old, &["roleRef"]) {
             errors.push(FieldError::invalid(

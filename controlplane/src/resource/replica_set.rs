@@ -8,7 +8,7 @@ use super::field::{at, default_to, entries, immutable, int, non_negative, object
 use super::pod_spec::{defaults, validate};
 use super::template::{non_negatives, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The ReplicaSet kind's strategy.
 pub(super) struct ReplicaSet;
@@ -25,14 +25,14 @@ impl Strategy for ReplicaSet {
         reset_status(object);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         non_negatives(&mut errors, object, &["replicas", "minReadySeconds"]);
         validate_selected(&mut errors, object, "ReplicaSet");
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
             return validate_status(new);
         }
@@ -46,8 +46,8 @@ impl Strategy for ReplicaSet {
     }
 }
 
-fn validate_status(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate_status(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let status = at(object, &["status"]);
     let keys = [
         "replicas",
@@ -103,8 +103,8 @@ impl Strategy for ReplicationController {
         reset_status(object);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         non_negatives(&mut errors, object, &["replicas", "minReadySeconds"]);
         let selector = at(object, &["spec", "selector"]);
         if entries(selector, &[]).next().is_none() {
@@ -123,7 +123,7 @@ impl Strategy for ReplicationController {
                 "`selector` does not match template `labels`",
             ));
         }
-        errors.extend(validate::template(template, "spec.template"));
+        errors.append(validate::template(template, "spec.template"));
         let policy = text(template, &["spec", "restartPolicy"]);
         if policy != "Always" {
             errors.push(FieldError::not_supported(
@@ -135,7 +135,7 @@ impl Strategy for ReplicationController {
         errors
     }
 
-    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
             validate_status(new)
         } else {
@@ -165,7 +165,7 @@ impl Strategy for PodTemplate {
         defaults::template_at(object, &["template"]);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
+    fn validate(&self, object: &Value) -> FieldErrors {
         let template = object.get("template").cloned().unwrap_or_else(|| json!({}));
         validate::template(&template, "template")
     }

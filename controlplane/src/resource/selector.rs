@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::field::{at, entries, invalid_each, list, text};
 use super::metadata::validate_labels;
 use super::name::{label_value, qualified_name};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// Everything wrong with a `LabelSelector` at `path`; an absent one is fine.
-pub fn validate(errors: &mut Vec<FieldError>, selector: &Value, path: &str) {
+pub fn validate(errors: &mut FieldErrors, selector: &Value, path: &str) {
     validate_labels(at(selector, &["matchLabels"]), &format!("{path}.matchLabels"), errors);
     for (i, rule) in list(selector, &["matchExpressions"]).iter().enumerate() {
         let base = format!("{path}.matchExpressions[{i}]");

@@ -10,7 +10,7 @@ use super::field::{at, copy, default_text, default_to, int, invalid_each, list, 
 use super::metadata::validate_labels;
 use super::name::{dns1123_label, port_name, port_number};
 use super::{NameRule, PrepareContext, Strategy, isolate};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 mod allocate;
 
@@ -80,13 +80,13 @@ impl Strategy for Service {
         }
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
+    fn validate(&self, object: &Value) -> FieldErrors {
         validate(object)
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return Vec::new();
+            return FieldErrors::default();
         }
         let mut errors = validate(new);
         let kind = |object: &Value| text(object, &["spec", "type"]).to_owned();
@@ -203,8 +203,8 @@ fn keep_allocated(new: &mut Value, old: &Value) {
     }
 }
 
-fn validate(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn validate(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let spec = at(object, &["spec"]);
     let kind = text(spec, &["type"]);
     one_of(&mut errors, "spec.type", kind, TYPES);
@@ -248,7 +248,7 @@ fn validate(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn validate_type(errors: &mut Vec<FieldError>, spec: &Value, kind: &str, headless: bool) {
+fn validate_type(errors: &mut FieldErrors, spec: &Value, kind: &str, headless: bool) {
     match kind {
         "ExternalName" => {
             let name = text(spec, &["externalName"]);
@@ -280,7 +280,7 @@ fn validate_type(errors: &mut Vec<FieldError>, spec: &Value, kind: &str, headles
     }
 }
 
-fn validate_addresses(errors: &mut Vec<FieldError>, spec: &Value) {
+fn validate_addresses(errors: &mut FieldErrors, spec: &Value) {
     let addresses = list(spec, &["clusterIPs"]);
     let single = text(spec, &["clusterIP"]);
     if let Some(first) = addresses.first().and_then(Value::as_str)
@@ -314,7 +314,7 @@ fn validate_addresses(errors: &mut Vec<FieldError>, spec: &Value) {
     }
 }
 
-fn validate_ports(errors: &mut Vec<FieldError>, ports: &[Value], kind: &str) {
+fn validate_ports(errors: &mut FieldErrors, ports: &[Value], kind: &str) {
     let mut names = BTreeSet::new();
     let mut numbers = BTreeSet::new();
     let mut node_ports = BTreeSet::new();

@@ -6,7 +6,7 @@ use super::field::{at, copy, default_text, default_to, list_mut, one_of, text};
 use super::pod_spec::defaults;
 use super::template::{non_negatives, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The StatefulSet kind's strategy.
 pub(super) struct StatefulSet;
@@ -56,8 +56,8 @@ impl Strategy for StatefulSet {
         reset_status(object);
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         non_negatives(
             &mut errors,
             object,
@@ -88,9 +88,9 @@ impl Strategy for StatefulSet {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return Vec::new();
+            return FieldErrors::default();
         }
         let mut errors = self.validate(new);
         let mut neutral = new.clone();

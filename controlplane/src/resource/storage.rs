@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::field::{at, copy, default_text, default_to, immutable, list, one_of, set, text};
 use super::{PrepareContext, Strategy};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The PersistentVolumeClaim kind's strategy.
 pub(super) struct Claim;
@@ -21,7 +21,7 @@ pub(super) struct CsiDriver;
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-fn access_modes(errors: &mut Vec<FieldError>, object: &Value) {
+fn access_modes(errors: &mut FieldErrors, object: &Value) {
     let modes = list(object, &["spec", "accessModes"]);
     if modes.is_empty() {
         errors.push(FieldError::required(
@@ -40,7 +40,7 @@ fn access_modes(errors: &mut Vec<FieldError>, object: &Value) {
     }
 }
 
-fn volume_mode(errors: &mut Vec<FieldError>, object: &Value) {
+fn volume_mode(errors: &mut FieldErrors, object: &Value) {
     one_of(
         errors,
         "spec.volumeMode",
@@ -68,8 +68,8 @@ impl Strategy for Claim {
         set(object, &["status"], json!({"phase": "Pending"}));
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         access_modes(&mut errors, object);
         volume_mode(&mut errors, object);
         let storage = text(object, &["spec", "resources", "requests", "storage"]);
@@ -85,9 +85,9 @@ impl Strategy for Claim {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return Vec::new();
+            return FieldErrors::default();
         }
         let mut errors = self.validate(new);
         let mut neutral = new.clone();
@@ -143,8 +143,8 @@ impl Strategy for Volume {
         set(object, &["status"], json!({"phase": "Pending"}));
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         access_modes(&mut errors, object);
         volume_mode(&mut errors, object);
         if text(object, &["spec", "capacity", "storage"]).is_empty() {
@@ -165,9 +165,9 @@ impl Strategy for Volume {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return Vec::new();
+            return FieldErrors::default();
         }
         let mut errors = self.validate(new);
         if source(new).ne(source(old)) {
@@ -209,8 +209,8 @@ impl Strategy for StorageClass {
         default_text(object, "volumeBindingMode", "Immediate");
     }
 
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
         if text(object, &["provisioner"]).is_empty() {
             errors.push(FieldError::required("provisioner", ""));
         }
@@ -229,7 +229,7 @@ impl Strategy for StorageClass {
         errors
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
         let mut errors = self.validate(new);
         if at(new, &["parameters"]) != at(old, &["parameters"]) {
             errors.push(FieldError::forbidden(

@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::field::{at, non_negative, text};
 use super::pod_spec::validate;
 use super::selector;
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// `spec.selector` and `spec.template` of a workload whose pods always restart.
-pub(super) fn validate_selected(errors: &mut Vec<FieldError>, object: &Value, kind: &str) {
+pub(super) fn validate_selected(errors: &mut FieldErrors, object: &Value, kind: &str) {
     validate_selector(errors, object);
     let template = at(object, &["spec", "template"]);
     if template.is_null() {
@@ -24,7 +24,7 @@ pub(super) fn validate_selected(errors: &mut Vec<FieldError>, object: &Value, ki
             "`selector` does not match template `labels`",
         ));
     }
-    errors.extend(validate::template(template, "spec.template"));
+    errors.append(validate::template(template, "spec.template"));
     let policy = text(template, &["spec", "restartPolicy"]);
     if policy != "Always" {
         errors.push(FieldError::not_supported(
@@ -42,7 +42,7 @@ pub(super) fn validate_selected(errors: &mut Vec<FieldError>, object: &Value, ki
 }
 
 /// A selector that is there, right, and not empty.
-pub(super) fn validate_selector(errors: &mut Vec<FieldError>, object: &Value) {
+pub(super) fn validate_selector(errors: &mut FieldErrors, object: &Value) {
     let chosen = at(object, &["spec", "selector"]);
     if chosen.is_null() {
         errors.push(FieldError::required("spec.selector", ""));
@@ -59,7 +59,7 @@ pub(super) fn validate_selector(errors: &mut Vec<FieldError>, object: &Value) {
 }
 
 /// Integers of the spec that may not be negative.
-pub(super) fn non_negatives(errors: &mut Vec<FieldError>, object: &Value, keys: &[&str]) {
+pub(super) fn non_negatives(errors: &mut FieldErrors, object: &Value, keys: &[&str]) {
     let spec = at(object, &["spec"]);
     for key in keys {
         non_negative(errors, spec, "spec", key);

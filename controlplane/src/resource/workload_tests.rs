@@ -18,7 +18,7 @@ fn workload(kind: &str, patch: Value) -> Value {
     object
 }
 
-fn texts(errors: Vec<FieldError>) -> String {
+fn texts(errors: crate::resource::field_error::FieldErrors) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

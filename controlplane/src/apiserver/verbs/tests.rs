@@ -1,5 +1,6 @@
 //! Verbs over a memory store: an HTTP request in, an HTTP reply out.
 
+mod large_errors;
 mod lists;
 mod resume;
 mod watches;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::restore_all;
 use crate::resource::field::{at, copy, int, list, list_mut, set, text};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
@@ -12,8 +12,8 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than \
     previously negative)";
 
 /// The main endpoint.
-pub(super) fn main(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(super) fn main(new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let gated = !list(old, &["spec", "schedulingGates"]).is_empty();
     for key in ["containers", "initContainers"] {
         if list(new, &["spec", key]).len() != list(old, &["spec", key]).len() {
@@ -84,7 +84,7 @@ fn neutralize(pod: &mut Value, old: &Value, gated: bool) {
     }
 }
 
-fn deadline(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+fn deadline(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "activeDeadlineSeconds"];
     let (before, after) = (int(old, path), int(new, path));
     match (before, after) {
@@ -102,7 +102,7 @@ fn deadline(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
     }
 }
 
-fn tolerations(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "tolerations"];
     let without_seconds = |toleration: &Value| {
         let mut copy = toleration.clone();
@@ -123,7 +123,7 @@ fn tolerations(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
     }
 }
 
-fn scheduling_gates(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+fn scheduling_gates(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "schedulingGates"];
     let before = list(old, path);
     let added: Vec<&str> = list(new, path)
@@ -143,7 +143,7 @@ fn scheduling_gates(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
 }
 
 /// While gated, a node selector may grow.
-fn node_selector(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+fn node_selector(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "nodeSelector"];
     let kept = at(old, path)
         .as_object()
@@ -194,8 +194,8 @@ fn differences(old: &Value, new: &Value) -> Vec<String> {
 }
 
 /// The status endpoint: a container that has ended for good does not come back.
-pub(super) fn status(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(super) fn status(new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let node = &["spec", "nodeName"];
     if text(new, node) != text(old, node) {
         errors.push(FieldError::forbidden("status.nodeName", "may not be changed directly"));
@@ -240,7 +240,7 @@ fn has_own_policy(pod: &Value, container: &str) -> bool {
 }
 
 /// Ephemeral containers are only ever added.
-pub(super) fn ephemeral(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(super) fn ephemeral(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
     let path = &["spec", "ephemeralContainers"];
     for before in list(old, path) {
@@ -279,7 +279,7 @@ pub(super) fn keep_only_resources(new: &mut Value, old: &Value) {
 }
 
 /// A resize keeps the QoS class and touches only CPU and memory.
-pub(super) fn resize(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(super) fn resize(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
     if super::qos(new) != super::qos(old) {
         errors.push(FieldError::invalid(

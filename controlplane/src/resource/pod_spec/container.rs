@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::rule::{required_label, user_or_group};
 use super::{environment, handler};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::name::{port_name, port_number, qualified_name};
 
 /// Which list a container stands in.
@@ -19,7 +19,7 @@ enum Role {
     Ephemeral,
 }
 
-pub(super) fn validate_all(errors: &mut Vec<FieldError>, spec: &Value, path: &str, volumes: &BTreeSet<&str>) {
+pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, volumes: &BTreeSet<&str>) {
     if list(spec, &["containers"]).is_empty() {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
@@ -47,7 +47,7 @@ fn duplicate(path: String, value: &str) -> FieldError {
     FieldError::new(path, FieldErrorKind::Duplicate, Value::from(value), "")
 }
 
-fn validate(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: Role, volumes: &BTreeSet<&str>) {
+fn validate(errors: &mut FieldErrors, container: &Value, base: &str, role: Role, volumes: &BTreeSet<&str>) {
     let value = |key: &str| text(container, &[key]);
     required_label(errors, &format!("{base}.name"), value("name"));
     let image = value("image");
@@ -98,7 +98,7 @@ fn validate(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: R
     handlers(errors, container, base, role, sidecar);
 }
 
-fn handlers(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: Role, sidecar: bool) {
+fn handlers(errors: &mut FieldErrors, container: &Value, base: &str, role: Role, sidecar: bool) {
     for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
         let value = at(container, &[key]);
         if value.is_null() {
@@ -130,7 +130,7 @@ fn handlers(errors: &mut Vec<FieldError>, container: &Value, base: &str, role: R
 }
 
 fn ports(
-    errors: &mut Vec<FieldError>,
+    errors: &mut FieldErrors,
     container: &Value,
     base: &str,
     host_network: bool,
@@ -180,7 +180,7 @@ fn ports(
 }
 
 /// A quantity that is not negative.
-pub(super) fn quantity(errors: &mut Vec<FieldError>, value: &Value, path: &str) {
+pub(super) fn quantity(errors: &mut FieldErrors, value: &Value, path: &str) {
     let parsed = value.as_str().map(Quantity::parse);
     if matches!(parsed, Some(Ok(quantity)) if quantity.is_negative()) {
         errors.push(FieldError::invalid(
@@ -192,7 +192,7 @@ pub(super) fn quantity(errors: &mut Vec<FieldError>, value: &Value, path: &str) 
 }
 
 /// Requests and limits of a container (or pod) at `path`.
-pub(super) fn resources(errors: &mut Vec<FieldError>, resources: &Value, path: &str) {
+pub(super) fn resources(errors: &mut FieldErrors, resources: &Value, path: &str) {
     for kind in ["limits", "requests"] {
         for (name, value) in entries(resources, &[kind]) {
             let field = format!("{path}.{kind}[{name}]");
@@ -222,7 +222,7 @@ pub(super) fn resources(errors: &mut Vec<FieldError>, resources: &Value, path: &
     }
 }
 
-fn resource_name(errors: &mut Vec<FieldError>, name: &str, path: &str) {
+fn resource_name(errors: &mut FieldErrors, name: &str, path: &str) {
     let problems = qualified_name(name);
     let standard = ["cpu", "memory", "ephemeral-storage", "storage"].contains(&name) || name.starts_with("hugepages-");
     if !problems.is_empty() {
@@ -236,7 +236,7 @@ fn resource_name(errors: &mut Vec<FieldError>, name: &str, path: &str) {
     }
 }
 
-fn mounts(errors: &mut Vec<FieldError>, container: &Value, base: &str, volumes: &BTreeSet<&str>) {
+fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &BTreeSet<&str>) {
     let mut paths = BTreeMap::new();
     for (i, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
         let path = format!("{base}.volumeMounts[{i}]");
@@ -285,7 +285,7 @@ fn mounts(errors: &mut Vec<FieldError>, container: &Value, base: &str, volumes: 
     }
 }
 
-fn security(errors: &mut Vec<FieldError>, context: &Value, path: &str) {
+fn security(errors: &mut FieldErrors, context: &Value, path: &str) {
     for key in ["runAsUser", "runAsGroup"] {
         user_or_group(errors, at(context, &[key]), &format!("{path}.{key}"));
     }
@@ -313,7 +313,7 @@ fn security(errors: &mut Vec<FieldError>, context: &Value, path: &str) {
 }
 
 /// A seccomp profile.
-pub(super) fn seccomp(errors: &mut Vec<FieldError>, profile: &Value, path: &str) {
+pub(super) fn seccomp(errors: &mut FieldErrors, profile: &Value, path: &str) {
     if profile.is_null() {
         return;
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::resource::field::{at, invalid_each, list, text};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 use crate::resource::name::{config_key, env_var_name, qualified_name};
 
 /// Fields `valueFrom.fieldRef` may name.
@@ -19,7 +19,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub(super) fn validate(errors: &mut Vec<FieldError>, container: &Value, base: &str) {
+pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str) {
     for (i, variable) in list(container, &["env"]).iter().enumerate() {
         let path = format!("{base}.env[{i}]");
         let name = text(variable, &["name"]);
@@ -64,7 +64,7 @@ pub(super) fn validate(errors: &mut Vec<FieldError>, container: &Value, base: &s
     }
 }
 
-fn value_from(errors: &mut Vec<FieldError>, variable: &Value, source: &Value, path: &str) {
+fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: &str) {
     let count = source.as_object().map_or(0, serde_json::Map::len);
     if count == 0 {
         errors.push(FieldError::invalid(
@@ -116,7 +116,7 @@ fn value_from(errors: &mut Vec<FieldError>, variable: &Value, source: &Value, pa
 }
 
 /// A `fieldPath` of the supported ones, or a subscripted label or annotation.
-pub(super) fn field_path(errors: &mut Vec<FieldError>, field: &Value, path: &str, supported: &[&str]) {
+pub(super) fn field_path(errors: &mut FieldErrors, field: &Value, path: &str, supported: &[&str]) {
     let name = field.as_str().unwrap_or("");
     let subscript = ["metadata.annotations['", "metadata.labels['"]
         .iter()
@@ -132,7 +132,7 @@ pub(super) fn field_path(errors: &mut Vec<FieldError>, field: &Value, path: &str
 }
 
 /// A `resourceFieldRef`.
-pub(super) fn resource_field(errors: &mut Vec<FieldError>, reference: &Value, path: &str) {
+pub(super) fn resource_field(errors: &mut FieldErrors, reference: &Value, path: &str) {
     const SUPPORTED: &[&str] = &[
         "limits.cpu",
         "limits.ephemeral-storage",

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::resource::field::{at, int, invalid_each, list, non_negative, one_of, text};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 use crate::resource::name::{port_name, port_number};
 
-pub(super) fn probe(errors: &mut Vec<FieldError>, probe: &Value, path: &str, kind: &str) {
+pub(super) fn probe(errors: &mut FieldErrors, probe: &Value, path: &str, kind: &str) {
     handler(errors, probe, path, &["exec", "httpGet", "tcpSocket", "grpc"]);
     for key in [
         "initialDelaySeconds",
@@ -35,7 +35,7 @@ pub(super) fn probe(errors: &mut Vec<FieldError>, probe: &Value, path: &str, kin
     }
 }
 
-pub(super) fn lifecycle(errors: &mut Vec<FieldError>, hooks: &Value, path: &str) {
+pub(super) fn lifecycle(errors: &mut FieldErrors, hooks: &Value, path: &str) {
     for key in ["postStart", "preStop"] {
         let hook = at(hooks, &[key]);
         if !hook.is_null() {
@@ -50,7 +50,7 @@ pub(super) fn lifecycle(errors: &mut Vec<FieldError>, hooks: &Value, path: &str)
 }
 
 /// Exactly one of the handlers named, and that one right.
-fn handler(errors: &mut Vec<FieldError>, value: &Value, path: &str, kinds: &[&str]) {
+fn handler(errors: &mut FieldErrors, value: &Value, path: &str, kinds: &[&str]) {
     let mut found = 0;
     for kind in kinds {
         let action = at(value, &[kind]);
@@ -91,7 +91,7 @@ fn handler(errors: &mut Vec<FieldError>, value: &Value, path: &str, kinds: &[&st
 }
 
 /// A port number, or the name of a container's port.
-fn port(errors: &mut Vec<FieldError>, action: &Value, path: &str) {
+fn port(errors: &mut FieldErrors, action: &Value, path: &str) {
     let value = at(action, &["port"]);
     let problems = match (value.as_i64(), value.as_str()) {
         (Some(number), _) => port_number(number),

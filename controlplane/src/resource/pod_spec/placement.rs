@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use crate::resource::field::{at, int, invalid_each, list, one_of, text};
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 use crate::resource::metadata::validate_labels;
 use crate::resource::name::{label_value, qualified_name};
 use crate::resource::selector;
 
-pub(super) fn validate(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+pub(super) fn validate(errors: &mut FieldErrors, spec: &Value, path: &str) {
     validate_labels(at(spec, &["nodeSelector"]), &format!("{path}.nodeSelector"), errors);
     for (i, toleration) in list(spec, &["tolerations"]).iter().enumerate() {
         validate_toleration(errors, toleration, &format!("{path}.tolerations[{i}]"));
@@ -25,7 +25,7 @@ pub(super) fn validate(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
     spreading(errors, spec, path);
 }
 
-fn validate_toleration(errors: &mut Vec<FieldError>, toleration: &Value, path: &str) {
+fn validate_toleration(errors: &mut FieldErrors, toleration: &Value, path: &str) {
     let value = |key: &str| text(toleration, &[key]);
     if !value("key").is_empty() {
         invalid_each(
@@ -80,7 +80,7 @@ fn validate_toleration(errors: &mut Vec<FieldError>, toleration: &Value, path: &
     }
 }
 
-fn node_affinity(errors: &mut Vec<FieldError>, affinity: &Value, path: &str) {
+fn node_affinity(errors: &mut FieldErrors, affinity: &Value, path: &str) {
     let required = at(affinity, &["requiredDuringSchedulingIgnoredDuringExecution"]);
     if !required.is_null() {
         let base = format!("{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
@@ -103,7 +103,7 @@ fn node_affinity(errors: &mut Vec<FieldError>, affinity: &Value, path: &str) {
     }
 }
 
-fn weight(errors: &mut Vec<FieldError>, item: &Value, path: &str) {
+fn weight(errors: &mut FieldErrors, item: &Value, path: &str) {
     let weight = int(item, &["weight"]).unwrap_or(0);
     if !(1..=100).contains(&weight) {
         errors.push(FieldError::invalid(
@@ -114,7 +114,7 @@ fn weight(errors: &mut Vec<FieldError>, item: &Value, path: &str) {
     }
 }
 
-fn node_term(errors: &mut Vec<FieldError>, term: &Value, path: &str) {
+fn node_term(errors: &mut FieldErrors, term: &Value, path: &str) {
     for (i, rule) in list(term, &["matchExpressions"]).iter().enumerate() {
         let base = format!("{path}.matchExpressions[{i}]");
         let values = list(rule, &["values"]);
@@ -169,7 +169,7 @@ fn node_term(errors: &mut Vec<FieldError>, term: &Value, path: &str) {
     }
 }
 
-fn pod_affinity(errors: &mut Vec<FieldError>, affinity: &Value, path: &str) {
+fn pod_affinity(errors: &mut FieldErrors, affinity: &Value, path: &str) {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     for (i, term) in list(affinity, &[required]).iter().enumerate() {
         pod_term(errors, term, &format!("{path}.{required}[{i}]"));
@@ -186,14 +186,14 @@ fn pod_affinity(errors: &mut Vec<FieldError>, affinity: &Value, path: &str) {
     }
 }
 
-fn pod_term(errors: &mut Vec<FieldError>, term: &Value, path: &str) {
+fn pod_term(errors: &mut FieldErrors, term: &Value, path: &str) {
     for key in ["labelSelector", "namespaceSelector"] {
         selector::validate(errors, at(term, &[key]), &format!("{path}.{key}"));
     }
     topology_key(errors, term, path);
 }
 
-fn topology_key(errors: &mut Vec<FieldError>, term: &Value, path: &str) {
+fn topology_key(errors: &mut FieldErrors, term: &Value, path: &str) {
     let key = text(term, &["topologyKey"]);
     let field = format!("{path}.topologyKey");
     if key.is_empty() {
@@ -203,7 +203,7 @@ fn topology_key(errors: &mut Vec<FieldError>, term: &Value, path: &str) {
     }
 }
 
-fn spreading(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+fn spreading(errors: &mut FieldErrors, spec: &Value, path: &str) {
     for (i, constraint) in list(spec, &["topologySpreadConstraints"]).iter().enumerate() {
         let base = format!("{path}.topologySpreadConstraints[{i}]");
         let skew = int(constraint, &["maxSkew"]).unwrap_or(0);

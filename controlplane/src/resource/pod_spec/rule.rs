@@ -1,7 +1,7 @@
 //! Rules for single fields that pods, containers and volumes share. Pure.
 
 use crate::resource::field::invalid_each;
-use crate::resource::field_error::FieldError;
+use crate::resource::field_error::{FieldError, FieldErrors};
 use crate::resource::name::dns1123_label;
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(super) const MAX_INT32: i64 = i32::MAX as i64;
 
 /// A uid or gid fits 31 bits.
-pub(super) fn user_or_group(errors: &mut Vec<FieldError>, value: &Value, path: &str) {
+pub(super) fn user_or_group(errors: &mut FieldErrors, value: &Value, path: &str) {
     if let Some(id) = value.as_i64()
         && !(0..=MAX_INT32).contains(&id)
     {
@@ -22,7 +22,7 @@ pub(super) fn user_or_group(errors: &mut Vec<FieldError>, value: &Value, path: &
 }
 
 /// A required DNS label.
-pub(super) fn required_label(errors: &mut Vec<FieldError>, path: &str, name: &str) {
+pub(super) fn required_label(errors: &mut FieldErrors, path: &str, name: &str) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::rule::{MAX_INT32, user_or_group};
 use super::{container, placement, volume};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, non_negative, one_of, text};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::metadata::{validate_annotations, validate_labels};
 use crate::resource::name::{dns1123_label, dns1123_subdomain, qualified_name};
 
@@ -17,8 +17,8 @@ const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
 /// Everything wrong with a `PodTemplateSpec` at `path` (such as `spec.template`).
-pub(crate) fn template(template: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(crate) fn template(template: &Value, path: &str) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     validate_labels(
         at(template, &["metadata", "labels"]),
         &format!("{path}.metadata.labels"),
@@ -29,7 +29,7 @@ pub(crate) fn template(template: &Value, path: &str) -> Vec<FieldError> {
         &format!("{path}.metadata.annotations"),
         &mut errors,
     );
-    errors.extend(spec(at(template, &["spec"]), &format!("{path}.spec")));
+    errors.append(spec(at(template, &["spec"]), &format!("{path}.spec")));
     if !list(template, &["spec", "ephemeralContainers"]).is_empty() {
         errors.push(FieldError::forbidden(
             format!("{path}.spec.ephemeralContainers"),
@@ -40,8 +40,8 @@ pub(crate) fn template(template: &Value, path: &str) -> Vec<FieldError> {
 }
 
 /// Everything wrong with a pod spec at `path` (such as `spec`).
-pub(crate) fn spec(spec: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(crate) fn spec(spec: &Value, path: &str) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let volumes = volume::validate_all(&mut errors, spec, path);
     container::validate_all(&mut errors, spec, path, &volumes);
     policies(&mut errors, spec, path);
@@ -53,7 +53,7 @@ pub(crate) fn spec(spec: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn policies(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+fn policies(errors: &mut FieldErrors, spec: &Value, path: &str) {
     let value = |key: &str| text(spec, &[key]);
     one_of(
         errors,
@@ -91,7 +91,7 @@ fn policies(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
     }
 }
 
-fn names(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+fn names(errors: &mut FieldErrors, spec: &Value, path: &str) {
     type Rule = fn(&str) -> Vec<String>;
     for (key, rule) in [
         ("serviceAccountName", dns1123_subdomain as Rule),
@@ -133,7 +133,7 @@ fn names(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
     }
 }
 
-fn security(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+fn security(errors: &mut FieldErrors, spec: &Value, path: &str) {
     let context = at(spec, &["securityContext"]);
     let base = format!("{path}.securityContext");
     for key in ["runAsUser", "runAsGroup", "fsGroup"] {
@@ -195,7 +195,7 @@ fn is_sysctl(name: &str) -> bool {
         })
 }
 
-fn dns(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+fn dns(errors: &mut FieldErrors, spec: &Value, path: &str) {
     let config = at(spec, &["dnsConfig"]);
     let base = format!("{path}.dnsConfig");
     let servers = list(config, &["nameservers"]);
@@ -255,7 +255,7 @@ fn dns(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
     }
 }
 
-fn gates(errors: &mut Vec<FieldError>, spec: &Value, path: &str) {
+fn gates(errors: &mut FieldErrors, spec: &Value, path: &str) {
     for (i, gate) in list(spec, &["readinessGates"]).iter().enumerate() {
         let kind = at(gate, &["conditionType"]);
         let problems = qualified_name(kind.as_str().unwrap_or(""));

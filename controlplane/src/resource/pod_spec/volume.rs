@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::environment::{field_path, resource_field};
 use super::rule::required_label;
 use crate::resource::field::{at, int, list, one_of, text};
-use crate::resource::field_error::{FieldError, FieldErrorKind};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// Checks all volumes; returns the names of those there are.
-pub(super) fn validate_all<'v>(errors: &mut Vec<FieldError>, spec: &'v Value, path: &str) -> BTreeSet<&'v str> {
+pub(super) fn validate_all<'v>(errors: &mut FieldErrors, spec: &'v Value, path: &str) -> BTreeSet<&'v str> {
     let mut names = BTreeSet::new();
     for (i, volume) in list(spec, &["volumes"]).iter().enumerate() {
         let base = format!("{path}.volumes[{i}]");
@@ -29,7 +29,7 @@ pub(super) fn validate_all<'v>(errors: &mut Vec<FieldError>, spec: &'v Value, pa
     names
 }
 
-fn source(errors: &mut Vec<FieldError>, volume: &Value, base: &str) {
+fn source(errors: &mut FieldErrors, volume: &Value, base: &str) {
     let sources: Vec<(&String, &Value)> = volume
         .as_object()
         .into_iter()
@@ -75,13 +75,13 @@ fn source(errors: &mut Vec<FieldError>, volume: &Value, base: &str) {
     }
 }
 
-fn required(errors: &mut Vec<FieldError>, source: &Value, path: &str, key: &str) {
+fn required(errors: &mut FieldErrors, source: &Value, path: &str, key: &str) {
     if text(source, &[key]).is_empty() {
         errors.push(FieldError::required(format!("{path}.{key}"), ""));
     }
 }
 
-fn host_path(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
+fn host_path(errors: &mut FieldErrors, source: &Value, path: &str) {
     required(errors, source, path, "path");
     if text(source, &["path"]).split('/').any(|part| part == "..") {
         errors.push(FieldError::invalid(
@@ -110,7 +110,7 @@ fn host_path(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
     }
 }
 
-fn mode(errors: &mut Vec<FieldError>, source: &Value, path: &str, key: &str) {
+fn mode(errors: &mut FieldErrors, source: &Value, path: &str, key: &str) {
     if let Some(mode) = int(source, &[key])
         && !(0..=0o777).contains(&mode)
     {
@@ -123,7 +123,7 @@ fn mode(errors: &mut Vec<FieldError>, source: &Value, path: &str, key: &str) {
 }
 
 /// A path inside a volume: relative, and never out of it.
-fn inner_path(errors: &mut Vec<FieldError>, item: &Value, path: &str) {
+fn inner_path(errors: &mut FieldErrors, item: &Value, path: &str) {
     let value = text(item, &["path"]);
     let field = format!("{path}.path");
     if value.is_empty() {
@@ -137,7 +137,7 @@ fn inner_path(errors: &mut Vec<FieldError>, item: &Value, path: &str) {
     }
 }
 
-fn items(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
+fn items(errors: &mut FieldErrors, source: &Value, path: &str) {
     for (i, item) in list(source, &["items"]).iter().enumerate() {
         let base = format!("{path}.items[{i}]");
         required(errors, item, &base, "key");
@@ -146,7 +146,7 @@ fn items(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
     }
 }
 
-fn downward(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
+fn downward(errors: &mut FieldErrors, source: &Value, path: &str) {
     const FIELDS: &[&str] = &[
         "metadata.annotations",
         "metadata.labels",
@@ -183,7 +183,7 @@ fn downward(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
     }
 }
 
-fn projected(errors: &mut Vec<FieldError>, source: &Value, path: &str) {
+fn projected(errors: &mut FieldErrors, source: &Value, path: &str) {
     mode(errors, source, path, "defaultMode");
     for (i, part) in list(source, &["sources"]).iter().enumerate() {
         let base = format!("{path}.sources[{i}]");
