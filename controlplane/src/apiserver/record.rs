@@ -49,7 +49,7 @@ impl RequestRecord {
         Self {
             request: counted(info, query),
             began: Instant::now(),
-            is_long: info.is_long_running(query),
+            is_long: info.is_long_running(),
             audit_id: audit_id.to_owned(),
             trail: Mutex::default(),
         }

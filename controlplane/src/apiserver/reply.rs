@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::Arc;
 use stream::Pieces;
+pub(super) use stream::STORED_BYTES;
 
 /// Bodies above this are compressed for clients that accept it (contract §1).
 const GZIP_ABOVE_BYTES: usize = 131_072;
@@ -279,19 +280,30 @@ pub(super) fn table_of(
     now: Timestamp,
     metadata: Value,
 ) -> Result<Value, ApiError> {
-    let Some(include) = printer::IncludeObject::parse(include) else {
-        let text = format!("unrecognized includeObject value: \"{include}\"");
-        return Err(ApiError::bad_request(text));
-    };
-    let mut value = printer::render(kind, objects, include, now, metadata);
+    let mut value = printer::render(kind, objects, included(include)?, now, metadata);
     value["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
     Ok(value)
 }
 
-fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
-    if matches!(context.output.shape, Shape::Partial(_)) {
-        return Err(not_acceptable());
+/// Whether a list can be written in the form asked for.
+///
+/// # Errors
+/// 406 for the form of a single object, 400 for an unknown `includeObject`.
+pub(super) fn check_list_form(output: Output, include: &str) -> Result<(), ApiError> {
+    match output.shape {
+        Shape::Partial(_) => Err(not_acceptable()),
+        Shape::Table(_) => included(include).map(|_| ()),
+        Shape::Whole | Shape::PartialList(_) => Ok(()),
     }
+}
+
+fn included(include: &str) -> Result<printer::IncludeObject, ApiError> {
+    let unknown = || ApiError::bad_request(format!("unrecognized includeObject value: \"{include}\""));
+    printer::IncludeObject::parse(include).ok_or_else(unknown)
+}
+
+fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
+    check_list_form(context.output, context.include)?;
     let encoding = context.output.encoding;
     let bytes = page.stored_bytes();
     if bytes <= stream::PIECE_BYTES {

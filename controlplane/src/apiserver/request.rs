@@ -125,11 +125,9 @@ impl RequestInfo {
     }
 
     /// Whether the reply may take as long as the client stays (contract §8): no deadline applies.
-    pub fn is_long_running(&self, query: &Query) -> bool {
-        self.is_resource
-            && (self.verb == "watch"
-                || matches!(self.subresource.as_str(), "proxy" | "attach" | "exec" | "portforward")
-                || (self.subresource == "log" && query.flag("follow")))
+    pub fn is_long_running(&self) -> bool {
+        let parts = ["attach", "exec", "proxy", "log", "portforward"];
+        self.is_resource && (self.verb == "watch" || parts.contains(&self.subresource.as_str()))
     }
 }
 
@@ -285,7 +283,10 @@ mod tests {
     fn proxy_paths_keep_their_rest_and_are_long_running() {
         let info = parse("GET", "/api/v1/nodes/n:10250/proxy/a/b");
         assert_eq!((info.subresource.as_str(), info.rest.as_str()), ("proxy", "a/b"));
-        assert!(info.is_long_running(&Query::default()));
-        assert!(!parse("GET", "/api/v1/pods").is_long_running(&Query::default()));
+        assert!(info.is_long_running());
+        let log = "/api/v1/namespaces/a/pods/x/log";
+        assert!(parse("GET", &format!("{log}?follow=true")).is_long_running());
+        assert!(parse("GET", log).is_long_running());
+        assert!(!parse("GET", "/api/v1/pods").is_long_running());
     }
 }

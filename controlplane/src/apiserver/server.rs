@@ -230,9 +230,7 @@ impl ApiServer {
         request: Request<Body>,
         record: &RequestRecord,
     ) -> Result<Response<Body>, ApiError> {
-        let deadline = (!info.is_long_running(query))
-            .then(|| deadline::of(query))
-            .transpose()?;
+        let deadline = (!info.is_long_running()).then(|| deadline::of(query)).transpose()?;
         let ends_at = Instant::now() + deadline.unwrap_or(deadline::DEADLINE);
         let work = self.answer(user, info, query, request, record, ends_at);
         match deadline {
@@ -285,14 +283,16 @@ impl ApiServer {
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;
-        let is_bounded = is_remote && !info.is_long_running(query);
+        let is_bounded = is_remote && !info.is_long_running();
         // First the body, then the place: who sends slowly keeps nobody from his.
-        let (body, room) = match is_bounded && may_have_body(&parts.method) {
-            true => {
+        let (body, room) = match (is_bounded, may_have_body(&parts.method)) {
+            (true, true) => {
                 let (bytes, room) = receive(self.flow(), &user, info, body).await?;
                 (body::full(bytes), room)
             }
-            false => (body, None),
+            // Nobody asks for it, and nobody reads it.
+            (true, false) => (body::empty(), None),
+            (false, _) => (body, None),
         };
         let is_watch = is_remote && info.is_resource && info.verb == "watch";
         let watch = match is_watch {
@@ -313,7 +313,12 @@ impl ApiServer {
         if !is_remote {
             return Ok(response);
         }
-        if info.is_long_running(query) && info.verb != "watch" {
+        if info.subresource == "log" && !query.flag("follow") {
+            // It ends by itself if it is read, however long that takes.
+            let drains = &self.inner.drains;
+            return Ok(response.map(|body| drains.guard(body, HeldResources::default(), OnStall::Break, None)));
+        }
+        if info.is_long_running() && info.verb != "watch" {
             response.extensions_mut().insert(OpenEnded);
             return Ok(response);
         }

@@ -225,3 +225,14 @@ async fn a_long_list_is_not_held_for_the_log() {
         assert_eq!(last["annotations"]["audit.k8s.io/truncated"] == "true", !is_noted);
     }
 }
+
+#[tokio::test]
+async fn the_body_of_a_request_that_has_none_is_not_read_for_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = audited(&directory.path().join("audit.log")).await;
+    let request = Request::get("/api/v1/namespaces/a/configmaps").header("content-type", "application/json");
+    let endless = body::stream(futures::stream::pending());
+    let answered = server.handle(None, request.body(endless).unwrap());
+    let response = tokio::time::timeout(Duration::from_secs(30), answered).await.unwrap();
+    assert_eq!(response.status(), 200);
+}

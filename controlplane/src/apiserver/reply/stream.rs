@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// A piece ends once it has this many bytes; only one object may go beyond.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// A piece also ends once it has been made of so many stored bytes: little may come of much.
+pub(in crate::apiserver) const STORED_BYTES: usize = 256 << 10;
 /// Rows of a Table made at once, of objects that together have no more than [`GROUP_BYTES`] or are alone.
 const GROUP: usize = 32;
 const GROUP_BYTES: usize = PIECE_BYTES;
@@ -85,10 +87,12 @@ impl Pieces {
         })
     }
 
-    /// The next piece; `None` at the end.
+    /// The next piece, which may be empty; `None` at the end.
     fn next(&mut self) -> Option<Bytes> {
-        while !self.items.is_empty() && self.text.ready() < PIECE_BYTES {
+        let mut read = 0;
+        while !self.items.is_empty() && self.text.ready() < PIECE_BYTES && read < STORED_BYTES {
             let group = self.group();
+            read += group.iter().map(|stored| stored.raw().len()).sum::<usize>();
             self.write(&group);
         }
         match self.items.is_empty() {
@@ -106,11 +110,16 @@ impl Pieces {
         Bytes::from(all)
     }
 
-    /// The list as a stream.
+    /// The list as a stream, in which others have their turn between pieces.
     pub(super) fn stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
         stream::unfold(self, |mut pieces| async move {
-            let piece = pieces.next()?;
-            Some((piece, pieces))
+            loop {
+                let piece = pieces.next()?;
+                tokio::task::yield_now().await;
+                if !piece.is_empty() {
+                    return Some((piece, pieces));
+                }
+            }
         })
     }
 
@@ -260,5 +269,89 @@ impl Text {
             Self::Gzip(encoder) => Some(Bytes::from(encoder.finish().unwrap_or_default())),
             Self::Done => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::negotiate::{Encoding, Output};
+    use crate::resource::registry;
+    use futures::StreamExt;
+    use http::HeaderMap;
+    use serde_json::json;
+
+    const OBJECT_BYTES: usize = 100 << 10;
+
+    fn stored(number: u64) -> Arc<Stored> {
+        let object = json!({"metadata": {"name": format!("m{number}")}, "data": {"k": "x".repeat(OBJECT_BYTES)}});
+        let key = format!("/registry/configmaps/a/m{number}");
+        Arc::new(Stored::new(
+            Arc::from(key),
+            number,
+            number,
+            Bytes::from(object.to_string()),
+        ))
+    }
+
+    fn pieces(shape: Shape, is_compressed: bool) -> Pieces {
+        let page = Page {
+            items: (1..=20).map(stored).collect(),
+            revision: 20,
+            next: None,
+            remaining: None,
+            room: None,
+        };
+        let context = Context {
+            kind: registry().by_resource("", "v1", "configmaps").unwrap(),
+            output: Output {
+                encoding: Encoding::Json,
+                shape,
+                pretty: false,
+            },
+            headers: &HeaderMap::new(),
+            include: "",
+            now: Timestamp::UNIX_EPOCH,
+            warnings: &[],
+        };
+        Pieces::new(page, &context, is_compressed).unwrap()
+    }
+
+    #[test]
+    fn a_piece_reads_no_more_than_its_share_however_little_comes_of_it() {
+        for (shape, is_compressed) in [
+            (Shape::PartialList("v1"), false),
+            (Shape::Table("v1"), false),
+            (Shape::Whole, true),
+        ] {
+            let mut pieces = pieces(shape, is_compressed);
+            let mut left = pieces.items.len();
+            while pieces.next().is_some() {
+                let read = left - pieces.items.len();
+                assert!(read <= STORED_BYTES / OBJECT_BYTES + 1, "{read} objects");
+                left = pieces.items.len();
+            }
+            assert_eq!(left, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_pieces() {
+        let mut stream = std::pin::pin!(pieces(Shape::PartialList("v1"), false).stream());
+        let mut text = Vec::new();
+        let mut turns = 0;
+        loop {
+            match futures::poll!(stream.next()) {
+                std::task::Poll::Pending => turns += 1,
+                std::task::Poll::Ready(Some(piece)) => {
+                    assert!(!piece.is_empty());
+                    text.extend_from_slice(&piece);
+                }
+                std::task::Poll::Ready(None) => break,
+            }
+        }
+        assert!(turns >= 20 * OBJECT_BYTES / (STORED_BYTES + OBJECT_BYTES), "{turns}");
+        let list: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(list["items"].as_array().unwrap().len(), 20);
     }
 }

@@ -1,10 +1,11 @@
 //! DELETE of a collection: every object that the selectors choose (control-plane contract §2.4).
 //!
 //! One deletion after the other, as upstream with its default of one worker; it is not atomic. The room of the answer, which is
-//! all that was deleted, is taken before the first deletion: what is not begun can be told to come back.
+//! all that was deleted, is taken before the first deletion, and its form is checked: what is not begun can be refused.
 
 use super::delete::{self, Options};
 use super::{Answer, Call, Serving, list};
+use crate::apiserver::reply;
 use crate::apiserver::status::ApiError;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +16,7 @@ pub(super) async fn delete(
     body: &[u8],
     given_up: &CancellationToken,
 ) -> Result<Answer, ApiError> {
+    reply::check_list_form(call.output, call.query.text("includeObject"))?;
     let options = Options::read(call, body).await?;
     let mut page = list::page(call).await?;
     page.room = serving.room(call.info, page.cost(call.output)).await?;

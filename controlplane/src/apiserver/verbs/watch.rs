@@ -275,6 +275,7 @@ impl Watcher {
         }
         while self.initial.is_some() {
             let out = self.write_initial();
+            tokio::task::yield_now().await;
             if let Some(first) = self.hand_over(out) {
                 return Some(first);
             }
@@ -319,7 +320,8 @@ impl Watcher {
     fn write_initial(&mut self) -> Out {
         let mut out = Out::default();
         let Some(initial) = &mut self.initial else { return out };
-        while out.len() < PIECE_BYTES {
+        let mut read = 0;
+        while out.len() < PIECE_BYTES && read < reply::STORED_BYTES {
             let Some(stored) = initial.objects.pop_front() else {
                 if initial.end_bookmark {
                     self.writer.bookmark(&mut out, initial.revision, true);
@@ -328,6 +330,7 @@ impl Watcher {
                 self.initial = None;
                 return out;
             };
+            read += stored.raw().len();
             self.writer.event(&mut out, "ADDED", &stored, stored.revision);
         }
         out

@@ -187,6 +187,28 @@ async fn a_collection_is_deleted_by_selector() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_deleted_whose_answer_cannot_be_written() {
+    let server = server().await;
+    five(&server).await;
+    let single = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    for (path, accept, code) in [
+        (MAPS.to_owned(), single, 406),
+        (format!("{MAPS}?includeObject=All"), table, 400),
+    ] {
+        let reply = send(&server, "DELETE", &path, &[("accept", accept)], None).await;
+        assert_eq!(reply.code, code, "{}", reply.body);
+        assert_eq!(names(&get(&server, MAPS).await.body).len(), 5);
+    }
+    let reply = send(&server, "DELETE", MAPS, &[("accept", table)], None).await;
+    assert_eq!(
+        (reply.code, reply.body["rows"].as_array().map(Vec::len)),
+        (200, Some(5))
+    );
+    assert_eq!(names(&get(&server, MAPS).await.body).len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_a_collection_no_more_is_deleted_than_its_limit() {
     let server = server().await;
     five(&server).await;

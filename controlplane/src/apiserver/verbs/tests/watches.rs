@@ -245,3 +245,23 @@ async fn the_length_of_a_watch_is_bounded_whatever_is_asked_for() {
         );
     }
 }
+
+/// Little is written of what is large: a piece ends by what was read for it, so that others have their turn.
+#[tokio::test(start_paused = true)]
+async fn the_initial_state_is_made_of_a_share_at_a_time() {
+    let server = server().await;
+    for number in 0..12 {
+        let object = config_map(&format!("m{number:02}"), json!({"k": "x".repeat(100 << 10)}));
+        assert_eq!(post(&server, MAPS, &object).await.code, 201);
+    }
+    let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let request = Request::get(format!("{MAPS}?watch=1")).header("accept", accept);
+    let mut body = raw(&server, request.body(body::empty()).unwrap()).await.into_body();
+    let mut events = 0;
+    while events < 12 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let count = frame.iter().filter(|byte| **byte == b'\n').count();
+        assert!((1..=3).contains(&count), "{count} events");
+        events += count;
+    }
+}
