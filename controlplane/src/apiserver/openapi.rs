@@ -18,6 +18,9 @@ mod components;
 mod paths;
 mod v2;
 
+/// No document has more bytes, which are made and sent within this much of a reply's room.
+pub const DOCUMENT_BYTES: usize = 4 << 20;
+
 /// A document and the hash of its bytes (upper-case hex of SHA-512), which is also its ETag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {

@@ -26,7 +26,7 @@ pub(super) use stream::STORED_BYTES;
 /// Bodies above this are compressed for clients that accept it (contract §1).
 const GZIP_ABOVE_BYTES: usize = 131_072;
 /// Replies of one object that has no more bytes than this are bounded by their requests' places alone.
-const UNCOUNTED_BYTES: usize = 16 << 10;
+pub(super) const UNCOUNTED_BYTES: usize = 16 << 10;
 /// All warnings of a reply together stay below this many characters, or each is cut to [`WARNING_CUT`].
 const WARNINGS_LIMIT: usize = 4096;
 const WARNING_CUT: usize = 256;
@@ -87,9 +87,40 @@ pub(super) fn held_bytes<'a>(objects: impl Iterator<Item = &'a Arc<Stored>>) -> 
 
 /// What the text of an object takes at most.
 fn written_bytes(stored: &Stored, output: Output) -> usize {
+    text_bytes(stored.raw().len(), output)
+}
+
+/// What the text of a value takes at most, which has so many bytes without blanks.
+fn text_bytes(compact: usize, output: Output) -> usize {
     match Layout::of(output) {
-        None => stored.raw().len(),
-        Some(_) => Layout::most_bytes(stored.raw().len()),
+        None => compact,
+        Some(_) => Layout::most_bytes(compact),
+    }
+}
+
+/// What a reply may take, granted before what it tells of is done: afterwards there is nothing to refuse any more.
+#[derive(Default)]
+pub(super) struct Allowance {
+    pub(super) room: Option<ByteReservation>,
+    /// A text that blanks would make longer than this has none; `None` for no bound.
+    pub(super) most_bytes: Option<usize>,
+}
+
+impl Allowance {
+    /// What the reply takes that has about so many bytes without blanks: to be asked for, or 0 where that is not worth counting.
+    pub(super) fn wanted(compact: usize, output: Output) -> usize {
+        match compact > UNCOUNTED_BYTES {
+            true => text_bytes(compact, output),
+            false => 0,
+        }
+    }
+
+    /// As wanted and granted.
+    pub(super) fn granted(wanted: usize, room: Option<ByteReservation>) -> Self {
+        Self {
+            room,
+            most_bytes: Some(wanted.max(Layout::most_bytes(UNCOUNTED_BYTES))),
+        }
     }
 }
 
@@ -126,6 +157,8 @@ pub(super) struct Context<'a> {
     pub(super) include: &'a str,
     pub(super) now: Timestamp,
     pub(super) warnings: &'a [String],
+    /// As [`Allowance::most_bytes`].
+    pub(super) most_bytes: Option<usize>,
 }
 
 /// Writes an answer down.
@@ -135,7 +168,10 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
             add_warnings(response.headers_mut(), context.warnings);
             return Ok(response);
         }
-        Answer::Object { code, object } => (code, encode(&object_shape(object, context)?, context.output)),
+        Answer::Object { code, object } => {
+            let object = object_shape(object, context)?;
+            (code, encode_within(&object, context.output, context.most_bytes))
+        }
         Answer::Stored { code, stored, revision } => (code, one(&stored, revision, context)?),
         Answer::List(page) => {
             let mut response = list(page, context)?;
@@ -212,8 +248,13 @@ fn compress(bytes: &Bytes) -> Option<Bytes> {
 
 /// A value as bytes in the negotiated encoding.
 pub(super) fn encode(value: &Value, output: Output) -> Bytes {
+    encode_within(value, output, None)
+}
+
+/// As [`encode`], without blanks where these would make it longer than `most` bytes.
+pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) -> Bytes {
     if let Some(layout) = Layout::of(output) {
-        return Bytes::from(layout.document(value));
+        return Bytes::from(layout.document(value, most.unwrap_or(usize::MAX)));
     }
     let mut bytes = serde_json::to_vec(value).unwrap_or_default();
     bytes.push(b'\n');
@@ -239,7 +280,11 @@ fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Resul
         return Ok(bytes.freeze());
     }
     let value = whole(stored, revision, context.kind);
-    Ok(encode(&object_shape(value, context)?, context.output))
+    Ok(encode_within(
+        &object_shape(value, context)?,
+        context.output,
+        context.most_bytes,
+    ))
 }
 
 /// A single object in the negotiated shape; a Status stays what it is.

@@ -12,7 +12,7 @@ use super::service::{OpenEnded, PeerCertificates};
 use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
-use super::{Body, body, deadline, discovery, expiry, heavy, reply, verbs};
+use super::{Body, body, deadline, discovery, expiry, heavy, openapi, reply, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -306,7 +306,7 @@ impl ApiServer {
         let body = record.body(body, &parts.headers).await?;
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(verbs::Keeps {
-            _seat: seat.clone(),
+            seat: seat.clone(),
             _room: room.map(Arc::new),
         });
         let mut response = self.perform(&user, info, query, request, is_remote).await?;
@@ -391,14 +391,21 @@ impl ApiServer {
             return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
         let (parts, body) = request.into_parts();
+        let mut room = None;
         let discovered = match discovery::takes_long(info) {
             true => {
+                if is_remote {
+                    room = Some(self.flow().reply(user, info, openapi::DOCUMENT_BYTES).await?);
+                }
                 let (flow, info_of, parts) = (self.flow(), info.clone(), parts.clone());
                 heavy::run(flow, user, info, move || discovery::serve(&info_of, &parts)).await??
             }
             false => discovery::serve(info, &parts)?,
         };
-        if let Some(response) = discovered {
+        if let Some(mut response) = discovered {
+            if let Some(room) = room {
+                response.extensions_mut().insert(Arc::new(room));
+            }
             return Ok(response);
         }
         let request = Request::from_parts(parts, body);

@@ -16,10 +16,11 @@ use super::authn::Authn;
 use super::authn::service_account::Tokens;
 use super::authz::Authz;
 use super::negotiate::{self, Output, Shape};
+use super::reply::Allowance;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
-use super::{ApiServer, Body, body, heavy, reply};
+use super::{ApiServer, Body, body, heavy, reply, verbs};
 use crate::resource::registry;
 use crate::schema;
 use bytes::Bytes;
@@ -116,7 +117,22 @@ impl UnstoredEndpoints {
         if output.shape != Shape::Whole {
             return Err(negotiate::not_acceptable());
         }
+        let is_remote = parts
+            .extensions
+            .get::<verbs::Keeps>()
+            .is_some_and(verbs::Keeps::is_remote);
         let bytes = read(body).await?;
+        let allowance = match is_remote {
+            true => {
+                let wanted = Allowance::wanted(bytes.len(), output);
+                let room = match wanted {
+                    0 => None,
+                    bytes => Some(server.flow().reply(user, info, bytes).await?),
+                };
+                Allowance::granted(wanted, room)
+            }
+            false => Allowance::default(),
+        };
         let object = decode(server, user, info, &parts.headers, &bytes).await?;
         let answer = match info.subresource.as_str() {
             "token" => {
@@ -125,8 +141,12 @@ impl UnstoredEndpoints {
             }
             _ => review::create(self, server.reader(), user, info, object)?,
         };
-        let bytes = reply::encode(&answer, output);
-        Ok(reply::finish(201, bytes, output.encoding, &parts.headers))
+        let bytes = reply::encode_within(&answer, output, allowance.most_bytes);
+        let mut response = reply::finish(201, bytes, output.encoding, &parts.headers);
+        if let Some(room) = allowance.room {
+            response.extensions_mut().insert(Arc::new(room));
+        }
+        Ok(response)
     }
 }
 
@@ -180,7 +200,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, ApiError> {
     Ok(collected.to_bytes())
 }
 
-/// The body as the kind this endpoint takes.
+/// The body as the kind this endpoint takes, without the fields that kind does not have.
 async fn decode(
     server: &ApiServer,
     user: &User,
@@ -189,38 +209,19 @@ async fn decode(
     bytes: &[u8],
 ) -> Result<Value, ApiError> {
     let media = negotiate::input(headers)?;
-    let (group, version, kind) = match info.subresource.as_str() {
-        "token" => ("authentication.k8s.io", "v1", "TokenRequest"),
+    let kind = match info.subresource.as_str() {
+        "token" => None,
         _ => {
             let kind = registry().by_resource(&info.group, &info.version, &info.resource);
-            let kind = kind.ok_or_else(|| ApiError::not_found(&info.group, &info.resource, ""))?;
-            (kind.group, kind.version, kind.kind)
+            Some(kind.ok_or_else(|| ApiError::not_found(&info.group, &info.resource, ""))?)
         }
     };
-    let read = move |bytes: &[u8]| parse(bytes, media);
-    let object = heavy::read(server.flow(), user, info, (bytes, media), read).await??;
-    for (field, expected) in [("kind", kind.to_owned()), ("apiVersion", format!("{group}/{version}"))] {
-        let found = object[field].as_str().unwrap_or_default();
-        if !found.is_empty() && found != expected {
-            return Err(ApiError::bad_request(format!(
-                "the {field} in the data ({found}) does not match the expected {field} ({expected})"
-            )));
-        }
-    }
-    let mut object = object;
-    object["kind"] = kind.into();
-    object["apiVersion"] = format!("{group}/{version}").into();
-    Ok(object)
-}
-
-fn parse(bytes: &[u8], media: schema::Media) -> Result<Value, ApiError> {
-    let wrong = |error: String| ApiError::bad_request(format!("the object provided is unrecognized: {error}"));
-    let object = schema::parse(bytes, media).map_err(wrong)?;
-    if object.is_object() {
-        Ok(object)
-    } else {
-        Err(wrong("it is not an object".to_owned()))
-    }
+    let read = move |bytes: &[u8]| match kind {
+        None => schema::decode_body("authentication.k8s.io", "v1", "TokenRequest", bytes, media),
+        Some(kind) => schema::decode(kind, bytes, media),
+    };
+    let decoded = heavy::read(server.flow(), user, info, (bytes, media), read).await??;
+    Ok(decoded.value)
 }
 
 fn text(code: u16, content_type: &'static str, content: String) -> Response<Body> {
@@ -241,3 +242,6 @@ fn public(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(CACHE_CONTROL, value);
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ use super::flow::ByteReservation;
 use super::heavy;
 use super::negotiate::{self, Encoding, Output};
 use super::reader;
-use super::reply::{self, Answer};
+use super::reply::{self, Allowance, Answer};
 use super::request::{Query, RequestInfo};
 use super::state::ServerState;
 use super::status::ApiError;
@@ -33,6 +33,7 @@ use crate::resource::{Kind, deprecated};
 use crate::schema::{self, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
+use crate::tree;
 use bytes::{Bytes, BytesMut};
 pub(super) use finish::Keeps;
 use http::request::Parts;
@@ -122,9 +123,11 @@ pub(super) async fn serve(
     let Some(mut call) = Call::new(server, user, info, query, kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };
+    let mut allowance = Allowance::default();
     let answer = match call.writes() {
         true => {
             let body = call.bytes(body).await?;
+            allowance = call.allowance(&serving, body.len()).await?;
             let (answer, warnings) = call.finished_anyway(&serving, parts, body).await;
             call.warnings = warnings;
             answer
@@ -141,11 +144,11 @@ pub(super) async fn serve(
     let reserved = match &mut answer {
         // A deletion of many has taken it before it began.
         Answer::List(page) if info.verb == "deletecollection" => page.room.take(),
-        // What a write answers has been done: it waits for nothing any more. Its request's place bounds it.
         answer if matches!(info.verb.as_str(), "get" | "list" | "watch") => {
             serving.room(info, answer.cost(output)).await?
         }
-        _ => None,
+        // What a write answers has been done: it waits for nothing any more.
+        _ => allowance.room,
     };
     let context = reply::Context {
         kind,
@@ -154,6 +157,7 @@ pub(super) async fn serve(
         include: query.text("includeObject"),
         now: server.now(),
         warnings: &call.warnings,
+        most_bytes: allowance.most_bytes,
     };
     let mut response = reply::write(answer, &context)?;
     if let Some(reserved) = reserved {
@@ -192,6 +196,23 @@ impl<'a> Call<'a> {
             output,
             warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
         })
+    }
+
+    /// What the reply of a write may take, before it begins: as much as the object there is and what is sent for it. A deletion of
+    /// many asks for itself.
+    async fn allowance(&self, serving: &Serving<'_>, body: usize) -> Result<Allowance, ApiError> {
+        if !serving.is_remote || self.info.verb == "deletecollection" {
+            return Ok(Allowance::default());
+        }
+        let key = self.key(&self.info.name);
+        let snapshot = self.window.cached();
+        let there = snapshot
+            .objects
+            .get(key.as_str())
+            .map_or(0, |stored| stored.raw().len());
+        let compact = (there + body).min(tree::SIZE_MAX_BYTES);
+        let wanted = Allowance::wanted(compact, self.output);
+        Ok(Allowance::granted(wanted, serving.room(self.info, wanted).await?))
     }
 
     async fn dispatch(&mut self, body: Body) -> Result<Answer, ApiError> {

@@ -263,7 +263,8 @@ async fn watches_are_counted_and_the_state_they_begin_with_takes_a_place() {
     let mut first = ask(&server, "jane/x", "GET", &path, body::empty()).await;
     assert_eq!(server.inflight(), (1, 0));
     // The end of the state is noticed when more is asked for than there is.
-    while first.body_mut().frame().now_or_never().is_some() {}
+    let second = Duration::from_secs(1);
+    while let Ok(Some(_)) = tokio::time::timeout(second, first.body_mut().frame()).await {}
     assert_eq!(server.inflight(), (0, 0));
     let later = format!("{MAPS}?watch=1&resourceVersion=100");
     let mut watches = Vec::new();
@@ -286,13 +287,14 @@ async fn watches_are_counted_and_the_state_they_begin_with_takes_a_place() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_what_is_no_resource_is_bounded_and_probes_are_answered() {
     let server = server().await;
-    for path in ["/apis", "/version", "/openapi/v2"] {
+    // OpenAPI documents take room, too: a user's is that of eight.
+    for (path, places) in [("/apis", 25), ("/version", 25), ("/openapi/v2", 8)] {
         let mut unread = Vec::new();
-        for _ in 0..25 {
+        for _ in 0..places {
             unread.push(ask(&server, "flood/x", "GET", path, body::empty()).await);
         }
         let start = Instant::now();
-        assert_eq!(server.inflight(), (25, 0), "{path}");
+        assert_eq!(server.inflight(), (places, 0), "{path}");
         let mut more = Box::pin(ask(&server, "flood/x", "GET", path, body::empty()));
         assert!(more.as_mut().now_or_never().is_none(), "{path}");
         ask(&server, "jane/x", "GET", "/apis", body::empty()).await;

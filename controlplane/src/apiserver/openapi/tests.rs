@@ -155,3 +155,10 @@ fn the_older_document_says_the_same() {
         assert!(document["definitions"][&name].is_object(), "{name}");
     }
 }
+
+#[test]
+fn documents_fit_into_the_room_they_take() {
+    let mut sizes = vec![v2().bytes.len(), v3_index().bytes.len()];
+    sizes.extend(group_keys().iter().filter_map(|key| Some(v3_group(key)?.bytes.len())));
+    assert!(sizes.iter().all(|bytes| *bytes <= DOCUMENT_BYTES), "{sizes:?}");
+}

@@ -34,22 +34,22 @@ impl Layout {
         compact * GROWTH_MAX + GROWTH_FREE_BYTES
     }
 
-    /// A document of its own.
-    pub(super) fn document(self, value: &Value) -> Vec<u8> {
-        let mut text = self.bounded(value, value).unwrap_or_else(|| compact(value));
+    /// A document of its own; without blanks where it would have more than `most` bytes.
+    pub(super) fn document(self, value: &Value, most: usize) -> Vec<u8> {
+        let mut text = self.bounded(value, value, most).unwrap_or_else(|| compact(value));
         if self == Self::Pretty || !text.ends_with(b"\n") {
             text.push(b'\n');
         }
         text
     }
 
-    /// The text of `document`, where `value` is what counts; `None` if blanks make too much of it.
-    fn bounded(self, document: &Value, value: &Value) -> Option<Vec<u8>> {
+    /// The text of `document`, where `value` is what counts; `None` if blanks make too much of it, or more than `most` bytes.
+    fn bounded(self, document: &Value, value: &Value, most: usize) -> Option<Vec<u8>> {
         let mut length = Counted(0);
         serde_json::to_writer(&mut length, value).ok()?;
         let mut text = Bounded {
             text: Vec::new(),
-            most: Self::most_bytes(length.0),
+            most: Self::most_bytes(length.0).min(most),
         };
         match self {
             Self::Yaml => serde_saphyr::to_io_writer(&mut text, document).ok()?,
@@ -79,7 +79,7 @@ impl Layout {
 
     /// One object of the list, with what separates it from the one before.
     pub(super) fn item(self, value: &Value, is_first: bool) -> Vec<u8> {
-        let text = self.bounded(&json!({"i": [value]}), value);
+        let text = self.bounded(&json!({"i": [value]}), value, usize::MAX);
         match self {
             Self::Pretty => {
                 let separator: &[u8] = if is_first { b"\n" } else { b",\n" };

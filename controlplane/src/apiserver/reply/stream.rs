@@ -313,6 +313,7 @@ mod tests {
             include: "",
             now: Timestamp::UNIX_EPOCH,
             warnings: &[],
+            most_bytes: None,
         };
         Pieces::new(page, &context, is_compressed).unwrap()
     }

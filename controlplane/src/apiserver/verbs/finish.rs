@@ -12,8 +12,15 @@ use tokio_util::sync::CancellationToken;
 /// What a request keeps until it is done: its place and the room of its body. Travels in its extensions.
 #[derive(Clone)]
 pub(in crate::apiserver) struct Keeps {
-    pub(in crate::apiserver) _seat: Option<Arc<crate::apiserver::flow::Seat>>,
+    pub(in crate::apiserver) seat: Option<Arc<crate::apiserver::flow::Seat>>,
     pub(in crate::apiserver) _room: Option<Arc<crate::apiserver::receive::Room>>,
+}
+
+impl Keeps {
+    /// Whether the request came over the network: those have places.
+    pub(in crate::apiserver) fn is_remote(&self) -> bool {
+        self.seat.is_some()
+    }
 }
 
 impl Call<'_> {

@@ -2,6 +2,7 @@
 
 mod large_errors;
 mod lists;
+mod reply_room;
 mod resume;
 mod watches;
 mod write_locks;

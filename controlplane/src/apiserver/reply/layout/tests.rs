@@ -44,7 +44,7 @@ fn agree(members: &Value, key: &str, items: &[Value]) {
         let found = String::from_utf8(streamed(layout, members, key, items)).unwrap();
         assert_eq!(found, expected, "{layout:?}");
         assert_eq!(
-            String::from_utf8(layout.document(&tree)).unwrap(),
+            String::from_utf8(layout.document(&tree, usize::MAX)).unwrap(),
             expected,
             "{layout:?}"
         );
@@ -121,7 +121,7 @@ fn blanks_do_not_multiply_what_is_nested_deeply() {
     }
     let length = serde_json::to_vec(&value).unwrap().len();
     for layout in LAYOUTS {
-        let text = layout.document(&value);
+        let text = layout.document(&value, usize::MAX);
         assert!(text.len() <= Layout::most_bytes(length), "{layout:?}: {}", text.len());
         let media = match layout {
             Layout::Pretty => Media::Json,
