@@ -93,8 +93,8 @@ impl Server {
                 return answer::text(401, "Unauthorized");
             }
         };
-        let verb = router::verb(request.method());
         let path = RequestPath::parse(request.uri().path());
+        let verb = router::verb(request.method(), &path);
         let subresources = router::subresources(&path);
         match auth.authorize(&user, verb, subresources).await {
             Ok(true) => self.route(&path, request).await,

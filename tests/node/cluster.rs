@@ -9,6 +9,19 @@ use anyhow::{Context, bail, ensure};
 
 use crate::leftovers;
 
+/// What kubectl speaks with containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// Since kubectl 1.31.
+    WebSocket,
+    /// Before that, and whenever a WebSocket is refused.
+    Spdy,
+}
+
+impl Wire {
+    pub(crate) const ALL: [Self; 2] = [Self::WebSocket, Self::Spdy];
+}
+
 /// The one node's name.
 pub(crate) const NODE: &str = "node-under-test";
 /// Where the API server listens inside the namespace.
@@ -146,6 +159,27 @@ impl Cluster {
             .env("KUBECONFIG", self.path("controlplane/admin.kubeconfig"))
             .args(arguments);
         command
+    }
+
+    /// `kubectl` that speaks either WebSocket or SPDY with containers.
+    pub(crate) fn kubectl_over(&self, wire: Wire, arguments: &[&str]) -> Command {
+        let mut command = self.kubectl_command(arguments);
+        let websockets = if wire == Wire::WebSocket { "true" } else { "false" };
+        command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
+        command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets);
+        command
+    }
+
+    /// How many requests to a path the kubelet has had over a wire.
+    pub(crate) fn requests_over(&self, wire: Wire, path: &str) -> anyhow::Result<u64> {
+        let metrics = self.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/metrics")])?;
+        // A WebSocket begins with a GET, SPDY as clients speak it with a POST.
+        let method = if wire == Wire::WebSocket { "GET" } else { "POST" };
+        let name = format!("kubelet_http_requests_total{{method=\"{method}\",path=\"{path}\",");
+        let counts = metrics.lines().filter(|line| line.starts_with(&name));
+        Ok(counts
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum())
     }
 
     /// `kubectl`, which must succeed; returns its output.

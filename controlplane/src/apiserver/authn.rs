@@ -16,7 +16,7 @@ use crate::pki::tls::ClientTrust;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use client::Clock;
-use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 use k8s_openapi::jiff::Timestamp;
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -26,6 +26,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+use streaming::websocket;
 use token_file::TokenFile;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -33,8 +34,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 const REMEMBERED: usize = 4096;
 /// Seconds a verified certificate is remembered for.
 const CERTIFICATE_SECONDS: i64 = 60;
-
-const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// What the authenticator knows.
 pub struct AuthnParts {
@@ -254,12 +253,27 @@ fn bearer_token(parts: &Parts) -> Option<String> {
     {
         return Some(token.trim().to_owned());
     }
-    let protocols = parts.headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let mut protocols = protocols
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    let encoded = protocols.find_map(|protocol| protocol.trim().strip_prefix(BEARER_PROTOCOL))?;
-    String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()
+    socket_token(&parts.headers)
+}
+
+/// The token among the protocols that a WebSocket offers. What is no sound offer (another token, or nothing to speak beside
+/// it) gives a token that is nobody's, so that it is refused rather than taken for anonymous.
+fn socket_token(headers: &HeaderMap) -> Option<String> {
+    if !websocket::is_asked_for(headers) {
+        return None;
+    }
+    let (tokens, others): (Vec<&str>, Vec<&str>) =
+        websocket::protocols(headers).partition(|protocol| protocol.starts_with(websocket::BEARER));
+    let token = match (&tokens[..], others.is_empty()) {
+        ([], _) => return None,
+        ([token], false) => URL_SAFE_NO_PAD.decode(&token[websocket::BEARER.len()..]).ok(),
+        _ => None,
+    };
+    Some(
+        token
+            .and_then(|token| String::from_utf8(token).ok())
+            .unwrap_or_default(),
+    )
 }
 
 /// The user of a bootstrap token (`[a-z0-9]{6}.[a-z0-9]{16}`), whose Secret lies in kube-system.

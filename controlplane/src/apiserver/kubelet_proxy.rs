@@ -1,9 +1,10 @@
 //! Passes logs, exec, attach, port-forward and plain HTTP on to kubelets, pods and services (control-plane contract §2.1).
 //!
-//! Looks up where to go ([`target`], pure), opens a connection of its own for each request and relays bytes ([`tunnel`]). Follows no
-//! redirect, and sends no credential of the client's on: to a kubelet the API server speaks as itself.
+//! Looks up where to go ([`target`], pure), opens a connection of its own for each request and relays bytes ([`tunnel`]), or
+//! translates WebSockets for kubelets that do not ([`stream`]). Follows no redirect, and sends no credential of the client's on: to a kubelet the API server speaks as itself.
 
 mod http_proxy;
+mod stream;
 mod target;
 mod tunnel;
 
@@ -13,11 +14,12 @@ use super::status::ApiError;
 use super::unstored::Answered;
 use super::user::User;
 use super::{ApiServer, Body, body};
-use http::header::{CONTENT_TYPE, HeaderValue, UPGRADE};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use std::sync::Arc;
+use stream::Way;
 use target::{Target, kubelet_of};
 
 /// Most of an error text of a kubelet that is read.
@@ -105,9 +107,11 @@ impl KubeletProxy {
             let text = format!("pod {} does not have a host assigned", info.name);
             return Err(ApiError::bad_request(text));
         };
-        check_upgrade(&request)?;
         let target = self.kubelet(server, node, path)?;
-        tunnel::upgrade(&target, request).await
+        match stream::way_of(request.headers(), info, &query, knows_websockets(server, node))? {
+            Way::AsItIs => tunnel::upgrade(&target, request).await,
+            way => stream::translate(&target, request, way).await,
+        }
     }
 
     fn kubelet(&self, server: &ApiServer, node: &str, path: String) -> Result<Target, ApiError> {
@@ -134,16 +138,13 @@ fn may_connect(server: &ApiServer, authz: &Authz, user: &User, info: &RequestInf
     }
 }
 
-/// Only SPDY is spoken; kubectl tries WebSocket first and falls back when it is refused before the upgrade.
-fn check_upgrade(request: &Request<Body>) -> Result<(), ApiError> {
-    let wanted = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
-    match wanted.map(str::to_ascii_lowercase).as_deref() {
-        Some("spdy/3.1") => Ok(()),
-        Some("websocket") => Err(ApiError::bad_request(
-            "WebSocket is not supported yet for this request: use SPDY/3.1",
-        )),
-        _ => Err(ApiError::bad_request("Upgrade request required")),
-    }
+/// Whether a node declares that its kubelet translates WebSockets itself (KEP-4006, KEP-5328).
+fn knows_websockets(server: &ApiServer, node: &str) -> bool {
+    let object = server.reader().get("", "nodes", "", node);
+    let declared = object
+        .as_ref()
+        .and_then(|node| node["status"]["declaredFeatures"].as_array());
+    declared.is_some_and(|features| features.iter().any(|feature| feature == stream::DECLARED))
 }
 
 async fn find_pod(server: &ApiServer, info: &RequestInfo) -> Result<Arc<Value>, ApiError> {

@@ -281,10 +281,14 @@ pub fn node_status(
         features: runtime.features.as_ref().map(|f| NodeFeatures {
             supplemental_groups_policy: Some(f.supplemental_groups_policy),
         }),
+        declared_features: Some(DECLARED.map(str::to_owned).to_vec()),
         conditions: Some(conditions(health, old, now)),
         ..NodeStatus::default()
     }
 }
+
+/// What this kubelet can that older ones cannot, by upstream's names, in their order (KEP-5328).
+const DECLARED: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
 
 /// Whether two statuses differ in nothing but their conditions' heartbeat.
 pub(super) fn same_but_heartbeat(a: &NodeStatus, b: &NodeStatus) -> bool {

@@ -30,8 +30,15 @@ pub(super) enum Route {
     PortForward(Target),
 }
 
-/// The API verb of a method; empty for methods that have none.
-pub(super) fn verb(method: &Method) -> &'static str {
+/// The API verb of a method; empty for methods that have none. Whoever gets into a container may do what he likes there, so
+/// that needs `create`, also over a WebSocket, which begins with a GET.
+pub(super) fn verb(method: &Method, path: &RequestPath) -> &'static str {
+    if ["exec", "attach", "portForward", "run"]
+        .iter()
+        .any(|root| path.is_in(root))
+    {
+        return "create";
+    }
     match *method {
         Method::POST => "create",
         Method::GET => "get",
@@ -199,6 +206,14 @@ mod tests {
         ] {
             assert_eq!(subresources(&RequestPath::parse(path)), expected, "{path}");
         }
-        assert_eq!((verb(&Method::POST), verb(&Method::HEAD)), ("create", ""));
+        let verb = |method, path| verb(&method, &RequestPath::parse(path));
+        assert_eq!(
+            (verb(Method::POST, "/pods"), verb(Method::HEAD, "/pods")),
+            ("create", "")
+        );
+        for path in ["/exec/ns/p/c", "//attach/ns/p/c", "/portForward/ns/p", "/%65xec/ns/p/c"] {
+            assert_eq!(verb(Method::GET, path), "create", "{path}");
+        }
+        assert_eq!(verb(Method::GET, "/containerLogs/ns/p/c"), "get");
     }
 }

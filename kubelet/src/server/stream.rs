@@ -1,4 +1,5 @@
-//! exec, attach, port-forward and run: the runtime names a URL, and the upgraded connection is tunnelled to it byte by byte.
+//! exec, attach, port-forward and run: the runtime names a URL, and the upgraded connection is tunnelled to it: byte by byte, or
+//! translated where the client speaks a newer protocol than runtimes do.
 
 mod tunnel;
 
@@ -11,10 +12,13 @@ use crate::runtime::RuntimeError;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::UPGRADE;
+use hyper::header::{HeaderMap, UPGRADE};
 use proto::cri;
 use std::sync::Arc;
 use std::time::Duration;
+use streaming::translate::Streams;
+use streaming::websocket;
+use tunnel::Way;
 
 fn failed(error: &RuntimeError) -> Answer {
     let code = if error.is_not_found() { 404 } else { 500 };
@@ -44,71 +48,65 @@ fn find_container(server: &Server, target: &Target) -> Result<ObservedContainer,
     running.next().cloned().ok_or_else(missing)
 }
 
-/// Only SPDY is tunnelled: runtimes speak nothing newer, and a plain refusal makes clients fall back to it.
-fn refuse_upgrade(request: &Request<Incoming>) -> Option<Answer> {
-    let upgrade = request
-        .headers()
-        .get(UPGRADE)
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
-    if upgrade.to_ascii_lowercase().contains("spdy/3.1") {
-        None
-    } else if upgrade.eq_ignore_ascii_case("websocket") {
-        Some(answer::text(
-            400,
-            "unable to upgrade: websocket is not supported by this kubelet, use SPDY/3.1\n",
-        ))
-    } else {
-        Some(answer::text(
-            400,
-            "unable to upgrade: missing upgrade headers in request\n",
-        ))
-    }
-}
-
-/// The three streams and the terminal a request asks for.
-struct Wanted {
-    stdin: bool,
-    stdout: bool,
-    stderr: bool,
-    tty: bool,
-}
-
-impl Wanted {
-    fn parse(query: &Query) -> Result<Self, Box<Answer>> {
-        let tty = query.on("tty");
-        let wanted = Self {
-            stdin: query.on("input"),
-            stdout: query.on("output"),
-            // A terminal has one output.
-            stderr: query.on("error") && !tty,
-            tty,
-        };
-        if wanted.stdin || wanted.stdout || wanted.stderr {
-            Ok(wanted)
-        } else {
-            let text = "you must specify at least 1 of stdin, stdout, stderr\n";
-            Err(Box::new(answer::text(400, text)))
+/// What a request wants to be upgraded to. WebSockets that speak an older protocol than ours go to the runtime as they are,
+/// as upstream's do.
+fn way_of(
+    request: &Request<Incoming>,
+    newest: &'static str,
+    translated: impl FnOnce(HeaderMap) -> Way,
+) -> Result<Way, Box<Answer>> {
+    let upgrade = request.headers().get(UPGRADE).and_then(|v| v.to_str().ok());
+    if websocket::is_asked_for(request.headers()) {
+        if !websocket::offers(request.headers(), newest) {
+            return Ok(Way::AsItIs);
         }
+        // Judged before the runtime is asked for a stream that would then be left lying.
+        let accepted = websocket::accept(request.headers(), newest);
+        let refused = |error: websocket::HandshakeError| Box::new(answer::text(400, &format!("{error}\n")));
+        return accepted.map(translated).map_err(refused);
+    }
+    if upgrade.is_some_and(|upgrade| upgrade.to_ascii_lowercase().contains("spdy/3.1")) {
+        return Ok(Way::AsItIs);
+    }
+    let text = "unable to upgrade: missing upgrade headers in request\n";
+    Err(Box::new(answer::text(400, text)))
+}
+
+/// The streams and the terminal a request asks for.
+fn wanted(query: &Query) -> Result<Streams, Box<Answer>> {
+    let tty = query.on("tty");
+    let wanted = Streams {
+        stdin: query.on("input"),
+        stdout: query.on("output"),
+        // A terminal has one output.
+        stderr: query.on("error") && !tty,
+        tty,
+    };
+    if wanted.stdin || wanted.stdout || wanted.stderr {
+        Ok(wanted)
+    } else {
+        let text = "you must specify at least 1 of stdin, stdout, stderr\n";
+        Err(Box::new(answer::text(400, text)))
     }
 }
 
-async fn proxied(server: &Server, url: Result<String, RuntimeError>, request: Request<Incoming>) -> Answer {
+async fn proxied(server: &Server, url: Result<String, RuntimeError>, request: Request<Incoming>, way: Way) -> Answer {
     match url {
         Err(error) => failed(&error),
-        Ok(url) => tunnel::tunnel(&url, request, server.settings.stream_idle).await,
+        Ok(url) => tunnel::tunnel(&url, request, way, server.settings.stream_idle).await,
     }
 }
 
 /// `/exec`.
 pub(super) async fn exec(server: &Server, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
-    let (container, wanted) = match (find_container(server, target), Wanted::parse(query)) {
+    let (container, wanted) = match (find_container(server, target), wanted(query)) {
         (Ok(container), Ok(wanted)) => (container, wanted),
         (Err(answer), _) | (_, Err(answer)) => return *answer,
     };
-    if let Some(refusal) = refuse_upgrade(&request) {
-        return refusal;
-    }
+    let way = match way_of(&request, websocket::V5, |accepted| Way::Channels(wanted, accepted)) {
+        Ok(way) => way,
+        Err(answer) => return *answer,
+    };
     let asked = cri::ExecRequest {
         container_id: container.id.to_string(),
         cmd: query.all("command"),
@@ -117,18 +115,19 @@ pub(super) async fn exec(server: &Server, target: &Target, query: &Query, reques
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(server, server.parts.runtime.exec(asked).await, request).await
+    proxied(server, server.parts.runtime.exec(asked).await, request, way).await
 }
 
 /// `/attach`.
 pub(super) async fn attach(server: &Server, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
-    let (container, wanted) = match (find_container(server, target), Wanted::parse(query)) {
+    let (container, wanted) = match (find_container(server, target), wanted(query)) {
         (Ok(container), Ok(wanted)) => (container, wanted),
         (Err(answer), _) | (_, Err(answer)) => return *answer,
     };
-    if let Some(refusal) = refuse_upgrade(&request) {
-        return refusal;
-    }
+    let way = match way_of(&request, websocket::V5, |accepted| Way::Channels(wanted, accepted)) {
+        Ok(way) => way,
+        Err(answer) => return *answer,
+    };
     let asked = cri::AttachRequest {
         container_id: container.id.to_string(),
         stdin: wanted.stdin,
@@ -136,7 +135,7 @@ pub(super) async fn attach(server: &Server, target: &Target, query: &Query, requ
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(server, server.parts.runtime.attach(asked).await, request).await
+    proxied(server, server.parts.runtime.attach(asked).await, request, way).await
 }
 
 /// `/portForward`.
@@ -153,14 +152,15 @@ pub(super) async fn port_forward(
     let Some(sandbox) = snapshot.observed.sandboxes.iter().find(|s| s.ready) else {
         return answer::text(500, &format!("pod {:?} is not running\n", target.pod));
     };
-    if let Some(refusal) = refuse_upgrade(&request) {
-        return refusal;
-    }
+    let way = match way_of(&request, websocket::PORT_FORWARD, Way::Unwrapped) {
+        Ok(way) => way,
+        Err(answer) => return *answer,
+    };
     let asked = cri::PortForwardRequest {
         pod_sandbox_id: sandbox.id.to_string(),
         port: query.all("port").iter().filter_map(|p| p.parse().ok()).collect(),
     };
-    proxied(server, server.parts.runtime.port_forward(asked).await, request).await
+    proxied(server, server.parts.runtime.port_forward(asked).await, request, way).await
 }
 
 /// `/run`: runs a command to its end and answers with what it wrote.

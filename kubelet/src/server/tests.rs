@@ -311,7 +311,7 @@ async fn logs_and_their_mistakes() {
 }
 
 #[tokio::test]
-async fn streams_want_spdy_and_a_container_that_runs() {
+async fn streams_want_an_upgrade_and_a_container_that_runs() {
     let bench = bench().await;
     let post = |path: &str, upgrade: &str| {
         let request = hyper::Request::post(path)
@@ -322,7 +322,7 @@ async fn streams_want_spdy_and_a_container_that_runs() {
         request.body(Empty::new()).expect("request")
     };
     let exec = "/exec/shop/web/main?command=ls&output=1";
-    assert_eq!(bench.send(false, post(exec, "websocket")).await.0, 400);
+    assert_eq!(bench.send(false, post(exec, "h2c")).await.0, 400);
     assert_eq!(
         bench
             .send(false, post("/exec/shop/web/main?command=ls", "SPDY/3.1"))
@@ -341,9 +341,16 @@ async fn streams_want_spdy_and_a_container_that_runs() {
             .0,
         404
     );
-    let (code, text) = bench.send(false, post(exec, "SPDY/3.1")).await;
-    assert_eq!(code, 500, "the scripted runtime has no streams");
-    assert!(text.contains("Unimplemented"), "{text}");
+    let mut keyless = post(exec, "websocket");
+    let offered = hyper::header::HeaderValue::from_static("v5.channel.k8s.io");
+    keyless.headers_mut().insert("sec-websocket-protocol", offered);
+    let (code, text) = bench.send(false, keyless).await;
+    assert_eq!(code, 400, "refused before the runtime is asked: {text}");
+    for upgrade in ["SPDY/3.1", "websocket"] {
+        let (code, text) = bench.send(false, post(exec, upgrade)).await;
+        assert_eq!(code, 500, "the scripted runtime has no streams");
+        assert!(text.contains("Unimplemented"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! `kubectl port-forward`, `cp` and `edit`, against a pod that runs.
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Background, Cluster, run, succeed};
+use crate::cluster::{Background, Cluster, Wire, run, succeed};
 use crate::wait;
 use anyhow::{Context, ensure};
 use std::fs;
@@ -32,8 +32,8 @@ fn local_port(output: &str) -> Option<u16> {
 }
 
 /// A session to one port of the pod, and the local port it listens on.
-fn forward(cluster: &Cluster, port: &str) -> anyhow::Result<(Background, u16)> {
-    let session = Background::start(cluster.kubectl_command(&["port-forward", "pod/server", port]))?;
+fn forward(cluster: &Cluster, wire: Wire, port: &str) -> anyhow::Result<(Background, u16)> {
+    let session = Background::start(cluster.kubectl_over(wire, &["port-forward", "pod/server", port]))?;
     let local = wait::until(20, "kubectl listens", || {
         let output = session.output()?;
         local_port(&output).with_context(|| output.clone())
@@ -44,7 +44,17 @@ fn forward(cluster: &Cluster, port: &str) -> anyhow::Result<(Background, u16)> {
 /// `kubectl port-forward`: several requests, one after the other and at once; a port nobody listens on is told.
 pub(crate) fn port_forward(cluster: &Cluster) -> anyhow::Result<()> {
     run_and_wait(cluster, "server", SERVER)?;
-    let (mut session, port) = forward(cluster, ":80")?;
+    for wire in Wire::ALL {
+        let before = cluster.requests_over(wire, "portForward")?;
+        forward_over(cluster, wire).with_context(|| format!("over {wire:?}"))?;
+        let after = cluster.requests_over(wire, "portForward")?;
+        ensure!(after > before, "{wire:?} was not spoken");
+    }
+    delete(cluster, "server")
+}
+
+fn forward_over(cluster: &Cluster, wire: Wire) -> anyhow::Result<()> {
+    let (mut session, port) = forward(cluster, wire, ":80")?;
     let url = format!("http://127.0.0.1:{port}/");
     for _ in 0..5 {
         let text = run("curl", &["-fsS", "--max-time", "10", &url])?;
@@ -57,7 +67,7 @@ pub(crate) fn port_forward(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(many.matches("<title>").count() == 4, "{many}");
     ensure!(!session.ended()?, "{}", session.output()?);
     drop(session);
-    let (session, port) = forward(cluster, ":81")?;
+    let (session, port) = forward(cluster, wire, ":81")?;
     let url = format!("http://127.0.0.1:{port}/");
     ensure!(
         run("curl", &["-fsS", "--max-time", "10", &url]).is_err(),
@@ -67,9 +77,7 @@ pub(crate) fn port_forward(cluster: &Cluster) -> anyhow::Result<()> {
         let output = session.output()?;
         ensure!(output.contains("an error occurred forwarding"), "{output}");
         Ok(())
-    })?;
-    drop(session);
-    delete(cluster, "server")
+    })
 }
 
 /// `kubectl cp` both ways: a file, a directory with a link, and bytes that no text has.

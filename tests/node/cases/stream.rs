@@ -1,10 +1,26 @@
 //! Logs and exec, which stream through the API server and the kubelet.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Background, Cluster, fail, finish, succeed};
+use crate::cluster::{Background, Cluster, Wire, fail, finish, succeed};
 use crate::wait;
+use std::process::Command;
+
+/// Runs a case over both wires, and makes sure that each was used: kubectl falls back without a word.
+fn over_each(
+    cluster: &Cluster,
+    path: &str,
+    case: impl Fn(&dyn Fn(&[&str]) -> Command) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for wire in Wire::ALL {
+        let before = cluster.requests_over(wire, path)?;
+        case(&|arguments| cluster.kubectl_over(wire, arguments)).with_context(|| format!("over {wire:?}"))?;
+        let after = cluster.requests_over(wire, path)?;
+        ensure!(after > before, "{wire:?} was not spoken");
+    }
+    Ok(())
+}
 
 /// A pod that writes ten lines to each stream and goes on.
 const TALKER: &str = r#"
@@ -115,7 +131,12 @@ spec:
 /// `kubectl exec`: output, error output, exit code, and a command that is not there.
 pub(crate) fn exec(cluster: &Cluster) -> anyhow::Result<()> {
     run_and_wait(cluster, "talker", TALKER)?;
-    let name = cluster.kubectl(&["exec", "talker", "-c", "quiet", "--", "hostname"])?;
+    over_each(cluster, "exec", exec_over)?;
+    delete(cluster, "talker")
+}
+
+fn exec_over(kubectl: &dyn Fn(&[&str]) -> Command) -> anyhow::Result<()> {
+    let name = succeed(kubectl(&["exec", "talker", "-c", "quiet", "--", "hostname"]), None)?;
     ensure!(name.trim() == "talker", "{name}");
     let arguments = [
         "exec",
@@ -127,38 +148,49 @@ pub(crate) fn exec(cluster: &Cluster) -> anyhow::Result<()> {
         "-c",
         "echo out; echo err >&2; exit 7",
     ];
-    let (_, output) = finish(cluster.kubectl_command(&arguments), None)?;
+    let (_, output) = finish(kubectl(&arguments), None)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(output.status.code() == Some(7), "{}", output.status);
     ensure!(text(&output.stdout) == "out\n", "{}", text(&output.stdout));
     ensure!(text(&output.stderr).starts_with("err\n"), "{}", text(&output.stderr));
-    let absent = cluster.kubectl_fails(&["exec", "talker", "-c", "quiet", "--", "/no/such/program"], None)?;
+    let absent = fail(
+        kubectl(&["exec", "talker", "-c", "quiet", "--", "/no/such/program"]),
+        None,
+    )?;
     ensure!(absent.contains("/no/such/program"), "{absent}");
-    let much = cluster.kubectl(&["exec", "talker", "-c", "quiet", "--", "sh", "-c", "seq 200000"])?;
+    let much = succeed(
+        kubectl(&["exec", "talker", "-c", "quiet", "--", "sh", "-c", "seq 200000"]),
+        None,
+    )?;
     ensure!(
         much.lines().count() == 200_000 && much.ends_with("200000\n"),
         "{} lines came",
         much.lines().count()
     );
-    delete(cluster, "talker")
+    Ok(())
 }
 
 /// `kubectl exec -i < file`: every byte arrives, and the end of the file is seen.
 pub(crate) fn exec_input(cluster: &Cluster) -> anyhow::Result<()> {
     run_and_wait(cluster, "talker", TALKER)?;
+    over_each(cluster, "exec", exec_input_over)?;
+    delete(cluster, "talker")
+}
+
+fn exec_input_over(kubectl: &dyn Fn(&[&str]) -> Command) -> anyhow::Result<()> {
     let bytes: Vec<u8> = (0u32..3_000_000)
         .map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect();
-    let command = cluster.kubectl_command(&["exec", "-i", "talker", "-c", "quiet", "--", "sha256sum"]);
+    let command = kubectl(&["exec", "-i", "talker", "-c", "quiet", "--", "sha256sum"]);
     let there = succeed(command, Some(&bytes))?;
     let here = succeed(std::process::Command::new("sha256sum"), Some(&bytes))?;
     ensure!(there == here, "in the container {there}, here {here}");
     // Not all of it is read: the command's end ends the session. No more than a pipe holds: the shim of containerd 1.6
     // keeps the reading end of the command's input open, and with more than that it waits for ever, whoever is the kubelet.
-    let command = cluster.kubectl_command(&["exec", "-i", "talker", "-c", "quiet", "--", "head", "-c", "5"]);
+    let command = kubectl(&["exec", "-i", "talker", "-c", "quiet", "--", "head", "-c", "5"]);
     let head = succeed(command, Some("hello".repeat(10_000).as_bytes()))?;
     ensure!(head == "hello", "{head:?}");
-    let command = cluster.kubectl_command(&[
+    let command = kubectl(&[
         "exec",
         "-i",
         "talker",
@@ -170,7 +202,7 @@ pub(crate) fn exec_input(cluster: &Cluster) -> anyhow::Result<()> {
         "cat >/dev/null; exit 3",
     ]);
     fail(command, Some(b"input"))?;
-    delete(cluster, "talker")
+    Ok(())
 }
 
 /// `kubectl exec -it` under a terminal.

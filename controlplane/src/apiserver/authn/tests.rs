@@ -114,12 +114,27 @@ async fn certificates_tokens_and_nothing() {
     let user = world.ask(Some(("authorization", "Bearer secret")), None).await.unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_deref()), ("static", Some("7")));
     assert_eq!(world.ask(None, None).await.unwrap().name, "system:anonymous");
-    let protocol = format!("{BEARER_PROTOCOL}{}", URL_SAFE_NO_PAD.encode("secret"));
-    let user = world
-        .ask(Some(("sec-websocket-protocol", &protocol)), None)
-        .await
-        .unwrap();
-    assert_eq!(user.name, "static");
+}
+
+#[test]
+fn a_websocket_may_offer_one_token_beside_what_it_speaks() {
+    let token = |upgrade: &str, offered: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert("upgrade", upgrade.parse().unwrap());
+        headers.insert("sec-websocket-protocol", offered.parse().unwrap());
+        socket_token(&headers)
+    };
+    let secret = format!("{}{}", websocket::BEARER, URL_SAFE_NO_PAD.encode("secret"));
+    assert_eq!(token("websocket", &format!("a, {secret}")).as_deref(), Some("secret"));
+    assert_eq!(token("websocket", "a"), None);
+    assert_eq!(token("SPDY/3.1", &format!("a, {secret}")), None);
+    for refused in [
+        &secret,
+        &format!("a, {secret}, {secret}"),
+        &format!("a, {}%", websocket::BEARER),
+    ] {
+        assert_eq!(token("websocket", refused).as_deref(), Some(""), "{refused}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

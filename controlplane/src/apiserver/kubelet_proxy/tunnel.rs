@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use std::time::Duration;
@@ -114,11 +114,10 @@ pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
         let text = name.as_str();
         own.contains(name) || named.contains(&text) || text.starts_with("impersonate-") || text.starts_with("x-remote-")
     };
-    headers
-        .iter()
-        .filter(|(name, _)| !stays(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+    let passed = headers.iter().filter(|(name, _)| !stays(name));
+    let mut passed: HeaderMap = passed.map(|(name, value)| (name.clone(), value.clone())).collect();
+    streaming::websocket::remove_credentials(&mut passed);
+    passed
 }
 
 /// Passes an upgrade request on; when the other side agrees, its bytes and the client's are copied both ways.
@@ -139,9 +138,7 @@ pub(super) async fn upgrade(target: &Target, mut request: Request<Body>) -> Resu
     let backend = backend.body(body::empty()).map_err(ApiError::internal)?;
     let mut response = send(target, backend).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let (mut parts, content) = response.into_parts();
-        parts.headers = forwarded(&parts.headers);
-        return Ok(Response::from_parts(parts, body::boxed(content)));
+        return Ok(refused(response));
     }
     let kubelet = hyper::upgrade::on(&mut response);
     tokio::spawn(relay(client, kubelet));
@@ -157,14 +154,28 @@ pub(super) async fn upgrade(target: &Target, mut request: Request<Body>) -> Resu
     Ok(answer)
 }
 
-async fn relay(client: OnUpgrade, kubelet: OnUpgrade) {
+/// What a backend said that did not upgrade.
+pub(super) fn refused(response: Response<Incoming>) -> Response<Body> {
+    let (mut parts, content) = response.into_parts();
+    parts.headers = forwarded(&parts.headers);
+    Response::from_parts(parts, body::boxed(content))
+}
+
+/// Both ends, once they are upgraded.
+pub(super) async fn both(client: OnUpgrade, kubelet: OnUpgrade) -> Option<(Upgraded, Upgraded)> {
     let both = tokio::time::timeout(UPGRADE_DEADLINE, async { tokio::try_join!(client, kubelet) }).await;
-    let (client, kubelet) = match both {
-        Ok(Ok(both)) => both,
-        Ok(Err(error)) => return tracing::debug!(%error, "an upgrade did not happen"),
-        Err(_) => return tracing::debug!("an upgrade did not happen in time"),
-    };
-    copy_both(TokioIo::new(client), TokioIo::new(kubelet)).await;
+    match both {
+        Ok(Ok(both)) => return Some(both),
+        Ok(Err(error)) => tracing::debug!(%error, "an upgrade did not happen"),
+        Err(_) => tracing::debug!("an upgrade did not happen in time"),
+    }
+    None
+}
+
+async fn relay(client: OnUpgrade, kubelet: OnUpgrade) {
+    if let Some((client, kubelet)) = both(client, kubelet).await {
+        copy_both(TokioIo::new(client), TokioIo::new(kubelet)).await;
+    }
 }
 
 /// Copies both ways. The client's end is passed on and leaves the answer open; the kubelet's end is the end: nobody is left to
@@ -208,6 +219,10 @@ mod tests {
             ("x-remote-user", "root"),
             ("connection", "upgrade"),
             ("cookie", "c"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.c2VjcmV0",
+            ),
             ("x-stream-protocol-version", "v4.channel.k8s.io"),
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));

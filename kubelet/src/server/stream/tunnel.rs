@@ -4,13 +4,15 @@ use crate::server::answer::{self, Answer};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use streaming::translate::{self, Streams};
+use streaming::websocket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -18,6 +20,9 @@ use tokio::time::Instant;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// The version of a remote command's streams over SPDY.
+const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+const PORT_FORWARD_PROTOCOL: &str = "portforward.k8s.io";
 const BUFFER: usize = 32 << 10;
 /// Longest refusal passed on to the client.
 const REFUSAL_MAX: usize = 64 << 10;
@@ -37,19 +42,99 @@ enum TunnelError {
     Request(#[from] http::Error),
 }
 
-/// Passes the request on to `url`; when the runtime upgrades, so does the answer, and bytes flow until both ends are done or
-/// nothing has moved for `idle`.
-pub(super) async fn tunnel(url: &str, request: Request<Incoming>, idle: Duration) -> Answer {
-    match connect(url, request, idle).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            tracing::warn!(%error, "stream not opened");
-            answer::text(502, &format!("{error}\n"))
-        }
-    }
+/// How what a client upgraded to reaches the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Both speak the same: byte by byte.
+    AsItIs,
+    /// A remote command over a WebSocket that is accepted with these headers, over SPDY for the runtime.
+    Channels(Streams, HeaderMap),
+    /// SPDY inside a WebSocket that is accepted with these headers, unwrapped for the runtime.
+    Unwrapped(HeaderMap),
 }
 
+/// Passes the request on to `url`; when the runtime upgrades, so does the answer, and what is said flows until both ends are
+/// done or nothing has moved for `idle`.
+pub(super) async fn tunnel(url: &str, request: Request<Incoming>, way: Way, idle: Duration) -> Answer {
+    let opened = match way {
+        Way::AsItIs => connect(url, request, idle).await,
+        Way::Channels(streams, accepted) => connect_socket(url, request, accepted, Some(streams), idle).await,
+        Way::Unwrapped(accepted) => connect_socket(url, request, accepted, None, idle).await,
+    };
+    opened.unwrap_or_else(|error| {
+        tracing::warn!(%error, "stream not opened");
+        answer::text(502, &format!("{error}\n"))
+    })
+}
+
+/// The runtime speaks what the client does.
 async fn connect(url: &str, mut request: Request<Incoming>, idle: Duration) -> Result<Answer, TunnelError> {
+    let mut headers = request.headers().clone();
+    // The runtime is not told who the client is.
+    headers.remove(AUTHORIZATION);
+    websocket::remove_credentials(&mut headers);
+    let ours = hyper::upgrade::on(&mut request);
+    let answered = send(url, request.method().clone(), headers).await?;
+    let (theirs, headers) = match answered {
+        Answered::Upgraded(theirs, headers) => (theirs, headers),
+        Answered::Refused(refusal) => return Ok(refusal),
+    };
+    tokio::spawn(async move {
+        if let Some((client, runtime)) = join(ours, theirs).await {
+            copy_both(client, runtime, idle).await;
+        }
+    });
+    Ok(upgraded(headers))
+}
+
+/// The client speaks WebSocket, the runtime SPDY.
+async fn connect_socket(
+    url: &str,
+    mut request: Request<Incoming>,
+    accepted: HeaderMap,
+    streams: Option<Streams>,
+    idle: Duration,
+) -> Result<Answer, TunnelError> {
+    let needed = match streams {
+        Some(_) => translate::SPDY_PROTOCOL,
+        None => PORT_FORWARD_PROTOCOL,
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    headers.insert(STREAM_PROTOCOL, HeaderValue::from_static(needed));
+    let ours = hyper::upgrade::on(&mut request);
+    let theirs = match send(url, Method::POST, headers).await? {
+        Answered::Upgraded(theirs, _) => theirs,
+        Answered::Refused(refusal) => return Ok(refusal),
+    };
+    tokio::spawn(async move {
+        let Some((client, runtime)) = join(ours, theirs).await else {
+            return;
+        };
+        let client = websocket::open(client).await;
+        match streams {
+            Some(streams) => translate::translate(client, runtime, streams, idle).await,
+            None => streaming::tunnel::tunnel(client, runtime, idle).await,
+        }
+    });
+    Ok(upgraded(accepted))
+}
+
+fn upgraded(headers: HeaderMap) -> Answer {
+    let mut answer = Response::new(answer::whole(Bytes::new()));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *answer.headers_mut() = headers;
+    answer
+}
+
+/// What the runtime's streaming server said.
+enum Answered {
+    Upgraded(OnUpgrade, HeaderMap),
+    Refused(Answer),
+}
+
+async fn send(url: &str, method: Method, headers: HeaderMap) -> Result<Answered, TunnelError> {
     let bad = || TunnelError::Url(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let authority = uri.authority().ok_or_else(bad)?.clone();
@@ -69,26 +154,20 @@ async fn connect(url: &str, mut request: Request<Incoming>, idle: Duration) -> R
         }
     });
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
-    let mut passed = Request::builder().method(request.method().clone()).uri(path);
-    for (name, value) in request.headers() {
-        // The runtime is not told who the client is.
-        if name != HOST && name != AUTHORIZATION {
-            passed = passed.header(name, value);
-        }
-    }
-    let passed = passed.header(HOST, authority.as_str()).body(Empty::<Bytes>::new())?;
-    let ours = hyper::upgrade::on(&mut request);
+    let mut passed = Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Empty::<Bytes>::new())?;
+    *passed.headers_mut() = headers;
+    let host = HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?;
+    passed.headers_mut().insert(HOST, host);
     let answered = tokio::time::timeout(ANSWER_DEADLINE, sender.send_request(passed)).await;
     let mut answered = answered.map_err(|_| TunnelError::Deadline)??;
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return refusal(answered).await;
+        return refusal(answered).await.map(Answered::Refused);
     }
     let theirs = hyper::upgrade::on(&mut answered);
-    let mut out = Response::new(answer::whole(Bytes::new()));
-    *out.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *out.headers_mut() = answered.headers().clone();
-    tokio::spawn(join(ours, theirs, idle));
-    Ok(out)
+    Ok(Answered::Upgraded(theirs, answered.headers().clone()))
 }
 
 /// The runtime did not upgrade: what it said goes to the client.
@@ -104,22 +183,17 @@ async fn refusal(answered: Response<Incoming>) -> Result<Answer, TunnelError> {
     Ok(answer::text(code, &text))
 }
 
-async fn join(ours: OnUpgrade, theirs: OnUpgrade, idle: Duration) {
+/// Both ends, once they are upgraded.
+async fn join(ours: OnUpgrade, theirs: OnUpgrade) -> Option<(TokioIo<Upgraded>, TokioIo<Upgraded>)> {
     let both = tokio::time::timeout(ANSWER_DEADLINE, async { tokio::try_join!(ours, theirs) }).await;
-    let (client, runtime) = match both {
-        Ok(Ok(both)) => both,
+    match both {
+        Ok(Ok((client, runtime))) => Some((TokioIo::new(client), TokioIo::new(runtime))),
         Ok(Err(error)) => {
             tracing::debug!(%error, "connection not upgraded");
-            return;
+            None
         }
-        Err(_) => return,
-    };
-    copy_both(
-        TokioIo::<Upgraded>::new(client),
-        TokioIo::<Upgraded>::new(runtime),
-        idle,
-    )
-    .await;
+        Err(_) => None,
+    }
 }
 
 /// Copies both ways. The client's end closes the runtime's input and leaves the answer open; the runtime's end is the end:
@@ -240,19 +314,23 @@ mod tests {
 
     /// Sends an upgrade request through a server that tunnels to `url`.
     async fn ask(url: String) -> TcpStream {
+        let head = "POST /exec/ns/p/c HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
+        ask_with(url, Way::AsItIs, head).await
+    }
+
+    async fn ask_with(url: String, way: Way, head: &str) -> TcpStream {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let address = listener.local_addr().expect("address");
         tokio::spawn(async move {
             let (socket, _) = listener.accept().await.expect("connection");
             let service = hyper::service::service_fn(move |request| {
-                let url = url.clone();
-                async move { Ok::<_, std::convert::Infallible>(tunnel(&url, request, Duration::from_secs(60)).await) }
+                let (url, way) = (url.clone(), way.clone());
+                async move { Ok::<_, std::convert::Infallible>(tunnel(&url, request, way, Duration::from_secs(60)).await) }
             });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
             let _ = connection.with_upgrades().await;
         });
         let mut client = TcpStream::connect(address).await.expect("connect");
-        let head = "POST /exec/ns/p/c HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
         client.write_all(head.as_bytes()).await.expect("write");
         client
     }
@@ -276,6 +354,41 @@ mod tests {
         );
         read.expect("read");
         assert!(got == sent, "{} of {} bytes came back", got.len(), sent.len());
+    }
+
+    /// What the runtime hears is SPDY, whatever the client speaks: the fake server asks for its headers, and echoes frames.
+    #[tokio::test]
+    async fn a_websocket_is_accepted_once_the_runtime_has_upgraded() {
+        let spdy = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+        let streams = Streams {
+            stdin: true,
+            stdout: true,
+            stderr: false,
+            tty: false,
+        };
+        let way = || {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [
+                ("sec-websocket-version", "13"),
+                ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ] {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            Way::Channels(streams, websocket::accept(&headers, websocket::V5).expect("accepted"))
+        };
+        let request = "GET /exec/ns/p/c HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let url = streaming_server(spdy).await;
+        let mut client = ask_with(url, way(), request).await;
+        let head = read_head(&mut client).await.to_lowercase();
+        assert!(head.starts_with("http/1.1 101"), "{head}");
+        assert!(head.contains("sec-websocket-protocol: v5.channel.k8s.io"), "{head}");
+        assert!(
+            head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="),
+            "{head}"
+        );
+        let refused = streaming_server("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno").await;
+        let head = read_head(&mut ask_with(refused, way(), request).await).await;
+        assert!(head.starts_with("HTTP/1.1 404"), "{head}");
     }
 
     #[tokio::test]
