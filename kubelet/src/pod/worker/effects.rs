@@ -80,7 +80,11 @@ impl Worker {
             ..
         } = &mut self.memory;
         let is_gone = |id: &ContainerId| observed.containers.iter().all(|c| c.id != *id);
-        crashes.extend(uncounted_crashes.extract_if(.., |id, _| is_gone(id)).map(|(_, counted)| counted));
+        crashes.extend(
+            uncounted_crashes
+                .extract_if(.., |id, _| is_gone(id))
+                .map(|(_, counted)| counted),
+        );
     }
 
     /// Notes that a container is being stopped, and tells it when that begins.

@@ -169,7 +169,9 @@ async fn removals_that_fail_do_not_count_as_crashes() {
         let begun = bench.clock.now();
         assert!(bench.runtime.crash(&"p".into(), "t", 42));
         bench
-            .until("ready again", |b| is_ready(b, "p") && counts(b) == [("t".to_owned(), count)])
+            .until("ready again", |b| {
+                is_ready(b, "p") && counts(b) == [("t".to_owned(), count)]
+            })
             .await;
         let took = bench.clock.now().duration_since(begun).as_secs();
         assert!(seconds.contains(&took), "restart {count}: {took} s");
