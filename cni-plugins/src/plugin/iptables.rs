@@ -18,6 +18,8 @@ use crate::nft::{self, Batch, Chain, Connection, Family};
 /// The longest chain name iptables accepts.
 const MAX_CHAIN_BYTES: usize = 28;
 const TABLE: &str = "nat";
+/// All of a text or nothing, beside what is there, after at most 30 s of waiting for others.
+const RESTORE_ARGUMENTS: &[&str] = &["--noflush", "--wait", "30"];
 const TURN_FOLDER: &str = "/run/cni";
 
 /// What can go wrong.
@@ -100,9 +102,18 @@ pub fn works(addresses: &[Cidr]) -> bool {
 
 fn works_with(addresses: &[Cidr], run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>) -> bool {
     let needed = |v4: bool| addresses.iter().any(|cidr| cidr.is_v4() == v4);
+    [true, false]
+        .into_iter()
+        .all(|v4| !needed(v4) || family_works(v4, &run))
+}
+
+fn family_works(v4: bool, run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>) -> bool {
     let nothing = format!("*{TABLE}\nCOMMIT\n");
-    let works = |v4: bool| run(restore_program(v4), &["--noflush", "--test", "--wait", "30"], &nothing).is_ok();
-    [true, false].into_iter().all(|v4| !needed(v4) || works(v4))
+    run(restore_program(v4), &["--noflush", "--test", "--wait", "30"], &nothing).is_ok()
+}
+
+fn save_program(v4: bool) -> &'static str {
+    if v4 { "iptables-save" } else { "ip6tables-save" }
 }
 
 fn restore_program(v4: bool) -> &'static str {
@@ -138,20 +149,36 @@ fn masquerade_rules(chain: &str, network: &str, container_id: &str, addresses: &
 }
 
 /// Removes the masquerading rules of the network's containers that have no valid attachment (container ID, interface name), which
-/// upstream's plugins leave. Where there is no program, there are none.
+/// upstream's plugins leave.
 pub fn collect_masquerade(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    collect(|saved| masquerade_collection(saved, network, valid))
+}
+
+/// Applies what `removal` says of either family's table; an empty text is nothing. Goes on past the errors of one family and
+/// returns the first. Where there is no program, or the kernel does not take the family's rules (IPv6 may be switched off), there
+/// is nothing to remove.
+pub fn collect(removal: impl Fn(&Saved) -> String) -> Result<(), Error> {
     let _turn = Turn::take();
-    for v4 in [true, false] {
-        let saved = match Saved::read(v4, TABLE) {
-            Err(Error::Absent { .. }) => continue,
-            saved => saved?,
+    collect_with(removal, run)
+}
+
+fn collect_with(
+    removal: impl Fn(&Saved) -> String,
+    run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>,
+) -> Result<(), Error> {
+    let collect = |v4: bool| {
+        let saved = match run(save_program(v4), &["-t", TABLE], "") {
+            Err(Error::Absent { .. }) => return Ok(()),
+            Err(_) if !family_works(v4, &run) => return Ok(()),
+            saved => Saved(saved?),
         };
-        let text = masquerade_collection(&saved, network, valid);
-        if !text.is_empty() {
-            restore(v4, &text)?;
+        match removal(&saved) {
+            text if text.is_empty() => Ok(()),
+            text => run(restore_program(v4), RESTORE_ARGUMENTS, &text).map(drop),
         }
-    }
-    Ok(())
+    };
+    let [v4, v6] = [true, false].map(collect);
+    v4.and(v6)
 }
 
 /// The restore that removes from a saved table what belongs to no valid attachment; empty if there is nothing. A rule is of this
@@ -273,8 +300,7 @@ pub struct Saved(pub String);
 impl Saved {
     /// Asks the save program.
     pub fn read(v4: bool, table: &str) -> Result<Self, Error> {
-        let program = if v4 { "iptables-save" } else { "ip6tables-save" };
-        run(program, &["-t", table], "").map(Self)
+        run(save_program(v4), &["-t", table], "").map(Self)
     }
 
     /// Whether there is a chain of that name.
@@ -304,7 +330,7 @@ impl Saved {
 
 /// Applies a text of the save program's form, all of it or nothing; what it does not name stays.
 pub fn restore(v4: bool, rules: &str) -> Result<(), Error> {
-    run(restore_program(v4), &["--noflush", "--wait", "30"], rules).map(drop)
+    run(restore_program(v4), RESTORE_ARGUMENTS, rules).map(drop)
 }
 
 fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
@@ -378,6 +404,42 @@ mod tests {
             masquerade_collection(&saved, "net", &valid(&["c1"])),
             format!("*nat\n{jump}{jump}-F {gone}\n-X {gone}\nCOMMIT\n")
         );
+    }
+
+    #[test]
+    fn one_family_without_its_table_keeps_nothing_of_the_other() {
+        let tables = ["10.0.0.2/24", "fd00::2/64"].map(|text| {
+            let address = Cidr::parse(text).unwrap();
+            masquerade_rules(&chain_name("", "net", "c1"), "net", "c1", &[&address])
+        });
+        // The programs that fail, whether the collection does, and the families of which rules are removed.
+        let no_ipv6 = &["ip6tables-save", "ip6tables-restore"][..];
+        for (failing, failed, collected) in [
+            (&[][..], None, &["iptables-restore", "ip6tables-restore"][..]),
+            (no_ipv6, None, &["iptables-restore"]),
+            (&["iptables-save", "iptables-restore"], None, &["ip6tables-restore"]),
+            (&["iptables-save"], Some("iptables-save"), &["ip6tables-restore"]),
+            (&["iptables-save", "ip6tables-save"], Some("iptables-save"), &[]),
+        ] {
+            let restored = std::cell::RefCell::new(Vec::new());
+            let run = |program: &'static str, arguments: &[&str], _: &str| {
+                if failing.contains(&program) {
+                    let reason = "Table does not exist".to_owned();
+                    return Err(Error::Program { program, reason });
+                }
+                if program.ends_with("restore") && !arguments.contains(&"--test") {
+                    restored.borrow_mut().push(program);
+                }
+                Ok(tables[usize::from(program.starts_with("ip6"))].clone())
+            };
+            let result = collect_with(|saved| masquerade_collection(saved, "net", &[]), run);
+            let program = match &result {
+                Err(Error::Program { program, .. }) => Some(*program),
+                _ => None,
+            };
+            assert_eq!((program, result.is_err()), (failed, failed.is_some()), "{failing:?}");
+            assert_eq!(restored.take(), collected, "{failing:?}");
+        }
     }
 
     #[test]
