@@ -30,6 +30,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rival::{Identity, Rival};
 use serde_json::{Map, Value, json};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -37,6 +38,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// Whoever asks for a look at the node's object waits 10 s at most: within that, a look that fails can be tried again.
+const LOOK_DEADLINE: Duration = Duration::from_secs(3);
+/// How long after a look that failed the next one begins.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const STATUS_TRIES: u32 = 5;
 /// How often the node's images are listed for the status.
 const IMAGES_EVERY: Duration = Duration::from_secs(60);
@@ -59,7 +64,15 @@ pub enum NodeError {
 
 /// Runs one API call with its deadline.
 async fn call<T>(what: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, NodeError> {
-    match tokio::time::timeout(CALL_DEADLINE, call).await {
+    call_within(CALL_DEADLINE, what, call).await
+}
+
+async fn call_within<T>(
+    deadline: Duration,
+    what: &'static str,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, NodeError> {
+    match tokio::time::timeout(deadline, call).await {
         Err(_) => Err(NodeError::Deadline(what)),
         Ok(Err(source)) => Err(NodeError::Call {
             what,
@@ -313,33 +326,54 @@ impl NodeReporter {
 async fn describe(informer: Informer<Node>, name: String, api: Api<AsTree<Node>>, described: Describer) {
     let own = described.current();
     let mut changes = informer.subscribe();
-    let mut questions = described.questions();
-    let mut looked = (0, None);
+    let questions = described.questions();
+    let (mut answered, mut looked) = (0, None);
     informer.synced().await;
+    let mut look = pin!(look(&api, &name, questions.clone(), answered));
     loop {
-        let (answered, seen) = &looked;
-        let newest = newer(informer.get("", &name), seen.clone());
+        let newest = newer(informer.get("", &name), looked.clone());
         let view = newest.as_deref().map_or_else(|| own.clone(), NodeView::of);
         described.publish(NodeView {
             known: true,
-            looked: *answered,
+            looked: answered,
             ..view
         });
         tokio::select! {
             biased;
-            Ok(()) = questions.changed() => {
-                let asked = *questions.borrow_and_update();
-                match call("get node", api.get_opt(&name)).await {
-                    Ok(node) => looked = (asked, node.map(|node| Arc::new(node.0))),
-                    Err(error) => tracing::warn!(%error, "looking at the node's object failed"),
-                }
+            answer = &mut look => {
+                (answered, looked) = answer;
+                look.set(self::look(&api, &name, questions.clone(), answered));
             }
             _ = changes.next() => {
                 if informer.get("", &name).is_none() {
-                    looked.1 = None;
+                    looked = None;
+                    // A look under way may still have seen what is gone.
+                    look.set(self::look(&api, &name, questions.clone(), answered));
                 }
             }
         }
+    }
+}
+
+/// Waits for a question past the last that was answered, then looks at the node's object until the API server tells of it. Returns
+/// the question that this answers, and the object if there is one.
+async fn look(
+    api: &Api<AsTree<Node>>,
+    name: &str,
+    mut questions: watch::Receiver<u64>,
+    answered: u64,
+) -> (u64, Option<Arc<Node>>) {
+    loop {
+        let asked = questions.wait_for(|asked| *asked > answered).await;
+        let Ok(asked) = asked.map(|asked| *asked) else {
+            // Nobody is left to ask.
+            return std::future::pending().await;
+        };
+        match call_within(LOOK_DEADLINE, "get node", api.get_opt(name)).await {
+            Ok(node) => return (asked, node.map(|node| Arc::new(node.0))),
+            Err(error) => tracing::warn!(%error, "looking at the node's object failed, trying again"),
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -18,6 +18,8 @@ use crate::nft::{self, Batch, Chain, Connection, Family};
 /// The longest chain name iptables accepts.
 const MAX_CHAIN_BYTES: usize = 28;
 const TABLE: &str = "nat";
+/// All of a text or nothing, beside what is there, after at most 30 s of waiting for others.
+const RESTORE_ARGUMENTS: &[&str] = &["--noflush", "--wait", "30"];
 const TURN_FOLDER: &str = "/run/cni";
 
 /// What can go wrong.
@@ -100,9 +102,18 @@ pub fn works(addresses: &[Cidr]) -> bool {
 
 fn works_with(addresses: &[Cidr], run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>) -> bool {
     let needed = |v4: bool| addresses.iter().any(|cidr| cidr.is_v4() == v4);
+    [true, false]
+        .into_iter()
+        .all(|v4| !needed(v4) || family_works(v4, &run))
+}
+
+fn family_works(v4: bool, run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>) -> bool {
     let nothing = format!("*{TABLE}\nCOMMIT\n");
-    let works = |v4: bool| run(restore_program(v4), &["--noflush", "--test", "--wait", "30"], &nothing).is_ok();
-    [true, false].into_iter().all(|v4| !needed(v4) || works(v4))
+    run(restore_program(v4), &["--noflush", "--test", "--wait", "30"], &nothing).is_ok()
+}
+
+fn save_program(v4: bool) -> &'static str {
+    if v4 { "iptables-save" } else { "ip6tables-save" }
 }
 
 fn restore_program(v4: bool) -> &'static str {
@@ -138,20 +149,36 @@ fn masquerade_rules(chain: &str, network: &str, container_id: &str, addresses: &
 }
 
 /// Removes the masquerading rules of the network's containers that have no valid attachment (container ID, interface name), which
-/// upstream's plugins leave. Where there is no program, there are none.
+/// upstream's plugins leave.
 pub fn collect_masquerade(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    collect(|saved| masquerade_collection(saved, network, valid))
+}
+
+/// Applies what `removal` says of either family's table; an empty text is nothing. Goes on past the errors of one family and
+/// returns the first. Where there is no program, or the kernel does not take the family's rules (IPv6 may be switched off), there
+/// is nothing to remove.
+pub fn collect(removal: impl Fn(&Saved) -> String) -> Result<(), Error> {
     let _turn = Turn::take();
-    for v4 in [true, false] {
-        let saved = match Saved::read(v4, TABLE) {
-            Err(Error::Absent { .. }) => continue,
-            saved => saved?,
+    collect_with(removal, run)
+}
+
+fn collect_with(
+    removal: impl Fn(&Saved) -> String,
+    run: impl Fn(&'static str, &[&str], &str) -> Result<String, Error>,
+) -> Result<(), Error> {
+    let collect = |v4: bool| {
+        let saved = match run(save_program(v4), &["-t", TABLE], "") {
+            Err(Error::Absent { .. }) => return Ok(()),
+            Err(_) if !family_works(v4, &run) => return Ok(()),
+            saved => Saved(saved?),
         };
-        let text = masquerade_collection(&saved, network, valid);
-        if !text.is_empty() {
-            restore(v4, &text)?;
+        match removal(&saved) {
+            text if text.is_empty() => Ok(()),
+            text => run(restore_program(v4), RESTORE_ARGUMENTS, &text).map(drop),
         }
-    }
-    Ok(())
+    };
+    let [v4, v6] = [true, false].map(collect);
+    v4.and(v6)
 }
 
 /// The restore that removes from a saved table what belongs to no valid attachment; empty if there is nothing. A rule is of this
@@ -273,8 +300,7 @@ pub struct Saved(pub String);
 impl Saved {
     /// Asks the save program.
     pub fn read(v4: bool, table: &str) -> Result<Self, Error> {
-        let program = if v4 { "iptables-save" } else { "ip6tables-save" };
-        run(program, &["-t", table], "").map(Self)
+        run(save_program(v4), &["-t", table], "").map(Self)
     }
 
     /// Whether there is a chain of that name.
@@ -304,7 +330,7 @@ impl Saved {
 
 /// Applies a text of the save program's form, all of it or nothing; what it does not name stays.
 pub fn restore(v4: bool, rules: &str) -> Result<(), Error> {
-    run(restore_program(v4), &["--noflush", "--wait", "30"], rules).map(drop)
+    run(restore_program(v4), RESTORE_ARGUMENTS, rules).map(drop)
 }
 
 fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
@@ -333,119 +359,4 @@ fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chain_names_are_upstreams() {
-        assert_eq!(chain_name("", "test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
-        assert_eq!(chain_name("DN-", "test", "1234").len(), MAX_CHAIN_BYTES);
-    }
-
-    #[test]
-    fn a_saved_table_is_undone_for_one_chain_only() {
-        let saved = "*nat\n:POSTROUTING ACCEPT [0:0]\n:CNI-a - [0:0]\n:CNI-ab - [0:0]\n\
-            -A POSTROUTING -s 10.0.0.2/32 -j CNI-a\n-A POSTROUTING -s 10.0.0.3/32 -j CNI-ab\n-A CNI-a -j ACCEPT\nCOMMIT\n";
-        assert_eq!(
-            legacy_removal(saved, "CNI-a"),
-            "*nat\n-D POSTROUTING -s 10.0.0.2/32 -j CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
-        );
-        assert_eq!(legacy_removal(saved, "CNI-x"), "");
-    }
-
-    #[test]
-    fn the_rules_of_vanished_containers_are_collected() {
-        let address = Cidr::parse("10.0.0.2/24").unwrap();
-        let rules = |network: &str, id: &str| {
-            let text = masquerade_rules(&chain_name("", network, id), network, id, &[&address, &address]);
-            text.replace("*nat\n", "").replace("COMMIT\n", "")
-        };
-        let mut text = rules("net", "c1") + &rules("net", "c2") + &rules("net2", "c1");
-        // Somebody else's, by a comment like ours.
-        text.push_str("-A POSTROUTING -m comment --comment \"name: \\\"net\\\" id: \\\"c3\\\"\" -j CNI-other\n");
-        let saved = Saved(text);
-        let valid = |ids: &[&str]| -> Vec<(String, String)> {
-            ids.iter().map(|id| ((*id).to_owned(), "eth0".to_owned())).collect()
-        };
-        assert_eq!(masquerade_collection(&saved, "net", &valid(&["c1", "c2"])), "");
-        assert_eq!(masquerade_collection(&saved, "ne", &[]), "");
-        let jump = format!(
-            "-D POSTROUTING -s 10.0.0.2/32 -m comment --comment \"name: \\\"net\\\" id: \\\"c2\\\"\" -j {}\n",
-            chain_name("", "net", "c2")
-        );
-        let gone = chain_name("", "net", "c2");
-        assert_eq!(
-            masquerade_collection(&saved, "net", &valid(&["c1"])),
-            format!("*nat\n{jump}{jump}-F {gone}\n-X {gone}\nCOMMIT\n")
-        );
-    }
-
-    #[test]
-    fn missing_programs_have_made_nothing_that_must_go() {
-        let saved = "*nat\n:CNI-a - [0:0]\n-A POSTROUTING -j CNI-a\nCOMMIT\n";
-        let removal = legacy_removal(saved, "CNI-a");
-        // What each program set answers, and the programs that are run with the removal.
-        for (present, expected) in [
-            (&[][..], None),
-            (
-                &["iptables-legacy-save", "iptables-legacy-restore"][..],
-                Some("iptables-legacy-restore"),
-            ),
-            (&["iptables-save", "iptables-restore"], Some("iptables-restore")),
-        ] {
-            let restored = std::cell::RefCell::new(None);
-            let run = |program: &'static str, _: &[&str], input: &str| {
-                if !present.contains(&program) {
-                    return Err(Error::Absent { program });
-                }
-                if program.ends_with("restore") {
-                    assert_eq!(input, removal);
-                    restored.replace(Some(program));
-                }
-                Ok(saved.to_owned())
-            };
-            assert!(remove_legacy_with(true, "CNI-a", run).is_ok(), "{present:?}");
-            assert_eq!(restored.take(), expected);
-        }
-        let failing = |program: &'static str, _: &[&str], _: &str| {
-            let reason = "no permission".to_owned();
-            Err(Error::Program { program, reason })
-        };
-        assert!(
-            remove_legacy_with(false, "CNI-a", failing).is_err(),
-            "that is no answer"
-        );
-        let absent = run("skiff-no-such-program", &[], "");
-        assert!(matches!(absent, Err(Error::Absent { .. })), "{absent:?}");
-    }
-
-    #[test]
-    fn iptables_works_if_its_programs_do_for_the_families_needed() {
-        let [v4, v6] = ["10.0.0.2/24", "fd00::2/64"].map(|text| Cidr::parse(text).unwrap());
-        let only_v4 = |program: &'static str, arguments: &[&str], _: &str| {
-            assert!(arguments.contains(&"--test"), "nothing is changed");
-            match program {
-                "iptables-restore" => Ok(String::new()),
-                _ => Err(Error::Program {
-                    program,
-                    reason: "Table does not exist".to_owned(),
-                }),
-            }
-        };
-        assert!(works_with(&[v4], only_v4));
-        assert!(!works_with(&[v6], only_v4) && !works_with(&[v4, v6], only_v4));
-        assert!(!works_with(&[v4], |program, _, _| Err(Error::Absent { program })));
-    }
-
-    #[test]
-    fn masquerading_rules() {
-        let address = Cidr::parse("10.0.0.2/24").unwrap();
-        let text = masquerade_rules("CNI-x", "net", "id", &[&address]);
-        assert!(
-            text.contains(
-                "-A CNI-x -d 10.0.0.0/24 -m comment --comment \"name: \\\"net\\\" id: \\\"id\\\"\" -j ACCEPT\n"
-            )
-        );
-        assert!(text.contains("-A POSTROUTING -s 10.0.0.2/32"));
-    }
-}
+mod tests;

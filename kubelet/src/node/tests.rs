@@ -17,6 +17,7 @@ use futures::StreamExt;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Mutex;
 use tokio::sync::mpsc;
@@ -72,6 +73,17 @@ struct Server {
     watchers: Vec<mpsc::UnboundedSender<Bytes>>,
     events: Vec<Value>,
     calls: Vec<String>,
+    /// What befalls the next looks at the node.
+    mishaps: VecDeque<Look>,
+}
+
+/// What befalls a look at the node.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    /// It is answered with an error.
+    Refused,
+    /// It is not answered.
+    Hangs,
 }
 
 impl Default for Server {
@@ -85,6 +97,7 @@ impl Default for Server {
             watchers: Vec::new(),
             events: Vec::new(),
             calls: Vec::new(),
+            mishaps: VecDeque::new(),
         }
     }
 }
@@ -127,9 +140,14 @@ impl Server {
                 let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
                 (200, whole(list))
             }
-            ("GET", "/api/v1/nodes/node-a") => match &self.node {
-                Some(node) => (200, whole(node.clone())),
-                None => (404, missing()),
+            ("GET", "/api/v1/nodes/node-a") => match (self.mishaps.pop_front(), &self.node) {
+                (Some(Look::Refused), _) => (
+                    500,
+                    whole(json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no luck"})),
+                ),
+                (Some(Look::Hangs), _) => (200, BodyExt::boxed(StreamBody::new(futures::stream::pending()))),
+                (None, Some(node)) => (200, whole(node.clone())),
+                (None, None) => (404, missing()),
             },
             ("POST", "/api/v1/nodes") => (201, whole(self.put_node(body.clone()))),
             ("PATCH", "/api/v1/nodes/node-a/status") => {

@@ -116,6 +116,8 @@ pub struct Memory {
     pub image_failures: BTreeMap<ImageKey, ImageFailure>,
     /// Crash back-offs, by container.
     pub crashes: BTreeMap<String, Crash>,
+    /// Of containers whose removal for a restart of all was begun: the name, and the back-off that holds once they are gone.
+    pub uncounted_crashes: BTreeMap<ContainerId, (String, Crash)>,
     /// Last start errors, by container.
     pub waiting: BTreeMap<String, Waiting>,
     /// Operations that failed.

@@ -200,6 +200,9 @@ impl Worker {
         {
             self.state.resume(ending.since, ending.grace_seconds, now);
         }
+        if let Some(observed) = observed {
+            self.count_crashes(observed);
+        }
         let plan = loop {
             let plan = self.plan(desired, observed, outcomes, now);
             match plan.advance {

@@ -64,14 +64,7 @@ pub fn missing(owner: Owner<'_>, config: &Config, targets: &Targets) -> Result<O
 
 /// Removes the chains of this network's containers that have no valid attachment (container ID, interface name).
 pub fn collect(network: &str, valid: &[(String, String)]) -> Result<(), Error> {
-    let _turn = Turn::take();
-    for v4 in [true, false] {
-        let text = collection(&Saved::read(v4, TABLE)?, network, valid);
-        if !text.is_empty() {
-            iptables::restore(v4, &text)?;
-        }
-    }
-    Ok(())
+    iptables::collect(|saved| collection(saved, network, valid))
 }
 
 /// The restore that removes from a saved table what belongs to no valid attachment; empty if there is nothing. Pure.

@@ -148,3 +148,48 @@ async fn another_range_of_a_node_registered_anew_is_configured_without_a_restart
     until(&server, "the runtime was told", |_| told(&kubelet)).await;
     kubelet.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_the_node_that_fails_is_tried_again_and_holds_up_nothing() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let mut node = AtWork::begin(&server);
+    until(&server, "registered", |s| !s.patches.is_empty()).await;
+    until_described(&mut node.descriptions, "the object", |view| view.known).await;
+    // Registration is over: who looks at the node now is who was asked to.
+    let before = {
+        let mut server = server.lock().expect("lock");
+        server.mishaps = [Look::Refused, Look::Hangs].into();
+        server.node.as_mut().expect("a node")["spec"]["taints"] = json!([{"key": "fresh", "effect": "NoSchedule"}]);
+        server.node.as_mut().expect("a node")["metadata"]["resourceVersion"] = "1001".into();
+        server.calls.len()
+    };
+    let asked = Instant::now();
+    let question = node.descriptions.ask().expect("somebody looks");
+    until(&server, "a look that hangs", |s| s.mishaps.is_empty()).await;
+    {
+        let mut server = server.lock().expect("lock");
+        let mut older = server.node.clone().expect("a node");
+        older["metadata"]["resourceVersion"] = "1000".into();
+        older["metadata"]["labels"]["disk"] = "ssd".into();
+        older["spec"]["taints"] = json!([]);
+        let newer = server.node.replace(older);
+        server.show("MODIFIED");
+        server.node = newer;
+    }
+    let labelled = |view: &NodeView| view.labels.contains_key("disk");
+    let meanwhile = until_described(&mut node.descriptions, "what the watch brings", labelled).await;
+    assert!(meanwhile.looked < question, "told before the look ends");
+    let looks = |s: &Server| {
+        let looks = s.calls[before..].iter();
+        looks
+            .filter(|call| call.starts_with("GET /api/v1/nodes/node-a "))
+            .count()
+    };
+    assert_eq!(looks(&server.lock().expect("lock")), 2);
+
+    let seen = until_described(&mut node.descriptions, "the answer", |view| view.looked == question).await;
+    assert_eq!(seen.taints.len(), 1);
+    assert_eq!(looks(&server.lock().expect("lock")), 3);
+    assert!(asked.elapsed() < Duration::from_secs(10), "who asked still waits");
+    node.end().await;
+}

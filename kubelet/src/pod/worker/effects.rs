@@ -7,7 +7,7 @@ use crate::pod::backoff::Crash;
 use crate::pod::execute::{Effect, Reply};
 use crate::pod::failure::{Failure, Retry, chain};
 use crate::pod::hook::declared;
-use crate::pod::memory::{PostStart, Stop, Waiting};
+use crate::pod::memory::{Memory, PostStart, Stop, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::plan::crash_key;
 use crate::pod_object;
@@ -26,8 +26,10 @@ impl Worker {
                 let Some((_, spec)) = pod_object::find(pod, container) else {
                     return;
                 };
-                if let Some(exited) = observed.newest(container) {
-                    self.note_crash(spec, exited, now);
+                if let Some(exited) = observed.newest(container)
+                    && let Some(crash) = self.crash(spec, exited, now)
+                {
+                    self.memory.crashes.insert(spec.name.clone(), crash);
                 }
             }
             Operation::RemoveContainer { id, starts_anew: true } => {
@@ -37,8 +39,12 @@ impl Worker {
                 let least = self.memory.restart_count_min.entry(removed.name.clone()).or_default();
                 *least = (*least).max(removed.restart_count + 1);
                 let spec = pod_object::find(pod, &removed.name).map(|(_, spec)| spec);
-                if let Some(spec) = spec.filter(|spec| pod_object::restarts_all(spec, removed.exit_code)) {
-                    self.note_crash(spec, removed, now);
+                if let Some(spec) = spec.filter(|spec| pod_object::restarts_all(spec, removed.exit_code))
+                    && let Some(crash) = self.crash(spec, removed, now)
+                {
+                    // It counts when the container is gone: a removal that fails is not one more crash.
+                    let uncounted = &mut self.memory.uncounted_crashes;
+                    uncounted.insert(id.clone(), (spec.name.clone(), crash));
                 }
             }
             Operation::StopContainer {
@@ -55,15 +61,30 @@ impl Worker {
         }
     }
 
-    /// Counts the end of a container that is started again, once.
-    fn note_crash(&mut self, spec: &Container, ended: &ObservedContainer, now: Timestamp) {
+    /// The back-off after the end of a container that is started again.
+    fn crash(&self, spec: &Container, ended: &ObservedContainer, now: Timestamp) -> Option<Crash> {
         if ended.state != ContainerState::Exited {
-            return;
+            return None;
         }
         let finished = ended.finished_at.unwrap_or(ended.created_at);
         let entry = self.memory.crashes.get(&spec.name);
-        let next = Crash::next(entry, &crash_key(spec), finished, self.shared.crash, now);
-        self.memory.crashes.insert(spec.name.clone(), next);
+        Some(Crash::next(entry, &crash_key(spec), finished, self.shared.crash, now))
+    }
+
+    /// Counts the ends of containers that were to be removed for a restart of all and are gone, whether or not the removal's
+    /// reply told so.
+    pub(super) fn count_crashes(&mut self, observed: &ObservedPod) {
+        let Memory {
+            crashes,
+            uncounted_crashes,
+            ..
+        } = &mut self.memory;
+        let is_gone = |id: &ContainerId| observed.containers.iter().all(|c| c.id != *id);
+        crashes.extend(
+            uncounted_crashes
+                .extract_if(.., |id, _| is_gone(id))
+                .map(|(_, counted)| counted),
+        );
     }
 
     /// Notes that a container is being stopped, and tells it when that begins.

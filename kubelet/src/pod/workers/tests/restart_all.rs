@@ -149,3 +149,32 @@ async fn a_kubelet_that_dies_in_between_leaves_the_rest_to_the_next() {
     assert!(bench.runtime.doubled().is_empty());
     kubelet.kill().await;
 }
+
+/// A removal that fails is not one more crash: all containers are down meanwhile.
+#[tokio::test(start_paused = true)]
+async fn removals_that_fail_do_not_count_as_crashes() {
+    let bench = bench();
+    let mut alone = restarting();
+    let spec = alone.spec.as_mut().expect("spec");
+    spec.init_containers = None;
+    spec.containers.retain(|container| container.name == "t");
+    let kubelet = bench.start();
+    bench.api.create(&alone);
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    for _ in 0..3 {
+        let error = RuntimeError::new("RemoveContainer", tonic::Code::Unknown, "no luck");
+        bench.runtime.next("RemoveContainer", Mishap::Fail(error));
+    }
+    for (count, seconds) in [(1, 0..10), (2, 10..20), (3, 20..30)] {
+        let begun = bench.clock.now();
+        assert!(bench.runtime.crash(&"p".into(), "t", 42));
+        bench
+            .until("ready again", |b| {
+                is_ready(b, "p") && counts(b) == [("t".to_owned(), count)]
+            })
+            .await;
+        let took = bench.clock.now().duration_since(begun).as_secs();
+        assert!(seconds.contains(&took), "restart {count}: {took} s");
+    }
+    kubelet.kill().await;
+}
