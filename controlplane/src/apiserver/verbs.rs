@@ -92,11 +92,7 @@ impl Serving<'_> {
     ///
     /// # Errors
     /// 429 when its turn does not come in time, or too many wait.
-    async fn room(
-        &self,
-        info: &RequestInfo,
-        bytes: usize,
-    ) -> Result<Option<ByteReservation>, ApiError> {
+    async fn room(&self, info: &RequestInfo, bytes: usize) -> Result<Option<ByteReservation>, ApiError> {
         if !self.is_remote || bytes == 0 {
             return Ok(None);
         }
