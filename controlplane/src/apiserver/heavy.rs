@@ -35,8 +35,8 @@ where
     .await
 }
 
-/// As [`run`], for a request that waits for nobody because others wait for it: it has had its turn, and what they wait for lets one
-/// do this at a time.
+/// As [`run`], but at once: for work that others wait for, so that it must wait for nobody, and of which something else than turns
+/// lets one be done at a time.
 ///
 /// # Errors
 /// 500 when the process ends.

@@ -388,8 +388,8 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let discovered = match discovery::takes_long(info) {
             true => {
-                let (flow, info_of, parts) = (self.flow(), info.clone(), parts.clone());
-                heavy::run(flow, user, info, move || discovery::serve(&info_of, &parts)).await??
+                let (info_of, parts) = (info.clone(), parts.clone());
+                heavy::run_without_turn(move || discovery::serve(&info_of, &parts)).await??
             }
             false => discovery::serve(info, &parts)?,
         };
