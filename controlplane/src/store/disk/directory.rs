@@ -1,6 +1,7 @@
 //! The directory a store lives in: one process at a time, and the space its disk has left.
 //!
-//! Owns the lock and the measuring of space; what is done about it is `reserve`'s and `compaction`'s. Knows nothing of what is stored.
+//! Owns the lock, the measuring of space and the mark of a compaction that has begun; what is done about space is `reserve`'s and
+//! `compaction`'s. Knows nothing of what is stored.
 
 use crate::store::StoreError;
 use nix::errno::Errno;
