@@ -5,6 +5,7 @@ mod aggregated;
 mod documents;
 
 use super::negotiate::{Encoding, Output};
+use super::openapi;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::{Body, reply};
@@ -20,9 +21,9 @@ use sha2::{Digest, Sha256};
 /// The well-known answer for clients that look for a server near them; `kubectl` ignores it.
 const SERVER_ADDRESS: &str = "0.0.0.0/0";
 
-/// Whether the answer takes long to make: the OpenAPI documents, which are made for each request and kept by nobody.
+/// Whether the answer takes long to make: the OpenAPI documents, the first time.
 pub(super) fn takes_long(info: &RequestInfo) -> bool {
-    !info.is_resource && info.path.starts_with("/openapi/")
+    !info.is_resource && info.path.starts_with("/openapi/") && !openapi::kept::is_made(&info.path)
 }
 
 /// Answers `/api...` and `/apis...` as far as they are not resources.

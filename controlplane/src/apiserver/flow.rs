@@ -12,6 +12,7 @@ mod limit;
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
+pub(super) use fair_queue::{WAITING_MAX, WAITING_OF_USER};
 use level::Level;
 use limit::{Limit, Permit, Refused};
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Limits of bytes count in kilobytes.
 const UNIT_BYTES: usize = 1024;
 /// Bodies of requests, read or being read: for the cluster's own parts and again for everybody else.
-const BODIES_BYTES: usize = 64 << 20;
+pub(super) const BODIES_BYTES: usize = 64 << 20;
 /// Lists being sent, with what they keep from being forgotten: for the cluster's own parts and again for everybody else.
 const REPLIES_BYTES: usize = 128 << 20;
 /// One user may have a quarter of what a limit of bytes allows.
-const PARTS: usize = 4;
+pub(super) const PARTS: usize = 4;
 /// Watches under way: for the cluster's own parts and again for everybody else. A user may have a part of them.
 const WATCHES: usize = 4_000;
 
@@ -190,6 +191,11 @@ impl Flow {
         bytes: usize,
     ) -> Result<ByteReservation, ApiError> {
         enter(&self.class(user, info).bodies, user, bytes).await
+    }
+
+    /// Whether somebody waits for room that a body of this user has: for the user's own, or for what all have together.
+    pub(super) fn wants_room_of(&self, user: &User, info: &RequestInfo) -> bool {
+        self.class(user, info).bodies.wants_units_of(&name(user))
     }
 
     /// Waits until there is room for a reply that holds so many bytes.

@@ -28,11 +28,24 @@ where
     W: FnOnce() -> T + Send + 'static,
 {
     let turn = flow.heavy(user, info).await?;
-    let working = client::blocking::spawn(move || {
+    run_without_turn(move || {
         let _turn = turn;
         work()
-    });
-    match working.await {
+    })
+    .await
+}
+
+/// As [`run`], but at once: for work that others wait for, so that it must wait for nobody, and of which something else than turns
+/// lets one be done at a time.
+///
+/// # Errors
+/// 500 when the process ends.
+pub(super) async fn run_without_turn<T, W>(work: W) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    match client::blocking::spawn(work).await {
         Ok(done) => Ok(done),
         Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
         Err(failed) => Err(ApiError::internal(failed)),

@@ -1,13 +1,12 @@
 //! OpenAPI v3: the index and one document per group and version, as kubectl reads them to validate, explain and patch
 //! (control-plane contract §1); and v2, the same in one document for older clients. Pure.
 //!
-//! Documents are made anew for each request from the published schemas and the table of kinds, and never kept (the largest
-//! has more than a megabyte); only their hashes are. What a document says about a kind is what this server does for it:
+//! Documents are made once, from the published schemas and the table of kinds, and kept compressed ([`kept`]). What a document says about a kind is what this server does for it:
 //! paths, verbs, parameters and patch types come from the same table the verbs work on.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
+use kept::{Kept, kept_v2, kept_v3};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
 
@@ -15,11 +14,9 @@ use crate::resource::{Kind, registry};
 use crate::schema::definitions;
 
 mod components;
+pub mod kept;
 mod paths;
 mod v2;
-
-/// No document has more bytes, which are made and sent within this much of a reply's room.
-pub const DOCUMENT_BYTES: usize = 4 << 20;
 
 /// A document and the hash of its bytes (upper-case hex of SHA-512), which is also its ETag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +40,7 @@ pub enum Answer {
     /// The document; `immutable` says the hash in the URL is the document's, so clients may keep it for a year.
     Document {
         /// The document.
-        document: Document,
+        document: &'static Kept,
         /// Whether the URL names exactly this document.
         immutable: bool,
     },
@@ -53,33 +50,36 @@ pub enum Answer {
     NotFound,
 }
 
-/// Answers a request for `path` below `/openapi/v3`, given the query's `hash` (empty for none).
+/// Answers a request for `/openapi/v2`, or for a path below `/openapi/v3`, given the query's `hash` (empty for none). Takes long
+/// once ([`kept::is_made`]).
 pub fn answer(path: &str, hash: &str) -> Answer {
-    let key = path.strip_prefix("/openapi/v3").unwrap_or(path).trim_matches('/');
-    if key.is_empty() {
+    if path.trim_end_matches('/') == "/openapi/v2" {
         return Answer::Document {
-            document: v3_index(),
+            document: kept_v2(),
             immutable: false,
         };
     }
-    match hashes().get(key) {
+    let key = path.strip_prefix("/openapi/v3").unwrap_or(path).trim_matches('/');
+    if key.is_empty() {
+        return Answer::Document {
+            document: &kept_v3().index,
+            immutable: false,
+        };
+    }
+    match kept_v3().groups.get(key) {
         None => Answer::NotFound,
-        Some(current) if !hash.is_empty() && hash != current => Answer::Moved(relative_url(key, current)),
-        Some(current) => match v3_group(key) {
-            Some(document) => Answer::Document {
-                immutable: hash == current,
-                document,
-            },
-            None => Answer::NotFound,
+        Some(document) if !hash.is_empty() && hash != document.hash => Answer::Moved(relative_url(key, &document.hash)),
+        Some(document) => Answer::Document {
+            immutable: hash == document.hash,
+            document,
         },
     }
 }
 
 /// `/openapi/v3`: the documents there are, each with a URL that changes with its content.
-pub fn v3_index() -> Document {
-    let paths: BTreeMap<&str, Value> = hashes()
-        .iter()
-        .map(|(key, hash)| (key.as_str(), json!({"serverRelativeURL": relative_url(key, hash)})))
+fn v3_index<'a>(hashes: impl Iterator<Item = (&'a str, &'a str)>) -> Document {
+    let paths: BTreeMap<&str, Value> = hashes
+        .map(|(key, hash)| (key, json!({"serverRelativeURL": relative_url(key, hash)})))
         .collect();
     Document::new(json!({ "paths": paths }).to_string().into_bytes())
 }
@@ -89,13 +89,13 @@ fn relative_url(key: &str, hash: &str) -> String {
 }
 
 /// The document of a group and version, by key: `api/v1` or `apis/apps/v1`.
-pub fn v3_group(key: &str) -> Option<Document> {
+fn v3_group(key: &str) -> Option<Document> {
     let document = v3_value(key)?;
     serde_json::to_vec(&document).ok().map(Document::new)
 }
 
 /// `/openapi/v2`: everything in one document, in JSON.
-pub fn v2() -> Document {
+fn v2() -> Document {
     Document::new(v2::document().to_string().into_bytes())
 }
 
@@ -139,18 +139,6 @@ fn group_key(kind: &Kind) -> String {
     } else {
         format!("apis/{}/{}", kind.group, kind.version)
     }
-}
-
-/// Hash of every document, found by making each once.
-fn hashes() -> &'static BTreeMap<String, String> {
-    static HASHES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
-    HASHES.get_or_init(|| {
-        let documents = group_keys().into_iter().filter_map(|key| {
-            let hash = v3_group(&key)?.hash;
-            Some((key, hash))
-        });
-        documents.collect()
-    })
 }
 
 #[cfg(test)]

@@ -229,7 +229,8 @@ fn respond(code: u16, body: Body, encoding: Encoding, is_compressed: bool) -> Re
     response
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+/// Whether the client can take compressed bytes.
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let value = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
     value.is_some_and(|text| {
         text.split(',')

@@ -12,7 +12,7 @@ use super::service::{OpenEnded, PeerCertificates};
 use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
-use super::{Body, body, deadline, discovery, expiry, heavy, openapi, reply, verbs};
+use super::{Body, body, deadline, discovery, expiry, heavy, reply, verbs};
 use crate::metrics::Metrics;
 use crate::resource::{Kind, registry};
 use crate::store::window::Window;
@@ -391,21 +391,15 @@ impl ApiServer {
             return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
         let (parts, body) = request.into_parts();
-        let mut room = None;
         let discovered = match discovery::takes_long(info) {
             true => {
-                if is_remote {
-                    room = Some(self.flow().reply(user, info, openapi::DOCUMENT_BYTES).await?);
-                }
-                let (flow, info_of, parts) = (self.flow(), info.clone(), parts.clone());
-                heavy::run(flow, user, info, move || discovery::serve(&info_of, &parts)).await??
+                // What is sent is shared by all who read it, so it takes no room.
+                let (info_of, parts) = (info.clone(), parts.clone());
+                heavy::run_without_turn(move || discovery::serve(&info_of, &parts)).await??
             }
             false => discovery::serve(info, &parts)?,
         };
-        if let Some(mut response) = discovered {
-            if let Some(room) = room {
-                response.extensions_mut().insert(Arc::new(room));
-            }
+        if let Some(response) = discovered {
             return Ok(response);
         }
         let request = Request::from_parts(parts, body);

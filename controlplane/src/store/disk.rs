@@ -252,9 +252,9 @@ impl Writer {
             feed: Feed::after(revision),
             path: path.to_owned(),
             on_fatal,
-            directory,
             leaving: Leaving::default(),
-            freed: Freed::before_this_process(),
+            freed: Freed::before_this_process(directory.compaction_failed()),
+            directory,
         })
     }
 
@@ -350,7 +350,11 @@ impl Writer {
     fn free_bytes_for(&mut self, batch: &[Job]) -> Result<Option<u64>, redb::Error> {
         let free_bytes = self.directory.free_bytes();
         let is_refused = |job: &Job| matches!(Budget::new(free_bytes).judge(job), Verdict::Refuse { .. });
-        if !batch.iter().any(is_refused) || !self.freed.is_worth_it(self.directory.backed_bytes(FILE)) {
+        if !batch.iter().any(is_refused) {
+            return Ok(free_bytes);
+        }
+        let now = (self.directory.now)();
+        if !self.freed.is_worth_it(self.directory.backed_bytes(FILE), now) {
             return Ok(free_bytes);
         }
         self.compact(free_bytes.unwrap_or(0))?;
@@ -359,10 +363,16 @@ impl Writer {
 
     /// Compacts the file, if that is certainly possible and nobody reads it just now.
     fn compact(&mut self, free_bytes: u64) -> Result<(), redb::Error> {
-        let Ok(mut database) = self.database.try_write() else {
+        let shared = Arc::clone(&self.database);
+        let Ok(mut database) = shared.try_write() else {
             return Ok(());
         };
-        self.freed.looked();
+        let outcome = self.compact_held(&mut database, free_bytes);
+        self.freed.looked((self.directory.now)());
+        outcome
+    }
+
+    fn compact_held(&self, database: &mut Database, free_bytes: u64) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         let found = transaction.stats()?;
         transaction.abort()?;
@@ -379,13 +389,23 @@ impl Writer {
         if !compaction::is_possible(used_bytes, free_bytes, unbacked_bytes) {
             return Ok(());
         }
-        tracing::info!(path = %self.path.display(), used_bytes, "the disk is nearly full; compacting the store");
+        let path = self.path.display();
+        if let Err(error) = self.directory.compaction_begins() {
+            tracing::warn!(%path, %error, "the store is not compacted: that it is cannot be noted");
+            return Ok(());
+        }
+        tracing::info!(%path, used_bytes, "the disk is nearly full; compacting the store");
         match database.compact() {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                if let Err(error) = self.directory.compaction_succeeded() {
+                    tracing::warn!(%path, %error, "the store has been compacted, which cannot be noted");
+                }
+                Ok(())
+            }
             Err(CompactionError::Storage(error)) => Err(error.into()),
             // It stays as it is. There are no savepoints, and nobody else has a transaction.
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the store cannot be compacted");
+                tracing::warn!(%path, %error, "the store cannot be compacted");
                 Ok(())
             }
         }
@@ -428,6 +448,8 @@ fn builder() -> redb::Builder {
     builder
 }
 
+#[cfg(test)]
+mod compaction_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]

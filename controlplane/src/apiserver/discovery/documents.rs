@@ -1,12 +1,14 @@
 //! `/openapi/v3` and `/openapi/v2` over HTTP: negotiation, caching headers, redirects to the current hash (control-plane
 //! contract §1). The documents are [`super::super::openapi`]'s. Their protobuf forms are not served: 406.
 
-use super::super::negotiate::Encoding;
-use super::super::openapi::{Answer, answer, v2};
+use super::super::openapi::kept::Kept;
+use super::super::openapi::{Answer, answer};
 use super::super::request::Query;
 use super::super::{Body, body, negotiate, reply};
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
+};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
@@ -22,13 +24,7 @@ pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiErro
         return Err(negotiate::not_acceptable());
     }
     let query = Query::parse(parts.uri.query().unwrap_or(""));
-    let answer = match path.trim_end_matches('/') {
-        "/openapi/v2" => Answer::Document {
-            document: v2(),
-            immutable: false,
-        },
-        _ => answer(path, query.text("hash")),
-    };
+    let answer = answer(path, query.text("hash"));
     let (document, immutable) = match answer {
         Answer::NotFound => return Ok(reply::not_found_page()),
         Answer::Moved(to) => return Ok(moved(&to)),
@@ -41,7 +37,7 @@ pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiErro
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        reply::finish(200, Bytes::from(document.bytes), Encoding::Json, &parts.headers)
+        whole(document, reply::accepts_gzip(&parts.headers))
     };
     let headers = response.headers_mut();
     if let Ok(etag) = HeaderValue::try_from(etag) {
@@ -52,6 +48,22 @@ pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiErro
         headers.insert(CACHE_CONTROL, IMMUTABLE);
     }
     Ok(response)
+}
+
+/// The document, compressed for clients that take it so; for others it is uncompressed as it is sent.
+fn whole(document: &'static Kept, is_compressed: bool) -> Response<Body> {
+    let body = match is_compressed {
+        true => body::full(document.compressed.clone()),
+        false => body::stream(futures::stream::iter(document.pieces())),
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    if is_compressed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
 }
 
 fn takes_json(accept: &str) -> bool {
@@ -95,7 +107,34 @@ mod tests {
         );
         assert!(fresh.headers()[ETAG].to_str().unwrap().len() > 128);
         assert_eq!(get("/openapi/v3/apis/none/v1", "*/*").unwrap().status(), 404);
+        let known = Request::get(group).header(IF_NONE_MATCH, &fresh.headers()[ETAG]);
+        let known = known.body(()).unwrap().into_parts().0;
+        assert_eq!(serve(group, &known).unwrap().status(), 304);
         let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
         assert_eq!(get(group, protobuf).map(|_| ()).map_err(|error| error.code), Err(406));
+    }
+    #[tokio::test]
+    async fn a_document_is_the_same_compressed_and_not() {
+        use http_body_util::BodyExt;
+        use std::io::Read;
+        for path in ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1"] {
+            let plain = get(path, "*/*").unwrap();
+            assert!(!plain.headers().contains_key(CONTENT_ENCODING));
+            let plain = plain.into_body().collect().await.unwrap().to_bytes();
+            let parts = Request::get(path)
+                .header(http::header::ACCEPT_ENCODING, "br, gzip;q=0.5")
+                .body(())
+                .unwrap();
+            let compressed = serve(path, &parts.into_parts().0).unwrap();
+            assert_eq!(compressed.headers()[CONTENT_ENCODING], "gzip");
+            assert_eq!(compressed.headers()[CONTENT_TYPE], "application/json");
+            let compressed = compressed.into_body().collect().await.unwrap().to_bytes();
+            let mut bytes = Vec::new();
+            flate2::read::GzDecoder::new(&*compressed)
+                .read_to_end(&mut bytes)
+                .unwrap();
+            assert!(bytes == plain, "{path}");
+            serde_json::from_slice::<serde_json::Value>(&bytes).unwrap();
+        }
     }
 }

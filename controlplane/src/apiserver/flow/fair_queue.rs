@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Most requests of one user that wait (upstream's queue length).
-const WAITING_OF_USER: usize = 50;
+pub(in crate::apiserver) const WAITING_OF_USER: usize = 50;
 /// Most requests that wait.
-const WAITING_MAX: usize = 1024;
+pub(in crate::apiserver) const WAITING_MAX: usize = 1024;
 
 /// A request for at most this part of the room (64 KiB of bodies, no request's place) does not wait behind large ones.
 const SMALL: usize = 1024;
@@ -149,6 +149,13 @@ impl FairQueue {
         })
     }
 
+    /// Whether somebody could go on if this user had less: the user's own who wait, or others who may have more and find too
+    /// little left.
+    pub(super) fn wants_units_of(&self, user: &str) -> bool {
+        let has_waiting = self.users.get(user).is_some_and(|own| !own.waiting.is_empty());
+        has_waiting || self.first_in_line().is_some()
+    }
+
     /// Somebody goes; gives who enters in his place, with their users and units.
     pub(super) fn leave(&mut self, user: &Arc<str>, cost: usize) -> Vec<(Ticket, Arc<str>, usize)> {
         self.taken -= cost;
@@ -277,6 +284,20 @@ mod tests {
         assert_eq!(queue.offer(&user("a"), cost), Offer::Enter);
         assert_eq!(queue.offer(&user("b"), cost), Offer::Enter);
         assert!(matches!(queue.offer(&user("c"), 1), Offer::Wait { .. }));
+    }
+
+    #[test]
+    fn who_waits_for_his_own_wants_nothing_of_others() {
+        let mut queue = FairQueue::new(8, 4);
+        let (a, b, c) = (user("a"), user("b"), user("c"));
+        assert_eq!(queue.offer(&a, 4), Offer::Enter);
+        assert_eq!(queue.offer(&b, 2), Offer::Enter);
+        assert!(!queue.wants_units_of("a"));
+        assert!(matches!(queue.offer(&a, 1), Offer::Wait { .. }));
+        assert!(queue.wants_units_of("a"));
+        assert!(!queue.wants_units_of("b"), "a has all a user may have");
+        assert!(matches!(queue.offer(&c, 3), Offer::Wait { .. }));
+        assert!(queue.wants_units_of("b"), "there is too little for c");
     }
 
     #[test]

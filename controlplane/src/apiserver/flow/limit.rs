@@ -61,6 +61,11 @@ impl Limit {
         self.inner().queue.taken()
     }
 
+    /// Whether somebody waits for units that this user has.
+    pub(super) fn wants_units_of(&self, user: &str) -> bool {
+        self.inner().queue.wants_units_of(user)
+    }
+
     /// Waits for `units`, or for as many as one user may have if that is less.
     pub(super) async fn enter(&self, user: &Arc<str>, units: usize) -> Result<Permit, Refused> {
         let (ticket, turn, cost) = {

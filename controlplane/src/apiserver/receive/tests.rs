@@ -2,7 +2,7 @@ use super::*;
 use crate::apiserver::body;
 use crate::apiserver::request::Query;
 use futures::StreamExt;
-use futures::future::{join_all, poll_immediate};
+use futures::future::{FutureExt, join_all, poll_immediate};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -104,6 +104,100 @@ async fn many_large_bodies_of_one_user_get_through_in_turn() {
     });
     for length in join_all(all).await {
         assert_eq!(length.unwrap(), 2 << 20);
+    }
+    assert_eq!(flow.body_bytes(), 0);
+}
+
+/// A body that names 64 KiB and sends one byte, read until it waits for more.
+fn idle<'a>(
+    flow: &'a Flow,
+    user: &'a User,
+    info: &'a RequestInfo,
+) -> futures::future::BoxFuture<'a, Result<(Bytes, Option<Room>), ApiError>> {
+    let pieces = futures::stream::once(async { Bytes::from_static(b"{") }).chain(futures::stream::pending());
+    let mut reading = receive(flow, user, info, body::stream(pieces)).boxed();
+    assert!((&mut reading).now_or_never().is_none(), "it is not there");
+    reading
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_slow_users_keep_nobody_waiting() {
+    let (flow, info) = (Flow::new(), create());
+    let slow = ["a", "b", "c", "d"].map(user);
+    let idle: Vec<_> = slow
+        .iter()
+        .flat_map(|user| (0..256).map(|_| idle(&flow, user, &info)))
+        .collect();
+    let large = "x".repeat(BODY_LIMIT_BYTES);
+    for name in ["jane", "joe", "a"] {
+        let other = user(name);
+        let quick = receive(&flow, &other, &info, body::full(large.clone())).now_or_never();
+        assert!(quick.expect("there is room").is_ok(), "{name}");
+    }
+    assert_eq!(flow.body_bytes(), idle.len() * FIRST_BYTES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_there_is_no_room_silent_bodies_end_as_far_as_somebody_waits_for_theirs() {
+    let (flow, info) = (Flow::new(), create());
+    let slow = user("slow");
+    let idle: Vec<_> = (0..100).map(|_| idle(&flow, &slow, &info)).collect();
+    let others = ["a", "b", "c", "slow"].map(user);
+    let mut taken = Vec::new();
+    for other in &others {
+        let has = match other.name == slow.name {
+            true => idle.len() * FIRST_BYTES,
+            false => 0,
+        };
+        taken.push(flow.body(other, &info, BODIES_BYTES / PARTS - has).await.ok().unwrap());
+    }
+    assert_eq!(flow.body_bytes(), BODIES_BYTES);
+    let (began, jane) = (Instant::now(), user("jane"));
+    let small = async {
+        let read = receive(&flow, &jane, &info, body::full("{}")).await;
+        (read.map(|(bytes, _)| bytes), began.elapsed())
+    };
+    let (ended, (read, waited)) = futures::join!(join_all(idle), small);
+    assert_eq!((read.ok().unwrap(), waited), (Bytes::from_static(b"{}"), SILENCE));
+    let mut codes: Vec<_> = ended.into_iter().map(|end| end.err().unwrap().code).collect();
+    codes.sort_unstable();
+    assert_eq!((codes[0], &codes[1..]), (408, &[504; 99][..]), "one of them was enough");
+    drop(taken);
+    assert_eq!(flow.body_bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_body_has_a_requests_time_while_nobody_waits_for_its_room() {
+    let (flow, info) = (Flow::new(), create());
+    let (jane, flood) = (user("jane"), user("flood"));
+    let reading = idle(&flow, &jane, &info);
+    // All that one user may have, and another of his, which nobody else is to suffer for.
+    let share = flow.body(&flood, &info, BODIES_BYTES / PARTS).await.ok().unwrap();
+    let began = Instant::now();
+    let more = flow
+        .body(&flood, &info, 1)
+        .map(|end| assert!(end.is_err(), "there is no room"));
+    let (end, ()) = futures::join!(reading, more);
+    assert_eq!((end.err().unwrap().code, began.elapsed()), (504, deadline::DEADLINE));
+    drop(share);
+}
+
+/// As many as may wait, all of which have come as far as the second step, and what any of them may become fills the room.
+#[tokio::test(start_paused = true)]
+async fn bodies_of_many_users_that_have_begun_do_not_wait_for_one_another_in_a_circle() {
+    let (flow, info) = (Flow::new(), create());
+    let users: Vec<User> = (0..20).map(|number| user(&number.to_string())).collect();
+    let all = users.iter().flat_map(|user| std::iter::repeat_n(user, WAITING_OF_USER));
+    let all = all.map(|user| async {
+        let pieces = futures::stream::iter([1, SECOND_BYTES - 1, 1]).then(|bytes| async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Bytes::from(vec![b'x'; bytes])
+        });
+        let (bytes, _room) = receive(&flow, user, &info, body::stream(pieces)).await?;
+        Ok::<_, ApiError>(bytes.len())
+    });
+    for length in join_all(all).await {
+        assert_eq!(length.unwrap(), SECOND_BYTES + 1);
     }
     assert_eq!(flow.body_bytes(), 0);
 }

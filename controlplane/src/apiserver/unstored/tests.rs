@@ -105,14 +105,3 @@ async fn a_large_review_takes_room_until_it_is_sent() {
         assert_eq!(server.flow().reply_bytes(), 0);
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn an_openapi_document_takes_room_until_it_is_sent() {
-    let server = server().await;
-    let request = Request::get("/openapi/v3/api/v1").body(body::empty()).unwrap();
-    let response = server.handle(None, request).await;
-    assert_eq!(response.status(), 200);
-    assert_eq!(server.flow().reply_bytes(), crate::apiserver::openapi::DOCUMENT_BYTES);
-    assert!(text(response).await.len() > LARGE_BYTES);
-    assert_eq!(server.flow().reply_bytes(), 0);
-}

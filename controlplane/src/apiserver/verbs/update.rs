@@ -57,6 +57,14 @@ pub(super) enum OnConflict {
     Repeat,
 }
 
+/// What a change keeps from others while it is made.
+#[derive(Clone, Copy)]
+enum Holds {
+    Nothing,
+    /// All writes of Services wait for it, so it waits for nobody.
+    ServiceLock,
+}
+
 /// How the new object comes of the old one, which is complete.
 pub(super) struct Make<F> {
     make: Arc<F>,
@@ -81,13 +89,17 @@ impl<F: Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static> Make<F> {
         }
     }
 
-    async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Value) -> Result<Value, ApiError> {
+    async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Value, holds: Holds) -> Result<Value, ApiError> {
         let bytes = self.bytes.map_or(0, |bytes| bytes + stored.raw().len());
         if !heavy::is_large(bytes) {
             return (self.make)(old);
         }
         let (make, old) = (Arc::clone(&self.make), old.clone());
-        heavy::run(call.server.flow(), call.user, call.info, move || make(&old)).await?
+        let work = move || make(&old);
+        match holds {
+            Holds::Nothing => heavy::run(call.server.flow(), call.user, call.info, work).await?,
+            Holds::ServiceLock => heavy::run_without_turn(work).await?,
+        }
     }
 }
 
@@ -105,7 +117,7 @@ pub(super) async fn change(
     }
     // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
     let stored = call.current(name).await?;
-    let made = make.from(call, &stored, &call.whole(&stored)).await?;
+    let made = make.from(call, &stored, &call.whole(&stored), Holds::Nothing).await?;
     let server = call.server;
     let _among_services = server.write_locks().write_service().await;
     let made = Some((stored.revision, made));
@@ -113,6 +125,7 @@ pub(super) async fn change(
     call.seen(answer).await
 }
 
+/// `made`, for a Service, is the new object that was made of the named revision before the lock that is held now.
 async fn change_now(
     call: &mut Call<'_>,
     name: &str,
@@ -122,11 +135,15 @@ async fn change_now(
     mut made: Option<(Revision, Value)>,
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
+    let holds = match made {
+        Some(_) => Holds::ServiceLock,
+        None => Holds::Nothing,
+    };
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
         let mut new = match made.take().filter(|(revision, _)| *revision == stored.revision) {
             Some((_, new)) => new,
-            None => make.from(call, &stored, &old).await?,
+            None => make.from(call, &stored, &old, holds).await?,
         };
         let pinned = parse_revision(object::revision(&new))?;
         if pinned.is_some_and(|pinned| pinned != stored.revision) {

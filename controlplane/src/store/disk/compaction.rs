@@ -6,25 +6,38 @@
 //! in ordinary commits: whatever happens in between loses nothing), and the file system's word about free space is true again.
 //! Writes wait meanwhile; those that add something would have been refused.
 
+use std::time::Duration;
+use tokio::time::Instant;
+
 /// The file is not compacted for less.
 const WORTH_BYTES: u64 = 4 << 20;
 /// Nor for less than this part of it: compacting reads all that is in use.
 const WORTH_PART: u64 = 8;
 /// Most bytes in use of a file that is compacted, which bounds the time (some seconds) and the memory it takes.
 const USED_MAX_BYTES: u64 = 256 << 20;
+/// Most bytes of a file that is looked into at all: finding out how much of it is in use reads what is in use. One that is larger
+/// stays as it is, however little of it that may be.
+const FILE_MAX_BYTES: u64 = 1 << 30;
+/// The shortest time between two attempts, which hold up all writes.
+const PAUSE: Duration = Duration::from_secs(60);
 /// Free space that the commits of a compaction need beside what is moved.
 const COMMITS_BYTES: u64 = 5 << 20;
 
-/// What has been freed inside the file.
+/// What has been freed inside the file, and when it was last attempted to give that back.
 #[derive(Debug)]
 pub(super) struct Freed {
     bytes: u64,
+    attempted_at: Option<Instant>,
 }
 
 impl Freed {
-    /// Nobody knows what was freed before this process began: the first time, looking is worth it.
-    pub(super) fn before_this_process() -> Self {
-        Self { bytes: u64::MAX }
+    /// Nobody knows what was freed before this process began: the first time, looking is worth it. Unless an attempt has failed
+    /// (`after_failure`), which may have ended the process: it is not begun again for the same room.
+    pub(super) fn before_this_process(after_failure: bool) -> Self {
+        Self {
+            bytes: if after_failure { 0 } else { u64::MAX },
+            attempted_at: None,
+        }
     }
 
     /// A value took the place of another; 0 stands for none.
@@ -35,14 +48,18 @@ impl Freed {
         }
     }
 
-    /// Whether compacting a file of so many bytes can be worth it.
-    pub(super) fn is_worth_it(&self, file_bytes: u64) -> bool {
-        self.bytes >= WORTH_BYTES.max(file_bytes / WORTH_PART)
+    /// Whether looking for what can be compacted in a file of so many bytes can be worth it now.
+    pub(super) fn is_worth_it(&self, file_bytes: u64, now: Instant) -> bool {
+        let is_too_soon = self
+            .attempted_at
+            .is_some_and(|then| now.saturating_duration_since(then) < PAUSE);
+        !is_too_soon && file_bytes <= FILE_MAX_BYTES && self.bytes >= WORTH_BYTES.max(file_bytes / WORTH_PART)
     }
 
-    /// The file has been looked at, and compacted if that was possible.
-    pub(super) fn looked(&mut self) {
+    /// The file has been looked at, and compacted if that was possible; it ended `now`.
+    pub(super) fn looked(&mut self, now: Instant) {
         self.bytes = 0;
+        self.attempted_at = Some(now);
     }
 }
 
@@ -64,18 +81,43 @@ mod tests {
 
     #[test]
     fn it_is_done_for_much_and_once() {
-        let mut freed = Freed::before_this_process();
+        let (start, mut minutes) = (Instant::now(), 0);
+        let mut later = || {
+            minutes += 1;
+            start + minutes * PAUSE
+        };
+        let mut freed = Freed::before_this_process(false);
         freed.replaced(0, 10);
-        assert!(freed.is_worth_it(1 << 40), "unknown");
-        freed.looked();
+        assert!(freed.is_worth_it(1 << 30, later()), "unknown");
+        assert!(!freed.is_worth_it((1 << 30) + 1, later()), "looking takes too long");
+        freed.looked(later());
         freed.replaced(5 << 20, 2 << 20);
-        assert!(!freed.is_worth_it(0), "what was added took some of it");
+        assert!(!freed.is_worth_it(0, later()), "what was added took some of it");
         freed.replaced(1 << 20, 0);
-        assert!(freed.is_worth_it(32 << 20));
-        assert!(!freed.is_worth_it(33 << 20), "too small a part");
-        freed.looked();
+        assert!(freed.is_worth_it(32 << 20, later()));
+        assert!(!freed.is_worth_it(33 << 20, later()), "too small a part");
+        freed.looked(later());
         freed.replaced(0, 5);
-        assert!(!freed.is_worth_it(0));
+        assert!(!freed.is_worth_it(0, later()));
+    }
+
+    #[test]
+    fn it_is_done_once_a_minute() {
+        let start = Instant::now();
+        let mut freed = Freed::before_this_process(false);
+        assert!(freed.is_worth_it(0, start));
+        freed.looked(start);
+        freed.replaced(1 << 30, 0);
+        assert!(!freed.is_worth_it(0, start + Duration::from_secs(59)));
+        assert!(freed.is_worth_it(0, start + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn what_failed_is_not_begun_again_before_something_new_is_freed() {
+        let mut freed = Freed::before_this_process(true);
+        assert!(!freed.is_worth_it(0, Instant::now()));
+        freed.replaced(4 << 20, 0);
+        assert!(freed.is_worth_it(0, Instant::now()));
     }
 
     #[test]

@@ -247,7 +247,11 @@ async fn a_hundred_thousand_objects_are_there_after_kill_9() {
 
 /// Writes until the disk is full, checks what still works, and goes on once there is space again.
 async fn fill_the_disk(directory: OsString) {
-    let disk = Disk::open(&directory).unwrap();
+    let path = Path::new(&directory);
+    let mut held = Directory::hold(path).unwrap();
+    held.now = super::fault_tests::an_hour_later_each_time();
+    let database = builder().create(path.join(FILE)).unwrap();
+    let disk = Disk::start(held, database, path, Box::new(|error| panic!("{error}"))).unwrap();
     let value = Bytes::from(vec![b'x'; 100 << 10]);
     let mut written = Vec::new();
     let refusal = loop {

@@ -1,15 +1,20 @@
 //! The directory a store lives in: one process at a time, and the space its disk has left.
 //!
-//! Owns the lock and the measuring of space; what is done about it is `reserve`'s and `compaction`'s. Knows nothing of what is stored.
+//! Owns the lock, the measuring of space and the mark of a compaction that has begun; what is done about space is `reserve`'s and
+//! `compaction`'s. Knows nothing of what is stored.
 
 use crate::store::StoreError;
 use nix::errno::Errno;
-use nix::sys::statfs::BTRFS_SUPER_MAGIC;
+use nix::sys::statfs::{EXT4_SUPER_MAGIC, TMPFS_MAGIC};
 use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tokio::time::Instant;
+
+/// There as long as a compaction is under way, and after one that failed.
+const COMPACTING: &str = "compacting";
 
 /// How many bytes are free for files in a directory; `None` when nobody knows.
 pub(super) type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
@@ -19,6 +24,10 @@ pub(super) struct Directory {
     path: PathBuf,
     /// How free space is measured: the file system's word, unless a test has another disk.
     pub(super) free_space: FreeSpace,
+    /// Whether a block that is written over stays where it is: what the file system is known for, unless a test has another.
+    pub(super) writes_in_place: bool,
+    /// The time, unless a test has another.
+    pub(super) now: Box<dyn FnMut() -> Instant + Send>,
     _lock: File,
 }
 
@@ -32,6 +41,8 @@ impl Directory {
         Ok(Self {
             path: path.to_owned(),
             free_space: Box::new(available_bytes),
+            writes_in_place: writes_in_place(path),
+            now: Box::new(Instant::now),
             _lock: lock(path)?,
         })
     }
@@ -48,12 +59,34 @@ impl Directory {
     }
 
     /// How much space writing over the first `front_bytes` of a file may take, in bytes: its holes before the last data, or all of
-    /// it where the file system puts what is written over elsewhere, or cannot be asked.
+    /// it where the file system may put what is written over elsewhere, or cannot be asked.
     pub(super) fn unbacked_bytes(&self, file: &str, front_bytes: u64) -> u64 {
-        match writes_in_place(&self.path) {
+        match self.writes_in_place {
             true => holes(&self.path.join(file), front_bytes).unwrap_or(front_bytes),
             false => front_bytes,
         }
+    }
+
+    /// Notes that a compaction begins.
+    ///
+    /// # Errors
+    /// The file system's, for instance that it is full.
+    pub(super) fn compaction_begins(&self) -> std::io::Result<()> {
+        let mark = File::create(self.path.join(COMPACTING))?;
+        mark.sync_all()
+    }
+
+    /// Notes that a compaction has come to its end.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn compaction_succeeded(&self) -> std::io::Result<()> {
+        std::fs::remove_file(self.path.join(COMPACTING))
+    }
+
+    /// Whether the last compaction that began has not come to its end: it failed, or the process ended meanwhile.
+    pub(super) fn compaction_failed(&self) -> bool {
+        self.path.join(COMPACTING).exists()
     }
 
     /// The refusal of a write that needs more space than there is.
@@ -71,12 +104,12 @@ fn available_bytes(path: &Path) -> Option<u64> {
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
-/// Whether a block that is written over stays where it is.
+/// Whether a block that is written over stays where it is, for certain: on ext2, ext3 and ext4, which share a number, and on tmpfs.
+/// Others may write elsewhere, always (btrfs, bcachefs, ZFS) or now and then (XFS where extents are shared), or stand upon one that
+/// does (overlayfs).
 fn writes_in_place(path: &Path) -> bool {
-    /// bcachefs, ZFS (which the kernel's own headers do not name).
-    const OTHERS: [nix::libc::__fsword_t; 2] = [0xca45_1a4e, 0x2fc1_2fc1];
     let kind = nix::sys::statfs::statfs(path).map(|found| found.filesystem_type());
-    kind.is_ok_and(|kind| kind != BTRFS_SUPER_MAGIC && !OTHERS.contains(&kind.0))
+    kind.is_ok_and(|kind| [EXT4_SUPER_MAGIC, TMPFS_MAGIC].contains(&kind))
 }
 
 /// The bytes of the file's front that no disk stands behind though data follows (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
@@ -152,6 +185,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_file_systems_known_for_it_write_in_place() {
+        assert!(!writes_in_place(Path::new("/proc")));
+        assert!(!writes_in_place(Path::new("/none")), "nobody knows");
+    }
+
+    #[test]
     fn holes_are_counted_as_far_as_the_front_goes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
@@ -165,8 +204,12 @@ mod tests {
         assert_eq!(holes(&path, 1 << 20), Some(0));
         assert_eq!(holes(&path, u64::MAX), Some(1 << 20));
         assert_eq!(holes(&path, 3 << 19), Some(1 << 19));
-        let held = Directory::hold(directory.path()).unwrap();
+        let mut held = Directory::hold(directory.path()).unwrap();
         assert!(held.backed_bytes("f") >= 2 << 20);
+        held.writes_in_place = true;
+        assert_eq!(held.unbacked_bytes("f", 1 << 20), 0);
         assert_eq!(held.unbacked_bytes("none", 7), 7, "nobody knows");
+        held.writes_in_place = false;
+        assert_eq!(held.unbacked_bytes("f", 1 << 20), 1 << 20);
     }
 }

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What the disk refuses at the moment.
 #[derive(Debug, Default)]
@@ -175,6 +177,15 @@ impl StorageBackend for Small {
     }
 }
 
+/// A clock by which nothing is done again too soon.
+pub(super) fn an_hour_later_each_time() -> Box<dyn FnMut() -> Instant + Send> {
+    let mut now = Instant::now();
+    Box::new(move || {
+        now += Duration::from_secs(3600);
+        now
+    })
+}
+
 /// A store on such a disk, and whether a commit has failed.
 struct OnSmall {
     disk: Disk,
@@ -199,6 +210,8 @@ impl OnSmall {
         };
         let mut directory = Directory::hold(path.path()).unwrap();
         directory.free_space = Box::new(move |_| Some((DISK_PAGES - pages.lock().unwrap().len()) as u64 * PAGE_BYTES));
+        directory.writes_in_place = true;
+        directory.now = an_hour_later_each_time();
         let database = builder().create_with_backend(backend).unwrap();
         let failed = Arc::new(AtomicBool::new(false));
         let hook = {

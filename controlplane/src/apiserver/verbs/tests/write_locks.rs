@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::apiserver::gate::secured::Secured;
+use crate::apiserver::request::{Query, RequestInfo};
+use crate::apiserver::user::User;
 use crate::store::{Change, Expect, Record, Revision, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -362,6 +364,47 @@ async fn a_patch_of_a_service_is_made_before_its_turn_and_again_if_the_service_h
         (&both["metadata"]["labels"], &both["metadata"]["annotations"]),
         (&json!({"a": "1"}), &json!({"b": "2"}))
     );
+}
+
+/// A user whose other requests take long to parse keeps nobody's Services waiting.
+#[tokio::test(start_paused = true)]
+async fn a_large_patch_that_holds_the_services_lock_waits_for_no_turn_of_its_user() {
+    let server = secured(&Slow::holding("")).await;
+    assert_eq!(post(&server, SERVICES, &node_port("a", 30_080)).await.code, 201);
+    let path = format!("{SERVICES}/a");
+    let (user, info) = (User::named("tenant", &["system:masters"]), update_of(&path));
+    let lock = server.write_locks().write_service().await;
+    let first = server.flow().heavy(&user, &info).await.ok().unwrap();
+    let label = json!({"metadata": {"annotations": {"a": "x".repeat(70 << 10)}}});
+    let request = Request::patch(&path).header("content-type", "application/merge-patch+json");
+    let request = request.body(body::full(serde_json::to_vec(&label).unwrap())).unwrap();
+    let mut waiting = server.handle(Some(user.clone()), request);
+    for _ in 0..100 {
+        assert!(waiting.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    // It had its turn before it waited for the lock; from now on another request of its user has the turn.
+    let _turn = tokio::select! {
+        biased;
+        _ = &mut waiting => panic!("the lock is held"),
+        turn = server.flow().heavy(&user, &info) => turn.ok().unwrap(),
+    };
+    let mut other = get(&server, &path).await.body;
+    other["metadata"]["annotations"] = json!({"b": "2"});
+    let revision = other["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let bytes = Bytes::from(serde_json::to_vec(&other).unwrap());
+    let key = "/registry/services/specs/a/a";
+    server.store().put(key, bytes, Expect::At(revision)).await.unwrap();
+    drop(lock);
+    assert_eq!(waiting.await.status(), 200);
+    let both = get(&server, &path).await.body;
+    assert_eq!(both["metadata"]["annotations"]["b"], "2", "it was made again");
+    assert!(both["metadata"]["annotations"]["a"].is_string());
+}
+
+fn update_of(path: &str) -> RequestInfo {
+    RequestInfo::parse(&http::Method::PATCH, path, &Query::default())
 }
 
 #[tokio::test(start_paused = true)]
