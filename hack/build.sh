@@ -18,12 +18,14 @@ use_profile() {
 }
 use_profile "${SKIFF_PROFILE:-release}"
 
-# need_cargo: the Rust toolchain is the one thing that is not a Debian package here.
+# need_cargo: the Rust toolchain is the one thing that is not a Debian package here. What it links with is one, and a small
+# system has none.
 need_cargo() {
     if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo ]]; then
         PATH=${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH
     fi
     command -v cargo >/dev/null || die "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml") or newer (https://rustup.rs)"
+    command -v cc >/dev/null || install_packages gcc libc6-dev
 }
 
 # build PACKAGE...: binaries, named like their packages.
@@ -61,6 +63,8 @@ show_progress() {
             if [[ $line =~ ^\ *(Building|Downloading)\ \[[^]]*\]\ ([0-9]+)/([0-9]+)(:\ (.*))?$ ]]; then
                 names=${BASH_REMATCH[5]}
                 draw_progress "building $what: ${BASH_REMATCH[2]} of ${BASH_REMATCH[3]}  ${names%%  *}"
+            elif [[ $line =~ ^\ *Fetch\ \[[^]]*\]\ ([0-9]+)\ complete ]]; then
+                draw_progress "building $what: crates are fetched, ${BASH_REMATCH[1]} so far"
             elif [[ ! $line =~ ^\ *((Compiling|Downloading|Downloaded|Finished|Updating|Locking|Blocking|Fresh)\ .*)?$ ]]; then
                 erase_progress
                 printf '%s\n' "$line"
