@@ -111,12 +111,13 @@ impl Recorder {
 /// Where a container is in its pod, as events say it (kubelet contract §5).
 fn field_path(pod: &Pod, name: &str) -> Option<String> {
     let spec = pod.spec.as_ref()?;
-    let is_init = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .any(|container| container.name == name);
-    let list = if is_init { "initContainers" } else { "containers" };
+    let is_init = spec.init_containers.iter().flatten().any(|c| c.name == name);
+    let is_ephemeral = spec.ephemeral_containers.iter().flatten().any(|c| c.name == name);
+    let list = match (is_init, is_ephemeral) {
+        (true, _) => "initContainers",
+        (_, true) => "ephemeralContainers",
+        _ => "containers",
+    };
     Some(format!("spec.{list}{{{name}}}"))
 }
 

@@ -2,7 +2,8 @@
 //!
 //! For everything that handles pods without deciding their life, which is [`crate::pod`]'s: knows of this crate its identifiers alone.
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// Which list a container is in, and how it behaves.
@@ -14,6 +15,8 @@ pub enum Kind {
     Sidecar,
     /// A regular container.
     Regular,
+    /// A container added to a running pod to look at it: started once, part of nothing.
+    Ephemeral,
 }
 
 /// Annotations by which a pod tells where it comes from (kubelet contract §3).
@@ -88,7 +91,41 @@ pub fn regulars(pod: &Pod) -> &[Container] {
     &spec(pod).containers
 }
 
-/// Every container with its kind, init containers first.
+/// The ephemeral containers.
+pub fn ephemerals(pod: &Pod) -> &[EphemeralContainer] {
+    spec(pod).ephemeral_containers.as_deref().unwrap_or_default()
+}
+
+/// Whether the pod has an ephemeral container of that name.
+pub fn is_ephemeral(pod: &Pod, name: &str) -> bool {
+    ephemerals(pod).iter().any(|container| container.name == name)
+}
+
+/// An ephemeral container as the container it is; fields that it may not have (probes, hooks, ports, resources) are left out.
+pub fn of_ephemeral(ephemeral: &EphemeralContainer) -> Container {
+    let own = ephemeral.clone();
+    Container {
+        name: own.name,
+        image: own.image,
+        command: own.command,
+        args: own.args,
+        working_dir: own.working_dir,
+        env_from: own.env_from,
+        env: own.env,
+        volume_mounts: own.volume_mounts,
+        volume_devices: own.volume_devices,
+        termination_message_path: own.termination_message_path,
+        termination_message_policy: own.termination_message_policy,
+        image_pull_policy: own.image_pull_policy,
+        security_context: own.security_context,
+        stdin: own.stdin,
+        stdin_once: own.stdin_once,
+        tty: own.tty,
+        ..Container::default()
+    }
+}
+
+/// Every container the pod is made of with its kind, init containers first. Ephemeral ones are no part of it.
 pub fn containers(pod: &Pod) -> impl Iterator<Item = (Kind, &Container)> {
     let inits = inits(pod).iter().map(|container| (kind_of_init(container), container));
     inits.chain(regulars(pod).iter().map(|container| (Kind::Regular, container)))
@@ -103,9 +140,15 @@ pub fn kind_of_init(container: &Container) -> Kind {
     }
 }
 
-/// A container by name.
-pub fn find<'a>(pod: &'a Pod, name: &str) -> Option<(Kind, &'a Container)> {
-    containers(pod).find(|(_, container)| container.name == name)
+/// A container by name, whatever its kind.
+pub fn find<'a>(pod: &'a Pod, name: &str) -> Option<(Kind, Cow<'a, Container>)> {
+    let found = containers(pod).find(|(_, container)| container.name == name);
+    found
+        .map(|(kind, container)| (kind, Cow::Borrowed(container)))
+        .or_else(|| {
+            let ephemeral = ephemerals(pod).iter().find(|container| container.name == name)?;
+            Some((Kind::Ephemeral, Cow::Owned(of_ephemeral(ephemeral))))
+        })
 }
 
 /// Whether the pod uses the node's network.
@@ -119,10 +162,13 @@ pub fn restart_policy(pod: &Pod) -> &str {
 }
 
 /// Whether a container that ended with `exit_code` is to run again: the first of its own rules that matches, then its own
-/// policy, then the pod's (kubelet contract §4.3). Sidecars always are, other init containers only while they fail.
+/// policy, then the pod's (kubelet contract §4.3). Sidecars always are, other init containers only while they fail, ephemeral
+/// ones never.
 pub fn restarts(pod: &Pod, kind: Kind, container: &Container, exit_code: i32) -> bool {
-    if kind == Kind::Sidecar {
-        return true;
+    match kind {
+        Kind::Sidecar => return true,
+        Kind::Ephemeral => return false,
+        Kind::Init | Kind::Regular => {}
     }
     if let Some(action) = first_match(container, exit_code) {
         return matches!(action, "Restart" | RESTART_ALL);
@@ -174,7 +220,7 @@ pub fn restarts_after_stop(pod: &Pod, kind: Kind, container: &Container) -> bool
         .restart_policy
         .as_deref()
         .unwrap_or_else(|| restart_policy(pod));
-    kind == Kind::Sidecar || policy != "Never"
+    kind == Kind::Sidecar || (kind != Kind::Ephemeral && policy != "Never")
 }
 
 #[cfg(test)]

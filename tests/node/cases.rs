@@ -1,6 +1,7 @@
 //! The cases, in the order they run.
 
 mod crash;
+mod debug;
 mod forward;
 mod identity;
 mod mistake;
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("exec", stream::exec),
     ("exec_with_input_from_a_file", stream::exec_input),
     ("exec_with_a_terminal", stream::exec_terminal),
+    ("debug_with_a_terminal", debug::debug),
     ("port_forward", forward::port_forward),
     ("cp_both_ways", forward::copy),
     ("edit", forward::edit),

@@ -51,7 +51,15 @@ const FUTURE_WAIT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 100;
 
 /// Subresources answered here: parts of a stored object.
-const STORED_PARTS: &[&str] = &["status", "scale", "binding", "eviction", "finalize", "approval"];
+const STORED_PARTS: &[&str] = &[
+    "status",
+    "scale",
+    "binding",
+    "ephemeralcontainers",
+    "eviction",
+    "finalize",
+    "approval",
+];
 
 /// Whether [`serve`] answers this request.
 pub(super) fn serves(kind: &Kind, info: &RequestInfo) -> bool {
@@ -219,7 +227,7 @@ impl<'a> Call<'a> {
         let is_binding = self.info.resource == "bindings" || self.info.subresource == "binding";
         match (self.info.subresource.as_str(), self.info.verb.as_str()) {
             _ if is_binding => binding::bind(self, &self.bytes(body).await?).await,
-            ("", "get") | ("status" | "approval", "get") => self.get().await,
+            ("", "get") | ("status" | "approval" | "ephemeralcontainers", "get") => self.get().await,
             ("", "list") => list::list(self).await,
             ("", "watch") if self.output.encoding == Encoding::Yaml => Err(negotiate::not_acceptable()),
             ("", "watch") => watch::watch(self).await,

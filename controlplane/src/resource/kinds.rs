@@ -115,6 +115,7 @@ pub(super) static KINDS: &[Kind] = &[
         .sub(&[
             part("attach", STREAM, "", "v1", "PodAttachOptions"),
             part("binding", CREATE, "", "v1", "Binding"),
+            part("ephemeralcontainers", CHANGE, "", "v1", "Pod"),
             part("eviction", CREATE, "policy", "v1", "Eviction"),
             part("exec", STREAM, "", "v1", "PodExecOptions"),
             part("log", &["get"], "", "v1", "Pod"),

@@ -56,11 +56,9 @@ impl Strategy for Pod {
                 }
             }
             "ephemeralcontainers" => {
-                let sent = at(new, &["spec", "ephemeralContainers"]).clone();
+                let sent = new.clone();
                 restore_all(new, old);
-                if !sent.is_null() {
-                    set(new, &["spec", "ephemeralContainers"], sent);
-                }
+                copy(new, &sent, &["spec", "ephemeralContainers"]);
             }
             "resize" => update::keep_only_resources(new, old),
             _ => {}
@@ -152,10 +150,14 @@ fn qos(object: &Value) -> &'static str {
     }
 }
 
-/// Restores everything but the metadata sent.
+/// Restores everything but what tells which object is meant and who manages it.
 fn restore_all(new: &mut Value, old: &Value) {
-    for key in ["spec", "status"] {
+    let sent = new.clone();
+    for key in ["metadata", "spec", "status"] {
         copy(new, old, &[key]);
+    }
+    for key in ["name", "namespace", "uid", "resourceVersion", "managedFields"] {
+        copy(new, &sent, &["metadata", key]);
     }
 }
 

@@ -156,7 +156,7 @@ impl Executor {
             }
             Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
-                let asked = pod_object::find(&subject.pod, &container).map(|(_, spec)| spec.clone());
+                let asked = pod_object::find(&subject.pod, &container).map(|(_, spec)| spec.into_owned());
                 Effect::Image(Box::new(asked.unwrap_or_default()), result)
             }
             Operation::StartContainer {
@@ -282,7 +282,7 @@ impl Executor {
         let attempt = subject.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let node = self.resolver().await.unwrap_or_default();
         let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node).ok();
-        self.images.ensure(&subject.pod, container, sandbox).await
+        self.images.ensure(&subject.pod, &container, sandbox).await
     }
 
     /// Tells the next kubelet, should this one die, that the pod's grace has begun. Without the mark it would begin anew.

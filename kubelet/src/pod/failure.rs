@@ -111,6 +111,9 @@ pub enum StartError {
     /// The pod no longer has it.
     #[error("container {0:?} is no longer in the pod")]
     Gone(String),
+    /// The container that an ephemeral one is to look at is not there.
+    #[error("unable to find target container {0}")]
+    Target(String),
     /// An object its environment refers to.
     #[error(transparent)]
     Object(ObjectError),
@@ -248,6 +251,7 @@ impl StartError {
     fn waiting(&self) -> &'static str {
         match self {
             Self::Gone(_)
+            | Self::Target(_)
             | Self::Object(_)
             | Self::NodeFile(_)
             | Self::Spec(_)

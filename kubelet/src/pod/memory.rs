@@ -96,6 +96,8 @@ pub struct Memory {
     pub prepared: bool,
     /// The volumes are mounted.
     pub volumes_ready: bool,
+    /// Which they are: an ephemeral container may want one that nobody mounted before.
+    pub mounted: BTreeSet<String>,
     /// Something was done whose effect has not been observed.
     pub stale: bool,
     /// The volumes are released.

@@ -64,8 +64,8 @@ impl StopReason {
         let failed = |what: &str| match kind {
             // Upstream leaves the rest unsaid of init containers.
             Kind::Init | Kind::Sidecar => format!("Init container {container} {what}"),
-            Kind::Regular if restarts => format!("Container {container} {what}, will be restarted"),
-            Kind::Regular => format!("Container {container} {what}"),
+            Kind::Regular | Kind::Ephemeral if restarts => format!("Container {container} {what}, will be restarted"),
+            Kind::Regular | Kind::Ephemeral => format!("Container {container} {what}"),
         };
         match self {
             Self::PodEnds | Self::RestartAll => format!("Stopping container {container}"),
@@ -74,10 +74,9 @@ impl StopReason {
             Self::PostStart => event::FAILED_POST_START_HOOK.to_owned(),
             Self::Changed => failed("definition changed"),
             Self::Unknown => {
-                let what = if kind == Kind::Regular {
-                    "Container"
-                } else {
-                    "Init container"
+                let what = match kind {
+                    Kind::Regular | Kind::Ephemeral => "Container",
+                    Kind::Init | Kind::Sidecar => "Init container",
                 };
                 format!("{what} is in \"unknown\" state, try killing it before restart")
             }

@@ -59,6 +59,12 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
         .map(|container| containers::status(inputs, pod_object::Kind::Regular, container))
         .collect();
 
+    let mut ephemerals: Vec<ContainerStatus> = pod_object::ephemerals(pod)
+        .iter()
+        .map(pod_object::of_ephemeral)
+        .map(|container| containers::status(inputs, pod_object::Kind::Ephemeral, &container))
+        .collect();
+
     if inputs.state.has_ended() {
         containers::end(pod, &mut inits, &mut regulars);
     }
@@ -74,6 +80,7 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
     source.update(&mut conditions);
 
     regulars.sort_by(|a, b| a.name.cmp(&b.name));
+    ephemerals.sort_by(|a, b| a.name.cmp(&b.name));
     let pod_ips = pod_ips(inputs);
     PodStatus {
         phase: Some(phase.as_str().to_owned()),
@@ -87,6 +94,7 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
         start_time: inputs.previous.start_time.clone().or_else(|| Some(seconds(inputs.now))),
         init_container_statuses: non_empty(inits),
         container_statuses: non_empty(regulars),
+        ephemeral_container_statuses: non_empty(ephemerals),
         qos_class: Some(qos_class(pod_object::spec(pod)).as_str().to_owned()),
         observed_generation: pod.metadata.generation,
         resource_claim_statuses: pod.status.as_ref().and_then(|s| s.resource_claim_statuses.clone()),

@@ -4,7 +4,7 @@ use crate::id::PodUid;
 use crate::pod::spec::container_hash;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 /// A time, seconds after the start of the test's world.
@@ -51,6 +51,18 @@ impl PodBuilder {
 
     pub(crate) fn init(mut self, container: Container) -> Self {
         self.spec.init_containers.get_or_insert_default().push(container);
+        self
+    }
+
+    /// Adds an ephemeral container that looks at `target`, which may be empty.
+    pub(crate) fn ephemeral(mut self, name: &str, target: &str) -> Self {
+        let ephemeral = EphemeralContainer {
+            name: name.into(),
+            image: Some("img".into()),
+            target_container_name: Some(target.into()),
+            ..EphemeralContainer::default()
+        };
+        self.spec.ephemeral_containers.get_or_insert_default().push(ephemeral);
         self
     }
 

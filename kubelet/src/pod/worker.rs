@@ -362,7 +362,7 @@ impl Worker {
         let image = match operation {
             Operation::StartContainer { container, .. } => {
                 let named = crate::pod_object::find(&desired.pod, container);
-                match named.map(|(_, spec)| self.memory.image(spec, now)) {
+                match named.map(|(_, spec)| self.memory.image(&spec, now)) {
                     Some(ImageState::Ready(image)) => Some(image.clone()),
                     _ => None,
                 }

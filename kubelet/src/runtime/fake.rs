@@ -13,6 +13,7 @@ use super::observed::{ObservedContainer, ObservedSandbox};
 use super::{ImageInfo, RuntimeError, RuntimeEvent};
 use crate::id::PodUid;
 use client::Clock;
+use proto::cri as pb;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use state::State;
@@ -193,9 +194,29 @@ impl FakeRuntime {
 
     /// The name servers of the sandbox of a pod of that name.
     pub fn nameservers(&self, pod: &str) -> Vec<String> {
+        let dns = self.sandbox_config(pod).and_then(|config| config.dns_config);
+        dns.map(|dns| dns.servers).unwrap_or_default()
+    }
+
+    /// What the sandbox of a pod of that name was asked to be.
+    pub fn sandbox_config(&self, pod: &str) -> Option<pb::PodSandboxConfig> {
         let state = self.state();
         let sandbox = state.sandboxes.values().find(|sandbox| sandbox.observed.name == pod);
-        sandbox.map(|sandbox| sandbox.nameservers.clone()).unwrap_or_default()
+        sandbox.map(|sandbox| sandbox.config.clone())
+    }
+
+    /// What a container of that name was asked to be.
+    pub fn container_config(&self, container: &str) -> Option<pb::ContainerConfig> {
+        let state = self.state();
+        let mut containers = state.containers.values();
+        let found = containers.find(|found| found.observed.name == container);
+        found.map(|found| found.config.clone())
+    }
+
+    /// Sets what the runtime says of its handlers and of itself.
+    pub fn set_features(&self, handlers: Vec<pb::RuntimeHandler>, features: Option<pb::RuntimeFeatures>) {
+        let mut state = self.state();
+        (state.handlers, state.features) = (handlers, features);
     }
 
     /// Every container there is, in any state.

@@ -201,7 +201,10 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
         strategy.stamp(new, old, call.server.now());
     }
     object::keep_system_fields(new, old);
-    if strategy.has_generation() && matches!(part, "" | "scale") && strategy.bumps_generation(new, old) {
+    if strategy.has_generation()
+        && matches!(part, "" | "scale" | "ephemeralcontainers")
+        && strategy.bumps_generation(new, old)
+    {
         object::raise_generation(new);
     }
     let errors = call.kind.validate_update(new, old, part);

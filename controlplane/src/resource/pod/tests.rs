@@ -251,14 +251,101 @@ fn status_writes_touch_only_status() {
     );
 }
 
+/// What is wrong with changing the ephemeral containers from `old` to `new` through their subresource.
+fn added(old: &Value, new: Value) -> Vec<String> {
+    let mut new = pod(json!({"metadata": old["metadata"], "spec": {"ephemeralContainers": new}}));
+    Pod.default(&mut new);
+    Pod.prepare_update(&mut new, old, "ephemeralcontainers");
+    let errors = Pod.validate_update(&new, old, "ephemeralcontainers");
+    errors.iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn ephemeral_containers_are_only_added() {
-    let old = pod(json!({}));
-    let mut new =
-        pod(json!({"spec": {"nodeName": "elsewhere", "ephemeralContainers": [{"name": "d", "image": "busybox"}]}}));
+    let debugger = json!({"name": "d", "image": "busybox", "targetContainerName": "c"});
+    let none = pod(json!({}));
+    let one = pod(json!({"spec": {"ephemeralContainers": [debugger]}}));
+    let base = "spec.ephemeralContainers";
+    assert_eq!(added(&none, json!([debugger])), [""; 0]);
+    assert_eq!(
+        added(&one, json!([{"name": "e", "image": "busybox"}, debugger])),
+        [""; 0],
+        "order does not matter"
+    );
+    assert_eq!(
+        added(&one, json!(null)),
+        [format!(
+            "{base}: Forbidden: existing ephemeral containers \"d\" may not be removed\n"
+        )]
+    );
+    let other = json!([{"name": "d", "image": "nginx", "targetContainerName": "c"}]);
+    assert!(added(&one, other)[0].starts_with(&format!(
+        "{base}: Forbidden: existing ephemeral containers \"d\" may not be changed\n"
+    )));
+    let mirror = pod(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "h"}}}));
+    assert_eq!(
+        added(&mirror, json!([debugger])),
+        [": Forbidden: static pods do not support ephemeral containers"]
+    );
+    let by_update = one.clone();
+    let errors = Pod.validate_update(&by_update, &none, "");
+    assert!(
+        errors[0]
+            .to_string()
+            .contains("pod updates may not change fields other than"),
+        "the main endpoint adds none"
+    );
+}
+
+#[test]
+fn ephemeral_containers_change_nothing_else() {
+    let old = pod(json!({"metadata": {"labels": {"a": "b"}, "uid": "u"}}));
+    let mut new = pod(json!({"metadata": {"labels": {"a": "c"}, "resourceVersion": "7"},
+        "spec": {"nodeName": "elsewhere", "ephemeralContainers": [{"name": "d", "image": "busybox"}]}}));
     Pod.prepare_update(&mut new, &old, "ephemeralcontainers");
     assert_eq!(new["spec"].get("nodeName"), None);
-    Pod.default(&mut new);
-    assert_eq!(Pod.validate_update(&new, &old, "ephemeralcontainers"), []);
-    assert_eq!(Pod.validate_update(&old, &new, "ephemeralcontainers").len(), 1);
+    assert_eq!(new["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(
+        new["metadata"]["resourceVersion"], "7",
+        "what pins the change to a revision stays"
+    );
+}
+
+#[test]
+fn ephemeral_containers_are_no_part_of_the_pods_work() {
+    let refused = |fields: Value| {
+        let mut container = json!({"name": "d", "image": "busybox"});
+        crate::patch::merge_patch_tree(&mut container, &fields);
+        let old = pod(json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}));
+        added(&old, json!([container]))
+    };
+    let base = "spec.ephemeralContainers[0]";
+    for (fields, field) in [
+        (json!({"ports": [{"containerPort": 80}]}), "ports"),
+        (json!({"resources": {"limits": {"cpu": "1"}}}), "resources"),
+        (json!({"livenessProbe": {"exec": {"command": ["x"]}}}), "livenessProbe"),
+        (
+            json!({"lifecycle": {"preStop": {"exec": {"command": ["x"]}}}}),
+            "lifecycle",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "s"}]}),
+            "volumeMounts[0].subPath",
+        ),
+    ] {
+        assert_eq!(
+            refused(fields),
+            [format!(
+                "{base}.{field}: Forbidden: cannot be set for an Ephemeral Container"
+            )]
+        );
+    }
+    assert_eq!(
+        refused(json!({"targetContainerName": "nobody"})),
+        [format!("{base}.targetContainerName: Not found: \"nobody\"")]
+    );
+    assert_eq!(
+        refused(json!({"name": "c"})),
+        [format!("{base}.name: Duplicate value: \"c\"")]
+    );
 }

@@ -11,6 +11,9 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than \
     additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
     previously negative)";
 
+/// The annotation of pods that show a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The main endpoint.
 pub(super) fn main(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
@@ -63,12 +66,7 @@ fn neutralize(pod: &mut Value, old: &Value, gated: bool) {
             set(container, &["image"], image);
         }
     }
-    for key in [
-        "activeDeadlineSeconds",
-        "tolerations",
-        "schedulingGates",
-        "ephemeralContainers",
-    ] {
+    for key in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         copy(pod, old, &["spec", key]);
     }
     if int(old, &["spec", "terminationGracePeriodSeconds"]).is_some_and(|grace| grace < 0)
@@ -239,8 +237,12 @@ fn has_own_policy(pod: &Value, container: &str) -> bool {
         .any(|spec| text(spec, &["name"]) == container && !text(spec, &["restartPolicy"]).is_empty())
 }
 
-/// Ephemeral containers are only ever added.
+/// Ephemeral containers are only ever added, and to pods that a kubelet takes from the API server.
 pub(super) fn ephemeral(new: &Value, old: &Value) -> FieldErrors {
+    if !at(old, &["metadata", "annotations", MIRROR]).is_null() {
+        let why = "static pods do not support ephemeral containers";
+        return FieldErrors::from(vec![FieldError::forbidden("", why)]);
+    }
     let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
     let path = &["spec", "ephemeralContainers"];
     for before in list(old, path) {

@@ -38,6 +38,9 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
                 errors.push(duplicate(format!("{base}.name"), name));
             }
             validate(errors, container, &base, role, volumes);
+            if role == Role::Ephemeral {
+                ephemeral(errors, container, &base, spec);
+            }
             ports(errors, container, &base, host_network, role, &mut host_ports);
         }
     }
@@ -115,15 +118,34 @@ fn handlers(errors: &mut FieldErrors, container: &Value, base: &str, role: Role,
             _ => handler::probe(errors, value, &path, key),
         }
     }
-    if role == Role::Ephemeral {
-        for key in ["ports", "resources", "resizePolicy"] {
-            let value = at(container, &[key]);
-            let set = value.as_object().map_or(!value.is_null(), |map| !map.is_empty());
-            if set {
-                errors.push(FieldError::forbidden(
-                    format!("{base}.{key}"),
-                    "cannot be set for an Ephemeral Container",
-                ));
+}
+
+/// What only ephemeral containers are held to: they target another container of the pod, and are no part of its work.
+fn ephemeral(errors: &mut FieldErrors, container: &Value, base: &str, spec: &Value) {
+    const UNSET: &str = "cannot be set for an Ephemeral Container";
+    let target = text(container, &["targetContainerName"]);
+    let mut others = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|key| list(spec, &[key]));
+    if !target.is_empty() && !others.any(|other| text(other, &["name"]) == target) {
+        errors.push(FieldError::new(
+            format!("{base}.targetContainerName"),
+            FieldErrorKind::NotFound,
+            Value::from(target),
+            "",
+        ));
+    }
+    for key in ["ports", "resources", "resizePolicy", "restartPolicyRules"] {
+        let value = at(container, &[key]);
+        let set = value.as_object().map_or(!value.is_null(), |map| !map.is_empty());
+        if set {
+            errors.push(FieldError::forbidden(format!("{base}.{key}"), UNSET));
+        }
+    }
+    for (i, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
+        for key in ["subPath", "subPathExpr"] {
+            if !text(mount, &[key]).is_empty() {
+                errors.push(FieldError::forbidden(format!("{base}.volumeMounts[{i}].{key}"), UNSET));
             }
         }
     }

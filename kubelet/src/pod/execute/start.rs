@@ -22,7 +22,7 @@ impl Executor {
         restart_count: Option<u32>,
     ) -> Result<ContainerId, StartError> {
         match pod_object::find(&subject.pod, name) {
-            Some((_, container)) => self.try_start(subject, container, sandbox, restart_count).await,
+            Some((_, container)) => self.try_start(subject, &container, sandbox, restart_count).await,
             None => Err(StartError::Gone(name.to_owned())),
         }
     }
@@ -35,6 +35,7 @@ impl Executor {
         restart_count: Option<u32>,
     ) -> Result<ContainerId, StartError> {
         let (pod, context) = (&*subject.pod, &self.parts.context);
+        let target = target(subject, &container.name)?;
         let sandbox = subject
             .observed
             .sandboxes
@@ -89,6 +90,7 @@ impl Executor {
             environment: &environment,
             volumes: &subject.volumes,
             files: &files,
+            target,
             ctx: context,
         })
         .map_err(StartError::Spec)?;
@@ -140,6 +142,20 @@ impl Executor {
         let counted = self.files.run(subject.uid.as_str(), move || from_logs(&directory));
         let container = container.name.clone();
         counted.await.map_err(|why| StartError::Logs { container, why })
+    }
+}
+
+/// The container whose processes an ephemeral container is to see, if it names one.
+fn target<'a>(subject: &'a Subject, name: &str) -> Result<Option<&'a ContainerId>, StartError> {
+    let mut ephemerals = pod_object::ephemerals(&subject.pod).iter();
+    let wanted = ephemerals
+        .find(|container| container.name == name)
+        .and_then(|container| container.target_container_name.as_deref())
+        .filter(|target| !target.is_empty());
+    let Some(wanted) = wanted else { return Ok(None) };
+    match subject.observed.newest(wanted) {
+        Some(container) => Ok(Some(&container.id)),
+        None => Err(StartError::Target(wanted.to_owned())),
     }
 }
 

@@ -19,7 +19,7 @@ pub fn pre_stop(container: &Container) -> Option<&LifecycleHandler> {
 /// still tell of it (kubelet contract §6).
 pub fn spec_of<'a>(pod: &'a Pod, observed: &ObservedContainer) -> Cow<'a, Container> {
     match pod_object::find(pod, &observed.name) {
-        Some((_, container)) => Cow::Borrowed(container),
+        Some((_, container)) => container,
         None => Cow::Owned(restored(observed)),
     }
 }

@@ -19,12 +19,13 @@ impl Executor {
         id: &ContainerId,
         name: &str,
     ) -> Result<(), HookError> {
-        let container = pod_object::find(&subject.pod, name).map(|(_, container)| container);
-        let Some((container, handler)) = container.and_then(|c| declared::post_start(c).map(|handler| (c, handler)))
-        else {
+        let Some((_, container)) = pod_object::find(&subject.pod, name) else {
             return Ok(());
         };
-        self.hook(subject, id, container, handler).await
+        match declared::post_start(&container) {
+            Some(handler) => self.hook(subject, id, &container, handler).await,
+            None => Ok(()),
+        }
     }
 
     /// Runs a preStop hook for at most its grace. It holds nothing up that it fails.

@@ -80,6 +80,7 @@ pub(super) fn start_and_stop(draft: &mut Draft<'_>, observed: &ObservedPod, sand
         sandbox,
         blocked: false,
     };
+    walk.look_in();
     if walk.initialize() {
         for container in pod_object::regulars(walk.draft.inputs.pod) {
             walk.step(Kind::Regular, container);
@@ -96,6 +97,20 @@ struct Walk<'d, 'a, 'o> {
 }
 
 impl<'o> Walk<'_, '_, 'o> {
+    /// Starts ephemeral containers that never were. They wait for nobody, initialised or not, and nobody waits for them.
+    fn look_in(&mut self) {
+        if self.sandbox.is_none() {
+            return;
+        }
+        for ephemeral in pod_object::ephemerals(self.draft.inputs.pod) {
+            let is_new = self.observed.newest(&ephemeral.name).is_none();
+            if is_new && !self.draft.is_running(&Key::Start(ephemeral.name.clone())) {
+                self.start(Kind::Ephemeral, &pod_object::of_ephemeral(ephemeral), None);
+                self.blocked = false;
+            }
+        }
+    }
+
     /// Walks the init containers; tells whether regular containers may start.
     fn initialize(&mut self) -> bool {
         let pod = self.draft.inputs.pod;
@@ -158,7 +173,7 @@ impl<'o> Walk<'_, '_, 'o> {
 
     fn step(&mut self, kind: Kind, container: &Container) {
         let newest = match kind {
-            Kind::Regular => self.observed.newest(&container.name),
+            Kind::Regular | Kind::Ephemeral => self.observed.newest(&container.name),
             Kind::Init | Kind::Sidecar => self.here(&container.name),
         };
         match fate(&self.draft.inputs, kind, container, newest) {
@@ -242,6 +257,10 @@ impl<'o> Walk<'_, '_, 'o> {
         if self.blocked || !inputs.memory.volumes_ready {
             return;
         }
+        if self.lacks_volume(container) {
+            self.draft.attempt(Operation::Volumes);
+            return;
+        }
         let counted = newest
             .or_else(|| self.observed.newest(name))
             .map(|c| c.restart_count + 1);
@@ -253,6 +272,14 @@ impl<'o> Walk<'_, '_, 'o> {
             restart_count: counted.max(least),
         });
         self.blocked = true;
+    }
+
+    /// Whether the container came to a pod whose volumes were ready before, and mounts one that nobody did.
+    fn lacks_volume(&self, container: &Container) -> bool {
+        let inputs = &self.draft.inputs;
+        let is_late = pod_object::is_ephemeral(inputs.pod, &container.name);
+        let mut mounts = container.volume_mounts.iter().flatten();
+        is_late && mounts.any(|mount| !inputs.memory.mounted.contains(&mount.name))
     }
 
     fn tell_last_error(&mut self, name: &str) {

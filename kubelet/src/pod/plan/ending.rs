@@ -55,7 +55,7 @@ fn waits_for_others(draft: &Draft<'_>, container: &ObservedContainer, alive: &[&
     };
     alive
         .iter()
-        .filter(|other| other.id != container.id)
+        .filter(|other| other.id != container.id && !pod_object::is_ephemeral(draft.inputs.pod, &other.name))
         .any(|other| match position(&other.name) {
             None => true,
             Some(theirs) => theirs > own,

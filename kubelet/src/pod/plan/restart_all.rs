@@ -37,7 +37,10 @@ pub(super) fn clear(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let is_trigger = |container: &ObservedContainer| triggers.iter().any(|(_, trigger)| trigger.id == container.id);
     // A start under way leaves one more container, which is as much of the past.
     let mut is_alone = !draft.inputs.in_flight.keys().any(Key::starts_something);
-    for container in observed.containers.iter().filter(|container| !is_trigger(container)) {
+    // Ephemeral containers are no part of the pod's work, and could not be started a second time.
+    let is_past =
+        |container: &&ObservedContainer| !is_trigger(container) && !pod_object::is_ephemeral(pod, &container.name);
+    for container in observed.containers.iter().filter(is_past) {
         is_alone = false;
         match container.state {
             ContainerState::Running | ContainerState::Unknown => {

@@ -1,3 +1,4 @@
+mod ephemeral;
 mod hooks;
 mod restart_all;
 
@@ -40,7 +41,9 @@ impl Case {
                 },
             )
         };
-        let images = pod_object::containers(&pod).map(|(_, c)| ready(c)).collect();
+        let images = pod_object::containers(&pod).map(|(_, c)| ready(c));
+        let ephemerals = pod_object::ephemerals(&pod).iter().map(pod_object::of_ephemeral);
+        let images = images.chain(ephemerals.map(|c| ready(&c))).collect();
         let memory = Memory {
             prepared: true,
             volumes_ready: true,

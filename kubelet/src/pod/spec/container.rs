@@ -2,6 +2,7 @@
 
 use super::{ContainerFiles, NodeContext, SpecError, hash, mounts, resources, security};
 use crate::expansion::expand;
+use crate::id::ContainerId;
 use crate::runtime::ImageInfo;
 use crate::runtime::labels;
 use crate::volume::HostVolume;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 pub struct ContainerInput<'a> {
     /// Its pod.
     pub pod: &'a Pod,
-    /// The container (regular or init).
+    /// The container.
     pub container: &'a Container,
     /// How often it was started before: attempt, annotation and log file name.
     pub restart_count: u32,
@@ -26,6 +27,8 @@ pub struct ContainerInput<'a> {
     pub volumes: &'a BTreeMap<String, HostVolume>,
     /// Files prepared for this start.
     pub files: &'a ContainerFiles,
+    /// The container whose processes an ephemeral one sees.
+    pub target: Option<&'a ContainerId>,
     /// The node.
     pub ctx: &'a NodeContext,
 }
@@ -152,6 +155,7 @@ mod tests {
             environment: &environment,
             volumes: &BTreeMap::new(),
             files: &ContainerFiles::default(),
+            target: None,
             ctx: &ctx,
         })
         .expect("valid");

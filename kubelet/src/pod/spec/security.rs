@@ -1,6 +1,7 @@
 //! Security contexts of sandboxes and containers (kubelet contract §6).
 
 use super::{ContainerInput, SpecError};
+use crate::id::ContainerId;
 use crate::pod_object;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Capabilities, Container, Pod, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
@@ -62,8 +63,21 @@ fn namespaces(spec: &PodSpec) -> Result<cri::NamespaceOption, SpecError> {
     })
 }
 
-fn privileged(container: &Container) -> bool {
-    container.security_context.as_ref().and_then(|s| s.privileged) == Some(true)
+/// An ephemeral container that targets another joins its process namespace, unless all containers of the pod share one anyway.
+fn targeted(mut options: cri::NamespaceOption, target: Option<&ContainerId>) -> cri::NamespaceOption {
+    if let Some(target) = target.filter(|_| options.pid == cri::NamespaceMode::Container as i32) {
+        options.pid = cri::NamespaceMode::Target as i32;
+        options.target_id = target.to_string();
+    }
+    options
+}
+
+/// Whether any container is privileged; an ephemeral one counts, as the runtime compares it with this.
+fn is_privileged(spec: &PodSpec) -> bool {
+    let own = super::sandbox::all_containers(spec).map(|container| &container.security_context);
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mut contexts = own.chain(ephemeral.map(|container| &container.security_context));
+    contexts.any(|context| context.as_ref().and_then(|s| s.privileged) == Some(true))
 }
 
 fn supplemental_groups(spec: &PodSpec) -> (Vec<i64>, i32) {
@@ -97,7 +111,7 @@ pub(super) fn sandbox_security(spec: &PodSpec) -> Result<cri::LinuxSandboxSecuri
         run_as_group: sc.and_then(|s| s.run_as_group).and_then(int),
         supplemental_groups: groups,
         supplemental_groups_policy: policy,
-        privileged: super::sandbox::all_containers(spec).any(privileged),
+        privileged: is_privileged(spec),
         seccomp: Some(seccomp_type(cri::security_profile::ProfileType::RuntimeDefault)),
         ..Default::default()
     })
@@ -280,7 +294,7 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
     Ok(cri::LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_ref().map(capabilities),
         privileged: own.privileged == Some(true),
-        namespace_options: Some(namespaces(&spec)?),
+        namespace_options: Some(targeted(namespaces(&spec)?, input.target)),
         selinux_options: own
             .se_linux_options
             .as_ref()
@@ -328,6 +342,7 @@ mod tests {
             environment: &BTreeMap::new(),
             volumes: &BTreeMap::new(),
             files: &ContainerFiles::default(),
+            target: None,
             ctx: &ctx,
         })
     }
@@ -358,6 +373,7 @@ mod tests {
                 environment: &BTreeMap::new(),
                 volumes: &BTreeMap::new(),
                 files: &ContainerFiles::default(),
+                target: None,
                 ctx: &ctx,
             });
             context.expect("valid").apparmor_profile
@@ -439,6 +455,19 @@ mod tests {
     }
 
     #[test]
+    fn a_target_is_seen_from_inside_unless_all_are() {
+        let joined = |spec: &str| {
+            let pod = pod(spec);
+            let options = namespaces(pod.spec.as_ref().expect("spec")).expect("valid");
+            let options = targeted(options, Some(&"c1".into()));
+            (options.pid, options.target_id)
+        };
+        assert_eq!(joined("{}"), (cri::NamespaceMode::Target as i32, "c1".to_owned()));
+        assert_eq!(joined(r#"{"shareProcessNamespace":true}"#), (0, String::new()));
+        assert_eq!(joined(r#"{"hostPID":true}"#), (2, String::new()));
+    }
+
+    #[test]
     fn sandbox_namespaces() {
         let of = |spec: &str| {
             let pod = pod(spec);
@@ -455,6 +484,10 @@ mod tests {
         assert_eq!(of(r#"{"shareProcessNamespace":true}"#), Ok((0, 0, 0, false)));
         assert_eq!(
             of(r#"{"containers":[{"name":"c","securityContext":{"privileged":true}}]}"#),
+            Ok((0, 1, 0, true))
+        );
+        assert_eq!(
+            of(r#"{"ephemeralContainers":[{"name":"d","securityContext":{"privileged":true}}]}"#),
             Ok((0, 1, 0, true))
         );
         assert!(of(r#"{"hostUsers":false}"#).is_err());

@@ -75,6 +75,7 @@ fn previous<'a>(inputs: &Inputs<'a>, kind: Kind, name: &str) -> Option<&'a Conta
     let list = match kind {
         Kind::Regular => inputs.previous.container_statuses.as_ref(),
         Kind::Init | Kind::Sidecar => inputs.previous.init_container_statuses.as_ref(),
+        Kind::Ephemeral => inputs.previous.ephemeral_container_statuses.as_ref(),
     };
     list.into_iter().flatten().find(|status| status.name == name)
 }
@@ -282,7 +283,8 @@ fn container_id(inputs: &Inputs<'_>, container: &ObservedContainer) -> String {
 }
 
 fn terminated(inputs: &Inputs<'_>, container: &ObservedContainer) -> ContainerState {
-    let share = MESSAGES_BYTES_MAX / pod_object::containers(inputs.pod).count().max(1);
+    let count = pod_object::containers(inputs.pod).count() + pod_object::ephemerals(inputs.pod).len();
+    let share = MESSAGES_BYTES_MAX / count.max(1);
     let terminated = ContainerStateTerminated {
         container_id: Some(container_id(inputs, container)),
         exit_code: container.exit_code,
@@ -347,6 +349,8 @@ fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut C
         .filter(|_| !inputs.starting.contains(&container.name));
     let state = status.state.clone().unwrap_or_default();
     match running {
+        // Nothing probes it, and nobody asks whether it serves.
+        _ if kind == Kind::Ephemeral => {}
         Some(newest) => {
             let started = inputs.outcomes.started(container, &newest.id);
             status.started = Some(started);

@@ -27,7 +27,7 @@ impl Worker {
                     return;
                 };
                 if let Some(exited) = observed.newest(container)
-                    && let Some(crash) = self.crash(spec, exited, now)
+                    && let Some(crash) = self.crash(&spec, exited, now)
                 {
                     self.memory.crashes.insert(spec.name.clone(), crash);
                 }
@@ -40,7 +40,7 @@ impl Worker {
                 *least = (*least).max(removed.restart_count + 1);
                 let spec = pod_object::find(pod, &removed.name).map(|(_, spec)| spec);
                 if let Some(spec) = spec.filter(|spec| pod_object::restarts_all(spec, removed.exit_code))
-                    && let Some(crash) = self.crash(spec, removed, now)
+                    && let Some(crash) = self.crash(&spec, removed, now)
                 {
                     // It counts when the container is gone: a removal that fails is not one more crash.
                     let uncounted = &mut self.memory.uncounted_crashes;
@@ -97,11 +97,11 @@ impl Worker {
         now: Timestamp,
     ) -> &mut Stop {
         let spec = pod_object::find(pod, container);
-        let kind = spec.map_or(pod_object::Kind::Regular, |(kind, _)| kind);
+        let kind = spec.as_ref().map_or(pod_object::Kind::Regular, |(kind, _)| *kind);
         let restarts = match reason {
             StopReason::Changed | StopReason::Unknown => true,
             StopReason::Liveness | StopReason::Startup => {
-                spec.is_some_and(|(kind, spec)| pod_object::restarts_after_stop(pod, kind, spec))
+                spec.is_some_and(|(kind, spec)| pod_object::restarts_after_stop(pod, kind, &spec))
             }
             StopReason::PodEnds | StopReason::PostStart | StopReason::RestartAll => false,
         };
@@ -163,6 +163,7 @@ impl Worker {
             Effect::Done(result) => self.done(&key, result),
             Effect::Volumes(result) => match result {
                 Ok(volumes) => {
+                    self.memory.mounted = volumes.keys().cloned().collect();
                     self.volumes = Arc::new(volumes);
                     self.memory.volumes_ready = true;
                     true
@@ -238,9 +239,9 @@ impl Worker {
             Ok(id) => {
                 self.memory.restart_wanted.remove(&container);
                 let desired = self.desired.borrow().clone();
-                let hooked =
-                    pod_object::find(&desired.pod, &container).and_then(|(_, spec)| declared::post_start(spec));
-                if hooked.is_some() {
+                let hooked = pod_object::find(&desired.pod, &container)
+                    .is_some_and(|(_, spec)| declared::post_start(&spec).is_some());
+                if hooked {
                     self.memory.post_starts.insert(container, (id, PostStart::Due));
                 } else {
                     self.memory.waiting.remove(&container);

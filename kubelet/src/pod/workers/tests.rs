@@ -1,4 +1,5 @@
 mod admission;
+mod ephemeral;
 mod faults;
 mod hooks;
 mod images;

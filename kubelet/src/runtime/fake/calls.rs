@@ -140,7 +140,10 @@ impl Runtime for FakeRuntime {
 
     async fn status(&self) -> Result<RuntimeStatus, RuntimeError> {
         self.enter("Status", "").await?;
-        let down = self.state().network_down;
+        let (down, handlers, features) = {
+            let state = self.state();
+            (state.network_down, state.handlers.clone(), state.features)
+        };
         let network_message = if down {
             "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin \
              not initialized"
@@ -152,6 +155,8 @@ impl Runtime for FakeRuntime {
             runtime_ready: true,
             network_ready: !down,
             network_message,
+            handlers,
+            features,
             ..Default::default()
         })
     }

@@ -51,12 +51,14 @@ impl Behaviour {
 
 pub(super) struct Sandbox {
     pub(super) observed: ObservedSandbox,
-    /// Whom its containers ask for names.
-    pub(super) nameservers: Vec<String>,
+    /// What it was asked to be.
+    pub(super) config: pb::PodSandboxConfig,
 }
 
 pub(super) struct Container {
     pub(super) observed: ObservedContainer,
+    /// What it was asked to be.
+    pub(super) config: pb::ContainerConfig,
     pub(super) behaviour: Behaviour,
 }
 
@@ -73,6 +75,8 @@ pub(super) struct State {
     pub(super) behaviours: BTreeMap<String, Behaviour>,
     pub(super) doubled: BTreeSet<(PodUid, String)>,
     pub(super) network_down: bool,
+    pub(super) handlers: Vec<pb::RuntimeHandler>,
+    pub(super) features: Option<pb::RuntimeFeatures>,
     pub(super) refuses_list_of_all: bool,
 }
 
@@ -114,11 +118,6 @@ impl State {
         let host_network = options.is_some_and(|o| o.network == pb::NamespaceMode::Node as i32);
         let id = SandboxId::from(self.fresh_id());
         let address = format!("10.88.{}.{}", self.next / 250, self.next % 250 + 2);
-        let nameservers = config
-            .dns_config
-            .as_ref()
-            .map(|dns| dns.servers.clone())
-            .unwrap_or_default();
         let observed = ObservedSandbox {
             id: id.clone(),
             pod: uid,
@@ -131,7 +130,8 @@ impl State {
             host_network,
             handler: handler.to_owned(),
         };
-        self.sandboxes.insert(id.clone(), Sandbox { observed, nameservers });
+        let config = config.clone();
+        self.sandboxes.insert(id.clone(), Sandbox { observed, config });
         Ok(id)
     }
 
@@ -204,7 +204,12 @@ impl State {
             user: None,
         };
         let behaviour = self.behaviours.get(&name).cloned().unwrap_or_else(Behaviour::obedient);
-        self.containers.insert(id.clone(), Container { observed, behaviour });
+        let made = Container {
+            observed,
+            config: config.clone(),
+            behaviour,
+        };
+        self.containers.insert(id.clone(), made);
         Ok(id)
     }
 
