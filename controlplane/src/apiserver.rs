@@ -1,4 +1,4 @@
-//! The API server: one service over a table of kinds, reached over TLS or in process.
+//! The API server: one service over whatever kinds there are, reached over TLS or in process.
 //!
 //! [`ApiServer::handle`] is the one request path: identify, authorize ([`gate`]), then [`discovery`], [`verbs`] over the store's
 //! window, or what the gate answers beyond storage. Over the network it runs under [`service`]; in process
@@ -26,6 +26,7 @@ mod receive;
 mod record;
 mod reply;
 pub mod request;
+mod served;
 mod server;
 pub mod service;
 mod state;

@@ -10,11 +10,12 @@ pub mod policy;
 use crate::apiserver::ApiServer;
 use crate::apiserver::reader::Reader;
 use crate::apiserver::user::User;
-use crate::resource::{Kind, registry};
+use crate::resource::{Kind, Registry};
 use crate::store::StoreError;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -74,10 +75,10 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
     rest.push(objects::authentication(facts));
     rest.push(objects::cluster_info(facts));
     for batch in [objects::namespaces(), rest] {
-        ensure(reader, &client, &batch).await?;
+        ensure(server, &client, &batch).await?;
     }
     // Its address may be somebody else's, which must not keep the server from starting: whoever can mend that needs it.
-    if let Err(error) = ensure(reader, &client, &objects::kubernetes_service(facts)).await {
+    if let Err(error) = ensure(server, &client, &objects::kubernetes_service(facts)).await {
         tracing::warn!(
             error = detailed(&error),
             "the Service kubernetes is not as it should be"
@@ -103,7 +104,7 @@ pub async fn keep_service(
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
-        let mut error = ensure(server.reader(), &client, &wanted).await.err();
+        let mut error = ensure(&server, &client, &wanted).await.err();
         let newest = client_ca_pem.borrow().clone();
         if newest != facts.client_ca_pem {
             let published = Facts {
@@ -111,7 +112,7 @@ pub async fn keep_service(
                 ..facts.clone()
             };
             let objects = [objects::authentication(&published), objects::cluster_info(&published)];
-            match ensure(server.reader(), &client, &objects).await {
+            match ensure(&server, &client, &objects).await {
                 Ok(()) => facts = published,
                 Err(failed) => error = error.or(Some(failed)),
             }
@@ -139,10 +140,11 @@ fn detailed(error: &BootstrapError) -> String {
 }
 
 /// Writes those of the objects that are missing or not as wanted.
-async fn ensure(reader: &Reader, client: &kube::Client, batch: &[Value]) -> Result<(), BootstrapError> {
+async fn ensure(server: &ApiServer, client: &kube::Client, batch: &[Value]) -> Result<(), BootstrapError> {
+    let registry = server.registry();
     let writes: Vec<Write> = batch
         .iter()
-        .map(|wanted| Write::plan(reader, wanted))
+        .map(|wanted| Write::plan(&registry, server.reader(), wanted))
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
         .flatten()
@@ -153,7 +155,7 @@ async fn ensure(reader: &Reader, client: &kube::Client, batch: &[Value]) -> Resu
 
 /// One write that is needed.
 struct Write {
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     object: Value,
     /// Whether the object is there and is to be replaced.
     replace: bool,
@@ -161,26 +163,30 @@ struct Write {
 
 impl Write {
     /// What must be written so that `wanted` is there; `None` if nothing.
-    fn plan(reader: &Reader, wanted: &Value) -> Result<Option<Self>, BootstrapError> {
+    fn plan(registry: &Registry, reader: &Reader, wanted: &Value) -> Result<Option<Self>, BootstrapError> {
         let text = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let api_version = text("/apiVersion");
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = registry()
+        let kind = registry
             .by_gvk(group, version, text("/kind"))
             .ok_or_else(|| BootstrapError::UnknownKind(format!("{api_version} {}", text("/kind"))))?;
-        let stored = reader.get(group, kind.plural, text("/metadata/namespace"), text("/metadata/name"));
+        let stored = reader.get(group, &kind.plural, text("/metadata/namespace"), text("/metadata/name"));
         let (object, replace) = match stored {
             None => (Some(wanted.clone()), false),
             Some(stored) if group == policy_group() => (policy::missing(&stored, wanted), true),
             Some(stored) => (objects::repair(&stored, wanted), true),
         };
-        Ok(object.map(|object| Self { kind, object, replace }))
+        Ok(object.map(|object| Self {
+            kind: Arc::clone(kind),
+            object,
+            replace,
+        }))
     }
 
     async fn send(self, client: kube::Client) -> Result<(), BootstrapError> {
         let text = |pointer: &str| self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        let mut path = match self.kind.group {
+        let mut path = match &*self.kind.group {
             "" => format!("/api/{}", self.kind.version),
             group => format!("/apis/{group}/{}", self.kind.version),
         };
@@ -206,7 +212,7 @@ impl Write {
             // Another start of ours was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(error) => Err(BootstrapError::Write {
-                kind: self.kind.kind.to_owned(),
+                kind: self.kind.kind.to_string(),
                 name: [namespace, name].join("/").trim_start_matches('/').to_owned(),
                 source: Box::new(error),
             }),

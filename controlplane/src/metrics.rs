@@ -184,8 +184,8 @@ mod tests {
         metrics.pending("active", 2);
         let request = Request {
             verb: "LIST",
-            resource: "pods",
-            version: "v1",
+            resource: "pods".into(),
+            version: "v1".into(),
             scope: "namespace",
             ..Request::default()
         };

@@ -82,7 +82,7 @@ pub fn merge_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value
 
 /// Applies a strategic merge patch, led by the schema's merge keys.
 pub fn strategic_patch(kind: &Kind, original: &Value, patch: &Value) -> Result<Value, PatchError> {
-    bounded(strategic::apply(&(kind.definition)(), original, patch)?, original)
+    bounded(strategic::apply(kind, original, patch)?, original)
 }
 
 /// The result, if it is within the bounds of objects. An original that is too large already may stay as large.

@@ -1,20 +1,25 @@
-//! The table of kinds: what each built-in API kind is called, which verbs and subresources it has, where it is stored, and
-//! what is particular about it ([`Strategy`]). Pure.
+//! Kinds: what each is called, which verbs and subresources it has, where it is stored, how its fields are typed and its rows
+//! printed, and what is particular about it ([`Strategy`]). Pure.
 //!
-//! Verbs, patches, selectors, tables, discovery and OpenAPI are written once over [`Kind`]; a kind that differs has one file
-//! below. Nothing here does I/O, knows the store, or asks what time it is: what varies is passed in.
+//! Verbs, patches, selectors, tables, discovery and OpenAPI are written once over [`Kind`]; a built-in kind that differs has one
+//! file below. Which kinds there are is a value, [`Registry`]: whoever answers a request holds one and asks nothing else.
+//! Nothing here does I/O, knows the store, or asks what time it is: what varies is passed in.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
+use crate::resource::columns::Printer;
 use crate::resource::field_error::FieldErrors;
+use crate::schema::{Definitions, Schema, SchemaTable, TypeId};
 
 mod build;
 pub(crate) mod certificate;
+pub(crate) mod columns;
 mod config_data;
 mod daemon_set;
 mod deployment;
@@ -31,6 +36,7 @@ mod pod_spec;
 mod policy;
 mod priority_class;
 mod rbac;
+mod registry;
 mod replica_set;
 mod stateful_set;
 mod storage;
@@ -45,8 +51,13 @@ pub mod name;
 pub mod selector;
 pub mod service;
 
-pub(crate) use build::{body_definition, body_schema};
 pub use name::NameRule;
+#[cfg(test)]
+pub(crate) use registry::tests::defined;
+pub use registry::{BodyType, Group, Registry, Version};
+
+/// A name: of the program's own, or one that came in.
+pub type Name = Cow<'static, str>;
 
 /// The eight verbs of an ordinary stored kind.
 pub const STANDARD_VERBS: &[&str] = &[
@@ -63,29 +74,31 @@ pub const STANDARD_VERBS: &[&str] = &[
 /// One served kind: a resource of one group and version.
 pub struct Kind {
     /// API group, empty for core.
-    pub group: &'static str,
+    pub group: Name,
     /// Served version, such as `v1`.
-    pub version: &'static str,
+    pub version: Name,
+    /// `v1`, or `group/version`.
+    pub api_version: Name,
     /// Kind, such as `Pod`.
-    pub kind: &'static str,
+    pub kind: Name,
     /// Kind of the list, such as `PodList`; empty for kinds that are only created (reviews).
-    pub list_kind: &'static str,
+    pub list_kind: Name,
     /// Plural resource name, such as `pods`.
-    pub plural: &'static str,
+    pub plural: Name,
     /// Singular resource name, such as `pod`.
-    pub singular: &'static str,
+    pub singular: Name,
     /// Short names, such as `po`.
-    pub short_names: &'static [&'static str],
+    pub short_names: Box<[Name]>,
     /// Categories, such as `all`.
-    pub categories: &'static [&'static str],
+    pub categories: Box<[Name]>,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
     /// Verbs in discovery order.
     pub verbs: &'static [&'static str],
     /// Subresources, sorted by name.
-    pub subresources: &'static [Subresource],
+    pub subresources: Box<[Subresource]>,
     /// First path element(s) of the storage key (control-plane contract §10); empty for kinds that are never stored.
-    pub storage_prefix: &'static str,
+    pub storage_prefix: Name,
     /// Whether PUT of a missing object creates it (contract §2.3).
     pub create_on_update: bool,
     /// Whether PUT without resourceVersion is allowed (contract §2.3).
@@ -94,58 +107,79 @@ pub struct Kind {
     pub returns_object_on_delete: bool,
     /// Whether the default deletion propagation orphans dependents (contract §2.4).
     pub default_propagation_orphan: bool,
-    /// OpenAPI definition name, such as `io.k8s.api.core.v1.Pod`; key of the schema table.
-    pub definition: fn() -> String,
-    /// Adds the kind's schema and all it refers to.
-    pub(crate) add_schema: fn(&mut SchemaGenerator) -> Schema,
+    /// OpenAPI definition name, such as `io.k8s.api.core.v1.Pod`; key of `types`.
+    pub definition: Name,
+    /// The table its types stand in; made when it is first needed.
+    pub types: Arc<SchemaTable>,
+    /// Its types as they are published.
+    pub published: Definitions,
+    /// Columns and cells of its Tables.
+    pub(crate) printer: Printer,
     /// What is particular about the kind.
-    pub strategy: &'static dyn Strategy,
+    pub strategy: KindStrategy,
 }
 
 /// A part of an object with a path and a kind of its own, such as `pods/log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subresource {
     /// Name, such as `status`.
     pub name: &'static str,
     /// Verbs in discovery order.
     pub verbs: &'static [&'static str],
     /// Group of the body's kind, empty for core.
-    pub group: &'static str,
+    pub group: Name,
     /// Version of the body's kind.
-    pub version: &'static str,
+    pub version: Name,
     /// The body's kind, such as `Scale`.
-    pub kind: &'static str,
+    pub kind: Name,
+}
+
+/// A kind's strategy: one of the program's own, or one made for a definition.
+#[derive(Clone)]
+pub enum KindStrategy {
+    /// Of a built-in kind.
+    BuiltIn(&'static dyn Strategy),
+    /// Of a kind that came in.
+    Defined(Arc<dyn Strategy>),
+}
+
+impl Deref for KindStrategy {
+    type Target = dyn Strategy;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::BuiltIn(strategy) => *strategy,
+            Self::Defined(strategy) => &**strategy,
+        }
+    }
 }
 
 impl std::fmt::Debug for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Kind({} {})", self.api_version(), self.kind)
+        write!(f, "Kind({} {})", self.api_version, self.kind)
     }
 }
 
 impl Kind {
-    /// `v1`, or `group/version`.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
-    }
-
     /// Whether the kind has the verb on its main endpoint.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
 
     /// The named subresource.
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
     /// Whether objects of the kind are stored (reviews and bindings are not).
     pub fn is_stored(&self) -> bool {
         !self.storage_prefix.is_empty()
+    }
+
+    /// The table of the kind's types, and its own type there.
+    pub fn schema(&self) -> (&Schema, Option<TypeId>) {
+        let schema = self.types.get();
+        (schema, schema.type_of(&self.definition))
     }
 
     /// Everything wrong with a new object: its metadata, then the kind's own rules.
@@ -160,6 +194,14 @@ impl Kind {
         let mut errors = metadata::validate_update(new, old, self.namespaced);
         errors.append(self.strategy.validate_update(new, old, subresource));
         errors
+    }
+}
+
+/// `version`, or `group/version`.
+pub fn api_version(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
     }
 }
 
@@ -281,50 +323,6 @@ pub(crate) fn isolate(new: &mut Value, old: &Value, subresource: &str) {
             }
         }
     }
-}
-
-/// All kinds, indexed.
-pub struct Registry {
-    kinds: &'static [Kind],
-    by_resource: HashMap<(&'static str, &'static str, &'static str), usize>,
-    by_gvk: HashMap<(&'static str, &'static str, &'static str), usize>,
-}
-
-impl Registry {
-    /// Every kind in discovery order: groups by descending priority, core first; versions by descending priority; plurals
-    /// in alphabetical order.
-    pub fn kinds(&self) -> &'static [Kind] {
-        self.kinds
-    }
-
-    /// The kind behind a group, version and plural.
-    pub fn by_resource(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-        self.by_resource.get(&(group, version, plural)).map(|&i| &self.kinds[i])
-    }
-
-    /// The kind of a group, version and kind name.
-    pub fn by_gvk(&self, group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
-        self.by_gvk.get(&(group, version, kind)).map(|&i| &self.kinds[i])
-    }
-}
-
-/// The table of built-in kinds.
-pub fn registry() -> &'static Registry {
-    static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        let index = |key: fn(&'static Kind) -> (&'static str, &'static str, &'static str)| {
-            kinds::KINDS
-                .iter()
-                .enumerate()
-                .map(|(i, kind)| (key(kind), i))
-                .collect()
-        };
-        Registry {
-            kinds: kinds::KINDS,
-            by_resource: index(|kind| (kind.group, kind.version, kind.plural)),
-            by_gvk: index(|kind| (kind.group, kind.version, kind.kind)),
-        }
-    })
 }
 
 /// A kind without anything of its own: `spec`, perhaps `status`, subdomain names.

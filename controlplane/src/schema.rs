@@ -1,14 +1,15 @@
-//! The static schema table of the built-in types, and the one walk of a JSON tree it drives. Pure.
+//! Schema tables: what types the fields of kinds have, and the one walk of a JSON tree they drive. Pure.
 //!
-//! Built once, at first use, from k8s-openapi's published schemas, `data/merge-keys.tsv` and `data/schema-defaults.tsv`; the
+//! A table is a value that kinds hold. That of the built-in types is built at first use from k8s-openapi's published schemas, `data/merge-keys.tsv` and `data/schema-defaults.tsv`; the
 //! raw schemas are dropped, names and shapes stay. [`decode`] reads a request body; [`normalize`] does the same to a tree
 //! that is there already (a patch's result). Both fill in the published schemas' few defaults; the kind's own defaults are
 //! `Strategy::default`'s.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, LazyLock};
 
-use serde_json::Value;
+use schemars::SchemaGenerator;
+use serde_json::{Map, Value};
 
 mod build;
 mod outcome;
@@ -146,10 +147,33 @@ impl Schema {
     }
 }
 
-/// The table of built-in types.
-pub fn schema() -> &'static Schema {
-    static SCHEMA: OnceLock<Schema> = OnceLock::new();
-    SCHEMA.get_or_init(build::build)
+/// Adds a published type, and all it refers to.
+pub type AddSchema = fn(&mut SchemaGenerator) -> schemars::Schema;
+
+/// Where a kind's types are published.
+#[derive(Clone)]
+pub enum Definitions {
+    /// In k8s-openapi.
+    BuiltIn(AddSchema),
+    /// With the kind: by name, in OpenAPI's form.
+    Own(Arc<Map<String, Value>>),
+}
+
+type Make = Box<dyn FnOnce() -> Schema + Send>;
+
+/// A table that is made when it is first needed, and shared by all kinds whose types stand in it.
+pub struct SchemaTable(LazyLock<Schema, Make>);
+
+impl SchemaTable {
+    /// The table of these published types.
+    pub(crate) fn of(types: impl Iterator<Item = AddSchema> + Send + 'static) -> Self {
+        Self(LazyLock::new(Box::new(move || build::build(types))))
+    }
+
+    /// The table.
+    pub fn get(&self) -> &Schema {
+        &self.0
+    }
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
 use crate::config::AdmissionConfig;
+use crate::resource::Kind;
 use crate::resource::service::Range;
-use crate::resource::{Kind, registry};
 use futures::StreamExt;
 use proto::api::names::random_suffix;
 use rand::rngs::StdRng;
@@ -51,7 +51,7 @@ pub struct Attributes<'a> {
     /// What is asked; `subresource` is empty for the object itself.
     pub info: &'a RequestInfo,
     /// The kind of the resource.
-    pub kind: &'static Kind,
+    pub kind: &'a Kind,
     /// What is done.
     pub operation: Operation,
     /// The object's namespace, empty at cluster scope.
@@ -68,7 +68,7 @@ impl Attributes<'_> {
     }
 
     fn forbid(&self, why: &str) -> ApiError {
-        ApiError::forbidden(self.kind.group, self.kind.plural, self.name, why)
+        ApiError::forbidden(&self.kind.group, &self.kind.plural, self.name, why)
     }
 }
 
@@ -233,13 +233,13 @@ async fn find_account(reader: &Reader, namespace: &str, name: &str) -> Result<Op
     if let Some(found) = reader.get("", RESOURCE, namespace, name) {
         return Ok(Some(found));
     }
-    let window = registry()
-        .by_resource("", "v1", RESOURCE)
-        .and_then(|kind| reader.window(kind));
+    let window = reader.window_of("", RESOURCE);
     let deadline = tokio::time::Instant::now() + ACCOUNT_PATIENCE;
     loop {
         // Watch first, look second: an account made in between is seen by one of the two.
-        let changes = window.and_then(|window| window.watch(window.cached().revision).ok());
+        let changes = window
+            .as_ref()
+            .and_then(|window| window.watch(window.cached().revision).ok());
         reader.refresh().await.map_err(ApiError::internal)?;
         let found = reader.get("", RESOURCE, namespace, name);
         if found.is_some() || name != "default" {

@@ -1,15 +1,17 @@
 //! What is served, told to clients: groups, versions, resources, plain and aggregated; and the OpenAPI documents' paths
-//! (control-plane contract §1). Built from the table of kinds; never knows an object.
+//! (control-plane contract §1). Made from the kinds of one moment; never knows an object.
 
 mod aggregated;
 mod documents;
 
+pub(super) use aggregated::Aggregated;
+
 use super::negotiate::{Encoding, Output};
-use super::openapi;
 use super::request::{Query, RequestInfo};
+use super::served::Served;
 use super::status::ApiError;
 use super::{Body, reply};
-use crate::resource::{Kind, registry};
+use crate::resource::{Group, Kind, Registry, Version, api_version};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -22,37 +24,37 @@ use sha2::{Digest, Sha256};
 const SERVER_ADDRESS: &str = "0.0.0.0/0";
 
 /// Whether the answer takes long to make: the OpenAPI documents, the first time.
-pub(super) fn takes_long(info: &RequestInfo) -> bool {
-    !info.is_resource && info.path.starts_with("/openapi/") && !openapi::kept::is_made(&info.path)
+pub(super) fn takes_long(info: &RequestInfo, served: &Served) -> bool {
+    !info.is_resource && info.path.starts_with("/openapi/") && !served.openapi().is_made(&info.path)
 }
 
 /// Answers `/api...` and `/apis...` as far as they are not resources.
-pub(super) fn serve(info: &RequestInfo, parts: &Parts) -> Result<Option<Response<Body>>, ApiError> {
+pub(super) fn serve(info: &RequestInfo, parts: &Parts, served: &Served) -> Result<Option<Response<Body>>, ApiError> {
     if info.is_resource || !matches!(parts.method, Method::GET | Method::HEAD) {
         return Ok(None);
     }
     let elements: Vec<&str> = info.path.trim_matches('/').split('/').collect();
-    let aggregated = Output::wants_aggregated_discovery(&parts.headers);
+    let registry = served.registry();
     let document = match elements.as_slice() {
-        ["api" | "apis"] if aggregated => return Ok(Some(aggregated::serve(elements == ["api"], &parts.headers))),
+        ["api" | "apis"] if Output::wants_aggregated_discovery(&parts.headers) => {
+            let is_core = elements == ["api"];
+            return Ok(Some(served.aggregated().serve(is_core, registry, &parts.headers)));
+        }
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": SERVER_ADDRESS, "serverAddress": ""}],
         }),
         ["apis"] => json!({
             "kind": "APIGroupList", "apiVersion": "v1",
-            "groups": groups().into_iter().filter(|name| !name.is_empty()).map(group).collect::<Vec<Value>>(),
+            "groups": named(registry).map(group).collect::<Vec<Value>>(),
         }),
-        ["apis", name] if groups().contains(name) => {
-            let mut document = group(name);
-            document["kind"] = json!("APIGroup");
-            document["apiVersion"] = json!("v1");
-            document
+        ["openapi", "v2"] | ["openapi", "v3", ..] => {
+            return documents::serve(&info.path, parts, served.openapi()).map(Some);
         }
-        ["openapi", "v2"] | ["openapi", "v3", ..] => return documents::serve(&info.path, parts).map(Some),
-        ["api", version] if versions("").contains(version) => resources("", version),
-        ["apis", name, version] if versions(name).contains(version) => resources(name, version),
-        _ => return Ok(None),
+        elements => match of_group(elements, registry) {
+            Some(document) => document,
+            None => return Ok(None),
+        },
     };
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let output = Output::negotiate(&parts.headers, &query)?;
@@ -60,45 +62,44 @@ pub(super) fn serve(info: &RequestInfo, parts: &Parts) -> Result<Option<Response
     Ok(Some(reply::finish(200, bytes, output.encoding, &parts.headers)))
 }
 
-/// The group names in discovery order, core (empty) first.
-fn groups() -> Vec<&'static str> {
-    let mut names: Vec<&str> = Vec::new();
-    for kind in registry().kinds() {
-        if !names.contains(&kind.group) {
-            names.push(kind.group);
+/// The document of one group, or of one version of it.
+fn of_group(elements: &[&str], registry: &Registry) -> Option<Value> {
+    match elements {
+        ["apis", name] => {
+            let mut document = group(registry.group(name).filter(|_| !name.is_empty())?);
+            document["kind"] = json!("APIGroup");
+            document["apiVersion"] = json!("v1");
+            Some(document)
         }
+        ["api", version] => Some(resources("", registry.version("", version)?)),
+        ["apis", name, version] => Some(resources(name, registry.version(name, version)?)),
+        _ => None,
     }
-    names
 }
 
-/// A group's versions, preferred first.
-fn versions(group: &str) -> Vec<&'static str> {
-    let mut found: Vec<&str> = Vec::new();
-    for kind in registry().kinds().iter().filter(|kind| kind.group == group) {
-        if !found.contains(&kind.version) {
-            found.push(kind.version);
-        }
-    }
-    found
+/// All groups but core.
+fn named(registry: &Registry) -> impl Iterator<Item = &Group> {
+    registry
+        .groups()
+        .iter()
+        .map(|group| &**group)
+        .filter(|group| !group.name.is_empty())
 }
 
-fn kinds_of(group: &str, version: &str) -> impl Iterator<Item = &'static Kind> {
-    let kinds = registry().kinds().iter();
-    kinds.filter(move |kind| kind.group == group && kind.version == version)
-}
-
-fn group(name: &str) -> Value {
-    let versions: Vec<Value> = versions(name)
-        .into_iter()
-        .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
+fn group(group: &Group) -> Value {
+    let name = &group.name;
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| json!({"groupVersion": format!("{name}/{}", version.name), "version": version.name}))
         .collect();
     json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 
 /// The APIResourceList of a group and version.
-fn resources(group: &str, version: &str) -> Value {
+fn resources(group: &str, version: &Version) -> Value {
     let mut entries = Vec::new();
-    for kind in kinds_of(group, version) {
+    for kind in &version.kinds {
         let mut entry = json!({
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
             "verbs": kind.verbs,
@@ -113,26 +114,21 @@ fn resources(group: &str, version: &str) -> Value {
             entry["storageVersionHash"] = json!(storage_version_hash(kind));
         }
         entries.push(entry);
-        for part in kind.subresources {
+        for part in &kind.subresources {
             let mut entry = json!({
                 "name": format!("{}/{}", kind.plural, part.name), "singularName": "", "namespaced": kind.namespaced,
                 "kind": part.kind, "verbs": part.verbs,
             });
-            if (part.group, part.version) != (group, version) {
+            if (&part.group, &part.version) != (&kind.group, &kind.version) {
                 entry["group"] = json!(part.group);
                 entry["version"] = json!(part.version);
             }
             entries.push(entry);
         }
     }
-    let is_core = group.is_empty();
-    let group_version = if is_core {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    };
+    let group_version = api_version(group, &version.name);
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
-    if !is_core {
+    if !group.is_empty() {
         list["apiVersion"] = json!("v1");
     }
     list
@@ -160,12 +156,16 @@ mod tests {
         let request = http::Request::get(path).header("accept", accept).body(()).unwrap();
         let (parts, ()) = request.into_parts();
         let info = RequestInfo::parse(&parts.method, path, &Query::default());
-        serve(&info, &parts).unwrap()
+        serve(&info, &parts, &served()).unwrap()
+    }
+
+    fn served() -> Served {
+        Served::of_documents(Registry::built_in())
     }
 
     #[test]
     fn core_resources_have_upstreams_form() {
-        let list = resources("", "v1");
+        let list = resources("", Registry::built_in().version("", "v1").unwrap());
         assert!(list.get("apiVersion").is_none(), "core omits it");
         let entries = list["resources"].as_array().unwrap();
         let find = |name: &str| entries.iter().find(|entry| entry["name"] == name).unwrap();
@@ -188,13 +188,17 @@ mod tests {
 
     #[test]
     fn groups_come_by_priority_and_unknown_ones_are_left_to_others() {
-        let names = groups();
+        let groups = Registry::built_in().groups();
+        let names: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
         assert_eq!(names.first(), Some(&""));
         assert_eq!(names.get(1), Some(&"apps"));
         assert!(get("/apis/example.com", "*/*").is_none());
         assert!(get("/apis/apps/v2", "*/*").is_none());
         assert!(get("/apis/apps/v1", "*/*").is_some());
-        assert_eq!(group("apps")["preferredVersion"]["groupVersion"], "apps/v1");
+        assert_eq!(
+            group(Registry::built_in().group("apps").unwrap())["preferredVersion"]["groupVersion"],
+            "apps/v1"
+        );
     }
 
     #[test]
@@ -211,6 +215,6 @@ mod tests {
             .header("if-none-match", etag);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let info = RequestInfo::parse(&parts.method, "/apis", &Query::default());
-        assert_eq!(serve(&info, &parts).unwrap().unwrap().status(), 304);
+        assert_eq!(serve(&info, &parts, &served()).unwrap().unwrap().status(), 304);
     }
 }

@@ -7,7 +7,6 @@
 mod revision_times;
 
 use super::reader::Reader;
-use crate::resource::Kind;
 use crate::store::window::ResourceWindow;
 use crate::store::{Expect, Revision, Store, StoreError};
 use bytes::Bytes;
@@ -23,8 +22,8 @@ const EVERY: Duration = Duration::from_secs(60);
 const KEY: &str = "/skiff/event-ages";
 
 /// Deletes expired events until the store is closed.
-pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, events: &'static Kind, clock: Arc<dyn Clock>) {
-    let Some(window) = reader.window(events).map(Arc::clone) else {
+pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, clock: Arc<dyn Clock>) {
+    let Some(window) = reader.window_of("", "events") else {
         return;
     };
     let mut saved = match SavedTimes::load(&*store).await {

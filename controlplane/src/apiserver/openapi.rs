@@ -1,17 +1,19 @@
 //! OpenAPI v3: the index and one document per group and version, as kubectl reads them to validate, explain and patch
 //! (control-plane contract §1); and v2, the same in one document for older clients. Pure.
 //!
-//! Documents are made once, from the published schemas and the table of kinds, and kept compressed ([`kept`]). What a document says about a kind is what this server does for it:
-//! paths, verbs, parameters and patch types come from the same table the verbs work on.
+//! Documents are made once for the kinds of one moment, from their published schemas, and kept compressed ([`kept`]). What a document says about a kind is what this server does for it:
+//! paths, verbs, parameters and patch types come from the same kinds the verbs work on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use kept::{Kept, kept_v2, kept_v3};
+use kept::Kept;
+pub use kept::OpenApi;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
 
-use crate::resource::{Kind, registry};
-use crate::schema::definitions;
+use crate::resource::{Kind, Registry, Version};
+use crate::schema::{AddSchema, Definitions, definitions};
 
 mod components;
 pub mod kept;
@@ -40,7 +42,7 @@ pub enum Answer {
     /// The document; `immutable` says the hash in the URL is the document's, so clients may keep it for a year.
     Document {
         /// The document.
-        document: &'static Kept,
+        document: Arc<Kept>,
         /// Whether the URL names exactly this document.
         immutable: bool,
     },
@@ -50,36 +52,43 @@ pub enum Answer {
     NotFound,
 }
 
-/// Answers a request for `/openapi/v2`, or for a path below `/openapi/v3`, given the query's `hash` (empty for none). Takes long
-/// once ([`kept::is_made`]).
-pub fn answer(path: &str, hash: &str) -> Answer {
-    if path.trim_end_matches('/') == "/openapi/v2" {
-        return Answer::Document {
-            document: kept_v2(),
-            immutable: false,
-        };
-    }
-    let key = path.strip_prefix("/openapi/v3").unwrap_or(path).trim_matches('/');
-    if key.is_empty() {
-        return Answer::Document {
-            document: &kept_v3().index,
-            immutable: false,
-        };
-    }
-    match kept_v3().groups.get(key) {
-        None => Answer::NotFound,
-        Some(document) if !hash.is_empty() && hash != document.hash => Answer::Moved(relative_url(key, &document.hash)),
-        Some(document) => Answer::Document {
-            immutable: hash == document.hash,
-            document,
-        },
+impl OpenApi {
+    /// Answers a request for `/openapi/v2`, or for a path below `/openapi/v3`, given the query's `hash` (empty for none). Takes
+    /// long once ([`OpenApi::is_made`]).
+    pub fn answer(&self, path: &str, hash: &str) -> Answer {
+        if path.trim_end_matches('/') == "/openapi/v2" {
+            return Answer::Document {
+                document: self.v2(),
+                immutable: false,
+            };
+        }
+        let key = path.strip_prefix("/openapi/v3").unwrap_or(path).trim_matches('/');
+        if key.is_empty() {
+            return Answer::Document {
+                document: self.index(),
+                immutable: false,
+            };
+        }
+        match self.of_key(key) {
+            None => Answer::NotFound,
+            Some(document) if !hash.is_empty() && hash != document.hash => {
+                Answer::Moved(relative_url(key, &document.hash))
+            }
+            Some(document) => Answer::Document {
+                immutable: hash == document.hash,
+                document,
+            },
+        }
     }
 }
 
 /// `/openapi/v3`: the documents there are, each with a URL that changes with its content.
-fn v3_index<'a>(hashes: impl Iterator<Item = (&'a str, &'a str)>) -> Document {
-    let paths: BTreeMap<&str, Value> = hashes
-        .map(|(key, hash)| (key, json!({"serverRelativeURL": relative_url(key, hash)})))
+fn v3_index(documents: impl Iterator<Item = (String, Arc<Kept>)>) -> Document {
+    let paths: BTreeMap<String, Value> = documents
+        .map(|(key, document)| {
+            let url = relative_url(&key, &document.hash);
+            (key, json!({"serverRelativeURL": url}))
+        })
         .collect();
     Document::new(json!({ "paths": paths }).to_string().into_bytes())
 }
@@ -88,32 +97,49 @@ fn relative_url(key: &str, hash: &str) -> String {
     format!("/openapi/v3/{key}?hash={hash}")
 }
 
-/// The document of a group and version, by key: `api/v1` or `apis/apps/v1`.
-fn v3_group(key: &str) -> Option<Document> {
-    let document = v3_value(key)?;
-    serde_json::to_vec(&document).ok().map(Document::new)
+/// The document of a group's version.
+fn v3_group(registry: &Registry, version: &Version) -> Document {
+    Document::new(v3_value(registry, version).to_string().into_bytes())
 }
 
 /// `/openapi/v2`: everything in one document, in JSON.
-fn v2() -> Document {
-    Document::new(v2::document().to_string().into_bytes())
+fn v2(registry: &Registry) -> Document {
+    Document::new(v2::document(registry).to_string().into_bytes())
 }
 
-fn v3_value(key: &str) -> Option<Value> {
-    let kinds: Vec<&Kind> = registry()
-        .kinds()
-        .iter()
-        .filter(|kind| group_key(kind) == key)
-        .collect();
-    if kinds.is_empty() {
-        return None;
+/// The published types of these kinds, of the bodies of their subresources, and of deletes.
+fn published(registry: &Registry, kinds: &[Arc<Kind>]) -> Map<String, Value> {
+    let mut built_in: Vec<AddSchema> = Vec::new();
+    let mut all = Map::new();
+    let mut add = |published: &Definitions| match published {
+        Definitions::BuiltIn(add) => built_in.push(*add),
+        Definitions::Own(own) => all.extend(own.iter().map(|(name, own)| (name.clone(), own.clone()))),
+    };
+    for kind in kinds {
+        add(&kind.published);
+        for sub in &kind.subresources {
+            if let Some(body) = registry.body(&sub.group, &sub.version, &sub.kind) {
+                add(&body.published);
+            }
+        }
     }
+    for kind in ["DeleteOptions", "Status"] {
+        if let Some(body) = registry.body("", "v1", kind) {
+            add(&body.published);
+        }
+    }
+    all.extend(definitions(built_in));
+    all
+}
+
+fn v3_value(registry: &Registry, version: &Version) -> Value {
+    let kinds = &version.kinds;
     let mut paths = Map::new();
-    for kind in &kinds {
-        paths::add(&mut paths, kind);
+    for kind in kinds {
+        paths::add(&mut paths, kind, registry);
     }
-    let schemas = components::schemas(definitions(kinds.iter().copied()), &kinds);
-    Some(json!({
+    let schemas = components::schemas(published(registry, kinds), kinds, registry.types().get());
+    json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
         "paths": paths,
@@ -123,21 +149,14 @@ fn v3_value(key: &str) -> Option<Value> {
                 "type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header",
             }},
         },
-    }))
+    })
 }
 
-/// Keys of all documents, in discovery order.
-fn group_keys() -> Vec<String> {
-    let mut keys: Vec<String> = registry().kinds().iter().map(group_key).collect();
-    keys.dedup();
-    keys
-}
-
-fn group_key(kind: &Kind) -> String {
-    if kind.group.is_empty() {
-        format!("api/{}", kind.version)
-    } else {
-        format!("apis/{}/{}", kind.group, kind.version)
+/// The key of the document of a group's version: `api/v1` or `apis/apps/v1`.
+fn group_key(group: &str, version: &str) -> String {
+    match group {
+        "" => format!("api/{version}"),
+        group => format!("apis/{group}/{version}"),
     }
 }
 

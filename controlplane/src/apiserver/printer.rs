@@ -1,6 +1,6 @@
 //! Objects as rows: the `meta.k8s.io/v1` Table that `kubectl get` prints (control-plane contract §1, §5). Pure.
 //!
-//! Each kind has its columns and one function that computes the cells; ages are relative to the `now` passed in.
+//! Columns and cells are the kind's ([`crate::resource::columns`]); ages are relative to the `now` passed in.
 
 use std::sync::Arc;
 
@@ -8,20 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::resource::Kind;
+use crate::resource::columns::Column;
 use crate::resource::field::{at, text};
-
-mod apps;
-mod batch;
-mod cluster;
-mod core;
-mod event;
-mod format;
-mod networking;
-mod node;
-mod pod;
-mod storage;
-
-pub use format::human_duration;
 
 /// What stands in each row's `object`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,90 +35,11 @@ impl IncludeObject {
     }
 }
 
-/// One column; `wide` ones have priority 1 and show with `-o wide`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Column {
-    name: &'static str,
-    kind: &'static str,
-    format: &'static str,
-    wide: bool,
-}
-
-const fn column(name: &'static str) -> Column {
-    Column {
-        name,
-        kind: "string",
-        format: "",
-        wide: false,
-    }
-}
-
-const fn integer(name: &'static str) -> Column {
-    Column {
-        kind: "integer",
-        ..column(name)
-    }
-}
-
-const fn wide(name: &'static str) -> Column {
-    Column {
-        wide: true,
-        ..column(name)
-    }
-}
-
-const NAME: Column = Column {
-    format: "name",
-    ..column("Name")
-};
-const AGE: Column = column("Age");
-
-/// Columns of a kind and the cells of one object, in the same order and number.
-struct Printer {
-    columns: &'static [Column],
-    cells: fn(&Value, Timestamp) -> Vec<Value>,
-}
-
-const GENERIC: Printer = Printer {
-    columns: &[
-        NAME,
-        Column {
-            kind: "date",
-            ..column("Created At")
-        },
-    ],
-    cells: |object, _| {
-        vec![
-            at(object, &["metadata", "name"]).clone(),
-            at(object, &["metadata", "creationTimestamp"]).clone(),
-        ]
-    },
-};
-
-fn printer(kind: &Kind) -> Printer {
-    let name = kind.kind;
-    match kind.group {
-        "" => event::printer(name)
-            .or_else(|| core::printer(name))
-            .or_else(|| storage::printer(name)),
-        "apps" => apps::printer(name),
-        "batch" | "autoscaling" | "policy" => batch::printer(name),
-        "networking.k8s.io" | "discovery.k8s.io" => networking::printer(name),
-        "storage.k8s.io" => storage::printer(name),
-        "events.k8s.io" => event::printer(name),
-        _ => cluster::printer(name),
-    }
-    .unwrap_or(GENERIC)
-}
-
 /// The Table of `objects`, each a whole reply object (with `metadata.resourceVersion`; `apiVersion` and `kind` are filled in
 /// where missing). `list_meta` becomes the Table's metadata.
 pub fn render(kind: &Kind, objects: &[Arc<Value>], include: IncludeObject, now: Timestamp, list_meta: Value) -> Value {
-    let printer = printer(kind);
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| row(kind, &printer, object, include, now))
-        .collect();
+    let printer = &kind.printer;
+    let rows: Vec<Value> = objects.iter().map(|object| row(kind, object, include, now)).collect();
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -158,9 +67,9 @@ fn description(name: &str) -> String {
     }
 }
 
-fn row(kind: &Kind, printer: &Printer, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    let cells = (printer.cells)(object, now);
-    debug_assert_eq!(cells.len(), printer.columns.len(), "{kind:?}");
+fn row(kind: &Kind, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    let cells = (kind.printer.cells)(object, now);
+    debug_assert_eq!(cells.len(), kind.printer.columns.len(), "{kind:?}");
     let mut row = json!({"cells": cells, "object": included(kind, object, include)});
     if kind.kind == "Pod" && kind.group.is_empty() {
         let message = match text(object, &["status", "phase"]) {
@@ -188,8 +97,8 @@ fn included(kind: &Kind, object: &Value, include: IncludeObject) -> Value {
         }),
         IncludeObject::Object => {
             let mut whole = object.clone();
-            whole["apiVersion"] = Value::from(kind.api_version());
-            whole["kind"] = Value::from(kind.kind);
+            whole["apiVersion"] = Value::from(&*kind.api_version);
+            whole["kind"] = Value::from(&*kind.kind);
             whole
         }
     }

@@ -1,70 +1,64 @@
 //! Reads for the parts around storage (authentication, authorization, admission, controllers in process): straight from the
 //! window, without a request. Never writes.
 
-use crate::resource::{Kind, registry};
-use crate::store::window::{ResourceWindow, Snapshot, Stored, Window};
+use super::served::{Resource, Served};
+use crate::resource::Kind;
+use crate::store::window::{ResourceWindow, Snapshot, Stored};
 use crate::store::{Revision, StoreError};
 use imbl::OrdMap;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Objects as they are in memory. Cheap to clone.
 #[derive(Clone)]
 pub struct Reader {
-    /// By group, then by plural.
-    groups: Arc<BTreeMap<&'static str, BTreeMap<&'static str, Resource>>>,
-}
-
-struct Resource {
-    /// `/registry/<prefix>/`.
-    prefix: String,
-    window: Arc<ResourceWindow>,
+    served: watch::Receiver<Arc<Served>>,
 }
 
 impl Reader {
-    /// A reader of every stored kind.
-    pub(super) fn new(window: &Window) -> Self {
-        let mut groups: BTreeMap<&str, BTreeMap<&str, Resource>> = BTreeMap::new();
-        for kind in registry().kinds().iter().filter(|kind| kind.is_stored()) {
-            let prefix = prefix(kind);
-            let window = window.resource(&prefix);
-            let group = groups.entry(kind.group).or_default();
-            group.insert(kind.plural, Resource { prefix, window });
-        }
-        Self {
-            groups: Arc::new(groups),
-        }
+    /// A reader of what is served at the moment it is asked.
+    pub(super) fn of(served: watch::Receiver<Arc<Served>>) -> Self {
+        Self { served }
     }
 
-    /// The window of a stored kind.
-    pub(super) fn window(&self, kind: &Kind) -> Option<&Arc<ResourceWindow>> {
-        self.resource(kind.group, kind.plural).map(|found| &found.window)
+    /// A reader of the built-in kinds, without a server.
+    #[cfg(test)]
+    pub(super) fn new(window: &crate::store::window::Window) -> Self {
+        let registry = crate::resource::Registry::built_in();
+        super::served::Publisher::new(Arc::clone(registry), window.clone()).reader()
     }
 
-    fn resource(&self, group: &str, plural: &str) -> Option<&Resource> {
-        self.groups.get(group)?.get(plural)
+    /// The window of a resource.
+    pub(super) fn window_of(&self, group: &str, plural: &str) -> Option<Arc<ResourceWindow>> {
+        let found = self.resource(group, plural)?;
+        Some(Arc::clone(&found.window))
     }
 
-    fn snapshot(&self, group: &str, resource: &str) -> Option<(&str, Snapshot)> {
+    fn resource(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.served.borrow().resource(group, plural).map(Arc::clone)
+    }
+
+    fn snapshot(&self, group: &str, resource: &str) -> Option<(Arc<Resource>, Snapshot)> {
         let found = self.resource(group, resource)?;
-        Some((&found.prefix, found.window.cached()))
+        let snapshot = found.window.cached();
+        Some((found, snapshot))
     }
 
     /// One object (with `metadata.resourceVersion`, without kind and apiVersion); `namespace` is empty at cluster scope.
     /// As of the newest revision seen, which may be a moment behind the store: see [`Reader::refresh`].
     pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        let (prefix, snapshot) = self.snapshot(group, resource)?;
-        let key = key(prefix, namespace, name);
+        let (found, snapshot) = self.snapshot(group, resource)?;
+        let key = key(&found.prefix, namespace, name);
         snapshot.objects.get(key.as_str()).map(|stored| stored.value())
     }
 
     /// All objects of a resource in key order, or those of one namespace if it is not empty.
     pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
-        let Some((prefix, snapshot)) = self.snapshot(group, resource) else {
+        let Some((found, snapshot)) = self.snapshot(group, resource) else {
             return Vec::new();
         };
-        let mut prefix = prefix.to_owned();
+        let mut prefix = found.prefix.clone();
         if !namespace.is_empty() {
             prefix.push_str(namespace);
             prefix.push('/');
@@ -101,7 +95,8 @@ impl Reader {
     /// # Errors
     /// If the store cannot tell its revision, or is closed.
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        match self.groups.values().flat_map(BTreeMap::values).next() {
+        let any = self.served.borrow().any_resource().map(Arc::clone);
+        match any {
             Some(any) => any.window.latest().await.map(|_| ()),
             None => Ok(()),
         }

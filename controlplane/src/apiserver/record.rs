@@ -10,7 +10,7 @@ use super::status::ApiError;
 use super::user::User;
 use super::{Body, unstored};
 use crate::metrics::{self, Metrics};
-use crate::resource::registry;
+use crate::resource::Registry;
 use bytes::Bytes;
 use http::Response;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
@@ -45,9 +45,9 @@ pub(super) struct RequestRecord {
 }
 
 impl RequestRecord {
-    pub(super) fn new(info: &RequestInfo, query: &Query, audit_id: &str) -> Self {
+    pub(super) fn new(registry: &Registry, (info, query): (&RequestInfo, &Query), audit_id: &str) -> Self {
         Self {
-            request: counted(info, query),
+            request: counted(registry, info, query),
             began: Instant::now(),
             is_long: info.is_long_running(),
             audit_id: audit_id.to_owned(),
@@ -216,7 +216,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The request as counters know it: texts of the table of kinds, none of the client's.
-fn counted(info: &RequestInfo, query: &Query) -> metrics::Request {
+fn counted(registry: &Registry, info: &RequestInfo, query: &Query) -> metrics::Request {
     let verb = match info.verb.as_str() {
         "get" => "GET",
         "list" => "LIST",
@@ -240,7 +240,7 @@ fn counted(info: &RequestInfo, query: &Query) -> metrics::Request {
         dry_run,
         ..metrics::Request::default()
     };
-    let Some(kind) = registry()
+    let Some(kind) = registry
         .by_resource(&info.group, &info.version, &info.resource)
         .filter(|_| info.is_resource)
     else {
@@ -253,9 +253,9 @@ fn counted(info: &RequestInfo, query: &Query) -> metrics::Request {
         (true, true) => "cluster",
     };
     metrics::Request {
-        group: kind.group,
-        version: kind.version,
-        resource: kind.plural,
+        group: kind.group.clone(),
+        version: kind.version.clone(),
+        resource: kind.plural.clone(),
         subresource: part.map_or("", |part| part.name),
         scope,
         ..unknown

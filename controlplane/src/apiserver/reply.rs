@@ -151,7 +151,7 @@ impl Page {
 
 /// What is known about the request when its answer is written.
 pub(super) struct Context<'a> {
-    pub(super) kind: &'static Kind,
+    pub(super) kind: &'a Arc<Kind>,
     pub(super) output: Output,
     pub(super) headers: &'a HeaderMap,
     pub(super) include: &'a str,
@@ -265,15 +265,15 @@ pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) 
 /// The object with kind, apiVersion and `revision` as its resourceVersion.
 pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Kind) -> Value {
     let mut value = stored.tree();
-    value["kind"] = json!(kind.kind);
-    value["apiVersion"] = json!(kind.api_version());
+    value["kind"] = json!(&*kind.kind);
+    value["apiVersion"] = json!(&*kind.api_version);
     value["metadata"]["resourceVersion"] = json!(revision.to_string());
     value
 }
 
 fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Result<Bytes, ApiError> {
     if Layout::of(context.output).is_none() && context.output.shape == Shape::Whole {
-        let (head, rest) = stored.json(Some((&context.kind.api_version(), context.kind.kind)), revision);
+        let (head, rest) = stored.json(Some((&context.kind.api_version, &context.kind.kind)), revision);
         let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 1);
         bytes.extend_from_slice(&head);
         bytes.extend_from_slice(&rest);
@@ -319,7 +319,7 @@ fn render(objects: &[Arc<Value>], version: &str, metadata: Value, context: &Cont
 
 /// Objects as a Table.
 pub(super) fn table_of(
-    kind: &'static Kind,
+    kind: &Kind,
     objects: &[Arc<Value>],
     version: &str,
     include: &str,

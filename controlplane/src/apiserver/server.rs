@@ -8,13 +8,14 @@ use super::reader::Reader;
 use super::receive::receive;
 use super::record::{RequestEnd, RequestRecord};
 use super::request::{Query, RequestInfo};
+use super::served::Served;
 use super::service::{OpenEnded, PeerCertificates};
 use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
 use super::{Body, body, deadline, discovery, expiry, heavy, reply, verbs};
 use crate::metrics::Metrics;
-use crate::resource::{Kind, registry};
+use crate::resource::{Kind, Registry};
 use crate::store::window::Window;
 use crate::store::{Store, StoreError};
 use bytes::Bytes;
@@ -71,13 +72,8 @@ impl ApiServer {
     pub async fn new(parts: Parts) -> Result<Self, StoreError> {
         let window = Window::open(parts.store).await?;
         let state = Arc::new(ServerState::new(window, parts.clock, parts.seed, parts.gate));
-        let expiry = match registry().by_resource("", "v1", "events") {
-            Some(events) => {
-                let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
-                tokio::spawn(expiry::run(store, state.reader().clone(), events, clock))
-            }
-            None => tokio::spawn(std::future::ready(())),
-        };
+        let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
+        let expiry = tokio::spawn(expiry::run(store, state.reader().clone(), clock));
         let drains: Arc<OutgoingReplies> = Arc::default();
         let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {
@@ -92,6 +88,16 @@ impl ApiServer {
     /// Reads straight from memory.
     pub fn reader(&self) -> &Reader {
         self.inner.state.reader()
+    }
+
+    /// The kinds served now.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(self.inner.state.served().registry())
+    }
+
+    /// Serves a resource as these kinds from now on, one for each version; as none, it is served no more, and watches of it end.
+    pub fn serve_resource(&self, group: &str, plural: &str, kinds: &[Arc<Kind>]) {
+        self.inner.state.publisher().serve(group, plural, kinds);
     }
 
     /// The store behind the server.
@@ -188,9 +194,11 @@ impl ApiServer {
         let output = Output::negotiate(request.headers(), &query).unwrap_or(Output::JSON);
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
-        let record = RequestRecord::new(&info, &query, shown_id.unwrap_or_default());
+        let served = self.inner.state.served();
+        let record = RequestRecord::new(served.registry(), (&info, &query), shown_id.unwrap_or_default());
         let is_remote = user.is_none();
-        let work = self.route(user, &info, &query, request, &record);
+        let asked = Asked { info, query, served };
+        let work = self.route(user, &asked, request, &record);
         let (mut response, end) = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(response)) => (response, RequestEnd::Answered),
             Ok(Err(error)) => {
@@ -198,7 +206,7 @@ impl ApiServer {
                 (reply::error(&error, &status, output), RequestEnd::Failed(status))
             }
             Err(_) => {
-                tracing::error!(path = %info.path, "a request handler panicked");
+                tracing::error!(path = %asked.info.path, "a request handler panicked");
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
                 let error = ApiError::new(500, "InternalError", text);
                 (reply::error(&error, &error.to_status(), output), RequestEnd::Panicked)
@@ -225,14 +233,14 @@ impl ApiServer {
     async fn route(
         &self,
         user: Option<User>,
-        info: &RequestInfo,
-        query: &Query,
+        asked: &Asked,
         request: Request<Body>,
         record: &RequestRecord,
     ) -> Result<Response<Body>, ApiError> {
-        let deadline = (!info.is_long_running()).then(|| deadline::of(query)).transpose()?;
+        let is_long = asked.info.is_long_running();
+        let deadline = (!is_long).then(|| deadline::of(&asked.query)).transpose()?;
         let ends_at = Instant::now() + deadline.unwrap_or(deadline::DEADLINE);
-        let work = self.answer(user, info, query, request, record, ends_at);
+        let work = self.answer(user, asked, request, record, ends_at);
         match deadline {
             None => work.await,
             Some(limit) => {
@@ -245,12 +253,12 @@ impl ApiServer {
     async fn answer(
         &self,
         user: Option<User>,
-        info: &RequestInfo,
-        query: &Query,
+        asked: &Asked,
         request: Request<Body>,
         record: &RequestRecord,
         ends_at: Instant,
     ) -> Result<Response<Body>, ApiError> {
+        let Asked { info, query, .. } = asked;
         let (parts, body) = request.into_parts();
         let gate = self.gate();
         // Callers in process are bounded by themselves, and some of them work for a request that has its place already.
@@ -309,7 +317,7 @@ impl ApiServer {
             seat: seat.clone(),
             _room: room.map(Arc::new),
         });
-        let mut response = self.perform(&user, info, query, request, is_remote).await?;
+        let mut response = self.perform(&user, asked, request, is_remote).await?;
         if !is_remote {
             return Ok(response);
         }
@@ -363,13 +371,13 @@ impl ApiServer {
     async fn perform(
         &self,
         user: &User,
-        info: &RequestInfo,
-        query: &Query,
+        asked: &Asked,
         request: Request<Body>,
         is_remote: bool,
     ) -> Result<Response<Body>, ApiError> {
+        let Asked { info, query, served } = asked;
         let kind = match info.is_resource {
-            true => match served(info) {
+            true => match kind_of(info, served.registry()) {
                 Some(kind) => Some(kind),
                 None => return Ok(reply::not_found_page()),
             },
@@ -385,19 +393,20 @@ impl ApiServer {
             let (parts, body) = request.into_parts();
             let serving = verbs::Serving {
                 server: &self.inner.state,
+                served,
                 user,
                 is_remote,
             };
             return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
         let (parts, body) = request.into_parts();
-        let discovered = match discovery::takes_long(info) {
+        let discovered = match discovery::takes_long(info, served) {
             true => {
                 // What is sent is shared by all who read it, so it takes no room.
-                let (info_of, parts) = (info.clone(), parts.clone());
-                heavy::run_without_turn(move || discovery::serve(&info_of, &parts)).await??
+                let (info_of, parts, served) = (info.clone(), parts.clone(), Arc::clone(served));
+                heavy::run_without_turn(move || discovery::serve(&info_of, &parts, &served)).await??
             }
-            false => discovery::serve(info, &parts)?,
+            false => discovery::serve(info, &parts, served)?,
         };
         if let Some(response) = discovered {
             return Ok(response);
@@ -411,14 +420,21 @@ impl ApiServer {
     }
 }
 
+/// What is asked, and what was served when it was.
+struct Asked {
+    info: RequestInfo,
+    query: Query,
+    served: Arc<Served>,
+}
+
 fn may_have_body(method: &http::Method) -> bool {
     use http::Method;
     matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
 }
 
 /// The kind behind a resource path, if the path fits its scope and names a subresource it has.
-fn served(info: &RequestInfo) -> Option<&'static Kind> {
-    let kind = registry().by_resource(&info.group, &info.version, &info.resource)?;
+fn kind_of<'r>(info: &RequestInfo, registry: &'r Registry) -> Option<&'r Arc<Kind>> {
+    let kind = registry.by_resource(&info.group, &info.version, &info.resource)?;
     let is_collection = info.name.is_empty() || matches!(info.verb.as_str(), "list" | "watch");
     let scope_fits = match kind.namespaced {
         true => !info.namespace.is_empty() || is_collection,

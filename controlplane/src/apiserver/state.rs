@@ -1,12 +1,14 @@
-//! What every request path of one API server reads: the store's window, the clock, the gate, the limits.
+//! What every request path of one API server reads: what is served, the store's window, the clock, the gate, the limits.
 //!
 //! Owns them, and no request: [`super::server`] is the path, and what answers there (`verbs`) knows this alone.
 
 use super::flow::Flow;
 use super::gate::Gate;
 use super::reader::Reader;
+use super::served::{Publisher, Served};
 use super::write_locks::WriteLocks;
 use crate::metrics::Metrics;
+use crate::resource::Registry;
 use crate::store::Store;
 use crate::store::window::Window;
 use client::Clock;
@@ -18,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The state of one API server, shared by its requests.
 pub(super) struct ServerState {
-    window: Window,
+    publisher: Publisher,
     reader: Reader,
     clock: Arc<dyn Clock>,
     random: Mutex<StdRng>,
@@ -31,9 +33,10 @@ pub(super) struct ServerState {
 
 impl ServerState {
     pub(super) fn new(window: Window, clock: Arc<dyn Clock>, seed: u64, gate: Arc<dyn Gate>) -> Self {
+        let publisher = Publisher::new(Arc::clone(Registry::built_in()), window);
         Self {
-            reader: Reader::new(&window),
-            window,
+            reader: publisher.reader(),
+            publisher,
             clock,
             random: Mutex::new(StdRng::seed_from_u64(seed)),
             gate,
@@ -44,6 +47,16 @@ impl ServerState {
         }
     }
 
+    /// What is served now: one for each request.
+    pub(super) fn served(&self) -> Arc<Served> {
+        self.publisher.current()
+    }
+
+    /// Decides what is served.
+    pub(super) fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
     /// Reads straight from memory.
     pub(super) fn reader(&self) -> &Reader {
         &self.reader
@@ -51,7 +64,7 @@ impl ServerState {
 
     /// The store behind the server.
     pub(super) fn store(&self) -> &Arc<dyn Store> {
-        self.window.store()
+        self.publisher.window().store()
     }
 
     /// The time now.

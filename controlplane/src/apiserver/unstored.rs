@@ -21,7 +21,6 @@ use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
 use super::{ApiServer, Body, body, heavy, reply, verbs};
-use crate::resource::registry;
 use crate::schema;
 use bytes::Bytes;
 use health::Health;
@@ -65,7 +64,7 @@ impl UnstoredEndpoints {
         let outcome = if info.is_resource {
             if info.resource == "componentstatuses" && matches!(info.verb.as_str(), "get" | "list") {
                 let query = Query::parse(request.uri().query().unwrap_or(""));
-                let answer = component_status::answer(info, &query, request.headers(), server.now());
+                let answer = component_status::answer(server, info, &query, request.headers());
                 return Answered::Yes(answer);
             }
             if info.verb != "create" {
@@ -93,7 +92,7 @@ impl UnstoredEndpoints {
         let path = info.path.trim_end_matches('/');
         let json = "application/json";
         Some(match path {
-            "" => text(200, json, root::paths().to_string()),
+            "" => text(200, json, root::paths(&server.registry()).to_string()),
             "/version" => text(200, json, root::version_text()),
             "/metrics" => text(200, metrics::CONTENT_TYPE, metrics::render(server, &self.proc)),
             "/openid/v1/jwks" => public(text(200, "application/jwk-set+json", self.tokens.jwks().to_string())),
@@ -157,7 +156,8 @@ async fn admit_token(
     info: &RequestInfo,
     mut object: Value,
 ) -> Result<Value, ApiError> {
-    let kind = registry().by_resource("", "v1", "serviceaccounts");
+    let registry = server.registry();
+    let kind = registry.by_resource("", "v1", "serviceaccounts");
     let attributes = Attributes {
         user,
         info,
@@ -209,17 +209,16 @@ async fn decode(
     bytes: &[u8],
 ) -> Result<Value, ApiError> {
     let media = negotiate::input(headers)?;
-    let kind = match info.subresource.as_str() {
-        "token" => None,
+    let registry = server.registry();
+    let body = match info.subresource.as_str() {
+        "token" => registry.body("authentication.k8s.io", "v1", "TokenRequest"),
         _ => {
-            let kind = registry().by_resource(&info.group, &info.version, &info.resource);
-            Some(kind.ok_or_else(|| ApiError::not_found(&info.group, &info.resource, ""))?)
+            let kind = registry.by_resource(&info.group, &info.version, &info.resource);
+            kind.and_then(|kind| registry.body(&kind.group, &kind.version, &kind.kind))
         }
     };
-    let read = move |bytes: &[u8]| match kind {
-        None => schema::decode_body("authentication.k8s.io", "v1", "TokenRequest", bytes, media),
-        Some(kind) => schema::decode(kind, bytes, media),
-    };
+    let body = body.ok_or_else(|| ApiError::not_found(&info.group, &info.resource, ""))?;
+    let read = move |bytes: &[u8]| schema::decode_body(&body, bytes, media);
     let decoded = heavy::read(server.flow(), user, info, (bytes, media), read).await??;
     Ok(decoded.value)
 }

@@ -13,6 +13,7 @@ mod finish;
 mod list;
 mod object;
 mod patch;
+mod revision;
 mod scale;
 mod token;
 mod update;
@@ -26,11 +27,12 @@ use super::negotiate::{self, Encoding, Output};
 use super::reader;
 use super::reply::{self, Allowance, Answer};
 use super::request::{Query, RequestInfo};
+use super::served::Served;
 use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
 use crate::resource::{Kind, deprecated};
-use crate::schema::{self, Decoded, Media};
+use crate::schema::{self, DecodeError, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
 use crate::tree;
@@ -39,6 +41,7 @@ pub(super) use finish::Keeps;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
+use revision::{parse_revision, too_large};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,9 +79,10 @@ struct Call<'a> {
     info: &'a RequestInfo,
     query: &'a Query,
     headers: &'a HeaderMap,
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     /// The kind of the path; another than `kind` for bindings.
-    kind_asked: &'static Kind,
+    kind_asked: Arc<Kind>,
+    served: &'a Arc<Served>,
     window: Arc<ResourceWindow>,
     /// `/registry/<prefix>/`.
     prefix: String,
@@ -91,6 +95,8 @@ struct Call<'a> {
 /// Who serves whom.
 pub(super) struct Serving<'a> {
     pub(super) server: &'a Arc<ServerState>,
+    /// What was served when the request came.
+    pub(super) served: &'a Arc<Served>,
     pub(super) user: &'a User,
     /// Whether the request came over the network.
     pub(super) is_remote: bool,
@@ -115,11 +121,11 @@ pub(super) async fn serve(
     serving: Serving<'_>,
     info: &RequestInfo,
     query: &Query,
-    kind: &'static Kind,
+    kind: &Arc<Kind>,
     parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>, ApiError> {
-    let Serving { server, user, .. } = serving;
+    let server = serving.server;
     let verbs = match info.subresource.as_str() {
         "" => kind.verbs,
         part => kind.subresource(part).map_or(&[][..], |part| part.verbs),
@@ -128,7 +134,7 @@ pub(super) async fn serve(
         return Err(not_supported(kind, info));
     }
     let output = Output::negotiate(&parts.headers, query)?;
-    let Some(mut call) = Call::new(server, user, info, query, kind, &parts.headers, output) else {
+    let Some(mut call) = Call::new(&serving, (info, query), kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };
     let mut allowance = Allowance::default();
@@ -177,29 +183,29 @@ pub(super) async fn serve(
 
 impl<'a> Call<'a> {
     fn new(
-        server: &'a Arc<ServerState>,
-        user: &'a User,
-        info: &'a RequestInfo,
-        query: &'a Query,
-        kind: &'static Kind,
+        serving: &Serving<'a>,
+        (info, query): (&'a RequestInfo, &'a Query),
+        kind: &Arc<Kind>,
         headers: &'a HeaderMap,
         output: Output,
     ) -> Option<Self> {
         // Bindings are not stored themselves: they change pods.
-        let stored = match kind.plural {
-            "bindings" => crate::resource::registry().by_resource("", "v1", "pods")?,
+        let stored = match &*kind.plural {
+            "bindings" if kind.group.is_empty() => serving.served.registry().by_resource("", "v1", "pods")?,
             _ => kind,
         };
+        let resource = serving.served.resource(&stored.group, &stored.plural)?;
         Some(Self {
-            server,
-            user,
+            server: serving.server,
+            served: serving.served,
+            user: serving.user,
             info,
             query,
             headers,
-            kind: stored,
-            kind_asked: kind,
-            window: Arc::clone(server.reader().window(stored)?),
-            prefix: reader::prefix(stored),
+            kind: Arc::clone(stored),
+            kind_asked: Arc::clone(kind),
+            window: Arc::clone(&resource.window),
+            prefix: resource.prefix.clone(),
             namespace: if kind.namespaced { &info.namespace } else { "" },
             output,
             warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
@@ -239,7 +245,7 @@ impl<'a> Call<'a> {
             (_, "update") => update::update(self, &self.bytes(body).await?).await,
             (_, "patch") => patch::patch(self, &self.bytes(body).await?).await,
             ("", "delete") => delete::delete(self, &self.bytes(body).await?).await,
-            _ => Err(not_supported(self.kind, self.info)),
+            _ => Err(not_supported(&self.kind, self.info)),
         }
     }
 
@@ -262,17 +268,20 @@ impl<'a> Call<'a> {
     /// The body as an object of the call's kind, with field validation applied.
     async fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
-        let kind = self.kind;
-        let decoded = self.reading(body, media, move |body| schema::decode(kind, body, media));
-        let decoded = decoded.await??;
-        self.checked(decoded, self.kind.kind, self.kind.version)
+        let kind = Arc::clone(&self.kind);
+        let read = move |body: &[u8]| schema::decode(&kind, body, media);
+        let decoded = self.reading(body, media, read).await??;
+        let kind = Arc::clone(&self.kind);
+        self.checked(decoded, &kind.kind, &kind.version)
     }
 
     /// The body as an object of a subresource's kind, named by group, version and kind.
     async fn decode_part(&mut self, of: [&'static str; 3], body: &[u8]) -> Result<Value, ApiError> {
         let media = negotiate::input(self.headers)?;
         let [group, version, kind] = of;
-        let read = move |body: &[u8]| schema::decode_body(group, version, kind, body, media);
+        let body_type = self.served.registry().body(group, version, kind);
+        let body_type = body_type.ok_or_else(|| DecodeError::NoSchema(format!("{group}/{version} {kind}")))?;
+        let read = move |body: &[u8]| schema::decode_body(&body_type, body, media);
         let decoded = self.reading(body, media, read).await??;
         self.checked(decoded, kind, version)
     }
@@ -330,11 +339,11 @@ impl<'a> Call<'a> {
     }
 
     fn not_found(&self, name: &str) -> ApiError {
-        ApiError::not_found(self.kind.group, self.kind.plural, name)
+        ApiError::not_found(&self.kind.group, &self.kind.plural, name)
     }
 
     fn conflict(&self, name: &str, why: &str) -> ApiError {
-        ApiError::conflict(self.kind.group, self.kind.plural, name, why)
+        ApiError::conflict(&self.kind.group, &self.kind.plural, name, why)
     }
 
     /// Upstream's words for a lost race on a pinned revision.
@@ -347,7 +356,7 @@ impl<'a> Call<'a> {
 
     /// The object with kind, apiVersion and resourceVersion.
     fn whole(&self, stored: &Stored) -> Value {
-        reply::whole(stored, stored.revision, self.kind)
+        reply::whole(stored, stored.revision, &self.kind)
     }
 
     async fn get(&self) -> Result<Answer, ApiError> {
@@ -436,7 +445,7 @@ impl<'a> Call<'a> {
         Attributes {
             user: self.user,
             info: self.info,
-            kind: self.kind,
+            kind: &self.kind,
             operation,
             namespace: self.namespace,
             name,
@@ -447,29 +456,6 @@ impl<'a> Call<'a> {
 
 fn not_read(error: &str) -> ApiError {
     ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-}
-
-/// A resourceVersion parameter; `None` if it is empty.
-fn parse_revision(text: &str) -> Result<Option<Revision>, ApiError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let reason = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
-    text.parse()
-        .map(Some)
-        .map_err(|_| ApiError::bad_request(format!("resourceVersion: Invalid value: \"{text}\": {reason}")))
-}
-
-fn too_large(wanted: Revision, current: Revision) -> ApiError {
-    let text = format!("Timeout: Too large resource version: {wanted}, current: {current}");
-    let mut error = ApiError::new(504, "Timeout", text);
-    error.causes.push(super::status::Cause {
-        kind: "ResourceVersionTooLarge".to_owned(),
-        message: "Too large resource version".to_owned(),
-        field: String::new(),
-    });
-    error.retry_after_seconds = Some(1);
-    error
 }
 
 fn store_failed(error: &StoreError) -> ApiError {
@@ -485,7 +471,7 @@ fn bad_field_validation(found: &str) -> ApiError {
 
 /// 405 with upstream's text.
 pub(super) fn not_supported(kind: &Kind, info: &RequestInfo) -> ApiError {
-    let mut resource = kind.plural.to_owned();
+    let mut resource = kind.plural.to_string();
     if !info.subresource.is_empty() {
         resource = format!("{resource}/{}", info.subresource);
     }
@@ -493,7 +479,7 @@ pub(super) fn not_supported(kind: &Kind, info: &RequestInfo) -> ApiError {
         resource = format!("{resource}.{}", kind.group);
     }
     let text = format!("{} is not supported on resources of kind \"{resource}\"", info.verb);
-    ApiError::new(405, "MethodNotAllowed", text).about(kind.group, kind.plural, "")
+    ApiError::new(405, "MethodNotAllowed", text).about(&kind.group, &kind.plural, "")
 }
 
 #[cfg(test)]

@@ -7,23 +7,25 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
+use crate::resource::Name;
+
 /// Upstream's buckets of `apiserver_request_duration_seconds`, in seconds.
 const BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
 
-/// A request as counters know it; every text is one of a table's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// A request as counters know it; every text is one of a table's, or a name of a definition's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Request {
     /// Upper-case: `LIST`, `POST`, `WATCH`, `APPLY`...
     pub verb: &'static str,
     /// API group, empty for core.
-    pub group: &'static str,
+    pub group: Name,
     /// API version.
-    pub version: &'static str,
+    pub version: Name,
     /// Plural resource name; empty for other paths.
-    pub resource: &'static str,
+    pub resource: Name,
     /// Subresource.
     pub subresource: &'static str,
     /// `resource` (one object), `namespace`, `cluster`, or empty for other paths.
@@ -37,24 +39,24 @@ struct Counted {
     code: u16,
     component: &'static str,
     dry_run: &'static str,
-    group: &'static str,
-    resource: &'static str,
+    group: Name,
+    resource: Name,
     scope: &'static str,
     subresource: &'static str,
     verb: &'static str,
-    version: &'static str,
+    version: Name,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Timed {
     component: &'static str,
     dry_run: &'static str,
-    group: &'static str,
-    resource: &'static str,
+    group: Name,
+    resource: Name,
     scope: &'static str,
     subresource: &'static str,
     verb: &'static str,
-    version: &'static str,
+    version: Name,
 }
 
 const COMPONENT: &str = "apiserver";
@@ -88,18 +90,18 @@ impl Requests {
             subresource,
             scope,
             dry_run,
-        } = *request;
+        } = request.clone();
         let component = COMPONENT;
         let counted = Counted {
             code,
             component,
             dry_run,
-            group,
-            resource,
+            group: group.clone(),
+            resource: resource.clone(),
             scope,
             subresource,
             verb,
-            version,
+            version: version.clone(),
         };
         self.total.get_or_create(&counted).inc();
         // How long a watch lasts says nothing about this server.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
 use crate::schema::{self, Media};
 use crate::store::window::{Stored, canonical};
 use crate::tree::{DEPTH_MAX, SIZE_MAX_BYTES};
@@ -13,7 +13,7 @@ use crate::tree::{DEPTH_MAX, SIZE_MAX_BYTES};
 const STACK_BYTES: usize = 1 << 20;
 
 fn kind(group: &str, name: &str) -> &'static Kind {
-    registry().by_gvk(group, "v1", name).expect("built in")
+    Registry::built_in().by_gvk(group, "v1", name).expect("built in")
 }
 
 fn nested(levels: usize) -> Value {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::PatchError;
 use super::step_budget::StepBudget;
-use crate::schema::{Field, Merge, Schema, Shape, TypeId, schema};
+use crate::resource::Kind;
+use crate::schema::{Field, Merge, Schema, Shape, TypeId};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -17,15 +18,14 @@ const ELEMENT_ORDER: &str = "$setElementOrder/";
 
 type Object = Map<String, Value>;
 
-pub(super) fn apply(definition: &str, original: &Value, patch: &Value) -> Result<Value, PatchError> {
+pub(super) fn apply(kind: &Kind, original: &Value, patch: &Value) -> Result<Value, PatchError> {
     let (Some(original), Some(patch)) = (original.as_object(), patch.as_object()) else {
         return Err(invalid_document());
     };
-    let id = schema()
-        .type_of(definition)
-        .ok_or_else(|| PatchError::new(500, format!("no schema for {definition}")))?;
+    let (schema, id) = kind.schema();
+    let id = id.ok_or_else(|| PatchError::new(500, format!("no schema for {}", kind.definition)))?;
     let merger = Merger {
-        schema: schema(),
+        schema,
         budget: StepBudget::new(),
     };
     let mut tree = original.clone();

@@ -2,10 +2,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
 
 fn kind(group: &str, name: &str) -> &'static Kind {
-    registry().by_gvk(group, "v1", name).expect("built in")
+    Registry::built_in().by_gvk(group, "v1", name).expect("built in")
 }
 
 fn strategic(original: Value, patch: Value) -> Result<Value, PatchError> {

@@ -1,62 +1,144 @@
-//! How the table's entries are written down: from a type of k8s-openapi, then what differs. Also the request bodies that are
-//! no kinds of the table. Pure.
+//! How the built-in kinds are written down: from a type of k8s-openapi, then what differs. Also the request bodies that are
+//! kinds of no resource. Pure.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status};
 use k8s_openapi::{ListableResource, Resource};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, SchemaGenerator};
 
-use super::{Kind, Plain, STANDARD_VERBS, Strategy, Subresource, registry};
+use super::{Kind, KindStrategy, Name, Plain, STANDARD_VERBS, Strategy, Subresource, api_version, columns};
+use crate::schema::{AddSchema, Definitions, SchemaTable};
 
-fn definition_of<T: JsonSchema>() -> String {
-    T::schema_name().into_owned()
+fn definition_of<T: JsonSchema>() -> Name {
+    T::schema_name()
 }
 
-fn add_schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+fn add_schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
     generator.subschema_for::<T>()
 }
 
-type AddSchema = fn(&mut SchemaGenerator) -> Schema;
-
-/// Bodies that are not kinds of the table: group, version, kind, definition, schema.
-type Body = (&'static str, &'static str, &'static str, fn() -> String, AddSchema);
-
-const fn body<T: Resource + JsonSchema>() -> Body {
-    (T::GROUP, T::VERSION, T::KIND, definition_of::<T>, add_schema_of::<T>)
+/// A body that is a kind of no resource.
+pub(super) struct Body {
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) definition: fn() -> Name,
+    pub(super) add_schema: AddSchema,
 }
 
-static BODIES: &[Body] = &[
+const fn body<T: Resource + JsonSchema>() -> Body {
+    Body {
+        group: T::GROUP,
+        version: T::VERSION,
+        kind: T::KIND,
+        definition: definition_of::<T>,
+        add_schema: add_schema_of::<T>,
+    }
+}
+
+pub(super) static BODIES: &[Body] = &[
     body::<k8s_openapi::api::policy::v1::Eviction>(),
     body::<k8s_openapi::api::autoscaling::v1::Scale>(),
     body::<k8s_openapi::api::authentication::v1::TokenRequest>(),
-    (
-        "",
-        "v1",
-        "DeleteOptions",
-        definition_of::<DeleteOptions>,
-        add_schema_of::<DeleteOptions>,
-    ),
+    Body {
+        group: "",
+        version: "v1",
+        kind: "DeleteOptions",
+        definition: definition_of::<DeleteOptions>,
+        add_schema: add_schema_of::<DeleteOptions>,
+    },
+    Body {
+        group: "",
+        version: "v1",
+        kind: "Status",
+        definition: definition_of::<Status>,
+        add_schema: add_schema_of::<Status>,
+    },
 ];
 
-fn body_of(group: &str, version: &str, kind: &str) -> Option<&'static Body> {
-    BODIES
-        .iter()
-        .find(|body| (body.0, body.1, body.2) == (group, version, kind))
+/// The table of the types of all rows and bodies.
+pub(super) fn table(rows: &'static [Row]) -> SchemaTable {
+    let all = rows.iter().map(|row| row.add_schema);
+    SchemaTable::of(all.chain(BODIES.iter().map(|body| body.add_schema)))
 }
 
-/// Adds the schema of a request body that is not a kind of the table.
-pub(crate) fn body_schema(group: &str, version: &str, kind: &str) -> Option<AddSchema> {
-    body_of(group, version, kind).map(|body| body.4)
+/// A subresource of a built-in kind: see [`Subresource`].
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    pub(super) verbs: &'static [&'static str],
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) kind: &'static str,
 }
 
-/// The definition name of a request body: a kind of the table, or one that only subresources take.
-pub(crate) fn body_definition(group: &str, version: &str, kind: &str) -> Option<String> {
-    let known = registry().by_gvk(group, version, kind).map(|kind| kind.definition);
-    known
-        .or_else(|| body_of(group, version, kind).map(|body| body.3))
-        .map(|name| name())
+/// A built-in kind as the table has it: see [`Kind`].
+pub(super) struct Row {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    list_kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    short_names: &'static [&'static str],
+    categories: &'static [&'static str],
+    namespaced: bool,
+    verbs: &'static [&'static str],
+    subresources: &'static [Part],
+    storage_prefix: &'static str,
+    create_on_update: bool,
+    unconditional_update: bool,
+    returns_object_on_delete: bool,
+    default_propagation_orphan: bool,
+    definition: fn() -> Name,
+    add_schema: AddSchema,
+    strategy: &'static dyn Strategy,
 }
 
-impl Kind {
+fn names(names: &[&'static str]) -> Box<[Name]> {
+    names.iter().copied().map(Name::Borrowed).collect()
+}
+
+impl Row {
+    /// The kind, whose types stand in `types`.
+    pub(super) fn kind(&self, types: &Arc<SchemaTable>) -> Kind {
+        let part = |part: &Part| Subresource {
+            name: part.name,
+            verbs: part.verbs,
+            group: part.group.into(),
+            version: part.version.into(),
+            kind: part.kind.into(),
+        };
+        Kind {
+            group: self.group.into(),
+            version: self.version.into(),
+            api_version: match self.group {
+                "" => self.version.into(),
+                group => api_version(group, self.version).into(),
+            },
+            kind: self.kind.into(),
+            list_kind: self.list_kind.into(),
+            plural: self.plural.into(),
+            singular: self.singular.into(),
+            short_names: names(self.short_names),
+            categories: names(self.categories),
+            namespaced: self.namespaced,
+            verbs: self.verbs,
+            subresources: self.subresources.iter().map(part).collect(),
+            storage_prefix: self.storage_prefix.into(),
+            create_on_update: self.create_on_update,
+            unconditional_update: self.unconditional_update,
+            returns_object_on_delete: self.returns_object_on_delete,
+            default_propagation_orphan: self.default_propagation_orphan,
+            definition: (self.definition)(),
+            types: Arc::clone(types),
+            published: Definitions::BuiltIn(self.add_schema),
+            printer: columns::built_in(self.group, self.kind),
+            strategy: KindStrategy::BuiltIn(self.strategy),
+        }
+    }
+
     const fn bare<T: Resource + JsonSchema>(plural: &'static str, singular: &'static str) -> Self {
         Self {
             group: T::GROUP,
@@ -83,25 +165,25 @@ impl Kind {
 
     /// A stored, namespaced kind.
     pub(super) const fn namespaced<T: ListableResource + JsonSchema>(singular: &'static str) -> Self {
-        let mut kind = Self::bare::<T>(T::URL_PATH_SEGMENT, singular);
-        kind.list_kind = T::LIST_KIND;
-        kind.storage_prefix = T::URL_PATH_SEGMENT;
-        kind
+        let mut row = Self::bare::<T>(T::URL_PATH_SEGMENT, singular);
+        row.list_kind = T::LIST_KIND;
+        row.storage_prefix = T::URL_PATH_SEGMENT;
+        row
     }
 
     /// A stored kind at cluster scope.
     pub(super) const fn cluster<T: ListableResource + JsonSchema>(singular: &'static str) -> Self {
-        let mut kind = Self::namespaced::<T>(singular);
-        kind.namespaced = false;
-        kind
+        let mut row = Self::namespaced::<T>(singular);
+        row.namespaced = false;
+        row
     }
 
     /// A kind that is only created and never stored.
     pub(super) const fn review<T: Resource + JsonSchema>(singular: &'static str, namespaced: bool) -> Self {
-        let mut kind = Self::bare::<T>(T::URL_PATH_SEGMENT, singular);
-        kind.namespaced = namespaced;
-        kind.verbs = &["create"];
-        kind
+        let mut row = Self::bare::<T>(T::URL_PATH_SEGMENT, singular);
+        row.namespaced = namespaced;
+        row.verbs = &["create"];
+        row
     }
 
     pub(super) const fn short(mut self, names: &'static [&'static str]) -> Self {
@@ -114,7 +196,7 @@ impl Kind {
         self
     }
 
-    pub(super) const fn sub(mut self, subresources: &'static [Subresource]) -> Self {
+    pub(super) const fn sub(mut self, subresources: &'static [Part]) -> Self {
         self.subresources = subresources;
         self
     }

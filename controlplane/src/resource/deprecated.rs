@@ -88,25 +88,25 @@ pub(crate) fn fields(kind: &Kind, object: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::registry;
+    use crate::resource::Registry;
     use serde_json::json;
 
     #[test]
     fn pods_and_templates_are_told_in_upstreams_words() {
         let pod = json!({"metadata": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/c": "x", "a": "b"}},
             "spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}});
-        let pods = registry().by_resource("", "v1", "pods").unwrap();
+        let pods = Registry::built_in().by_resource("", "v1", "pods").unwrap();
         let expected = [
             "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
             "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: deprecated since v1.19, non-functional \
              in v1.25+; use the \"seccompProfile\" field instead",
         ];
         assert_eq!(fields(pods, &pod), expected);
-        let deployments = registry().by_resource("apps", "v1", "deployments").unwrap();
+        let deployments = Registry::built_in().by_resource("apps", "v1", "deployments").unwrap();
         let expected = expected.map(|text| format!("spec.template.{text}"));
         assert_eq!(fields(deployments, &json!({"spec": {"template": pod}})), expected);
         assert_eq!(
-            fields(registry().by_resource("", "v1", "secrets").unwrap(), &pod),
+            fields(Registry::built_in().by_resource("", "v1", "secrets").unwrap(), &pod),
             [""; 0]
         );
     }

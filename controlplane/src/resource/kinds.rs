@@ -8,6 +8,8 @@ use k8s_openapi::api::{
     rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
 };
 
+use super::Generational;
+use super::build::{Part, Row};
 use super::certificate::SigningRequest;
 use super::config_data::{ConfigMap, Secret};
 use super::daemon_set::DaemonSet;
@@ -27,7 +29,6 @@ use super::service::Service;
 use super::stateful_set::StatefulSet;
 use super::storage::{Claim, CsiDriver, StorageClass, Volume};
 use super::webhook::{FlowSchema, Policy, PolicyBinding, PriorityLevel, Webhooks};
-use super::{Generational, Kind, Subresource};
 
 const CHANGE: &[&str] = &["get", "patch", "update"];
 const CREATE: &[&str] = &["create"];
@@ -42,8 +43,8 @@ const fn part(
     group: &'static str,
     version: &'static str,
     kind: &'static str,
-) -> Subresource {
-    Subresource {
+) -> Part {
+    Part {
         name,
         verbs,
         group,
@@ -53,36 +54,36 @@ const fn part(
 }
 
 /// `status` of a kind.
-const fn status(group: &'static str, version: &'static str, kind: &'static str) -> Subresource {
+const fn status(group: &'static str, version: &'static str, kind: &'static str) -> Part {
     part("status", CHANGE, group, version, kind)
 }
 
-const SCALE: Subresource = part("scale", CHANGE, "autoscaling", "v1", "Scale");
+const SCALE: Part = part("scale", CHANGE, "autoscaling", "v1", "Scale");
 
-pub(super) static KINDS: &[Kind] = &[
+pub(super) static KINDS: &[Row] = &[
     // core, 18000
-    Kind::review::<core::Binding>("binding", true),
-    Kind::cluster::<core::ComponentStatus>("componentstatus")
+    Row::review::<core::Binding>("binding", true),
+    Row::cluster::<core::ComponentStatus>("componentstatus")
         .short(&["cs"])
         .verbs(&["get", "list"])
         .stored_at(""),
-    Kind::namespaced::<core::ConfigMap>("configmap")
+    Row::namespaced::<core::ConfigMap>("configmap")
         .short(&["cm"])
         .strategy(&ConfigMap),
-    Kind::namespaced::<core::Endpoints>("endpoints")
+    Row::namespaced::<core::Endpoints>("endpoints")
         .short(&["ep"])
         .stored_at("services/endpoints")
         .create_on_update()
         .strategy(&Endpoints),
-    Kind::namespaced::<core::Event>("event")
+    Row::namespaced::<core::Event>("event")
         .short(&["ev"])
         .create_on_update()
         .strategy(&Event),
-    Kind::namespaced::<core::LimitRange>("limitrange")
+    Row::namespaced::<core::LimitRange>("limitrange")
         .short(&["limits"])
         .create_on_update()
         .strategy(&LimitRange),
-    Kind::cluster::<core::Namespace>("namespace")
+    Row::cluster::<core::Namespace>("namespace")
         .short(&["ns"])
         .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
         .sub(&[
@@ -91,7 +92,7 @@ pub(super) static KINDS: &[Kind] = &[
         ])
         .returned_on_delete()
         .strategy(&Namespace),
-    Kind::cluster::<core::Node>("node")
+    Row::cluster::<core::Node>("node")
         .short(&["no"])
         .sub(&[
             part("proxy", PROXY, "", "v1", "NodeProxyOptions"),
@@ -99,17 +100,17 @@ pub(super) static KINDS: &[Kind] = &[
         ])
         .stored_at("minions")
         .strategy(&Node),
-    Kind::namespaced::<core::PersistentVolumeClaim>("persistentvolumeclaim")
+    Row::namespaced::<core::PersistentVolumeClaim>("persistentvolumeclaim")
         .short(&["pvc"])
         .sub(&[status("", "v1", "PersistentVolumeClaim")])
         .returned_on_delete()
         .strategy(&Claim),
-    Kind::cluster::<core::PersistentVolume>("persistentvolume")
+    Row::cluster::<core::PersistentVolume>("persistentvolume")
         .short(&["pv"])
         .sub(&[status("", "v1", "PersistentVolume")])
         .returned_on_delete()
         .strategy(&Volume),
-    Kind::namespaced::<core::Pod>("pod")
+    Row::namespaced::<core::Pod>("pod")
         .short(&["po"])
         .category(ALL)
         .sub(&[
@@ -125,26 +126,26 @@ pub(super) static KINDS: &[Kind] = &[
         ])
         .returned_on_delete()
         .strategy(&Pod),
-    Kind::namespaced::<core::PodTemplate>("podtemplate")
+    Row::namespaced::<core::PodTemplate>("podtemplate")
         .returned_on_delete()
         .strategy(&PodTemplate),
-    Kind::namespaced::<core::ReplicationController>("replicationcontroller")
+    Row::namespaced::<core::ReplicationController>("replicationcontroller")
         .short(&["rc"])
         .category(ALL)
         .sub(&[SCALE, status("", "v1", "ReplicationController")])
         .stored_at("controllers")
         .orphaning()
         .strategy(&ReplicationController),
-    Kind::namespaced::<core::ResourceQuota>("resourcequota")
+    Row::namespaced::<core::ResourceQuota>("resourcequota")
         .short(&["quota"])
         .sub(&[status("", "v1", "ResourceQuota")])
         .returned_on_delete(),
-    Kind::namespaced::<core::Secret>("secret").strategy(&Secret),
-    Kind::namespaced::<core::ServiceAccount>("serviceaccount")
+    Row::namespaced::<core::Secret>("secret").strategy(&Secret),
+    Row::namespaced::<core::ServiceAccount>("serviceaccount")
         .short(&["sa"])
         .sub(&[part("token", CREATE, "authentication.k8s.io", "v1", "TokenRequest")])
         .returned_on_delete(),
-    Kind::namespaced::<core::Service>("service")
+    Row::namespaced::<core::Service>("service")
         .short(&["svc"])
         .category(ALL)
         .sub(&[
@@ -156,54 +157,54 @@ pub(super) static KINDS: &[Kind] = &[
         .returned_on_delete()
         .strategy(&Service),
     // apps, 17800
-    Kind::namespaced::<apps::ControllerRevision>("controllerrevision"),
-    Kind::namespaced::<apps::DaemonSet>("daemonset")
+    Row::namespaced::<apps::ControllerRevision>("controllerrevision"),
+    Row::namespaced::<apps::DaemonSet>("daemonset")
         .short(&["ds"])
         .category(ALL)
         .sub(&[status("apps", "v1", "DaemonSet")])
         .strategy(&DaemonSet),
-    Kind::namespaced::<apps::Deployment>("deployment")
+    Row::namespaced::<apps::Deployment>("deployment")
         .short(&["deploy"])
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "Deployment")])
         .strategy(&Deployment),
-    Kind::namespaced::<apps::ReplicaSet>("replicaset")
+    Row::namespaced::<apps::ReplicaSet>("replicaset")
         .short(&["rs"])
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "ReplicaSet")])
         .strategy(&ReplicaSet),
-    Kind::namespaced::<apps::StatefulSet>("statefulset")
+    Row::namespaced::<apps::StatefulSet>("statefulset")
         .short(&["sts"])
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "StatefulSet")])
         .strategy(&StatefulSet),
     // authentication.k8s.io, 17700
-    Kind::review::<authentication::SelfSubjectReview>("selfsubjectreview", false),
-    Kind::review::<authentication::TokenReview>("tokenreview", false),
+    Row::review::<authentication::SelfSubjectReview>("selfsubjectreview", false),
+    Row::review::<authentication::TokenReview>("tokenreview", false),
     // authorization.k8s.io, 17600
-    Kind::review::<authorization::LocalSubjectAccessReview>("localsubjectaccessreview", true),
-    Kind::review::<authorization::SelfSubjectAccessReview>("selfsubjectaccessreview", false),
-    Kind::review::<authorization::SelfSubjectRulesReview>("selfsubjectrulesreview", false),
-    Kind::review::<authorization::SubjectAccessReview>("subjectaccessreview", false),
+    Row::review::<authorization::LocalSubjectAccessReview>("localsubjectaccessreview", true),
+    Row::review::<authorization::SelfSubjectAccessReview>("selfsubjectaccessreview", false),
+    Row::review::<authorization::SelfSubjectRulesReview>("selfsubjectrulesreview", false),
+    Row::review::<authorization::SubjectAccessReview>("subjectaccessreview", false),
     // autoscaling, 17500
-    Kind::namespaced::<autoscaling::HorizontalPodAutoscaler>("horizontalpodautoscaler")
+    Row::namespaced::<autoscaling::HorizontalPodAutoscaler>("horizontalpodautoscaler")
         .short(&["hpa"])
         .category(ALL)
         .sub(&[status("autoscaling", "v2", "HorizontalPodAutoscaler")])
         .strategy(&Autoscaler),
     // batch, 17400
-    Kind::namespaced::<batch::CronJob>("cronjob")
+    Row::namespaced::<batch::CronJob>("cronjob")
         .short(&["cj"])
         .category(ALL)
         .sub(&[status("batch", "v1", "CronJob")])
         .strategy(&CronJob),
-    Kind::namespaced::<batch::Job>("job")
+    Row::namespaced::<batch::Job>("job")
         .category(ALL)
         .sub(&[status("batch", "v1", "Job")])
         .orphaning()
         .strategy(&Job),
     // certificates.k8s.io, 17300
-    Kind::cluster::<certificates::CertificateSigningRequest>("certificatesigningrequest")
+    Row::cluster::<certificates::CertificateSigningRequest>("certificatesigningrequest")
         .short(&["csr"])
         .sub(&[
             part(
@@ -217,70 +218,70 @@ pub(super) static KINDS: &[Kind] = &[
         ])
         .strategy(&SigningRequest),
     // networking.k8s.io, 17200
-    Kind::cluster::<networking::IngressClass>("ingressclass").strategy(&IngressClass),
-    Kind::namespaced::<networking::Ingress>("ingress")
+    Row::cluster::<networking::IngressClass>("ingressclass").strategy(&IngressClass),
+    Row::namespaced::<networking::Ingress>("ingress")
         .short(&["ing"])
         .sub(&[status("networking.k8s.io", "v1", "Ingress")])
         .stored_at("ingress")
         .strategy(&Ingress),
-    Kind::cluster::<networking::IPAddress>("ipaddress").short(&["ip"]),
-    Kind::namespaced::<networking::NetworkPolicy>("networkpolicy")
+    Row::cluster::<networking::IPAddress>("ipaddress").short(&["ip"]),
+    Row::namespaced::<networking::NetworkPolicy>("networkpolicy")
         .short(&["netpol"])
         .strategy(&NetworkPolicy),
-    Kind::cluster::<networking::ServiceCIDR>("servicecidr").sub(&[status("networking.k8s.io", "v1", "ServiceCIDR")]),
+    Row::cluster::<networking::ServiceCIDR>("servicecidr").sub(&[status("networking.k8s.io", "v1", "ServiceCIDR")]),
     // policy, 17100
-    Kind::namespaced::<policy::PodDisruptionBudget>("poddisruptionbudget")
+    Row::namespaced::<policy::PodDisruptionBudget>("poddisruptionbudget")
         .short(&["pdb"])
         .sub(&[status("policy", "v1", "PodDisruptionBudget")])
         .conditional()
         .strategy(&Budget),
     // rbac.authorization.k8s.io, 17000
-    Kind::cluster::<rbac::ClusterRoleBinding>("clusterrolebinding")
+    Row::cluster::<rbac::ClusterRoleBinding>("clusterrolebinding")
         .create_on_update()
         .strategy(&Binding { cluster: true }),
-    Kind::cluster::<rbac::ClusterRole>("clusterrole")
+    Row::cluster::<rbac::ClusterRole>("clusterrole")
         .create_on_update()
         .strategy(&Role { cluster: true }),
-    Kind::namespaced::<rbac::RoleBinding>("rolebinding")
+    Row::namespaced::<rbac::RoleBinding>("rolebinding")
         .create_on_update()
         .strategy(&Binding { cluster: false }),
-    Kind::namespaced::<rbac::Role>("role")
+    Row::namespaced::<rbac::Role>("role")
         .create_on_update()
         .strategy(&Role { cluster: false }),
     // storage.k8s.io, 16800
-    Kind::cluster::<storage::CSIDriver>("csidriver")
+    Row::cluster::<storage::CSIDriver>("csidriver")
         .conditional()
         .returned_on_delete()
         .strategy(&CsiDriver),
-    Kind::cluster::<storage::CSINode>("csinode")
+    Row::cluster::<storage::CSINode>("csinode")
         .conditional()
         .returned_on_delete(),
-    Kind::namespaced::<storage::CSIStorageCapacity>("csistoragecapacity").conditional(),
-    Kind::cluster::<storage::StorageClass>("storageclass")
+    Row::namespaced::<storage::CSIStorageCapacity>("csistoragecapacity").conditional(),
+    Row::cluster::<storage::StorageClass>("storageclass")
         .short(&["sc"])
         .returned_on_delete()
         .strategy(&StorageClass),
-    Kind::cluster::<storage::VolumeAttachment>("volumeattachment")
+    Row::cluster::<storage::VolumeAttachment>("volumeattachment")
         .sub(&[status("storage.k8s.io", "v1", "VolumeAttachment")])
         .conditional()
         .returned_on_delete(),
-    Kind::cluster::<storage::VolumeAttributesClass>("volumeattributesclass")
+    Row::cluster::<storage::VolumeAttributesClass>("volumeattributesclass")
         .short(&["vac"])
         .returned_on_delete(),
     // admissionregistration.k8s.io, 16700
-    Kind::cluster::<admissionregistration::MutatingAdmissionPolicy>("mutatingadmissionpolicy")
+    Row::cluster::<admissionregistration::MutatingAdmissionPolicy>("mutatingadmissionpolicy")
         .category(API_EXTENSIONS)
         .conditional()
         .strategy(&Policy),
-    Kind::cluster::<admissionregistration::MutatingAdmissionPolicyBinding>("mutatingadmissionpolicybinding")
+    Row::cluster::<admissionregistration::MutatingAdmissionPolicyBinding>("mutatingadmissionpolicybinding")
         .category(API_EXTENSIONS)
         .conditional()
         .strategy(&PolicyBinding),
-    Kind::cluster::<admissionregistration::MutatingWebhookConfiguration>("mutatingwebhookconfiguration")
+    Row::cluster::<admissionregistration::MutatingWebhookConfiguration>("mutatingwebhookconfiguration")
         .category(API_EXTENSIONS)
         .conditional()
         .strategy(&Webhooks { mutating: true }),
-    Kind::cluster::<admissionregistration::ValidatingAdmissionPolicy>("validatingadmissionpolicy")
+    Row::cluster::<admissionregistration::ValidatingAdmissionPolicy>("validatingadmissionpolicy")
         .category(API_EXTENSIONS)
         .sub(&[status(
             "admissionregistration.k8s.io",
@@ -289,44 +290,44 @@ pub(super) static KINDS: &[Kind] = &[
         )])
         .conditional()
         .strategy(&Policy),
-    Kind::cluster::<admissionregistration::ValidatingAdmissionPolicyBinding>("validatingadmissionpolicybinding")
+    Row::cluster::<admissionregistration::ValidatingAdmissionPolicyBinding>("validatingadmissionpolicybinding")
         .category(API_EXTENSIONS)
         .conditional()
         .strategy(&PolicyBinding),
-    Kind::cluster::<admissionregistration::ValidatingWebhookConfiguration>("validatingwebhookconfiguration")
+    Row::cluster::<admissionregistration::ValidatingWebhookConfiguration>("validatingwebhookconfiguration")
         .category(API_EXTENSIONS)
         .conditional()
         .strategy(&Webhooks { mutating: false }),
     // scheduling.k8s.io, 16600
-    Kind::cluster::<scheduling::PriorityClass>("priorityclass")
+    Row::cluster::<scheduling::PriorityClass>("priorityclass")
         .short(&["pc"])
         .strategy(&PriorityClass),
     // coordination.k8s.io, 16500
-    Kind::namespaced::<coordination::Lease>("lease")
+    Row::namespaced::<coordination::Lease>("lease")
         .create_on_update()
         .conditional(),
     // node.k8s.io, 16300
-    Kind::cluster::<node::RuntimeClass>("runtimeclass")
+    Row::cluster::<node::RuntimeClass>("runtimeclass")
         .create_on_update()
         .conditional(),
     // discovery.k8s.io, 16200
-    Kind::namespaced::<discovery::EndpointSlice>("endpointslice").strategy(&EndpointSlice),
+    Row::namespaced::<discovery::EndpointSlice>("endpointslice").strategy(&EndpointSlice),
     // resource.k8s.io, 16200
-    Kind::cluster::<resource::DeviceClass>("deviceclass")
+    Row::cluster::<resource::DeviceClass>("deviceclass")
         .returned_on_delete()
         .strategy(&Generational),
-    Kind::namespaced::<resource::ResourceClaim>("resourceclaim")
+    Row::namespaced::<resource::ResourceClaim>("resourceclaim")
         .sub(&[status("resource.k8s.io", "v1", "ResourceClaim")])
         .returned_on_delete(),
-    Kind::namespaced::<resource::ResourceClaimTemplate>("resourceclaimtemplate").returned_on_delete(),
-    Kind::cluster::<resource::ResourceSlice>("resourceslice")
+    Row::namespaced::<resource::ResourceClaimTemplate>("resourceclaimtemplate").returned_on_delete(),
+    Row::cluster::<resource::ResourceSlice>("resourceslice")
         .returned_on_delete()
         .strategy(&Generational),
     // flowcontrol.apiserver.k8s.io, 16100
-    Kind::cluster::<flowcontrol::FlowSchema>("flowschema")
+    Row::cluster::<flowcontrol::FlowSchema>("flowschema")
         .sub(&[status("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")])
         .strategy(&FlowSchema),
-    Kind::cluster::<flowcontrol::PriorityLevelConfiguration>("prioritylevelconfiguration")
+    Row::cluster::<flowcontrol::PriorityLevelConfiguration>("prioritylevelconfiguration")
         .sub(&[status(
             "flowcontrol.apiserver.k8s.io",
             "v1",

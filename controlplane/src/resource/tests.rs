@@ -6,18 +6,18 @@ use super::*;
 
 #[test]
 fn every_kind_is_found_by_both_keys_and_stored_where_upstream_stores_it() {
-    let registry = registry();
+    let registry = Registry::built_in();
     let mut prefixes = BTreeSet::new();
     for kind in registry.kinds() {
-        let by_resource = registry.by_resource(kind.group, kind.version, kind.plural);
-        assert!(std::ptr::eq(by_resource.expect("by resource"), kind));
-        let by_gvk = registry.by_gvk(kind.group, kind.version, kind.kind);
-        assert!(std::ptr::eq(by_gvk.expect("by kind"), kind));
+        let by_resource = registry.by_resource(&kind.group, &kind.version, &kind.plural);
+        assert!(Arc::ptr_eq(by_resource.expect("by resource"), kind));
+        let by_gvk = registry.by_gvk(&kind.group, &kind.version, &kind.kind);
+        assert!(Arc::ptr_eq(by_gvk.expect("by kind"), kind));
         assert_eq!(kind.singular, kind.kind.to_lowercase(), "{kind:?}");
         let gets = kind.has_verb("get") && kind.has_verb("create");
         assert_eq!(kind.is_stored(), gets, "{kind:?}");
         if kind.is_stored() {
-            assert!(prefixes.insert(kind.storage_prefix), "{kind:?} shares its prefix");
+            assert!(prefixes.insert(&kind.storage_prefix), "{kind:?} shares its prefix");
         }
         assert!(
             kind.verbs.is_sorted() && kind.subresources.is_sorted_by_key(|sub| sub.name),
@@ -25,7 +25,7 @@ fn every_kind_is_found_by_both_keys_and_stored_where_upstream_stores_it() {
         );
     }
     assert_eq!(
-        registry.by_gvk("", "v1", "Node").map(|kind| kind.storage_prefix),
+        registry.by_gvk("", "v1", "Node").map(|kind| &*kind.storage_prefix),
         Some("minions")
     );
     assert!(registry.by_resource("apps", "v1beta1", "deployments").is_none());

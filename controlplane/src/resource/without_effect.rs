@@ -184,7 +184,7 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
 
 /// Where objects of the kind hold a pod's spec.
 pub(super) fn pod_spec_path(kind: &Kind) -> Option<&'static [&'static str]> {
-    Some(match (kind.group, kind.plural) {
+    Some(match (&*kind.group, &*kind.plural) {
         ("", "pods") => &["spec"],
         ("", "podtemplates") => &["template", "spec"],
         ("batch", "cronjobs") => &["spec", "jobTemplate", "spec", "template", "spec"],

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::*;
 
 fn strategy(group: &str, kind: &str) -> &'static dyn Strategy {
-    registry().by_gvk(group, "v1", kind).expect("built in").strategy
+    &*Registry::built_in()
+        .by_gvk(group, "v1", kind)
+        .expect("built in")
+        .strategy
 }
 
 /// A workload of the given kind that is valid, with `patch` merged in and defaults applied.

@@ -210,7 +210,9 @@ mod tests {
         let term = json!({"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["hash"], "mismatchLabelKeys": ["tenant"]});
         let mut stored = json!({"metadata": {"name": "first", "namespace": "a", "uid": "u",
             "labels": {"app": "web", "hash": "1", "tenant": "t"}}, "spec": anti(term)});
-        let kind = crate::resource::registry().by_resource("", "v1", "pods").unwrap();
+        let kind = crate::resource::Registry::built_in()
+            .by_resource("", "v1", "pods")
+            .unwrap();
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let context = crate::resource::PrepareContext { uid: "u", now };
         kind.strategy.prepare_create(&mut stored, &context);

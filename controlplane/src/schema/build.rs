@@ -5,32 +5,24 @@ use std::collections::{BTreeMap, HashMap};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{Field, ListType, Merge, Schema, Shape, Type, TypeId};
-use crate::resource::{self, Kind};
+use super::{AddSchema, Field, ListType, Merge, Schema, Shape, Type, TypeId};
 
 const MERGE_KEYS: &str = include_str!("../../data/merge-keys.tsv");
 const DEFAULTS: &str = include_str!("../../data/schema-defaults.tsv");
 
 const PREFIX: &str = "#/$defs/";
 
-/// Raw definitions by name of the kinds given, and of the bodies of their subresources and of deletes.
-pub(crate) fn definitions<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Map<String, Value> {
+/// Raw definitions by name of the types given.
+pub(crate) fn definitions(types: impl IntoIterator<Item = AddSchema>) -> Map<String, Value> {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
-    for kind in kinds {
-        (kind.add_schema)(&mut generator);
-        for sub in kind.subresources {
-            if let Some(body) = resource::body_schema(sub.group, sub.version, sub.kind) {
-                body(&mut generator);
-            }
-        }
+    for add in types {
+        add(&mut generator);
     }
-    generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
-    generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>();
     generator.take_definitions(false)
 }
 
-pub(super) fn build() -> Schema {
-    let definitions = definitions(resource::registry().kinds());
+pub(super) fn build(types: impl IntoIterator<Item = AddSchema>) -> Schema {
+    let definitions = definitions(types);
     let mut by_definition = HashMap::new();
     let mut next = 0;
     for (name, definition) in &definitions {

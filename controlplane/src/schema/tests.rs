@@ -1,29 +1,26 @@
 use serde_json::json;
 
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
 
 fn pod(body: &str) -> Result<Decoded, DecodeError> {
-    let kind = registry().by_gvk("", "v1", "Pod").expect("pods are built in");
+    let kind = Registry::built_in().by_gvk("", "v1", "Pod").expect("pods are built in");
     decode(kind, body.as_bytes(), Media::Json)
 }
 
 #[test]
 fn every_kind_has_a_type_and_its_facts() {
-    for kind in registry().kinds() {
-        assert!(schema().type_of(&(kind.definition)()).is_some(), "{kind:?}");
+    for kind in Registry::built_in().kinds() {
+        assert!(kind.schema().1.is_some(), "{kind:?}");
     }
-    let spec = schema()
-        .type_of("io.k8s.api.core.v1.PodSpec")
-        .expect("a pod has a spec");
-    let containers = schema().get(spec).field("containers").expect("and containers");
+    let pods = Registry::built_in().by_gvk("", "v1", "Pod").expect("pods are built in");
+    let schema = pods.types.get();
+    let spec = schema.type_of("io.k8s.api.core.v1.PodSpec").expect("a pod has a spec");
+    let containers = schema.get(spec).field("containers").expect("and containers");
     assert!(containers.required && matches!(containers.shape, Shape::List(_)));
     let merge = containers.merge.as_ref().expect("which merge");
     assert_eq!((merge.patch_merge, merge.patch_merge_key.as_str()), (true, "name"));
-    let volumes = schema()
-        .get(spec)
-        .field("volumes")
-        .and_then(|field| field.merge.as_ref());
+    let volumes = schema.get(spec).field("volumes").and_then(|field| field.merge.as_ref());
     assert!(volumes.is_some_and(|merge| merge.retain_keys && merge.list_type == Some(ListType::Map)));
 }
 
@@ -123,7 +120,7 @@ fn scalars_are_canonical() {
 
 #[test]
 fn yaml_has_scalar_keys_duplicates_and_no_bombs() {
-    let kind = registry().by_gvk("", "v1", "ConfigMap").expect("built in");
+    let kind = Registry::built_in().by_gvk("", "v1", "ConfigMap").expect("built in");
     let read = |text: &str| decode(kind, text.as_bytes(), Media::Yaml);
     let decoded =
         read("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: x\n  a: z\n").expect("readable");
@@ -146,14 +143,15 @@ fn yaml_has_scalar_keys_duplicates_and_no_bombs() {
 #[test]
 fn bodies_of_subresources_decode_too() {
     let eviction = br#"{"metadata":{"name":"p"},"deleteOptions":{"gracePeriodSeconds":3}}"#;
-    let decoded = decode_body("policy", "v1", "Eviction", eviction, Media::Json).expect("readable");
+    let body = |group: &str, kind: &str| Registry::built_in().body(group, "v1", kind).expect("a body");
+    let decoded = decode_body(&body("policy", "Eviction"), eviction, Media::Json).expect("readable");
     assert_eq!(decoded.value["apiVersion"], "policy/v1");
-    assert!(decode_body("", "v1", "DeleteOptions", br#"{"orphanDependents":1}"#, Media::Json).is_err());
+    assert!(decode_body(&body("", "DeleteOptions"), br#"{"orphanDependents":1}"#, Media::Json).is_err());
 }
 
 #[test]
 fn normalizing_is_idempotent() {
-    let kind = registry().by_gvk("", "v1", "Pod").expect("built in");
+    let kind = Registry::built_in().by_gvk("", "v1", "Pod").expect("built in");
     let mut once = json!({"metadata": {"labels": {}, "x": 1}, "spec": {"containers": [{"name": "a", "args": []}]}});
     assert_eq!(prune(kind, &mut once), ["metadata.x"]);
     let mut twice = once.clone();

@@ -7,30 +7,24 @@ use serde_json::{Map, Value};
 
 use super::outcome::{DecodeError, Decoded, Problem};
 use super::read::{self, Media};
-use super::{Field, Schema, Shape, TypeId, scalar, schema};
-use crate::resource::{self, Kind};
+use super::{Field, Schema, Shape, TypeId, scalar};
+use crate::resource::{BodyType, Kind};
 
 /// Reads the body of a request for `kind`.
 pub fn decode(kind: &Kind, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
-    decode_type(&(kind.definition)(), &kind.api_version(), kind.kind, bytes, media)
+    let names = (&*kind.definition, &*kind.api_version, &*kind.kind);
+    decode_type(kind.types.get(), names, bytes, media)
 }
 
-/// Reads the body of a request to a subresource of the given group, version and kind, such as `policy`, `v1`, `Eviction`.
-pub fn decode_body(group: &str, version: &str, kind: &str, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
-    let api_version = if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    };
-    let definition = resource::body_definition(group, version, kind)
-        .ok_or_else(|| DecodeError::NoSchema(format!("{api_version} {kind}")))?;
-    decode_type(&definition, &api_version, kind, bytes, media)
+/// Reads the body of a request to a subresource.
+pub fn decode_body(body: &BodyType, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    let names = (&*body.definition, &*body.api_version, &*body.kind);
+    decode_type(body.types.get(), names, bytes, media)
 }
 
 fn decode_type(
-    definition: &str,
-    api_version: &str,
-    kind: &str,
+    schema: &Schema,
+    (definition, api_version, kind): (&str, &str, &str),
     bytes: &[u8],
     media: Media,
 ) -> Result<Decoded, DecodeError> {
@@ -50,9 +44,8 @@ fn decode_type(
         )));
     };
     check_identity(map, api_version, kind)?;
-    let mut walk = Walk::new(schema());
-    let id = walk
-        .schema
+    let mut walk = Walk::new(schema);
+    let id = schema
         .type_of(definition)
         .ok_or_else(|| DecodeError::NoSchema(definition.to_owned()))?;
     walk.object(id, map).map_err(|reason| DecodeError::WrongType {
@@ -98,16 +91,13 @@ fn summary(bytes: &[u8]) -> String {
 /// Makes a tree that is there already (a patch's result) canonical, noting unknown fields. Wrong types are errors.
 pub fn normalize(kind: &Kind, value: &mut Value) -> Result<Vec<Problem>, DecodeError> {
     let wrong = |reason| DecodeError::WrongType {
-        kind: kind.kind.to_owned(),
-        version: kind.version.to_owned(),
+        kind: kind.kind.to_string(),
+        version: kind.version.to_string(),
         reason,
     };
-    let definition = (kind.definition)();
-    let mut walk = Walk::new(schema());
-    let id = walk
-        .schema
-        .type_of(&definition)
-        .ok_or(DecodeError::NoSchema(definition))?;
+    let (schema, id) = kind.schema();
+    let mut walk = Walk::new(schema);
+    let id = id.ok_or_else(|| DecodeError::NoSchema(kind.definition.to_string()))?;
     let Some(map) = value.as_object_mut() else {
         let reason = format!(
             "json: cannot unmarshal {} into Go value of type {}.{}",

@@ -180,6 +180,20 @@ impl Window {
         resource
     }
 
+    /// Ends the window of `prefix`: its watches are closed. Objects that are still there show again when the prefix comes back.
+    pub fn release(&self, prefix: &str) {
+        let mut resources = self.shared.resources.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(released) = resources.by_prefix.remove(prefix) else {
+            return;
+        };
+        let objects = released.history().objects();
+        resources.unclaimed.extend(objects);
+        // The write lock holds the feeding task back, so `applied` is exactly what the objects show.
+        let revision = *self.shared.applied.borrow();
+        released.history().replace(OrdMap::new(), revision);
+        released.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
     /// The store behind the window.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store

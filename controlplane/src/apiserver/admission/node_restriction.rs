@@ -67,7 +67,7 @@ pub(super) fn admit(
         old,
         reader,
     };
-    match (attributes.kind.group, attributes.kind.plural) {
+    match (&*attributes.kind.group, &*attributes.kind.plural) {
         ("", "pods") => pod::admit(&case),
         ("", "nodes") => case.own_node(),
         ("", "persistentvolumeclaims") => case.claim(),

@@ -1,7 +1,7 @@
 //! Goldens of what the plugins make of objects, and their refusals.
 
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
 use crate::store::window::Window;
 use crate::store::{Expect, Store, memory::Memory};
 use bytes::Bytes;
@@ -54,7 +54,7 @@ impl World {
     }
 
     async fn admit(&self, operation: Operation, group: &str, resource: &str, object: Value) -> Result<Value, ApiError> {
-        let kind = registry().by_resource(group, "v1", resource).unwrap();
+        let kind = Registry::built_in().by_resource(group, "v1", resource).unwrap();
         let namespace = if kind.namespaced { "ns" } else { "" };
         let info = RequestInfo {
             is_resource: true,
@@ -333,7 +333,7 @@ async fn a_stored_service_keeps_its_address_and_blocks_it() {
     assert_eq!(world.create("services", other.clone()).await.unwrap_err().code, 422);
     other["metadata"]["name"] = json!("s");
     other["spec"]["clusterIP"] = json!("");
-    let kind = registry().by_resource("", "v1", "services").unwrap();
+    let kind = Registry::built_in().by_resource("", "v1", "services").unwrap();
     let (user, info) = (User::named("alice", &[]), RequestInfo::default());
     let attributes = Attributes {
         user: &user,
@@ -383,7 +383,7 @@ async fn denied_new_external_ips_are_refused_and_old_ones_may_stay_or_go() {
         )
     );
     assert!(world.create("services", service(json!([]))).await.is_ok());
-    let kind = registry().by_resource("", "v1", "services").unwrap();
+    let kind = Registry::built_in().by_resource("", "v1", "services").unwrap();
     let (user, info) = (User::named("alice", &[]), RequestInfo::default());
     let attributes = Attributes {
         user: &user,

@@ -1,8 +1,8 @@
 //! Aggregated discovery: everything about a set of groups in one document (control-plane contract §1).
 
 use super::super::{Body, body};
-use super::{groups, json_as, kinds_of, versions};
-use crate::resource::Kind;
+use super::json_as;
+use crate::resource::{Group, Kind, Registry};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -17,28 +17,35 @@ struct Document {
     etag: String,
 }
 
-/// The document of the core group, or of all others. The table of kinds does not change, so each is made once.
-fn document(core: bool) -> &'static Document {
-    static CORE: OnceLock<Document> = OnceLock::new();
-    static NAMED: OnceLock<Document> = OnceLock::new();
-    let cell = if core { &CORE } else { &NAMED };
-    cell.get_or_init(|| {
-        let items: Vec<Value> = groups()
-            .into_iter()
-            .filter(|name| name.is_empty() == core)
-            .map(group)
-            .collect();
+impl Document {
+    fn new(core: bool, registry: &Registry) -> Self {
+        let wanted = registry.groups().iter().filter(|group| group.name.is_empty() == core);
+        let items: Vec<Value> = wanted.map(|one| group(one)).collect();
         let list = json!({
             "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
         });
         let bytes = Bytes::from(list.to_string());
         let etag = format!("\"{}\"", hex::encode_upper(Sha512::digest(&bytes)));
-        Document { bytes, etag }
-    })
+        Self { bytes, etag }
+    }
 }
 
-pub(super) fn serve(core: bool, headers: &HeaderMap) -> Response<Body> {
-    let document = document(core);
+/// The documents of the kinds of one moment, each made when it is first asked for: of the core group, and of all others.
+#[derive(Default)]
+pub(in crate::apiserver) struct Aggregated {
+    core: OnceLock<Document>,
+    named: OnceLock<Document>,
+}
+
+impl Aggregated {
+    /// Answers `/api` or `/apis`; `registry` is the one these documents are of.
+    pub(super) fn serve(&self, core: bool, registry: &Registry, headers: &HeaderMap) -> Response<Body> {
+        let document = if core { &self.core } else { &self.named };
+        respond(document.get_or_init(|| Document::new(core, registry)), headers)
+    }
+}
+
+fn respond(document: &Document, headers: &HeaderMap) -> Response<Body> {
     let known = headers
         .get(IF_NONE_MATCH)
         .is_some_and(|value| value.as_bytes() == document.etag.as_bytes());
@@ -58,23 +65,23 @@ pub(super) fn serve(core: bool, headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-fn group(name: &'static str) -> Value {
+fn group(group: &Group) -> Value {
     let mut item = json!({"metadata": {"creationTimestamp": null}});
-    if !name.is_empty() {
-        item["metadata"]["name"] = json!(name);
+    if !group.name.is_empty() {
+        item["metadata"]["name"] = json!(group.name);
     }
-    let versions = versions(name).into_iter().map(|version| {
-        let resources: Vec<Value> = kinds_of(name, version).map(resource).collect();
-        json!({"version": version, "freshness": "Current", "resources": resources})
+    let versions = group.versions.iter().map(|version| {
+        let resources: Vec<Value> = version.kinds.iter().map(|kind| resource(kind)).collect();
+        json!({"version": version.name, "freshness": "Current", "resources": resources})
     });
     item["versions"] = versions.collect();
     item
 }
 
-fn resource(kind: &'static Kind) -> Value {
+fn resource(kind: &Kind) -> Value {
     let response = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
-        "resource": kind.plural, "responseKind": response(kind.group, kind.version, kind.kind),
+        "resource": kind.plural, "responseKind": response(&kind.group, &kind.version, &kind.kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular, "verbs": kind.verbs,
     });
@@ -87,7 +94,7 @@ fn resource(kind: &'static Kind) -> Value {
     if !kind.subresources.is_empty() {
         let parts = kind.subresources.iter().map(|part| {
             json!({
-                "subresource": part.name, "responseKind": response(part.group, part.version, part.kind),
+                "subresource": part.name, "responseKind": response(&part.group, &part.version, &part.kind),
                 "verbs": part.verbs,
             })
         });

@@ -2,7 +2,7 @@
 //! contract §1). The documents are [`super::super::openapi`]'s. Their protobuf forms are not served: 406.
 
 use super::super::openapi::kept::Kept;
-use super::super::openapi::{Answer, answer};
+use super::super::openapi::{Answer, OpenApi};
 use super::super::request::Query;
 use super::super::{Body, body, negotiate, reply};
 use bytes::Bytes;
@@ -18,14 +18,13 @@ use crate::apiserver::status::ApiError;
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
 
 /// Answers `/openapi/v2` or a path below `/openapi/v3`.
-pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiError> {
+pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Response<Body>, ApiError> {
     let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     if accept.is_some_and(|accept| !takes_json(accept)) {
         return Err(negotiate::not_acceptable());
     }
     let query = Query::parse(parts.uri.query().unwrap_or(""));
-    let answer = answer(path, query.text("hash"));
-    let (document, immutable) = match answer {
+    let (document, immutable) = match openapi.answer(path, query.text("hash")) {
         Answer::NotFound => return Ok(reply::not_found_page()),
         Answer::Moved(to) => return Ok(moved(&to)),
         Answer::Document { document, immutable } => (document, immutable),
@@ -37,7 +36,7 @@ pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiErro
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        whole(document, reply::accepts_gzip(&parts.headers))
+        whole(&document, reply::accepts_gzip(&parts.headers))
     };
     let headers = response.headers_mut();
     if let Ok(etag) = HeaderValue::try_from(etag) {
@@ -51,7 +50,7 @@ pub(super) fn serve(path: &str, parts: &Parts) -> Result<Response<Body>, ApiErro
 }
 
 /// The document, compressed for clients that take it so; for others it is uncompressed as it is sent.
-fn whole(document: &'static Kept, is_compressed: bool) -> Response<Body> {
+fn whole(document: &Kept, is_compressed: bool) -> Response<Body> {
     let body = match is_compressed {
         true => body::full(document.compressed.clone()),
         false => body::stream(futures::stream::iter(document.pieces())),
@@ -85,13 +84,19 @@ fn moved(to: &str) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Registry;
     use http::Request;
+    use std::sync::Arc;
+
+    fn openapi() -> OpenApi {
+        OpenApi::new(Arc::clone(Registry::built_in()))
+    }
 
     fn get(path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
         let request = Request::get(path).header(ACCEPT, accept).body(()).unwrap();
         let parts = request.into_parts().0;
         let path = parts.uri.path().to_owned();
-        serve(&path, &parts)
+        serve(&path, &parts, &openapi())
     }
 
     #[test]
@@ -109,7 +114,7 @@ mod tests {
         assert_eq!(get("/openapi/v3/apis/none/v1", "*/*").unwrap().status(), 404);
         let known = Request::get(group).header(IF_NONE_MATCH, &fresh.headers()[ETAG]);
         let known = known.body(()).unwrap().into_parts().0;
-        assert_eq!(serve(group, &known).unwrap().status(), 304);
+        assert_eq!(serve(group, &known, &openapi()).unwrap().status(), 304);
         let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
         assert_eq!(get(group, protobuf).map(|_| ()).map_err(|error| error.code), Err(406));
     }
@@ -125,7 +130,7 @@ mod tests {
                 .header(http::header::ACCEPT_ENCODING, "br, gzip;q=0.5")
                 .body(())
                 .unwrap();
-            let compressed = serve(path, &parts.into_parts().0).unwrap();
+            let compressed = serve(path, &parts.into_parts().0, &openapi()).unwrap();
             assert_eq!(compressed.headers()[CONTENT_ENCODING], "gzip");
             assert_eq!(compressed.headers()[CONTENT_TYPE], "application/json");
             let compressed = compressed.into_body().collect().await.unwrap().to_bytes();

@@ -1,7 +1,6 @@
 //! Expiry over a real window, across restarts.
 
 use super::*;
-use crate::resource::registry;
 use crate::store::memory::Memory;
 use crate::store::window::Window;
 use client::TokioClock;
@@ -12,8 +11,7 @@ const EVENTS: &str = "/registry/events/";
 /// Runs the expiry for `minutes` as one process would.
 async fn live(store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, minutes: u64) {
     let window = Window::open(Arc::clone(store)).await.unwrap();
-    let events = registry().by_resource("", "v1", "events").unwrap();
-    let running = tokio::spawn(run(Arc::clone(store), Reader::new(&window), events, Arc::clone(clock)));
+    let running = tokio::spawn(run(Arc::clone(store), Reader::new(&window), Arc::clone(clock)));
     tokio::time::sleep(Duration::from_secs(minutes * 60 + 1)).await;
     running.abort();
 }

@@ -1,9 +1,10 @@
 //! The schemas of a document: the published ones, in OpenAPI's form, with Kubernetes' extensions. Pure.
 
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 use crate::resource::Kind;
-use crate::schema::{Field, ListType, Merge, schema};
+use crate::schema::{Field, ListType, Merge, Schema};
 
 const FROM: &str = "#/$defs/";
 const TO: &str = "#/components/schemas/";
@@ -22,21 +23,21 @@ pub(super) fn reference(definition: &str) -> Value {
 }
 
 /// All schemas a document of these kinds needs.
-pub(super) fn schemas(raw: Map<String, Value>, kinds: &[&Kind]) -> Map<String, Value> {
+pub(super) fn schemas(raw: Map<String, Value>, kinds: &[Arc<Kind>], schema: &Schema) -> Map<String, Value> {
     let mut all: Map<String, Value> = raw
         .into_iter()
         .map(|(name, definition)| {
-            let converted = definition_of(&name, definition);
+            let converted = definition_of(&name, definition, schema);
             (name, converted)
         })
         .collect();
     for kind in kinds {
-        let name = (kind.definition)();
+        let name = &*kind.definition;
         if !kind.list_kind.is_empty() {
-            all.insert(format!("{name}List"), list_of(kind, &name));
+            all.insert(format!("{name}List"), list_of(kind, name));
         }
-        if let Some(definition) = all.get_mut(&name) {
-            definition["x-kubernetes-group-version-kind"] = json!([gvk(kind.group, kind.version, kind.kind)]);
+        if let Some(definition) = all.get_mut(name) {
+            definition["x-kubernetes-group-version-kind"] = json!([gvk(&kind.group, &kind.version, &kind.kind)]);
         }
     }
     for (definition, kind) in [(STATUS, "Status"), (DELETE_OPTIONS, "DeleteOptions")] {
@@ -71,11 +72,11 @@ fn list_of(kind: &Kind, definition: &str) -> Value {
             "metadata": {"allOf": [reference(LIST_META)], "description": "Standard list metadata."},
             "items": {"type": "array", "items": reference(definition), "description": "The objects."},
         },
-        "x-kubernetes-group-version-kind": [gvk(kind.group, kind.version, kind.list_kind)],
+        "x-kubernetes-group-version-kind": [gvk(&kind.group, &kind.version, &kind.list_kind)],
     })
 }
 
-fn definition_of(name: &str, mut definition: Value) -> Value {
+fn definition_of(name: &str, mut definition: Value, schema: &Schema) -> Value {
     match name.rsplit('.').next() {
         Some("Quantity") => {
             definition = json!({
@@ -90,7 +91,7 @@ fn definition_of(name: &str, mut definition: Value) -> Value {
         }
         _ => {}
     }
-    let kind = schema().type_of(name).map(|id| schema().get(id));
+    let kind = schema.type_of(name).map(|id| schema.get(id));
     if let Some(map) = definition.as_object_mut() {
         // The type system behind the published schemas requires metadata; the API does not.
         let required = map.get_mut("required").and_then(Value::as_array_mut);

@@ -1,18 +1,16 @@
-//! The documents as they are kept: made once for all requests, since they change with the build only, and compressed, since
+//! The documents as they are kept: made once for all requests, since they change with the kinds only, and compressed, since
 //! together they have many megabytes and most clients take them so.
 
-use super::{Document, group_keys, v2, v3_group, v3_index};
+use super::{Document, group_key, v2, v3_group, v3_index};
+use crate::resource::{Registry, Version};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Most bytes of a document that are uncompressed at a time.
 const PIECE_BYTES: usize = 64 << 10;
-
-static V2: OnceLock<Kept> = OnceLock::new();
-static V3: OnceLock<KeptV3> = OnceLock::new();
 
 /// A document, compressed.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,37 +44,96 @@ impl Kept {
     }
 }
 
-/// The documents of version 3.
-pub(super) struct KeptV3 {
-    pub(super) index: Kept,
-    /// By key: `api/v1` or `apis/apps/v1`.
-    pub(super) groups: BTreeMap<String, Kept>,
+type Cell = Arc<OnceLock<Arc<Kept>>>;
+
+/// The documents of the kinds of one moment, each made when it is first asked for.
+pub struct OpenApi {
+    registry: Arc<Registry>,
+    /// By version of a group, in discovery order; shared with other moments that have the same version.
+    versions: Vec<(Arc<Version>, Cell)>,
+    index: OnceLock<Arc<Kept>>,
+    v2: OnceLock<Arc<Kept>>,
 }
 
-pub(super) fn kept_v2() -> &'static Kept {
-    V2.get_or_init(|| Kept::new(v2()))
-}
+impl OpenApi {
+    /// No documents yet.
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self::begun(registry, |_| None)
+    }
 
-pub(super) fn kept_v3() -> &'static KeptV3 {
-    V3.get_or_init(|| {
-        let groups: BTreeMap<String, Kept> = group_keys()
-            .into_iter()
-            .filter_map(|key| {
-                let document = v3_group(&key)?;
-                Some((key, Kept::new(document)))
-            })
+    /// The documents of other kinds; of versions that are the same they need not be made again.
+    #[must_use]
+    pub fn successor(&self, registry: Arc<Registry>) -> Self {
+        let known: HashMap<*const Version, &Cell> = self
+            .versions
+            .iter()
+            .map(|(version, cell)| (Arc::as_ptr(version), cell))
             .collect();
-        let hashes = groups.iter().map(|(key, kept)| (key.as_str(), kept.hash.as_str()));
-        let index = Kept::new(v3_index(hashes));
-        KeptV3 { index, groups }
-    })
-}
+        Self::begun(registry, |version| {
+            known.get(&Arc::as_ptr(version)).map(|cell| Arc::clone(cell))
+        })
+    }
 
-/// Whether what is asked for below `/openapi/` is there already. Making it takes long, the first time.
-pub fn is_made(path: &str) -> bool {
-    match path.starts_with("/openapi/v2") {
-        true => V2.get().is_some(),
-        false => V3.get().is_some(),
+    fn begun(registry: Arc<Registry>, known: impl Fn(&Arc<Version>) -> Option<Cell>) -> Self {
+        let versions = registry.versions();
+        Self {
+            versions: versions
+                .map(|(_, version)| (Arc::clone(version), known(version).unwrap_or_default()))
+                .collect(),
+            index: OnceLock::new(),
+            v2: OnceLock::new(),
+            registry,
+        }
+    }
+
+    fn document(&self, version: &Version, cell: &Cell) -> Arc<Kept> {
+        Arc::clone(cell.get_or_init(|| Arc::new(Kept::new(v3_group(&self.registry, version)))))
+    }
+
+    fn cell(&self, key: &str) -> Option<&(Arc<Version>, Cell)> {
+        let (group, name) = match key.split('/').collect::<Vec<_>>()[..] {
+            ["api", version] => ("", version),
+            ["apis", group, version] if !group.is_empty() => (group, version),
+            _ => return None,
+        };
+        let wanted = self.registry.version(group, name)?;
+        self.versions.iter().find(|(version, _)| Arc::ptr_eq(version, wanted))
+    }
+
+    /// The document of a version of a group, by key: `api/v1` or `apis/apps/v1`.
+    pub(super) fn of_key(&self, key: &str) -> Option<Arc<Kept>> {
+        let (version, cell) = self.cell(key)?;
+        Some(self.document(version, cell))
+    }
+
+    /// What documents there are.
+    pub(super) fn index(&self) -> Arc<Kept> {
+        let index = self.index.get_or_init(|| {
+            let keys = self.registry.versions();
+            let keys = keys.map(|(group, version)| group_key(&group.name, &version.name));
+            let cells = self.versions.iter();
+            let all = keys.zip(cells.map(|(version, cell)| self.document(version, cell)));
+            Arc::new(Kept::new(v3_index(all)))
+        });
+        Arc::clone(index)
+    }
+
+    /// The document of all groups.
+    pub(super) fn v2(&self) -> Arc<Kept> {
+        let document = self.v2.get_or_init(|| Arc::new(Kept::new(v2(&self.registry))));
+        Arc::clone(document)
+    }
+
+    /// Whether what is asked for below `/openapi/` is there already. Making it takes long, the first time.
+    pub fn is_made(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        match path.strip_prefix("/openapi/v3") {
+            None => self.v2.get().is_some(),
+            Some("") => self.index.get().is_some(),
+            Some(key) => self
+                .cell(key.trim_matches('/'))
+                .is_none_or(|(_, cell)| cell.get().is_some()),
+        }
     }
 }
 
@@ -86,16 +143,19 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_small_and_the_same_as_was_made() {
-        let all = kept_v3();
-        let mut kept_bytes = kept_v2().compressed.len() + all.index.compressed.len();
-        for (key, kept) in &all.groups {
-            let document = v3_group(key).unwrap();
+        let registry = Registry::built_in();
+        let all = OpenApi::new(Arc::clone(registry));
+        let mut kept_bytes = all.v2().compressed.len() + all.index().compressed.len();
+        for (group, version) in registry.versions() {
+            let key = group_key(&group.name, &version.name);
+            let document = v3_group(registry, version);
+            let kept = all.of_key(&key).unwrap();
             assert_eq!(kept.pieces().collect::<Vec<_>>().concat(), document.bytes, "{key}");
             assert_eq!(kept.hash, document.hash);
             assert!(kept.pieces().all(|piece| piece.len() <= PIECE_BYTES));
             kept_bytes += kept.compressed.len();
         }
-        assert!(is_made("/openapi/v2") && is_made("/openapi/v3/api/v1"));
+        assert!(all.is_made("/openapi/v2") && all.is_made("/openapi/v3/api/v1"));
         assert!(kept_bytes < 2 << 20, "{kept_bytes} bytes are kept");
     }
 }

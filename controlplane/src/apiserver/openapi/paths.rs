@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::components::{DELETE_OPTIONS, PATCH, STATUS, gvk, reference};
-use crate::resource::{Kind, Subresource, body_definition};
+use crate::resource::{Kind, Registry, Subresource};
 
 /// Media types of replies.
 const REPLIES: &[&str] = &["application/json", "application/yaml"];
@@ -15,7 +15,7 @@ const PATCHES: &[&str] = &[
 ];
 
 /// Adds every path of a kind.
-pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind) {
+pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind, registry: &Registry) {
     let base = base(kind);
     let names = Names::new(kind);
     let scoped = if kind.namespaced {
@@ -36,8 +36,8 @@ pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind) {
     }
     let item = format!("{scoped}/{{name}}");
     insert(paths, &item, kind.namespaced, true, item_operations(kind, &names));
-    for sub in kind.subresources {
-        let operations = sub_operations(kind, &names, sub);
+    for sub in &kind.subresources {
+        let operations = sub_operations((kind, sub), &names, registry);
         insert(
             paths,
             &format!("{item}/{}", sub.name),
@@ -71,14 +71,14 @@ impl Names {
         let group = if kind.group.is_empty() {
             "core"
         } else {
-            kind.group.split('.').next().unwrap_or(kind.group)
+            kind.group.split('.').next().unwrap_or(&kind.group)
         };
         let scope = if kind.namespaced { "Namespaced" } else { "" };
         Self {
             tag: format!("{group}_{}", kind.version),
-            prefix: format!("{}{}", capitalized(group), capitalized(kind.version)),
+            prefix: format!("{}{}", capitalized(group), capitalized(&kind.version)),
             subject: format!("{scope}{}", kind.kind),
-            definition: (kind.definition)(),
+            definition: kind.definition.to_string(),
         }
     }
 }
@@ -234,7 +234,7 @@ fn operation(kind: &Kind, names: &Names, action: &str, suffix: &str) -> Value {
         id: format!("{}{}{collection}{subject}", word(action), names.prefix),
         description: format!("{text} {}", kind.kind),
         action,
-        gvk: gvk(kind.group, kind.version, kind.kind),
+        gvk: gvk(&kind.group, &kind.version, &kind.kind),
         body,
         reply: Some(&reply),
     })
@@ -299,8 +299,9 @@ fn build(parts: Parts<'_>) -> Value {
     operation
 }
 
-fn sub_operations(kind: &Kind, names: &Names, sub: &Subresource) -> Operations {
-    let definition = body_definition(sub.group, sub.version, sub.kind);
+fn sub_operations((kind, sub): (&Kind, &Subresource), names: &Names, registry: &Registry) -> Operations {
+    let body_type = registry.body(&sub.group, &sub.version, &sub.kind);
+    let definition = body_type.map(|body| body.definition);
     // Streams and proxies have options in the query instead of a body.
     let is_connect = definition.is_none();
     let mut all = Vec::new();
@@ -330,7 +331,7 @@ fn sub_operations(kind: &Kind, names: &Names, sub: &Subresource) -> Operations {
             id: format!("{id}{}", capitalized(sub.name)),
             description: format!("{} {} of the specified {}", word(action), sub.name, kind.kind),
             action: if is_connect { "connect" } else { action },
-            gvk: gvk(sub.group, sub.version, sub.kind),
+            gvk: gvk(&sub.group, &sub.version, &sub.kind),
             body,
             reply: definition.as_deref().filter(|_| !is_text),
         });

@@ -2,18 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::group_keys;
+use crate::resource::Registry;
 
 const FROM: &str = "#/components/schemas/";
 const TO: &str = "#/definitions/";
 
 /// The one document of all groups.
-pub(super) fn document() -> Value {
+pub(super) fn document(registry: &Registry) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    for key in group_keys() {
-        let Some(mut document) = super::v3_value(&key) else {
-            continue;
-        };
+    for (_, version) in registry.versions() {
+        let mut document = super::v3_value(registry, version);
         if let Value::Object(schemas) = document["components"]["schemas"].take() {
             for (name, schema) in schemas {
                 definitions.entry(name).or_insert_with(|| definition(schema));

@@ -1,7 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
+use crate::resource::columns::human_duration;
 
 fn now() -> Timestamp {
     "2026-01-01T10:00:00Z".parse().expect("a moment")
@@ -9,7 +10,7 @@ fn now() -> Timestamp {
 
 fn cells(group: &str, kind: &str, object: Value) -> Value {
     let version = if group == "autoscaling" { "v2" } else { "v1" };
-    let kind = registry().by_gvk(group, version, kind).expect("built in");
+    let kind = Registry::built_in().by_gvk(group, version, kind).expect("built in");
     let table = render(kind, &[Arc::new(object)], IncludeObject::None, now(), json!({}));
     table["rows"][0]["cells"].clone()
 }
@@ -40,7 +41,7 @@ fn durations() {
 
 #[test]
 fn every_kind_renders_an_empty_and_a_named_object() {
-    for kind in registry().kinds() {
+    for kind in Registry::built_in().kinds() {
         for object in [
             json!({}),
             json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T09:00:00Z"}}),
@@ -313,7 +314,7 @@ fn events_have_no_name_first_and_count_series() {
 
 #[test]
 fn rows_carry_what_was_asked_for() {
-    let kind = registry().by_gvk("", "v1", "ConfigMap").expect("built in");
+    let kind = Registry::built_in().by_gvk("", "v1", "ConfigMap").expect("built in");
     let object = Arc::new(json!({"metadata": {"name": "a", "resourceVersion": "7"}, "data": {"k": "v"}}));
     let object_of = |include| {
         let table = render(

@@ -26,7 +26,7 @@ const GROUP_BYTES: usize = PIECE_BYTES;
 
 /// A list on its way.
 pub(super) struct Pieces {
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     form: Form,
     /// `None`: JSON without blanks.
     layout: Option<Layout>,
@@ -77,7 +77,7 @@ impl Pieces {
         };
         text.write(&head);
         Ok(Self {
-            kind: context.kind,
+            kind: Arc::clone(context.kind),
             form,
             layout,
             items: page.items.into(),
@@ -155,10 +155,10 @@ impl Pieces {
                 }
             }
             Form::Row { version, include, now } => {
-                let whole = |stored: &Arc<Stored>| Arc::new(whole(stored, stored.revision, self.kind));
+                let whole = |stored: &Arc<Stored>| Arc::new(whole(stored, stored.revision, &self.kind));
                 let objects: Vec<Arc<Value>> = group.iter().map(whole).collect();
                 // The head was made the same way: it cannot fail any more.
-                let table = table_of(self.kind, &objects, version, include, *now, json!({})).unwrap_or_default();
+                let table = table_of(&self.kind, &objects, version, include, *now, json!({})).unwrap_or_default();
                 for row in table["rows"].as_array().into_iter().flatten() {
                     self.value(row);
                 }
@@ -221,7 +221,11 @@ fn frame(page: &Page, context: &Context<'_>) -> Result<(Map<String, Value>, &'st
             let members = list("PartialObjectMetadataList", format!("meta.k8s.io/{version}"));
             (members, "items", Form::Partial(version))
         }
-        Shape::Whole | Shape::Partial(_) => (list(kind.list_kind, kind.api_version()), "items", Form::Whole),
+        Shape::Whole | Shape::Partial(_) => (
+            list(&kind.list_kind, kind.api_version.to_string()),
+            "items",
+            Form::Whole,
+        ),
     })
 }
 
@@ -276,7 +280,7 @@ impl Text {
 mod tests {
     use super::*;
     use crate::apiserver::negotiate::{Encoding, Output};
-    use crate::resource::registry;
+    use crate::resource::Registry;
     use futures::StreamExt;
     use http::HeaderMap;
     use serde_json::json;
@@ -303,7 +307,7 @@ mod tests {
             room: None,
         };
         let context = Context {
-            kind: registry().by_resource("", "v1", "configmaps").unwrap(),
+            kind: Registry::built_in().by_resource("", "v1", "configmaps").unwrap(),
             output: Output {
                 encoding: Encoding::Json,
                 shape,

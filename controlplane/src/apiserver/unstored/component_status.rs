@@ -4,10 +4,9 @@
 use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
 use crate::apiserver::request::{Query, RequestInfo};
 use crate::apiserver::status::ApiError;
-use crate::apiserver::{Body, reply};
-use crate::resource::{deprecated, registry};
+use crate::apiserver::{ApiServer, Body, reply};
+use crate::resource::deprecated;
 use http::{HeaderMap, Response};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -24,13 +23,14 @@ fn component((name, message): (&str, &str)) -> Value {
 
 /// Answers `get` and `list`.
 pub(super) fn answer(
+    server: &ApiServer,
     info: &RequestInfo,
     query: &Query,
     headers: &HeaderMap,
-    now: Timestamp,
 ) -> Result<Response<Body>, ApiError> {
     let output = Output::negotiate(headers, query)?;
-    let kind = registry().by_resource("", "v1", RESOURCE);
+    let registry = server.registry();
+    let kind = registry.by_resource("", "v1", RESOURCE);
     let kind = kind.ok_or_else(|| ApiError::not_found("", RESOURCE, &info.name))?;
     let wanted = COMPONENTS
         .into_iter()
@@ -46,7 +46,14 @@ pub(super) fn answer(
         Shape::Whole => found.remove(0),
         Shape::Table(version) => {
             let objects: Vec<Arc<Value>> = found.into_iter().map(Arc::new).collect();
-            reply::table_of(kind, &objects, version, query.text("includeObject"), now, json!({}))?
+            reply::table_of(
+                kind,
+                &objects,
+                version,
+                query.text("includeObject"),
+                server.now(),
+                json!({}),
+            )?
         }
         Shape::Partial(_) | Shape::PartialList(_) => return Err(not_acceptable()),
     };

@@ -2,7 +2,7 @@
 
 use super::root;
 use crate::apiserver::ApiServer;
-use crate::resource::registry;
+use crate::resource::Name;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
@@ -27,8 +27,8 @@ struct InflightLabels {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResourceLabels {
-    group: &'static str,
-    resource: &'static str,
+    group: Name,
+    resource: Name,
 }
 
 /// The metrics as OpenMetrics text.
@@ -83,15 +83,15 @@ fn whole(count: usize) -> i64 {
 fn register_objects(server: &ApiServer, metrics: &mut Registry) {
     let objects = Family::<ResourceLabels, Gauge>::default();
     let stored = Family::<StorageLabels, Gauge>::default();
-    for kind in registry().kinds().iter().filter(|kind| kind.is_stored()) {
-        let count = whole(server.reader().count(kind.group, kind.plural));
+    for kind in server.registry().kinds().filter(|kind| kind.is_stored()) {
+        let count = whole(server.reader().count(&kind.group, &kind.plural));
         let labels = ResourceLabels {
-            group: kind.group,
-            resource: kind.plural,
+            group: kind.group.clone(),
+            resource: kind.plural.clone(),
         };
         objects.get_or_create(&labels).set(count);
-        let resource = match kind.group {
-            "" => kind.plural.to_owned(),
+        let resource = match &*kind.group {
+            "" => kind.plural.to_string(),
             group => format!("{}.{group}", kind.plural),
         };
         stored.get_or_create(&StorageLabels { resource }).set(count);

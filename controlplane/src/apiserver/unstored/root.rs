@@ -1,6 +1,6 @@
 //! `/` and `/version`. Pure.
 
-use crate::resource::registry;
+use crate::resource::Registry;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub(crate) const MAJOR: &str = "1";
 pub(crate) const MINOR: &str = "36";
 
 /// The paths served, sorted.
-pub(super) fn paths() -> Value {
+pub(super) fn paths(registry: &Registry) -> Value {
     let mut paths: BTreeSet<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -26,12 +26,12 @@ pub(super) fn paths() -> Value {
     ]
     .map(str::to_owned)
     .into();
-    for kind in registry().kinds() {
-        if kind.group.is_empty() {
-            paths.insert(format!("/api/{}", kind.version));
+    for (group, version) in registry.versions() {
+        if group.name.is_empty() {
+            paths.insert(format!("/api/{}", version.name));
         } else {
-            paths.insert(format!("/apis/{}", kind.group));
-            paths.insert(format!("/apis/{}/{}", kind.group, kind.version));
+            paths.insert(format!("/apis/{}", group.name));
+            paths.insert(format!("/apis/{}/{}", group.name, version.name));
         }
     }
     for root in ["healthz", "livez", "readyz"] {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn paths_are_sorted_and_complete() {
-        let paths = paths();
+        let paths = paths(Registry::built_in());
         let list: Vec<&str> = paths["paths"]
             .as_array()
             .unwrap()

@@ -47,7 +47,7 @@ pub(super) async fn insert(call: &mut Call<'_>, object: Value, dry_run: bool) ->
         "" => None,
         namespace => Some(server.write_locks().create_in(namespace).await),
     };
-    if !object::is_service(call.kind) {
+    if !object::is_service(&call.kind) {
         return insert_now(call, object, dry_run).await;
     }
     let _among_services = server.write_locks().write_service().await;
@@ -63,7 +63,7 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    let strategy = call.kind.strategy;
+    let strategy = &call.kind.strategy;
     object::clear_system_fields(&mut object);
     strategy.default(&mut object);
     call.mutate(Operation::Create, dry_run, &mut object, None).await?;
@@ -82,12 +82,12 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
         let errors = call.kind.validate(&candidate);
         if !errors.is_empty() {
             let name = object::name(&candidate);
-            return Err(ApiError::invalid(call.kind.group, call.kind.kind, name, errors));
+            return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, name, errors));
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
         let mut warnings = strategy.warnings(&candidate);
-        warnings.extend(deprecated::fields(call.kind, &candidate));
-        warnings.extend(without_effect::warnings(call.kind, &candidate));
+        warnings.extend(deprecated::fields(&call.kind, &candidate));
+        warnings.extend(without_effect::warnings(&call.kind, &candidate));
         match store(call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {
                 if attempts == NAME_ATTEMPTS {
@@ -107,7 +107,7 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
 fn prepare(call: &Call<'_>, object: &mut Value) {
     let now = call.server.now();
     let uid = call.server.uuid();
-    let strategy = call.kind.strategy;
+    let strategy = &call.kind.strategy;
     strategy.prepare_create(object, &PrepareContext { uid: &uid, now });
     let metadata = object::metadata_mut(object);
     metadata.insert("uid".to_owned(), json!(uid));
@@ -151,7 +151,7 @@ pub(super) fn too_large() -> ApiError {
 }
 
 fn exists(call: &Call<'_>, name: &str, existing: &Value) -> ApiError {
-    let mut error = ApiError::already_exists(call.kind.group, call.kind.plural, name);
+    let mut error = ApiError::already_exists(&call.kind.group, &call.kind.plural, name);
     if object::is_deleting(existing) {
         error.message = format!("object is being deleted: {}", error.message);
     }

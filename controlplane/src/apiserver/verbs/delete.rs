@@ -119,7 +119,7 @@ enum Step {
 
 /// Deletes the named object as far as finalizers and grace allow now.
 pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
-    if !object::is_namespace(call.kind) {
+    if !object::is_namespace(&call.kind) {
         return remove_now(call, name, options).await.map(|(answer, _)| answer);
     }
     // Until nobody can make anything in it any more.
@@ -141,7 +141,7 @@ async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<(A
             .await?;
         call.admit(Operation::Delete, options.dry_run, &Value::Null, Some(&old))
             .await?;
-        let step = decide(call.kind, &old, options, call.server.now());
+        let step = decide(&call.kind, &old, options, call.server.now());
         if options.dry_run {
             return Ok((dry_answer(call, step, old), None));
         }
@@ -349,7 +349,7 @@ fn removed(call: &Call<'_>, stored: &Arc<Stored>, old: &Value, revision: Revisio
     }
     Answer::Object {
         code: 200,
-        object: object::deleted_status(call.kind, old),
+        object: object::deleted_status(&call.kind, old),
     }
 }
 
@@ -367,7 +367,7 @@ fn kept_answer(stored: Arc<Stored>, options: &Options) -> Answer {
 
 fn dry_answer(call: &Call<'_>, step: Step, old: Value) -> Answer {
     let object = match step {
-        Step::Remove if !call.kind.returns_object_on_delete => object::deleted_status(call.kind, &old),
+        Step::Remove if !call.kind.returns_object_on_delete => object::deleted_status(&call.kind, &old),
         Step::Remove | Step::Keep => old,
         Step::Write(new) => new,
     };

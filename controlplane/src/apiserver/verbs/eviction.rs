@@ -6,7 +6,6 @@ use super::{ATTEMPTS, Answer, Call, create, list, object, store_failed, update};
 use crate::apiserver::reader;
 use crate::apiserver::status::{ApiError, Cause};
 use crate::resource::field::{at, int, set, text};
-use crate::resource::registry;
 use crate::store::window::{Stored, canonical};
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
@@ -56,13 +55,11 @@ fn bypasses_budgets(pod: &Value) -> bool {
 
 /// Takes one disruption from the budget that the pod falls under, if any.
 async fn spend(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
-    let budgets = registry().by_resource("policy", "v1", "poddisruptionbudgets");
-    let Some(window) = budgets.and_then(|kind| call.server.reader().window(kind)) else {
+    let Some(budgets) = call.served.resource("policy", "poddisruptionbudgets") else {
         return Ok(());
     };
-    let prefix = budgets.map_or_else(String::new, |kind| {
-        reader::key(&reader::prefix(kind), call.namespace, "")
-    });
+    let window = &budgets.window;
+    let prefix = reader::key(&budgets.prefix, call.namespace, "");
     for _ in 0..ATTEMPTS {
         let snapshot = window.latest().await.map_err(|error| store_failed(&error))?;
         let all: Vec<Arc<Stored>> = list::range(&snapshot.objects, &prefix, None).map(Arc::clone).collect();

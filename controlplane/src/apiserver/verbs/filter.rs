@@ -9,17 +9,18 @@ use crate::store::window::Stored;
 use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Both selectors of a request.
 pub(super) struct Filter {
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     labels: Selector,
     fields: FieldSelector,
 }
 
 impl Filter {
     /// Parses and checks the request's selectors.
-    pub(super) fn parse(kind: &'static Kind, info: &RequestInfo) -> Result<Self, ApiError> {
+    pub(super) fn parse(kind: &Arc<Kind>, info: &RequestInfo) -> Result<Self, ApiError> {
         let labels = Selector::parse(&info.label_selector)
             .map_err(|error| ApiError::bad_request(format!("unable to parse labelSelector: {error}")))?;
         let mut fields = FieldSelector::parse(&info.field_selector)
@@ -40,7 +41,11 @@ impl Filter {
                 return Err(unknown(kind, &term.field));
             }
         }
-        Ok(Self { kind, labels, fields })
+        Ok(Self {
+            kind: Arc::clone(kind),
+            labels,
+            fields,
+        })
     }
 
     /// Whether every object matches.
@@ -73,7 +78,7 @@ impl Filter {
 fn is_known(kind: &Kind, field: &str) -> bool {
     // These accept metadata.name and their own fields only.
     let without_namespace = matches!(
-        kind.plural,
+        &*kind.plural,
         "nodes" | "namespaces" | "certificatesigningrequests" | "resourceslices"
     );
     field == "metadata.name"

@@ -46,25 +46,25 @@ impl Call<'_> {
             self.info.clone(),
             self.query.clone(),
         );
-        let (kind, output, headers) = (self.kind_asked, self.output, self.headers.clone());
+        let (kind, output, headers) = (Arc::clone(&self.kind_asked), self.output, self.headers.clone());
+        let served = Arc::clone(self.served);
         let keeps = parts.extensions.get::<Keeps>().cloned();
         let given_up = CancellationToken::new();
         let _awaited = given_up.clone().drop_guard();
         let is_remote = serving.is_remote;
         let work = tokio::spawn(async move {
             let _keeps = keeps;
-            let Some(mut call) = Call::new(&server, &user, &info, &query, kind, &headers, output) else {
-                return (Err(not_supported(kind, &info)), Vec::new());
+            let serving = Serving {
+                server: &server,
+                served: &served,
+                user: &user,
+                is_remote,
+            };
+            let Some(mut call) = Call::new(&serving, (&info, &query), &kind, &headers, output) else {
+                return (Err(not_supported(&kind, &info)), Vec::new());
             };
             let answer = match info.verb.as_str() {
-                "deletecollection" => {
-                    let serving = Serving {
-                        server: &server,
-                        user: &user,
-                        is_remote,
-                    };
-                    collection::delete(&call, &serving, &body, &given_up).await
-                }
+                "deletecollection" => collection::delete(&call, &serving, &body, &given_up).await,
                 _ => call.dispatch(crate::apiserver::body::full(body)).await,
             };
             (answer, call.warnings)

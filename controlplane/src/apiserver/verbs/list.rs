@@ -25,7 +25,7 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 /// The page of the collection that the request's options choose.
 pub(super) async fn page(call: &Call<'_>) -> Result<Page, ApiError> {
-    let filter = Filter::parse(call.kind, call.info)?;
+    let filter = Filter::parse(&call.kind, call.info)?;
     let options = Options::read(call)?;
     let (snapshot, start) = options.snapshot(call).await?;
     let prefix = call.collection();

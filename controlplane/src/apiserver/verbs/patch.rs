@@ -58,15 +58,15 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
     let validation = Validation::read(call.query.text("fieldValidation"))?;
-    let (kind, own_name) = (call.kind, name.clone());
+    let (kind, own_name) = (Arc::clone(&call.kind), name.clone());
     let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&warnings);
     let make = Make::patch(body.len(), move |old: &Value| {
-        let mut new = patch.applied(kind, old)?;
-        let problems = schema::normalize(kind, &mut new)?;
+        let mut new = patch.applied(&kind, old)?;
+        let problems = schema::normalize(&kind, &mut new)?;
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         if validation == Validation::Strict && !texts.is_empty() {
-            return Err(strict(kind, &own_name, &patch, &texts));
+            return Err(strict(&kind, &own_name, &patch, &texts));
         }
         if validation != Validation::Ignore {
             *noted.lock().unwrap_or_else(PoisonError::into_inner) = texts;
@@ -107,7 +107,7 @@ fn strict(kind: &Kind, name: &str, patch: &Patch, texts: &[String]) -> ApiError 
         json!(patch.document.to_string()),
         format!("strict decoding error: {}", texts.join(", ")),
     );
-    ApiError::invalid(kind.group, kind.kind, name, vec![error])
+    ApiError::invalid(&kind.group, &kind.kind, name, vec![error])
 }
 
 /// A patch may not turn the object into another one.

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proto::api::selector::Selector;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     let stored = call.current(&call.info.name).await?;
@@ -36,9 +37,9 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let dry_run = call.query.dry_run("PatchOptions")?;
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
-    let kind = call.kind;
+    let kind = Arc::clone(&call.kind);
     let make = Make::patch(body.len(), move |old: &Value| {
-        scaled(old, &patch.applied(kind, &scale_of(old)?)?)
+        scaled(old, &patch.applied(&kind, &scale_of(old)?)?)
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
     as_scale(call, answer)

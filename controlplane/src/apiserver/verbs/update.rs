@@ -42,7 +42,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
     }
     if is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty() {
         let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-        return Err(ApiError::invalid(call.kind.group, call.kind.kind, &name, vec![error]));
+        return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, &name, vec![error]));
     }
     let make = Make::small(move |_: &Value| Ok(sent.clone()));
     change(call, &name, dry_run, OnConflict::Refuse, make).await
@@ -112,7 +112,7 @@ pub(super) async fn change(
     on_conflict: OnConflict,
     make: Make<impl Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static>,
 ) -> Result<Answer, ApiError> {
-    if !object::is_service(call.kind) {
+    if !object::is_service(&call.kind) {
         return change_now(call, name, dry_run, on_conflict, make, None).await;
     }
     // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
@@ -153,8 +153,8 @@ async fn change_now(
         prepare(call, &mut new, &old, dry_run).await?;
         let warnings = match call.info.subresource.as_str() {
             "" => [
-                deprecated::fields(call.kind, &new),
-                without_effect::warnings(call.kind, &new),
+                deprecated::fields(&call.kind, &new),
+                without_effect::warnings(&call.kind, &new),
             ]
             .concat(),
             _ => Vec::new(),
@@ -185,7 +185,7 @@ fn check_identity(call: &Call<'_>, name: &str, new: &Value, old: &Value) -> Resu
 
 /// Defaults, admission, preparation and validation of a change.
 async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<(), ApiError> {
-    let strategy = call.kind.strategy;
+    let strategy = &call.kind.strategy;
     let part = call.info.subresource.as_str();
     strategy.default(new);
     if part == "finalize" {
@@ -210,8 +210,8 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
     let errors = call.kind.validate_update(new, old, part);
     if !errors.is_empty() {
         return Err(ApiError::invalid(
-            call.kind.group,
-            call.kind.kind,
+            &call.kind.group,
+            &call.kind.kind,
             object::name(old),
             errors,
         ));
@@ -227,7 +227,7 @@ enum Outcome {
 
 async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool) -> Result<Outcome, ApiError> {
     let raw = Bytes::from(canonical(&new));
-    let is_deletion = object::completes_deletion(call.kind, &new);
+    let is_deletion = object::completes_deletion(&call.kind, &new);
     // What is too large already may shrink, or stay as large.
     if raw.len() > SIZE_MAX_BYTES.max(stored.raw().len()) {
         return Err(create::too_large());

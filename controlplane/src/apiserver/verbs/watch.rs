@@ -37,7 +37,7 @@ const SHARED_BYTES: usize = 16 << 10;
 const LONGEST_SECONDS: u64 = 24 * 3600;
 
 pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
-    let filter = Filter::parse(call.kind, call.info)?;
+    let filter = Filter::parse(&call.kind, call.info)?;
     let options = Options::read(call)?;
     if matches!(call.output.shape, Shape::PartialList(_)) {
         return Err(not_acceptable());
@@ -88,7 +88,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
         waiting: VecDeque::new(),
         ready: VecDeque::new(),
         writer: Writer {
-            kind: call.kind,
+            kind: Arc::clone(&call.kind),
             output: call.output,
             include: call.query.text("includeObject").to_owned(),
             clock: Arc::clone(call.server.clock()),
@@ -410,7 +410,7 @@ impl Out {
 
 /// Writes events in the negotiated shape.
 struct Writer {
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     output: Output,
     include: String,
     clock: Arc<dyn Clock>,
@@ -421,7 +421,7 @@ struct Writer {
 impl Writer {
     fn event(&mut self, out: &mut Out, what: &str, stored: &Arc<Stored>, revision: Revision) {
         if self.output.shape == Shape::Whole {
-            let (head, rest) = stored.json(Some((&self.kind.api_version(), self.kind.kind)), revision);
+            let (head, rest) = stored.json(Some((&self.kind.api_version, &self.kind.kind)), revision);
             out.text.extend_from_slice(b"{\"type\":\"");
             out.text.extend_from_slice(what.as_bytes());
             out.text.extend_from_slice(b"\",\"object\":");
@@ -430,7 +430,7 @@ impl Writer {
             out.text.extend_from_slice(b"}\n");
             return;
         }
-        let value = reply::whole(stored, revision, self.kind);
+        let value = reply::whole(stored, revision, &self.kind);
         let object = match self.output.shape {
             Shape::Table(version) => self.row(value, version),
             Shape::Partial(version) => Ok(reply::partial(&value, version)),
@@ -447,7 +447,7 @@ impl Writer {
         let metadata = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
         let now = self.clock.now();
         let objects = [Arc::new(value)];
-        let mut table = reply::table_of(self.kind, &objects, version, &self.include, now, metadata)?;
+        let mut table = reply::table_of(&self.kind, &objects, version, &self.include, now, metadata)?;
         if std::mem::replace(&mut self.has_columns, true)
             && let Some(table) = table.as_object_mut()
         {
@@ -462,7 +462,7 @@ impl Writer {
             Shape::Partial(version) | Shape::PartialList(version) => {
                 ("PartialObjectMetadata".to_owned(), format!("meta.k8s.io/{version}"))
             }
-            Shape::Whole => (self.kind.kind.to_owned(), self.kind.api_version()),
+            Shape::Whole => (self.kind.kind.to_string(), self.kind.api_version.to_string()),
         };
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if is_initial_end {

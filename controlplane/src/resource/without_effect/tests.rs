@@ -1,7 +1,7 @@
 //! The table against the kinds there are, the objects it is about, and README.
 
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
 use serde_json::json;
 
 /// What stands around the listing in README.
@@ -10,16 +10,20 @@ const END: &str = "<!-- without effect: end -->\n";
 
 fn told(group: &str, plural: &str, object: &Value) -> Vec<String> {
     let version = if group == "autoscaling" { "v2" } else { "v1" };
-    warnings(registry().by_resource(group, version, plural).expect("a kind"), object)
+    warnings(
+        Registry::built_in()
+            .by_resource(group, version, plural)
+            .expect("a kind"),
+        object,
+    )
 }
 
 #[test]
 fn every_row_is_about_a_kind_that_is_served() {
     for row in ROWS.iter().chain(pod::ROWS) {
         let (plural, group) = row.resource.split_once('.').unwrap_or((row.resource, ""));
-        let found = registry()
+        let found = Registry::built_in()
             .kinds()
-            .iter()
             .any(|kind| kind.plural == plural && kind.group == group);
         assert!(found, "{}", row.resource);
         assert!(!row.effect.ends_with('.') && !row.effect.is_empty(), "{}", row.resource);

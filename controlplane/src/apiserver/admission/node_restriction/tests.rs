@@ -3,7 +3,7 @@
 use super::*;
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::user::User;
-use crate::resource::registry;
+use crate::resource::Registry;
 use crate::store::window::Window;
 use crate::store::{Expect, Store, memory::Memory};
 use bytes::Bytes;
@@ -52,7 +52,7 @@ impl World {
         let mut parts = what.split('/');
         let mut part = || parts.next().unwrap_or_default();
         let (group, resource, subresource) = (part(), part(), part());
-        let kind = registry().by_resource(group, "v1", resource).unwrap();
+        let kind = Registry::built_in().by_resource(group, "v1", resource).unwrap();
         let name = text(old.unwrap_or(object), &["metadata", "name"]).to_owned();
         let info = RequestInfo {
             is_resource: true,
@@ -353,7 +353,7 @@ async fn leases_csinodes_slices_claims_and_certificates_are_the_nodes_own() {
 #[tokio::test(start_paused = true)]
 async fn others_pass_and_nodes_without_a_name_do_not() {
     let world = World::new().await;
-    let kind = registry().by_resource("", "v1", "nodes").unwrap();
+    let kind = Registry::built_in().by_resource("", "v1", "nodes").unwrap();
     let told = |user: User| {
         let info = RequestInfo::default();
         let attributes = Attributes {

@@ -1,12 +1,12 @@
 use super::*;
-use crate::resource::registry;
+use crate::resource::Registry;
 
 fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
 fn kind(group: &str, plural: &str) -> &'static Kind {
-    registry().by_resource(group, "v1", plural).unwrap()
+    Registry::built_in().by_resource(group, "v1", plural).unwrap()
 }
 
 fn pod(node: &str, phase: &str) -> Value {

@@ -331,8 +331,7 @@ async fn a_namespace_removed_outright_is_gone_for_readers_before_its_turn_ends()
         .unwrap();
     let answer = delete(&server, "/api/v1/namespaces/b").await;
     assert_eq!(answer.code, 200, "{}", answer.body);
-    let kind = crate::resource::registry().by_resource("", "v1", "namespaces").unwrap();
-    let seen = server.reader().window(kind).unwrap().cached();
+    let seen = server.reader().window_of("", "namespaces").unwrap().cached();
     assert!(!seen.objects.contains_key("/registry/namespaces/b"));
 }
 

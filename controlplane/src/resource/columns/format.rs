@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::resource::field::{at, entries, list, text};
 
 /// Upstream's short duration: two units at most, coarser as it grows.
-pub fn human_duration(seconds: i64) -> String {
+pub(crate) fn human_duration(seconds: i64) -> String {
     let two = |big: i64, unit: &str, small: i64, small_unit: &str| {
         if small == 0 {
             format!("{big}{unit}")
