@@ -21,6 +21,7 @@ mod build;
 pub(crate) mod certificate;
 pub(crate) mod columns;
 mod config_data;
+mod conversion;
 mod daemon_set;
 mod deployment;
 pub(crate) mod deprecated;
@@ -51,6 +52,7 @@ pub mod name;
 pub mod selector;
 pub mod service;
 
+pub use conversion::{Conversion, Converter};
 pub use name::NameRule;
 #[cfg(test)]
 pub(crate) use registry::tests::defined;
@@ -115,8 +117,10 @@ pub struct Kind {
     pub published: Definitions,
     /// Columns and cells of its Tables.
     pub(crate) printer: Printer,
-    /// What is particular about the kind.
+    /// What is particular about the kind; where its objects are stored in another form, about that form.
     pub strategy: KindStrategy,
+    /// Set where its objects are stored in the form of another kind.
+    pub conversion: Option<Conversion>,
 }
 
 /// A part of an object with a path and a kind of its own, such as `pods/log`.
@@ -182,10 +186,13 @@ impl Kind {
         (schema, schema.type_of(&self.definition))
     }
 
-    /// Everything wrong with a new object: its metadata, then the kind's own rules.
+    /// Everything wrong with a new object, in the form that is stored: its metadata, then the kind's own rules.
     pub fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = metadata::validate(object, self.namespaced, self.strategy.name_rule());
         errors.append(self.strategy.validate(object));
+        if let Some(conversion) = &self.conversion {
+            errors.append(conversion.converter.validate(object, &Value::Null));
+        }
         errors
     }
 
@@ -193,6 +200,9 @@ impl Kind {
     pub fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         let mut errors = metadata::validate_update(new, old, self.namespaced);
         errors.append(self.strategy.validate_update(new, old, subresource));
+        if let Some(conversion) = self.conversion.as_ref().filter(|_| subresource.is_empty()) {
+            errors.append(conversion.converter.validate(new, old));
+        }
         errors
     }
 }

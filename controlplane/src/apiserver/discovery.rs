@@ -19,6 +19,7 @@ use http::request::Parts;
 use http::{Method, Response};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// The well-known answer for clients that look for a server near them; `kubectl` ignores it.
 const SERVER_ADDRESS: &str = "0.0.0.0/0";
@@ -135,8 +136,9 @@ fn resources(group: &str, version: &Version) -> Value {
 }
 
 /// The first eight bytes of the SHA-256 of the storage kind, in base64.
-fn storage_version_hash(kind: &Kind) -> String {
-    let digest = Sha256::digest(format!("{}/{}/{}", kind.group, kind.version, kind.kind));
+fn storage_version_hash(kind: &Arc<Kind>) -> String {
+    let storage = kind.storage();
+    let digest = Sha256::digest(format!("{}/{}/{}", storage.group, storage.version, storage.kind));
     STANDARD.encode(digest.get(..8).unwrap_or_default())
 }
 

@@ -68,7 +68,10 @@ fn description(name: &str) -> String {
 }
 
 fn row(kind: &Kind, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    let cells = (kind.printer.cells)(object, now);
+    let cells = match &kind.conversion {
+        None => (kind.printer.cells)(object, now),
+        Some(_) => (kind.printer.cells)(&kind.stored(object.clone()), now),
+    };
     debug_assert_eq!(cells.len(), kind.printer.columns.len(), "{kind:?}");
     let mut row = json!({"cells": cells, "object": included(kind, object, include)});
     if kind.kind == "Pod" && kind.group.is_empty() {

@@ -169,7 +169,7 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
             return Ok(response);
         }
         Answer::Object { code, object } => {
-            let object = object_shape(object, context)?;
+            let object = object_shape(context.kind.presented(object), context)?;
             (code, encode_within(&object, context.output, context.most_bytes))
         }
         Answer::Stored { code, stored, revision } => (code, one(&stored, revision, context)?),
@@ -262,18 +262,27 @@ pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) 
     Bytes::from(bytes)
 }
 
-/// The object with kind, apiVersion and `revision` as its resourceVersion.
-pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Kind) -> Value {
+/// The object in the form of a kind, with `revision` as its resourceVersion.
+pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Value {
     let mut value = stored.tree();
-    value["kind"] = json!(&*kind.kind);
-    value["apiVersion"] = json!(&*kind.api_version);
+    let storage = kind.storage();
+    value["kind"] = json!(&*storage.kind);
+    value["apiVersion"] = json!(&*storage.api_version);
     value["metadata"]["resourceVersion"] = json!(revision.to_string());
-    value
+    kind.presented(value)
+}
+
+/// The object's JSON in the form of a kind, in two parts: most often head and shared rest (see [`Stored::json`]).
+pub(super) fn parts(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> (Bytes, Bytes) {
+    match kind.conversion {
+        None => stored.json(Some((&kind.api_version, &kind.kind)), revision),
+        Some(_) => (Bytes::from(whole(stored, revision, kind).to_string()), Bytes::new()),
+    }
 }
 
 fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Result<Bytes, ApiError> {
     if Layout::of(context.output).is_none() && context.output.shape == Shape::Whole {
-        let (head, rest) = stored.json(Some((&context.kind.api_version, &context.kind.kind)), revision);
+        let (head, rest) = parts(stored, revision, context.kind);
         let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 1);
         bytes.extend_from_slice(&head);
         bytes.extend_from_slice(&rest);

@@ -10,6 +10,7 @@ mod delete;
 mod eviction;
 mod filter;
 mod finish;
+mod form;
 mod list;
 mod object;
 mod patch;
@@ -79,6 +80,7 @@ struct Call<'a> {
     info: &'a RequestInfo,
     query: &'a Query,
     headers: &'a HeaderMap,
+    /// What objects are sent and answered as; see [`Kind::storage`] for what they are prepared, validated and stored as.
     kind: Arc<Kind>,
     /// The kind of the path; another than `kind` for bindings.
     kind_asked: Arc<Kind>,
@@ -354,11 +356,6 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// The object with kind, apiVersion and resourceVersion.
-    fn whole(&self, stored: &Stored) -> Value {
-        reply::whole(stored, stored.revision, &self.kind)
-    }
-
     async fn get(&self) -> Result<Answer, ApiError> {
         let name = &self.info.name;
         let snapshot = match parse_revision(self.query.text("resourceVersion"))? {
@@ -445,7 +442,7 @@ impl<'a> Call<'a> {
         Attributes {
             user: self.user,
             info: self.info,
-            kind: &self.kind,
+            kind: self.kind.storage(),
             operation,
             namespace: self.namespace,
             name,

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status};
 use k8s_openapi::{ListableResource, Resource};
 use schemars::{JsonSchema, SchemaGenerator};
 
+use super::conversion::{Conversion, Converter};
 use super::{Kind, KindStrategy, Name, Plain, STANDARD_VERBS, Strategy, Subresource, api_version, columns};
 use crate::schema::{AddSchema, Definitions, SchemaTable};
 
@@ -94,6 +95,8 @@ pub(super) struct Row {
     definition: fn() -> Name,
     add_schema: AddSchema,
     strategy: &'static dyn Strategy,
+    /// Group, version and kind of the stored form, and how it is made.
+    conversion: Option<([&'static str; 3], &'static dyn Converter)>,
 }
 
 fn names(names: &[&'static str]) -> Box<[Name]> {
@@ -101,8 +104,14 @@ fn names(names: &[&'static str]) -> Box<[Name]> {
 }
 
 impl Row {
-    /// The kind, whose types stand in `types`.
-    pub(super) fn kind(&self, types: &Arc<SchemaTable>) -> Kind {
+    /// The kind, whose types stand in `types`; what it is stored as is among `known`.
+    pub(super) fn kind(&self, types: &Arc<SchemaTable>, known: &[Arc<Kind>]) -> Kind {
+        let conversion = self.conversion.and_then(|([group, version, kind], converter)| {
+            let is_storage =
+                |known: &&Arc<Kind>| known.group == group && known.version == version && known.kind == kind;
+            let storage = Arc::clone(known.iter().find(is_storage)?);
+            Some(Conversion { storage, converter })
+        });
         let part = |part: &Part| Subresource {
             name: part.name,
             verbs: part.verbs,
@@ -136,6 +145,7 @@ impl Row {
             published: Definitions::BuiltIn(self.add_schema),
             printer: columns::built_in(self.group, self.kind),
             strategy: KindStrategy::BuiltIn(self.strategy),
+            conversion,
         }
     }
 
@@ -160,6 +170,7 @@ impl Row {
             definition: definition_of::<T>,
             add_schema: add_schema_of::<T>,
             strategy: &Plain,
+            conversion: None,
         }
     }
 
@@ -228,6 +239,11 @@ impl Row {
 
     pub(super) const fn orphaning(mut self) -> Self {
         self.default_propagation_orphan = true;
+        self
+    }
+
+    pub(super) const fn stored_as(mut self, storage: [&'static str; 3], converter: &'static dyn Converter) -> Self {
+        self.conversion = Some((storage, converter));
         self
     }
 

@@ -4,14 +4,16 @@ use k8s_openapi::api::{
     admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
     authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
     certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
-    flowcontrol::v1 as flowcontrol, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
-    rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
+    events::v1 as events, flowcontrol::v1 as flowcontrol, networking::v1 as networking, node::v1 as node,
+    policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling,
+    storage::v1 as storage,
 };
 
 use super::Generational;
 use super::build::{Part, Row};
 use super::certificate::SigningRequest;
 use super::config_data::{ConfigMap, Secret};
+use super::conversion::{AutoscalerV1, EventsV1};
 use super::daemon_set::DaemonSet;
 use super::deployment::Deployment;
 use super::event::Event;
@@ -178,6 +180,12 @@ pub(super) static KINDS: &[Row] = &[
         .category(ALL)
         .sub(&[SCALE, status("apps", "v1", "StatefulSet")])
         .strategy(&StatefulSet),
+    // events.k8s.io, 17750
+    Row::namespaced::<events::Event>("event")
+        .short(&["ev"])
+        .create_on_update()
+        .stored_as(["", "v1", "Event"], &EventsV1)
+        .strategy(&Event),
     // authentication.k8s.io, 17700
     Row::review::<authentication::SelfSubjectReview>("selfsubjectreview", false),
     Row::review::<authentication::TokenReview>("tokenreview", false),
@@ -191,6 +199,12 @@ pub(super) static KINDS: &[Row] = &[
         .short(&["hpa"])
         .category(ALL)
         .sub(&[status("autoscaling", "v2", "HorizontalPodAutoscaler")])
+        .strategy(&Autoscaler),
+    Row::namespaced::<k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler>("horizontalpodautoscaler")
+        .short(&["hpa"])
+        .category(ALL)
+        .sub(&[status("autoscaling", "v1", "HorizontalPodAutoscaler")])
+        .stored_as(["autoscaling", "v2", "HorizontalPodAutoscaler"], &AutoscalerV1)
         .strategy(&Autoscaler),
     // batch, 17400
     Row::namespaced::<batch::CronJob>("cronjob")

@@ -70,7 +70,10 @@ impl Registry {
     fn of_built_ins() -> Self {
         let types = Arc::new(build::table(kinds::KINDS));
         let mut groups: Vec<Group> = Vec::new();
-        for kind in kinds::KINDS.iter().map(|row| Arc::new(row.kind(&types))) {
+        let mut known: Vec<Arc<Kind>> = Vec::new();
+        for row in kinds::KINDS {
+            let kind = Arc::new(row.kind(&types, &known));
+            known.push(Arc::clone(&kind));
             let at = groups.iter().position(|group| group.name == kind.group);
             let group = match at {
                 Some(at) => &mut groups[at],

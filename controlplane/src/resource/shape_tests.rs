@@ -168,7 +168,8 @@ proptest! {
 
     #[test]
     fn every_kind_keeps_its_shape_and_nothing_panics(seed in any::<u64>()) {
-        for kind in Registry::built_in().kinds() {
+        // Defaults and rules of the others are of another kind's form.
+        for kind in Registry::built_in().kinds().filter(|kind| kind.conversion.is_none()) {
             check(kind, seed);
         }
     }

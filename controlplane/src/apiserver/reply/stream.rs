@@ -143,15 +143,15 @@ impl Pieces {
             Form::Whole => {
                 for stored in group {
                     match self.layout {
-                        None => self.splice(stored),
-                        Some(_) => self.value(&stored.tree()),
+                        None if self.kind.conversion.is_none() => self.splice(stored),
+                        _ => self.value(&untyped(whole(stored, stored.revision, &self.kind))),
                     }
                 }
             }
             Form::Partial(version) => {
                 let version = *version;
                 for stored in group {
-                    self.value(&partial(&stored.tree(), version));
+                    self.value(&partial(&whole(stored, stored.revision, &self.kind), version));
                 }
             }
             Form::Row { version, include, now } => {
@@ -227,6 +227,15 @@ fn frame(page: &Page, context: &Context<'_>) -> Result<(Map<String, Value>, &'st
             Form::Whole,
         ),
     })
+}
+
+/// An object as lists have it: their own kind says what it is.
+fn untyped(mut object: Value) -> Value {
+    if let Some(object) = object.as_object_mut() {
+        object.remove("kind");
+        object.remove("apiVersion");
+    }
+    object
 }
 
 /// A list without blanks up to its first object. Lists of objects name their kind first, as upstream does.

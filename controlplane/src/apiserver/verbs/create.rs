@@ -55,7 +55,7 @@ pub(super) async fn insert(call: &mut Call<'_>, object: Value, dry_run: bool) ->
     call.seen(answer).await
 }
 
-async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
     if !object::revision(&object).is_empty() {
         return Err(ApiError::new(
             500,
@@ -63,7 +63,9 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    let strategy = &call.kind.strategy;
+    let mut object = call.stored_form(object)?;
+    let kind = Arc::clone(call.kind.storage());
+    let strategy = &kind.strategy;
     object::clear_system_fields(&mut object);
     strategy.default(&mut object);
     call.mutate(Operation::Create, dry_run, &mut object, None).await?;
@@ -86,8 +88,8 @@ async fn insert_now(call: &mut Call<'_>, mut object: Value, dry_run: bool) -> Re
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
         let mut warnings = strategy.warnings(&candidate);
-        warnings.extend(deprecated::fields(&call.kind, &candidate));
-        warnings.extend(without_effect::warnings(&call.kind, &candidate));
+        warnings.extend(deprecated::fields(&kind, &candidate));
+        warnings.extend(without_effect::warnings(&kind, &candidate));
         match store(call, candidate, dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {
                 if attempts == NAME_ATTEMPTS {

@@ -135,7 +135,7 @@ pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Re
 async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<(Answer, Option<Revision>), ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
-        let old = call.whole(&stored);
+        let old = call.whole_as_stored(&stored);
         check_preconditions(call, name, options, &stored, &old)?;
         call.mutate(Operation::Delete, options.dry_run, &mut Value::Null, Some(&old))
             .await?;

@@ -37,7 +37,10 @@ impl Filter {
             if kind.plural == "pods" && term.field == "spec.host" {
                 term.field = "spec.nodeName".to_owned();
             }
-            if !is_known(kind, &term.field) {
+            let stored = kind.conversion.as_ref();
+            if let Some(label) = stored.and_then(|stored| stored.converter.field_label(&term.field)) {
+                term.field = label.to_owned();
+            } else if !is_known(kind, &term.field) {
                 return Err(unknown(kind, &term.field));
             }
         }
@@ -83,7 +86,7 @@ fn is_known(kind: &Kind, field: &str) -> bool {
     );
     field == "metadata.name"
         || (field == "metadata.namespace" && !without_namespace)
-        || kind.strategy.field_labels().contains(&field)
+        || (kind.conversion.is_none() && kind.strategy.field_labels().contains(&field))
 }
 
 fn unknown(kind: &Kind, field: &str) -> ApiError {

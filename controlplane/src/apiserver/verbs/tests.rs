@@ -4,6 +4,7 @@ mod large_errors;
 mod lists;
 mod reply_room;
 mod resume;
+mod versions;
 mod watches;
 mod write_locks;
 mod writes;

@@ -141,9 +141,14 @@ async fn change_now(
     };
     for _ in 0..ATTEMPTS {
         let old = call.whole(&stored);
-        let mut new = match made.take().filter(|(revision, _)| *revision == stored.revision) {
+        let new = match made.take().filter(|(revision, _)| *revision == stored.revision) {
             Some((_, new)) => new,
             None => make.from(call, &stored, &old, holds).await?,
+        };
+        let mut new = call.stored_form(new)?;
+        let old = match call.kind.conversion {
+            None => old,
+            Some(_) => call.whole_as_stored(&stored),
         };
         let pinned = parse_revision(object::revision(&new))?;
         if pinned.is_some_and(|pinned| pinned != stored.revision) {
@@ -153,8 +158,8 @@ async fn change_now(
         prepare(call, &mut new, &old, dry_run).await?;
         let warnings = match call.info.subresource.as_str() {
             "" => [
-                deprecated::fields(&call.kind, &new),
-                without_effect::warnings(&call.kind, &new),
+                deprecated::fields(call.kind.storage(), &new),
+                without_effect::warnings(call.kind.storage(), &new),
             ]
             .concat(),
             _ => Vec::new(),

@@ -421,7 +421,7 @@ struct Writer {
 impl Writer {
     fn event(&mut self, out: &mut Out, what: &str, stored: &Arc<Stored>, revision: Revision) {
         if self.output.shape == Shape::Whole {
-            let (head, rest) = stored.json(Some((&self.kind.api_version, &self.kind.kind)), revision);
+            let (head, rest) = reply::parts(stored, revision, &self.kind);
             out.text.extend_from_slice(b"{\"type\":\"");
             out.text.extend_from_slice(what.as_bytes());
             out.text.extend_from_slice(b"\",\"object\":");

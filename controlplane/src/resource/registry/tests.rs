@@ -29,6 +29,7 @@ pub(crate) fn defined(group: &str, version: &str, plural: &str) -> Arc<Kind> {
         published: Definitions::Own(Arc::new(Map::new())),
         printer: columns::built_in("", "ServiceAccount"),
         strategy: KindStrategy::Defined(Arc::new(Plain)),
+        conversion: None,
     })
 }
 
