@@ -1,9 +1,9 @@
 //! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
 
-use super::SpecError;
+use super::{ContainerInput, SpecError, security};
 use crate::expansion::expand;
 use crate::volume::{ContainerFiles, HostVolume, SubPath};
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use proto::cri;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -103,16 +103,13 @@ fn volume_mount(
     index: usize,
     mount: &VolumeMount,
     container: &Container,
-    volumes: &BTreeMap<String, HostVolume>,
+    (volumes, can_recurse): (&BTreeMap<String, HostVolume>, bool),
     files: &ContainerFiles,
 ) -> Result<cri::Mount, SpecError> {
     let volume = volumes.get(&mount.name).ok_or_else(|| SpecError::VolumeMissing {
         container: container.name.clone(),
         volume: mount.name.clone(),
     })?;
-    if mount.recursive_read_only.as_deref() == Some("Enabled") {
-        return Err(SpecError::Unsupported("recursiveReadOnly: Enabled"));
-    }
     let host_path = files.sub_paths.get(&index).unwrap_or(&volume.path);
     let container_path = match mount.mount_path.strip_prefix('/') {
         Some(_) => mount.mount_path.clone(),
@@ -123,17 +120,45 @@ fn volume_mount(
         host_path: text(host_path),
         readonly: mount.read_only == Some(true) || volume.read_only,
         propagation: propagation(mount),
+        recursive_read_only: recursive_read_only(mount, can_recurse)?,
         ..Default::default()
     })
 }
 
+/// Whether a mount is read only with all that is mounted below it; `supported` tells whether the handler can do that
+/// (KEP-3857).
+///
+/// # Errors
+/// It must be, and cannot.
+pub fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, SpecError> {
+    let mode = match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
+        Some(mode) => mode,
+    };
+    let bad = |why: String| {
+        Err(SpecError::RecursiveReadOnly {
+            volume: mount.name.clone(),
+            why,
+        })
+    };
+    if mount.read_only != Some(true) {
+        return bad("is not read-only".to_owned());
+    }
+    if let Some(propagation) = mount.mount_propagation.as_deref().filter(|mode| *mode != "None") {
+        return bad(format!("is not compatible with propagation {propagation:?}"));
+    }
+    match mode {
+        "IfPossible" => Ok(supported),
+        "Enabled" if supported => Ok(true),
+        "Enabled" => bad("is not supported by the runtime".to_owned()),
+        other => bad(format!("has the unknown mode {other:?}")),
+    }
+}
+
 /// All mounts of the container, in the contracted order.
-pub(super) fn mounts(
-    _pod: &Pod,
-    container: &Container,
-    volumes: &BTreeMap<String, HostVolume>,
-    files: &ContainerFiles,
-) -> Result<Vec<cri::Mount>, SpecError> {
+pub(super) fn mounts(input: &ContainerInput<'_>) -> Result<Vec<cri::Mount>, SpecError> {
+    let ContainerInput { container, files, .. } = *input;
+    let volumes = (input.volumes, input.recursive_read_only);
     let mut out = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         out.push(volume_mount(index, mount, container, volumes, files)?);
@@ -152,13 +177,45 @@ pub(super) fn mounts(
             ..Default::default()
         });
     }
+    if let Some(ids) = input.ids {
+        for mount in &mut out {
+            mount.uid_mappings = security::mappings(ids);
+            mount.gid_mappings = security::mappings(ids);
+        }
+    }
     Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::pod;
+    use super::super::testing::{context, pod};
     use super::*;
+    use crate::runtime::ImageInfo;
+    use crate::user_namespace::IdRange;
+    use k8s_openapi::api::core::v1::Pod;
+
+    /// The mounts of a container in a pod with or without ids of its own, by a handler that can or cannot recurse.
+    fn made(
+        (pod, container): (&Pod, &Container),
+        volumes: &BTreeMap<String, HostVolume>,
+        files: &ContainerFiles,
+        ids: Option<IdRange>,
+        recursive_read_only: bool,
+    ) -> Result<Vec<cri::Mount>, SpecError> {
+        mounts(&ContainerInput {
+            pod,
+            container,
+            restart_count: 0,
+            image: &ImageInfo::default(),
+            environment: &BTreeMap::new(),
+            volumes,
+            files,
+            target: None,
+            ids,
+            recursive_read_only,
+            ctx: &context(),
+        })
+    }
 
     fn container(mounts: &str) -> (Pod, Container) {
         let pod = pod(&format!(r#"{{"containers":[{{"name":"c","volumeMounts":{mounts}}}]}}"#));
@@ -192,7 +249,7 @@ mod tests {
             termination_log: Some("/p/t".into()),
             sub_paths: BTreeMap::from([(1, PathBuf::from("/sub/1"))]),
         };
-        let got: Vec<_> = mounts(&pod, &c, &volumes, &files)
+        let got: Vec<_> = made((&pod, &c), &volumes, &files, None, false)
             .expect("mounts")
             .into_iter()
             .map(|m| (m.container_path, m.host_path, m.readonly, m.propagation))
@@ -212,7 +269,7 @@ mod tests {
     fn own_hosts_mount_wins_and_missing_volumes_are_named() {
         let (pod, c) = container(r#"[{"name":"a","mountPath":"/etc/hosts"}]"#);
         assert!(!mounts_hosts_file(&c));
-        let error = mounts(&pod, &c, &BTreeMap::new(), &ContainerFiles::default()).expect_err("no volume");
+        let error = made((&pod, &c), &BTreeMap::new(), &ContainerFiles::default(), None, false).expect_err("no volume");
         assert!(error.to_string().contains("\"a\""), "{error}");
     }
 
@@ -230,6 +287,66 @@ mod tests {
         assert_eq!(one("p/$(A)"), Ok(PathBuf::from("p/x/y")));
         for bad in ["$(NONE)", "$(E)", "$(UP)", "/abs"] {
             assert!(one(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn volume(path: &str) -> HostVolume {
+        HostVolume {
+            path: path.into(),
+            read_only: false,
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_below_is_read_only_where_the_handler_can() {
+        let one = |more: &str, supported: bool| {
+            let (pod, c) = container(&format!(r#"[{{"name":"a","mountPath":"/a",{more}}}]"#));
+            let volumes = BTreeMap::from([("a".to_owned(), volume("/v/a"))]);
+            let made = made((&pod, &c), &volumes, &ContainerFiles::default(), None, supported);
+            made.map(|mounts| mounts[0].recursive_read_only)
+                .map_err(|error| error.to_string())
+        };
+        let lead =
+            "failed to resolve recursive read-only mode: volume \"a\" requested recursive read-only mode, but it";
+        let enabled = r#""readOnly":true,"recursiveReadOnly":"Enabled""#;
+        let possible = r#""readOnly":true,"recursiveReadOnly":"IfPossible""#;
+        assert_eq!(one(r#""readOnly":true"#, true), Ok(false));
+        assert_eq!((one(enabled, true), one(possible, true)), (Ok(true), Ok(true)));
+        assert_eq!(one(possible, false), Ok(false));
+        assert_eq!(
+            one(enabled, false),
+            Err(format!("{lead} is not supported by the runtime"))
+        );
+        assert_eq!(
+            one(r#""recursiveReadOnly":"IfPossible""#, true),
+            Err(format!("{lead} is not read-only"))
+        );
+        let shared = r#""readOnly":true,"recursiveReadOnly":"Enabled","mountPropagation":"HostToContainer""#;
+        let why = "is not compatible with propagation \"HostToContainer\"";
+        assert_eq!(one(shared, true), Err(format!("{lead} {why}")));
+    }
+
+    #[test]
+    fn mounts_of_a_pod_with_users_of_its_own_are_mapped() {
+        let (pod, c) = container(r#"[{"name":"a","mountPath":"/a"}]"#);
+        let volumes = BTreeMap::from([("a".to_owned(), volume("/v/a"))]);
+        let files = ContainerFiles {
+            etc_hosts: Some("/p/etc-hosts".into()),
+            ..ContainerFiles::default()
+        };
+        let ids = IdRange {
+            first: 65_536,
+            length: 65_536,
+        };
+        let mounts = made((&pod, &c), &volumes, &files, Some(ids), false).expect("mounts");
+        assert_eq!(mounts.len(), 2);
+        for mount in mounts {
+            let mapping = cri::IdMapping {
+                host_id: 65_536,
+                container_id: 0,
+                length: 65_536,
+            };
+            assert_eq!((mount.uid_mappings, mount.gid_mappings), (vec![mapping], vec![mapping]));
         }
     }
 }

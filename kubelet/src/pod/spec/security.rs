@@ -3,6 +3,7 @@
 use super::{ContainerInput, SpecError};
 use crate::id::ContainerId;
 use crate::pod_object;
+use crate::user_namespace::IdRange;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Capabilities, Container, Pod, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
 };
@@ -38,10 +39,32 @@ fn selinux(options: &SELinuxOptions) -> cri::SeLinuxOption {
     }
 }
 
-fn namespaces(spec: &PodSpec) -> Result<cri::NamespaceOption, SpecError> {
-    if spec.host_users == Some(false) {
-        return Err(SpecError::Unsupported("hostUsers: false"));
+/// A pod's ids of the node, as they are on the inside.
+pub(super) fn mappings(ids: IdRange) -> Vec<cri::IdMapping> {
+    vec![cri::IdMapping {
+        host_id: ids.first,
+        container_id: 0,
+        length: ids.length,
+    }]
+}
+
+/// The node's users, or the pod's own.
+fn users(spec: &PodSpec, ids: Option<IdRange>) -> Result<cri::UserNamespace, SpecError> {
+    if spec.host_users != Some(false) {
+        return Ok(cri::UserNamespace {
+            mode: cri::NamespaceMode::Node as i32,
+            ..Default::default()
+        });
     }
+    let ids = ids.ok_or(SpecError::NoIds)?;
+    Ok(cri::UserNamespace {
+        mode: cri::NamespaceMode::Pod as i32,
+        uids: mappings(ids),
+        gids: mappings(ids),
+    })
+}
+
+fn namespaces(spec: &PodSpec, ids: Option<IdRange>) -> Result<cri::NamespaceOption, SpecError> {
     let mode = |host: Option<bool>| match host {
         Some(true) => cri::NamespaceMode::Node,
         _ => cri::NamespaceMode::Pod,
@@ -56,10 +79,7 @@ fn namespaces(spec: &PodSpec) -> Result<cri::NamespaceOption, SpecError> {
         ipc: mode(spec.host_ipc) as i32,
         pid: pid as i32,
         target_id: String::new(),
-        userns_options: Some(cri::UserNamespace {
-            mode: cri::NamespaceMode::Node as i32,
-            ..Default::default()
-        }),
+        userns_options: Some(users(spec, ids)?),
     })
 }
 
@@ -101,11 +121,14 @@ fn seccomp_type(profile_type: cri::security_profile::ProfileType) -> cri::Securi
 }
 
 /// The sandbox's security context.
-pub(super) fn sandbox_security(spec: &PodSpec) -> Result<cri::LinuxSandboxSecurityContext, SpecError> {
+pub(super) fn sandbox_security(
+    spec: &PodSpec,
+    ids: Option<IdRange>,
+) -> Result<cri::LinuxSandboxSecurityContext, SpecError> {
     let (groups, policy) = supplemental_groups(spec);
     let sc = spec.security_context.as_ref();
     Ok(cri::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(spec)?),
+        namespace_options: Some(namespaces(spec, ids)?),
         selinux_options: sc.and_then(|s| s.se_linux_options.as_ref()).map(selinux),
         run_as_user: sc.and_then(|s| s.run_as_user).and_then(int),
         run_as_group: sc.and_then(|s| s.run_as_group).and_then(int),
@@ -294,7 +317,7 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
     Ok(cri::LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_ref().map(capabilities),
         privileged: own.privileged == Some(true),
-        namespace_options: Some(targeted(namespaces(&spec)?, input.target)),
+        namespace_options: Some(targeted(namespaces(&spec, input.ids)?, input.target)),
         selinux_options: own
             .se_linux_options
             .as_ref()
@@ -343,6 +366,8 @@ mod tests {
             volumes: &BTreeMap::new(),
             files: &ContainerFiles::default(),
             target: None,
+            ids: None,
+            recursive_read_only: false,
             ctx: &ctx,
         })
     }
@@ -374,6 +399,8 @@ mod tests {
                 volumes: &BTreeMap::new(),
                 files: &ContainerFiles::default(),
                 target: None,
+                ids: None,
+                recursive_read_only: false,
                 ctx: &ctx,
             });
             context.expect("valid").apparmor_profile
@@ -458,7 +485,7 @@ mod tests {
     fn a_target_is_seen_from_inside_unless_all_are() {
         let joined = |spec: &str| {
             let pod = pod(spec);
-            let options = namespaces(pod.spec.as_ref().expect("spec")).expect("valid");
+            let options = namespaces(pod.spec.as_ref().expect("spec"), None).expect("valid");
             let options = targeted(options, Some(&"c1".into()));
             (options.pid, options.target_id)
         };
@@ -471,7 +498,7 @@ mod tests {
     fn sandbox_namespaces() {
         let of = |spec: &str| {
             let pod = pod(spec);
-            sandbox_security(pod.spec.as_ref().expect("spec")).map(|s| {
+            sandbox_security(pod.spec.as_ref().expect("spec"), None).map(|s| {
                 let n = s.namespace_options.expect("set");
                 (n.network, n.pid, n.ipc, s.privileged)
             })
@@ -490,6 +517,23 @@ mod tests {
             of(r#"{"ephemeralContainers":[{"name":"d","securityContext":{"privileged":true}}]}"#),
             Ok((0, 1, 0, true))
         );
-        assert!(of(r#"{"hostUsers":false}"#).is_err());
+        assert_eq!(
+            of(r#"{"hostUsers":false}"#),
+            Err(SpecError::NoIds),
+            "never the node's by mistake"
+        );
+    }
+
+    #[test]
+    fn a_pod_with_users_of_its_own_has_its_ids() {
+        let pod = pod(r#"{"hostUsers":false}"#);
+        let ids = IdRange {
+            first: 131_072,
+            length: 65_536,
+        };
+        let options = namespaces(pod.spec.as_ref().expect("spec"), Some(ids)).expect("valid");
+        let users = options.userns_options.expect("set");
+        assert_eq!(users.mode, cri::NamespaceMode::Pod as i32);
+        assert_eq!((users.uids, users.gids), (mappings(ids), mappings(ids)));
     }
 }
