@@ -11,6 +11,7 @@ mod env_file;
 mod hash;
 mod hosts;
 mod mounts;
+mod namespaces;
 mod resources;
 mod sandbox;
 mod security;
@@ -58,13 +59,8 @@ pub enum SpecError {
     #[error(transparent)]
     Field(#[from] crate::downward::FieldError),
     /// A `subPathExpr` whose variable is unset or whose result is empty or leaves the volume.
-    #[error("failed to expand subPath for volumeMount {volume:?}: {why}")]
-    SubPath {
-        /// The mount's volume.
-        volume: String,
-        /// What is wrong.
-        why: String,
-    },
+    #[error("{0}")]
+    SubPath(String),
     /// A mount of a volume that is not there.
     #[error("volume mount {volume:?} of container {container:?} names a volume the pod does not have")]
     VolumeMissing {

@@ -387,6 +387,10 @@ fn mounts_users_and_files_are_checked() {
             ),
         ),
         (
+            volume(json!({"subPathExpr": "../$(X)"})),
+            format!("{mount}.subPathExpr: Invalid value: \"../$(X)\": must not contain '..'"),
+        ),
+        (
             volume(json!({"mountPropagation": "Bidirectional"})),
             format!(
                 "{mount}.mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged \

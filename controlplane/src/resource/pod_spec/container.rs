@@ -291,20 +291,10 @@ fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &BTr
         }
         let privileged = flag(container, &["securityContext", "privileged"]);
         propagation(errors, mount, &path, privileged);
-        let sub_path = text(mount, &["subPath"]);
-        if sub_path.starts_with('/') {
-            errors.push(FieldError::invalid(
-                format!("{path}.subPath"),
-                sub_path,
-                "must be a relative path",
-            ));
-        } else if sub_path.split('/').any(|part| part == "..") {
-            errors.push(FieldError::invalid(
-                format!("{path}.subPath"),
-                sub_path,
-                "must not contain '..'",
-            ));
+        for key in ["subPath", "subPathExpr"] {
+            descending(errors, text(mount, &[key]), &format!("{path}.{key}"));
         }
+        let sub_path = text(mount, &["subPath"]);
         if !sub_path.is_empty() && !text(mount, &["subPathExpr"]).is_empty() {
             errors.push(FieldError::invalid(
                 format!("{path}.subPathExpr"),
@@ -312,6 +302,15 @@ fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &BTr
                 "subPathExpr and subPath are mutually exclusive",
             ));
         }
+    }
+}
+
+/// A path that stays below where it begins.
+fn descending(errors: &mut FieldErrors, value: &str, path: &str) {
+    if value.starts_with('/') {
+        errors.push(FieldError::invalid(path, value, "must be a relative path"));
+    } else if value.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, value, "must not contain '..'"));
     }
 }
 

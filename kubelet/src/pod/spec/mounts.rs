@@ -1,6 +1,6 @@
 //! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
 
-use super::{ContainerInput, SpecError, security};
+use super::{ContainerInput, SpecError, namespaces};
 use crate::expansion::expand;
 use crate::volume::{ContainerFiles, HostVolume, SubPath};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
@@ -12,27 +12,21 @@ const ETC_HOSTS: &str = "/etc/hosts";
 const DEFAULT_TERMINATION_PATH: &str = "/dev/termination-log";
 
 fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
-    let bad = |why: &str| SpecError::SubPath {
-        volume: volume.to_owned(),
-        why: why.to_owned(),
-    };
     if path.is_empty() {
-        return Err(bad("the result is empty"));
+        return Err(SpecError::SubPath(format!("SubPath of volume {volume:?} is empty")));
     }
     if path.starts_with('/') {
-        return Err(bad("must be a relative path"));
+        let why = format!("error SubPath `{path}` must not be an absolute path");
+        return Err(SpecError::SubPath(why));
     }
     if Path::new(path).components().any(|c| matches!(c, Component::ParentDir)) {
-        return Err(bad("must not contain '..'"));
+        let why = format!("unable to provision SubPath `{path}`: must not contain '..'");
+        return Err(SpecError::SubPath(why));
     }
     Ok(PathBuf::from(path))
 }
 
-fn expand_strictly(
-    mount: &VolumeMount,
-    expression: &str,
-    vars: &BTreeMap<String, String>,
-) -> Result<String, SpecError> {
+fn expand_strictly(expression: &str, vars: &BTreeMap<String, String>) -> Result<String, SpecError> {
     let missing = std::cell::RefCell::new(None);
     let expanded = expand(expression, |name| {
         let value = vars.get(name).filter(|v| !v.is_empty()).cloned();
@@ -42,10 +36,7 @@ fn expand_strictly(
         Some(value.unwrap_or_default())
     });
     match missing.into_inner() {
-        Some(name) => Err(SpecError::SubPath {
-            volume: mount.name.clone(),
-            why: format!("missing value for {name:?}"),
-        }),
+        Some(name) => Err(SpecError::SubPath(format!("missing value for {name:?}"))),
         None => Ok(expanded),
     }
 }
@@ -55,7 +46,7 @@ pub fn sub_paths(container: &Container, environment: &BTreeMap<String, String>) 
     let mut out = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let path = match (mount.sub_path.as_deref(), mount.sub_path_expr.as_deref()) {
-            (_, Some(expression)) if !expression.is_empty() => expand_strictly(mount, expression, environment)?,
+            (_, Some(expression)) if !expression.is_empty() => expand_strictly(expression, environment)?,
             (Some(path), _) if !path.is_empty() => path.to_owned(),
             _ => continue,
         };
@@ -179,8 +170,8 @@ pub(super) fn mounts(input: &ContainerInput<'_>) -> Result<Vec<cri::Mount>, Spec
     }
     if let Some(ids) = input.ids {
         for mount in &mut out {
-            mount.uid_mappings = security::mappings(ids);
-            mount.gid_mappings = security::mappings(ids);
+            mount.uid_mappings = namespaces::mappings(ids);
+            mount.gid_mappings = namespaces::mappings(ids);
         }
     }
     Ok(out)
@@ -285,8 +276,17 @@ mod tests {
             sub_paths(&c, &vars).map(|mut v| v.remove(0).path)
         };
         assert_eq!(one("p/$(A)"), Ok(PathBuf::from("p/x/y")));
-        for bad in ["$(NONE)", "$(E)", "$(UP)", "/abs"] {
-            assert!(one(bad).is_err(), "{bad}");
+        for (bad, why) in [
+            ("$(NONE)", "missing value for \"NONE\""),
+            ("$(E)", "missing value for \"E\""),
+            ("$(UP)", "unable to provision SubPath `../z`: must not contain '..'"),
+            ("/abs", "error SubPath `/abs` must not be an absolute path"),
+        ] {
+            assert_eq!(
+                one(bad).map_err(|error| error.to_string()),
+                Err(why.to_owned()),
+                "{bad}"
+            );
         }
     }
 
