@@ -289,6 +289,7 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         seccomp_default: config.pods.seccomp_default,
         single_process_oom_kill: config.pods.single_process_oom_kill.unwrap_or(!cgroup_v2),
         master_service_namespace: "default".to_owned(),
+        selinux: host::has_selinux(&Roots::default()),
         thermal_paths: facts.machine.thermal_paths.clone(),
     }
 }

@@ -56,6 +56,8 @@ pub struct HostVolume {
     pub path: PathBuf,
     /// Its content is the kubelet's: containers only read it.
     pub read_only: bool,
+    /// The pod has it to itself, so that it may be labelled for its containers.
+    pub own: bool,
 }
 
 /// What volumes are made with.

@@ -109,6 +109,11 @@ pub(super) fn has_apparmor(roots: &Roots) -> bool {
         && fs::read_to_string(switch).is_ok_and(|text| text.starts_with('Y'))
 }
 
+/// Whether the kernel keeps processes and files apart by SELinux labels.
+pub(super) fn has_selinux(roots: &Roots) -> bool {
+    roots.sys.join("fs/selinux/enforce").exists()
+}
+
 /// The ids pods with users of their own may have: what is set aside for user `kubelet` (`/etc/subuid` and `/etc/subgid`, equal), else
 /// all above the node's own.
 pub(super) fn ids(roots: &Roots, per_pod: u32, pods_max: i64) -> Result<IdPool, PoolError> {

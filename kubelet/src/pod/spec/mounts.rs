@@ -168,6 +168,15 @@ pub(super) fn mounts(input: &ContainerInput<'_>) -> Result<Vec<cri::Mount>, Spec
             ..Default::default()
         });
     }
+    if input.ctx.selinux {
+        let own = |index: usize| {
+            let mount = container.volume_mounts.iter().flatten().nth(index);
+            mount.is_none_or(|mount| input.volumes.get(&mount.name).is_some_and(|volume| volume.own))
+        };
+        for (index, mount) in out.iter_mut().enumerate() {
+            mount.selinux_relabel = own(index);
+        }
+    }
     if let Some(ids) = input.ids {
         for mount in &mut out {
             mount.uid_mappings = namespaces::mappings(ids);
@@ -179,6 +188,7 @@ pub(super) fn mounts(input: &ContainerInput<'_>) -> Result<Vec<cri::Mount>, Spec
 
 #[cfg(test)]
 mod tests {
+    use super::super::NodeContext;
     use super::super::testing::{context, pod};
     use super::*;
     use crate::runtime::ImageInfo;
@@ -225,6 +235,7 @@ mod tests {
                 HostVolume {
                     path: "/v/a".into(),
                     read_only: false,
+                    own: true,
                 },
             ),
             (
@@ -232,6 +243,7 @@ mod tests {
                 HostVolume {
                     path: "/v/b".into(),
                     read_only: false,
+                    own: true,
                 },
             ),
         ]);
@@ -294,6 +306,7 @@ mod tests {
         HostVolume {
             path: path.into(),
             read_only: false,
+            own: path.starts_with("/v/"),
         }
     }
 
@@ -348,5 +361,35 @@ mod tests {
             };
             assert_eq!((mount.uid_mappings, mount.gid_mappings), (vec![mapping], vec![mapping]));
         }
+    }
+
+    #[test]
+    fn what_is_the_pods_own_is_labelled_for_it_where_labels_count() {
+        let (pod, c) = container(r#"[{"name":"a","mountPath":"/a"},{"name":"h","mountPath":"/h"}]"#);
+        let volumes = BTreeMap::from([("a".to_owned(), volume("/v/a")), ("h".to_owned(), volume("/host"))]);
+        let files = ContainerFiles {
+            termination_log: Some("/p/t".into()),
+            ..ContainerFiles::default()
+        };
+        let labelled = |selinux: bool| {
+            let ctx = NodeContext { selinux, ..context() };
+            let mounts = mounts(&ContainerInput {
+                pod: &pod,
+                container: &c,
+                restart_count: 0,
+                image: &ImageInfo::default(),
+                environment: &BTreeMap::new(),
+                volumes: &volumes,
+                files: &files,
+                target: None,
+                ids: None,
+                recursive_read_only: false,
+                ctx: &ctx,
+            });
+            let mounts = mounts.expect("mounts").into_iter();
+            mounts.map(|mount| mount.selinux_relabel).collect::<Vec<_>>()
+        };
+        assert_eq!(labelled(true), [true, false, true], "never a directory of the node");
+        assert_eq!(labelled(false), [false; 3]);
     }
 }
