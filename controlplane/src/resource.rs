@@ -39,6 +39,7 @@ mod priority_class;
 mod rbac;
 mod registry;
 mod replica_set;
+mod runtime_class;
 mod stateful_set;
 mod storage;
 mod template;

@@ -30,6 +30,7 @@ use crate::rate::Rate;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
 use crate::server::{Auth, BindError, Server, ServerSettings, bind, serve_health, serve_read_only, serve_tls};
+use crate::user_namespace::{IdPool, PoolError};
 use client::SystemClock;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -97,6 +98,9 @@ pub enum BootError {
         /// Why.
         source: RuntimeError,
     },
+    /// The ids set aside for pods with users of their own.
+    #[error("create user namespace manager: kubelet mappings")]
+    Ids(#[source] PoolError),
     /// The cgroup tree.
     #[error("pod cgroups")]
     Cgroups(#[source] CgroupError),
@@ -285,11 +289,12 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         seccomp_default: config.pods.seccomp_default,
         single_process_oom_kill: config.pods.single_process_oom_kill.unwrap_or(!cgroup_v2),
         master_service_namespace: "default".to_owned(),
+        selinux: host::has_selinux(&Roots::default()),
         thermal_paths: facts.machine.thermal_paths.clone(),
     }
 }
 
-fn settings(config: &Config, facts: &Facts) -> Settings {
+fn settings(config: &Config, facts: &Facts, ids: IdPool) -> Settings {
     Settings {
         crash_backoff_max: config.pods.crash_backoff_max,
         events: Rate {
@@ -311,6 +316,7 @@ fn settings(config: &Config, facts: &Facts) -> Settings {
         allocatable: host::admissible(config, facts),
         sysctls: sysctl::Rules::new(config.pods.allowed_unsafe_sysctls.clone(), &facts.machine.kernel),
         apparmor: host::has_apparmor(&Roots::default()),
+        ids,
         statics: config.statics.clone(),
     }
 }
@@ -332,6 +338,8 @@ fn build(
 ) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
+    let pods_max = node::max_pods(config, &facts.machine);
+    let ids = host::ids(&Roots::default(), config.pods.ids_per_pod, pods_max).map_err(BootError::Ids)?;
     let mut described = node::own_description(&config.node, facts);
     described.known = client.is_none();
     let kubelet = Kubelet::new(Dependencies {
@@ -343,7 +351,7 @@ fn build(
         cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
         described: Describer::new(described),
-        settings: settings(config, facts),
+        settings: settings(config, facts, ids),
     });
     let reporter =
         client.map(|client| NodeReporter::new(kubelet.parts(), client.clone(), config.clone(), facts.clone()));

@@ -161,6 +161,8 @@ pub struct PodConfig {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `singleProcessOOMKill`; `None` is the host's default.
     pub single_process_oom_kill: Option<bool>,
+    /// `userNamespaces.idsPerPod`: a multiple of 65536.
+    pub ids_per_pod: u32,
 }
 
 /// cgroups and reservations.

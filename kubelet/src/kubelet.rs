@@ -129,6 +129,9 @@ impl Kubelet {
             self.parts.heartbeat.beat();
             let reached = async {
                 let version = self.parts.runtime.version().await?;
+                // What it can do decides whether a pod is let in, which is decided once.
+                let status = self.parts.runtime.status().await?;
+                self.parts.runtime_status.send_replace(status);
                 self.parts.pleg.begin().await?;
                 Ok::<_, crate::runtime::RuntimeError>(version.name)
             };

@@ -31,4 +31,5 @@ pub mod reason;
 pub mod runtime;
 pub mod server;
 pub mod source;
+pub mod user_namespace;
 pub mod volume;

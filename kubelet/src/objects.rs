@@ -3,6 +3,7 @@
 //! Owns one watch per object that some pod on this node needs, and the tokens issued for pods. Never lists what no pod asked
 //! for, never writes an object.
 
+mod runtime_class;
 mod token;
 
 pub use token::{Token, TokenRequestKey};
@@ -12,9 +13,10 @@ use client::Clock;
 use client::informer::{self, Informer};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How long a pod waits for an object's first answer before its turn fails (and is tried again).
@@ -69,7 +71,7 @@ impl ObjectRef {
     }
 }
 
-/// The API objects a pod's environment refers to, as they were when asked; absent ones are simply not in the maps.
+/// What a container's environment refers to, as it was when asked; absent things are simply not in the maps.
 #[derive(Debug, Clone, Default)]
 pub struct ResolvedObjects {
     /// By name, in the pod's namespace.
@@ -78,6 +80,8 @@ pub struct ResolvedObjects {
     pub secrets: BTreeMap<String, Arc<Secret>>,
     /// All services with a cluster address.
     pub services: Vec<Arc<Service>>,
+    /// Texts of files in the pod's volumes, by volume and path inside it.
+    pub files: BTreeMap<(String, String), String>,
 }
 
 /// An object that could not be had. "Not found" is no error here: absent objects are absent from the answer.
@@ -89,6 +93,9 @@ pub enum ObjectError {
     /// The API server has not answered yet.
     #[error("failed to sync {0} cache: timed out waiting for the condition")]
     Unanswered(&'static str),
+    /// There is no such runtime class.
+    #[error("runtimeclass.node.k8s.io {0:?} not found")]
+    RuntimeClass(String),
     /// A service account token was not issued.
     #[error("failed to fetch token: {0}")]
     Token(String),
@@ -115,6 +122,7 @@ pub struct Objects {
 struct Server {
     client: kube::Client,
     services: Informer<Service>,
+    runtime_classes: OnceLock<Informer<RuntimeClass>>,
     tokens: token::Tokens,
 }
 
@@ -130,6 +138,7 @@ impl Objects {
     pub fn new(client: impl Into<Option<kube::Client>>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         let server = client.into().map(|client| Server {
             services: Informer::spawn_as_tree(Api::all(client.clone()), scope("spec.clusterIP!=None", seed)),
+            runtime_classes: OnceLock::new(),
             tokens: token::Tokens::new(client.clone(), clock),
             client,
         });

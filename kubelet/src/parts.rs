@@ -21,6 +21,7 @@ use crate::rate::Rate;
 use crate::runtime::pleg::Pleg;
 use crate::runtime::{Runtime, RuntimeStatus};
 use crate::source::StaticSources;
+use crate::user_namespace::IdPool;
 use crate::volume::{VolumeSettings, Volumes};
 use client::Clock;
 use proto::api::resources::ResourceList;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub sysctls: sysctl::Rules,
     /// Whether the kernel enforces AppArmor profiles.
     pub apparmor: bool,
+    /// The node's ids that pods with users of their own may have.
+    pub ids: IdPool,
     /// Where static pods come from.
     pub statics: StaticSources,
 }
@@ -87,6 +90,7 @@ impl Default for Settings {
             allocatable: ResourceList::new(),
             sysctls: sysctl::Rules::default(),
             apparmor: false,
+            ids: IdPool::default(),
             statics: StaticSources::default(),
         }
     }
@@ -146,6 +150,7 @@ impl Parts {
             root_dir: context.root_dir.clone(),
             host_ips: context.host_ips.clone(),
             allocatable: context.allocatable,
+            ids: settings.ids,
         };
         let parts = Self {
             volumes: Volumes::new(of_node, mounter, objects.clone(), clock.clone()),

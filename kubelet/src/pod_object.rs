@@ -156,6 +156,11 @@ pub fn host_network(pod: &Pod) -> bool {
     spec(pod).host_network.unwrap_or(false)
 }
 
+/// Whether the pod has users of its own.
+pub fn own_users(pod: &Pod) -> bool {
+    spec(pod).host_users == Some(false)
+}
+
 /// The pod's restart policy.
 pub fn restart_policy(pod: &Pod) -> &str {
     spec(pod).restart_policy.as_deref().unwrap_or("Always")

@@ -180,6 +180,8 @@ pub mod admission {
     pub const POD_OS_NOT_SUPPORTED: &str = "PodOSNotSupported";
     /// Their label names another operating system.
     pub const POD_OS_SELECTOR_NODE_LABEL_DOES_NOT_MATCH: &str = "PodOSSelectorNodeLabelDoesNotMatch";
+    /// They must not have the groups of their images, which the runtime cannot keep from them.
+    pub const SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED: &str = "SupplementalGroupsPolicyNotSupported";
     /// They set a sysctl they may not.
     pub const SYSCTL_FORBIDDEN: &str = "SysctlForbidden";
     /// They would be evicted at once.

@@ -119,6 +119,36 @@ pub struct RuntimeStatus {
     pub features: Option<pb::RuntimeFeatures>,
 }
 
+impl RuntimeStatus {
+    fn features_of(&self, handler: &str) -> Option<&pb::RuntimeHandlerFeatures> {
+        let found = self.handlers.iter().find(|found| found.name == handler)?;
+        found.features.as_ref()
+    }
+
+    /// Whether it has such a handler.
+    pub fn has_handler(&self, handler: &str) -> bool {
+        self.handlers.iter().any(|found| found.name == handler)
+    }
+
+    /// Whether pods run by the handler can have users of their own.
+    pub fn has_user_namespaces(&self, handler: &str) -> bool {
+        self.features_of(handler)
+            .is_some_and(|features| features.user_namespaces)
+    }
+
+    /// Whether containers run by the handler can have mounts that are read only with all that is mounted below.
+    pub fn has_recursive_read_only(&self, handler: &str) -> bool {
+        self.features_of(handler)
+            .is_some_and(|features| features.recursive_read_only_mounts)
+    }
+
+    /// Whether it can keep groups of an image from a container (`supplementalGroupsPolicy: Strict`).
+    pub fn has_groups_policy(&self) -> bool {
+        self.features
+            .is_some_and(|features| features.supplemental_groups_policy)
+    }
+}
+
 /// An image in the runtime's store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageInfo {

@@ -6,15 +6,18 @@
 mod atomic_writer;
 mod container_files;
 mod ending;
+mod env_file;
 mod error;
 mod local;
 mod payload;
 mod plan;
 mod set_up;
+mod user_namespace;
 
 pub use atomic_writer::WriteError;
 pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
 pub use ending::Ending;
+pub use env_file::EnvFile;
 pub use error::{ReleaseError, SetUpError, VolumeError};
 
 use crate::downward::{Addresses, NodeAllocatable};
@@ -22,6 +25,7 @@ use crate::host::addresses::HostIps;
 use crate::host::{FileWork, Mounter, WorkError};
 use crate::id::{ContainerId, PodUid};
 use crate::objects::{ObjectError, ObjectRef, Objects};
+use crate::user_namespace::{IdPool, Ranges};
 use client::Clock;
 use error::set_up;
 use k8s_openapi::api::core::v1::Pod;
@@ -52,6 +56,8 @@ pub struct HostVolume {
     pub path: PathBuf,
     /// Its content is the kubelet's: containers only read it.
     pub read_only: bool,
+    /// The pod has it to itself, so that it may be labelled for its containers.
+    pub own: bool,
 }
 
 /// What volumes are made with.
@@ -63,6 +69,8 @@ pub struct VolumeSettings {
     pub host_ips: HostIps,
     /// The node's allocatable resources: downward defaults and the bound of memory volumes.
     pub allocatable: NodeAllocatable,
+    /// The node's ids that pods with users of their own may have.
+    pub ids: IdPool,
 }
 
 /// The node's volumes. Cheap to clone; file work runs on the blocking pool.
@@ -80,6 +88,8 @@ struct Inner {
     mounter: Arc<dyn Mounter>,
     objects: Arc<Objects>,
     clock: Arc<dyn Clock>,
+    /// Who has which of the node's ids; nothing before the first pod asks.
+    user_namespaces: Mutex<Option<Ranges>>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -111,6 +121,7 @@ impl Volumes {
             mounter,
             objects,
             clock,
+            user_namespaces: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -313,8 +324,11 @@ impl Volumes {
         self.inner.objects.release(uid);
         let uid = uid.clone();
         self.files(&uid.clone(), move |inner| {
-            let released = inner.release(&dir);
-            released.map_err(|why| VolumeError::Release { uid, why })
+            inner
+                .release(&dir)
+                .map_err(|why| VolumeError::Release { uid: uid.clone(), why })?;
+            inner.forget_user_namespace(&uid);
+            Ok(())
         })
         .await
     }

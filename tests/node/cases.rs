@@ -1,5 +1,6 @@
 //! The cases, in the order they run.
 
+mod class;
 mod crash;
 mod debug;
 mod forward;
@@ -44,6 +45,9 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("probes", pod::probes),
     ("graceful_end", pod::graceful_end),
     ("qos_cgroups", pod::qos_cgroups),
+    ("runtime_class_and_overhead", class::runtime_class),
+    ("users_of_its_own_are_refused", class::own_users),
+    ("variables_of_files", class::env_file),
     ("private_image", registry::private_image),
     ("static_pod", static_pod::static_pod),
     ("standalone_kubelet", static_pod::standalone),

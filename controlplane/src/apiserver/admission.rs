@@ -1,7 +1,7 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
 //! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
-//! the three of certificate requests, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
+//! RuntimeClass, the three of certificate requests, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
 //! PodSecurity, webhooks, policies, quota.
 
 mod certificate;
@@ -10,6 +10,7 @@ mod namespace;
 mod node;
 mod node_restriction;
 mod priority;
+mod runtime_class;
 mod service_account;
 mod service_address;
 mod toleration;
@@ -125,6 +126,9 @@ impl Admission {
             if writes {
                 toleration::add_defaults(object);
             }
+            if create && let Some(class) = class_of(attributes, object, reader).await? {
+                runtime_class::admit(attributes, object, &class)?;
+            }
         } else if writes && attributes.is("", "services") {
             let start = self.random();
             service_address::assign(self.services, attributes, object, old, reader, start)?;
@@ -152,6 +156,10 @@ impl Admission {
             Operation::Delete => namespace::check_delete(attributes)?,
             Operation::Connect => self.namespace_lifecycle(attributes, reader).await?,
             Operation::Create | Operation::Update => {}
+        }
+        if attributes.operation == Operation::Create && attributes.is("", "pods") {
+            let class = class_of(attributes, object, reader).await?;
+            runtime_class::check(attributes, object, class.as_deref())?;
         }
         if certificate::applies(attributes) {
             certificate::check(attributes, object, old, &self.authz, reader)?;
@@ -218,6 +226,20 @@ impl Admission {
         service_account::admit(pod, &account, &volume);
         Ok(())
     }
+}
+
+/// The class a new pod names, if it names one.
+async fn class_of(attributes: &Attributes<'_>, pod: &Value, reader: &Reader) -> Result<Option<Arc<Value>>, ApiError> {
+    const OF: (&str, &str) = ("node.k8s.io", "runtimeclasses");
+    let Some(name) = runtime_class::named(pod) else {
+        return Ok(None);
+    };
+    if let Some(found) = reader.get(OF.0, OF.1, "", name) {
+        return Ok(Some(found));
+    }
+    reader.refresh().await.map_err(ApiError::internal)?;
+    let found = reader.get(OF.0, OF.1, "", name);
+    found.map(Some).ok_or_else(|| runtime_class::unknown(attributes, name))
 }
 
 /// Whether an update leaves an RBAC object's rights as they are (then nothing is granted anew).

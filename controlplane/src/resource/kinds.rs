@@ -27,6 +27,7 @@ use super::policy::{Autoscaler, Budget};
 use super::priority_class::PriorityClass;
 use super::rbac::{Binding, Role};
 use super::replica_set::{PodTemplate, ReplicaSet, ReplicationController};
+use super::runtime_class::RuntimeClass;
 use super::service::Service;
 use super::stateful_set::StatefulSet;
 use super::storage::{Claim, CsiDriver, StorageClass, Volume};
@@ -323,7 +324,8 @@ pub(super) static KINDS: &[Row] = &[
     // node.k8s.io, 16300
     Row::cluster::<node::RuntimeClass>("runtimeclass")
         .create_on_update()
-        .conditional(),
+        .conditional()
+        .strategy(&RuntimeClass),
     // discovery.k8s.io, 16200
     Row::namespaced::<discovery::EndpointSlice>("endpointslice").strategy(&EndpointSlice),
     // resource.k8s.io, 16200

@@ -149,10 +149,6 @@ const ROWS: &[Row] = &[
         |object| !text(object, &["metadata", "name"]).starts_with("system-"),
         "pods wait in the order of their priority, but none is preempted for another",
     ),
-    kind(
-        "runtimeclasses.node.k8s.io",
-        "pods that name one do not start, and its overhead and nodes are not filled in",
-    ),
     kind("deviceclasses.resource.k8s.io", NO_DRA),
     kind("resourceclaims.resource.k8s.io", NO_DRA),
     kind("resourceclaimtemplates.resource.k8s.io", NO_DRA),

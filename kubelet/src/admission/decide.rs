@@ -86,6 +86,7 @@ pub fn decide<'a>(
     let wanted = Holding::of(pod);
     node.sysctls.judge(pod_object::spec(pod))?;
     placement::judge_os(pod)?;
+    placement::judge_groups(view, pod)?;
     enough(node, others.clone(), &wanted)?;
     placement::judge_affinity(&node.name, view, pod)?;
     let named = pod_object::spec(pod).node_name.as_deref();
@@ -210,6 +211,15 @@ mod tests {
                 .expect("a context");
         pod.spec.as_mut().expect("spec").security_context = Some(sysctls);
         assert_eq!(reason(&pod).as_deref(), Some("SysctlForbidden"));
+        let mut strict = asking("1", None);
+        let context = serde_json::from_value(serde_json::json!({"supplementalGroupsPolicy": "Strict"}));
+        strict.spec.as_mut().expect("spec").security_context = Some(context.expect("a context"));
+        assert_eq!(reason(&strict).as_deref(), Some("SupplementalGroupsPolicyNotSupported"));
+        let obeying = NodeView {
+            groups_policy: true,
+            ..NodeView::default()
+        };
+        assert_eq!(decide(&node(), &obeying, [].iter(), &strict), Ok(()));
         let mut selects = asking("1", None);
         selects.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
         assert_eq!(reason(&selects).as_deref(), Some("NodeAffinity"));

@@ -19,6 +19,8 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
+    /// Whether its runtime obeys `supplementalGroupsPolicy`: that is known of the runtime, not of the object.
+    pub groups_policy: bool,
     /// Whether that is what the API server has (or there is none to ask), not just what this kubelet would register.
     pub known: bool,
     /// The question this answers, of those whether the description is still true; 0 before the first.
@@ -32,6 +34,7 @@ impl NodeView {
         Self {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.unwrap_or_default(),
+            groups_policy: false,
             known: true,
             looked: 0,
         }
@@ -54,6 +57,17 @@ pub(super) fn judge_os(pod: &Pod) -> Result<(), Rejection> {
             admission::POD_OS_NOT_SUPPORTED,
             "Failed to admit pod as the OS field doesn't match node OS",
         ));
+    }
+    Ok(())
+}
+
+/// Refuses pods that must not have the groups of their images where the runtime gives them all the same.
+pub(super) fn judge_groups(view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+    let context = pod_object::spec(pod).security_context.as_ref();
+    let policy = context.and_then(|context| context.supplemental_groups_policy.as_deref());
+    if policy == Some("Strict") && !view.groups_policy {
+        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        return Err(rejection(admission::SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED, message));
     }
     Ok(())
 }

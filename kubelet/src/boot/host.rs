@@ -5,6 +5,7 @@ use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
 use crate::node::{Facts, allocatable, max_pods};
+use crate::user_namespace::{IdPool, PoolError, parse_subordinate};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
@@ -108,6 +109,24 @@ pub(super) fn has_apparmor(roots: &Roots) -> bool {
         && fs::read_to_string(switch).is_ok_and(|text| text.starts_with('Y'))
 }
 
+/// Whether the kernel keeps processes and files apart by SELinux labels.
+pub(super) fn has_selinux(roots: &Roots) -> bool {
+    roots.sys.join("fs/selinux/enforce").exists()
+}
+
+/// The ids pods with users of their own may have: what is set aside for user `kubelet` (`/etc/subuid` and `/etc/subgid`, equal), else
+/// all above the node's own.
+pub(super) fn ids(roots: &Roots, per_pod: u32, pods_max: i64) -> Result<IdPool, PoolError> {
+    let told = |file: &str| fs::read_to_string(roots.etc.join(file)).unwrap_or_default();
+    let users = parse_subordinate(&told("subuid"))?;
+    let groups = parse_subordinate(&told("subgid"))?;
+    match users {
+        _ if users != groups => Err(PoolError::Mismatch),
+        Some((first, count)) => IdPool::subordinate(first, count, per_pod, pods_max),
+        None => Ok(IdPool::all(per_pod)),
+    }
+}
+
 /// Makes the kernel spare this process; where that is not allowed the node works all the same.
 pub(super) fn protect_from_oom(score: i64) {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string()) {
@@ -144,6 +163,22 @@ mod tests {
     use super::*;
     use crate::config::{Flags, KubeletConfiguration, resolve};
     use crate::host::machine::Disk;
+
+    #[test]
+    fn ids_of_pods_are_those_set_aside_or_all_above_the_nodes() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let roots = Roots {
+            etc: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        let ids = || ids(&roots, 65_536, 2);
+        let write = |file: &str, text: &str| fs::write(dir.path().join(file), text).expect("written");
+        assert_eq!(ids(), Ok(IdPool::default()));
+        write("subuid", "kubelet:65536:131072\n");
+        assert_eq!(ids(), Err(PoolError::Mismatch));
+        write("subgid", "kubelet:65536:131072\n");
+        assert_eq!(ids().map(|pool| (pool.first, pool.count)), Ok((65_536, 131_072)));
+    }
 
     #[test]
     fn pods_are_admitted_up_to_what_the_cores_take() {

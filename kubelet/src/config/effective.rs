@@ -65,6 +65,7 @@ fn lay(tree: &mut Value, field: &str, value: &Value) {
             | "anonymous"
             | "logging"
             | "crashLoopBackOff"
+            | "userNamespaces"
             | "options"
     );
     match value {

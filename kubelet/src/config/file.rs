@@ -92,6 +92,7 @@ pub struct KubeletConfiguration {
     pub container_runtime_endpoint: Option<String>,
     pub image_service_endpoint: Option<String>,
     pub crash_loop_back_off: CrashLoopBackOff,
+    pub user_namespaces: UserNamespaces,
     #[serde(rename = "singleProcessOOMKill")]
     pub single_process_oom_kill: Option<bool>,
     pub register_node: Option<bool>,
@@ -186,6 +187,14 @@ pub struct AuthorizationWebhook {
 #[allow(missing_docs)]
 pub struct CrashLoopBackOff {
     pub max_container_restart_period: Option<String>,
+}
+
+/// `userNamespaces`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct UserNamespaces {
+    pub ids_per_pod: Option<i64>,
 }
 
 /// Reads the file's text into a tree and checks that it is a KubeletConfiguration.

@@ -34,6 +34,18 @@ fn left() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "it is not within the volume path")
 }
 
+/// Opens what is at `relative` below the volume `root` as a path descriptor; nothing is made.
+pub fn find(root: &Path, relative: &Path) -> io::Result<OwnedFd> {
+    if !relative
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    {
+        return Err(left());
+    }
+    let root = open_path(AT_FDCWD, root, OFlag::empty(), ResolveFlag::empty()).map_err(os)?;
+    lookup(&root, relative)
+}
+
 /// Opens `relative` below the volume `root` as a path descriptor. Directories missing at its end are made, the last of them
 /// with the permissions of `root`. Whatever leads out of the volume is refused, and nothing is made or changed out there.
 pub fn open(root: &Path, relative: &Path) -> io::Result<OwnedFd> {

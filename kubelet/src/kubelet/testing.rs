@@ -50,6 +50,7 @@ struct State {
     watched_from: u64,
     pods: BTreeMap<String, Value>,
     secrets: Vec<Value>,
+    runtime_classes: Vec<Value>,
     events: Vec<(String, String)>,
     /// Phases each pod was told to have, in order.
     phases: BTreeMap<String, Vec<String>>,
@@ -130,6 +131,12 @@ impl Api {
         self.state().secrets.push(secret);
     }
 
+    /// Adds a runtime class, likewise.
+    pub(crate) fn add_runtime_class(&self, name: &str, handler: &str) {
+        let class = json!({"metadata": {"name": name}, "handler": handler});
+        self.state().runtime_classes.push(class);
+    }
+
     pub(crate) fn pod(&self, name: &str) -> Option<Pod> {
         let pod = self.state().pods.get(name).cloned()?;
         serde_json::from_value(pod).ok()
@@ -205,6 +212,14 @@ impl Api {
                 reply(
                     200,
                     &json!({"kind": "SecretList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
+                )
+            }
+            (Method::GET, false) if path.ends_with("/runtimeclasses") => {
+                let items = self.state().runtime_classes.clone();
+                let meta = json!({"resourceVersion": "1"});
+                reply(
+                    200,
+                    &json!({"kind": "RuntimeClassList", "apiVersion": "node.k8s.io/v1", "metadata": meta, "items": items}),
                 )
             }
             (Method::POST, _) if path.ends_with("/events") => {

@@ -60,6 +60,7 @@ impl Registration {
             looked: 0,
             labels: self.labels.clone(),
             taints: self.taints.clone(),
+            groups_policy: false,
             known: false,
         }
     }

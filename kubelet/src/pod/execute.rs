@@ -6,9 +6,10 @@
 pub(crate) mod log_file;
 mod node_files;
 mod runtime_load;
+mod sandbox;
 mod start;
 
-use super::failure::{Failure, SandboxError};
+use super::failure::Failure;
 use super::grace;
 use super::operation::{Key, Operation};
 use super::spec;
@@ -18,7 +19,7 @@ use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
 use crate::parts::Parts;
 use crate::pod_object;
-use crate::reason::{event, waiting};
+use crate::reason::waiting;
 use crate::runtime::observed::ObservedPod;
 use crate::runtime::{ImageInfo, RuntimeError};
 use crate::volume::{Ending, HostVolume};
@@ -249,28 +250,6 @@ impl Executor {
         self.parts.volumes.ensure(&subject.pod).await.map_err(Failure::Mount)
     }
 
-    async fn start_sandbox(&self, subject: &Subject, attempt: u32) -> Result<SandboxId, SandboxError> {
-        if attempt > 0 && subject.observed.sandbox().is_some() {
-            let message = "Pod sandbox changed, it will be killed and re-created.";
-            let reason = event::SANDBOX_CHANGED;
-            self.parts.recorder.pod(&subject.pod, Severity::Normal, reason, message);
-        }
-        let class = pod_object::spec(&subject.pod).runtime_class_name.as_deref();
-        if let Some(class) = class.filter(|class| !class.is_empty()) {
-            return Err(SandboxError::RuntimeClass(class.to_owned()));
-        }
-        let node = self.resolver().await.map_err(SandboxError::NodeFile)?;
-        let config =
-            spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node).map_err(SandboxError::Spec)?;
-        for warning in spec::dns_config(&subject.pod, &self.parts.context, &node).1 {
-            self.warn(subject, warning.reason, warning.message);
-        }
-        let permit = self.sandbox_permits.acquire().await;
-        let _permit = permit.map_err(|_| SandboxError::Shutdown)?;
-        let started = self.parts.runtime.run_pod_sandbox(config, "").await;
-        started.map_err(SandboxError::Runtime)
-    }
-
     async fn image(&self, subject: &Subject, container: &str) -> Result<ImageInfo, ImageError> {
         let Some((_, container)) = pod_object::find(&subject.pod, container) else {
             let message = format!("container {container:?} is no longer in the pod");
@@ -281,7 +260,12 @@ impl Executor {
         };
         let attempt = subject.observed.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let node = self.resolver().await.unwrap_or_default();
-        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node).ok();
+        // Of a pod with users of its own the runtime is told once it has them.
+        let ids = match subject.observed.sandbox() {
+            Some(_) => self.ids(subject).await.unwrap_or_default(),
+            None => None,
+        };
+        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node, ids).ok();
         self.images.ensure(&subject.pod, &container, sandbox).await
     }
 

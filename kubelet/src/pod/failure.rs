@@ -88,9 +88,20 @@ pub enum Failure {
 /// Why a sandbox was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// It is to be run by a handler this kubelet cannot ask for.
-    #[error("RuntimeClass {0:?} is not supported by this kubelet yet")]
-    RuntimeClass(String),
+    /// The class it names is not there, or cannot be asked for.
+    #[error(transparent)]
+    RuntimeClass(ObjectError),
+    /// It is to have users of its own, which its handler cannot give it.
+    #[error("can't set `spec.hostUsers: false`, {}", no_user_namespaces(.handler, *.known))]
+    NoUserNamespaces {
+        /// The handler; empty for the runtime's own choice.
+        handler: String,
+        /// Whether the runtime tells of it at all.
+        known: bool,
+    },
+    /// It has no ids for users of its own.
+    #[error(transparent)]
+    Ids(VolumeError),
     /// A file of the node cannot be read.
     #[error(transparent)]
     NodeFile(NodeFileError),
@@ -103,6 +114,18 @@ pub enum SandboxError {
     /// The runtime could not.
     #[error(transparent)]
     Runtime(RuntimeError),
+}
+
+fn no_user_namespaces(handler: &str, known: bool) -> String {
+    let who = match handler {
+        "" => "runtime".to_owned(),
+        name => format!("RuntimeClass handler {name:?}"),
+    };
+    let why = match known {
+        true => String::new(),
+        false => format!(": the handler {handler:?} is not known"),
+    };
+    format!("{who} does not support user namespaces{why}")
 }
 
 /// Why a container was not started.
@@ -123,7 +146,7 @@ pub enum StartError {
     /// It cannot be put into the runtime's terms.
     #[error(transparent)]
     Spec(SpecError),
-    /// Its files cannot be made.
+    /// Its files cannot be made or read, or its pod has no ids.
     #[error(transparent)]
     Files(VolumeError),
     /// Its earlier logs cannot be listed.
@@ -331,6 +354,22 @@ mod tests {
             "Failed to create pod sandbox: rpc error: code = Unknown desc = no",
             None,
             own,
+        );
+        let unsupported = |handler: &str, known, text: &str| {
+            let handler = handler.to_owned();
+            check(
+                Failure::Sandbox(SandboxError::NoUserNamespaces { handler, known }),
+                Some("FailedCreatePodSandBox"),
+                &format!("Failed to create pod sandbox: can't set `spec.hostUsers: false`, {text}"),
+                None,
+                own,
+            );
+        };
+        unsupported("", true, "runtime does not support user namespaces");
+        unsupported(
+            "kata",
+            false,
+            "RuntimeClass handler \"kata\" does not support user namespaces: the handler \"kata\" is not known",
         );
         let cgroup = CgroupError::Create {
             path: "/sys/x".into(),

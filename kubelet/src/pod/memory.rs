@@ -1,6 +1,11 @@
 //! What a worker remembers between turns and nobody else knows: failures, back-offs, what it has prepared. Pure data.
 //!
+//! What begins with an operation changes as the plan says ([`Change`]); what comes of one, as its reply says.
 //! Losing it (a restart) loses only waiting times and the last error texts: everything else is observed again.
+
+mod change;
+
+pub use change::Change;
 
 use super::backoff::{Bounds, Crash, later};
 use super::operation::{Key, StopReason};

@@ -4,7 +4,9 @@
 //! again (and kept), one that is no longer named ends as its kind does. It never acts on an observation older than the last
 //! operation: while [`Memory::stale`] stands it asks for a look and nothing else.
 
+mod changes;
 mod containers;
+mod crash;
 mod ending;
 mod garbage;
 mod restart_all;
@@ -14,7 +16,7 @@ mod stopping;
 mod tests;
 
 use super::backoff::Bounds;
-use super::memory::{Memory, Waiting};
+use super::memory::{Change, Memory, Waiting};
 use super::operation::{Key, Operation};
 use super::state::PodState;
 use crate::pod_object;
@@ -78,6 +80,8 @@ pub enum Advance {
 pub struct Plan {
     /// What should be running now.
     pub operations: Vec<Operation>,
+    /// What the memory holds once those of them that are not running yet have begun.
+    pub changes: Vec<Change>,
     /// When to ask again even if nothing happens.
     pub wake_at: Option<Timestamp>,
     /// A step forward to take, then ask again.
@@ -103,6 +107,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         draft.keep_in_flight();
         return draft.plan;
     }
+    changes::forget_gone(&mut draft, observed);
     match inputs.state {
         PodState::Syncing => draft.sync(observed),
         PodState::Terminating(termination) => ending::terminating(&mut draft, observed, termination),
@@ -169,8 +174,16 @@ impl<'a> Draft<'a> {
             self.wake(again);
             return false;
         }
-        self.plan.operations.push(operation);
+        self.begin(operation);
         true
+    }
+
+    /// Names an operation, and what follows from it if it is not running yet.
+    fn begin(&mut self, operation: Operation) {
+        if !self.is_running(&operation.key()) {
+            changes::note(self, &operation);
+        }
+        self.plan.operations.push(operation);
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -197,5 +210,5 @@ impl<'a> Draft<'a> {
     }
 }
 
-pub use containers::{crash_key, has_sandbox};
+pub use containers::has_sandbox;
 pub use restart_all::is_under_way as restarts_all;

@@ -7,9 +7,11 @@ mod container;
 mod context;
 mod dns;
 mod env;
+mod env_file;
 mod hash;
 mod hosts;
 mod mounts;
+mod namespaces;
 mod resources;
 mod sandbox;
 mod security;
@@ -21,10 +23,11 @@ pub use crate::volume::{ContainerFiles, SubPath};
 pub use container::{ContainerInput, container_config};
 pub use context::{NodeContext, ResolvConf};
 pub use dns::{DnsWarning, dns_config};
-pub use env::{env_references, environment};
+pub use env::{env_files, env_references, environment};
+pub use env_file::EnvFileError;
 pub use hash::container_hash;
 pub use hosts::hosts_file;
-pub use mounts::{mounts_hosts_file, sub_paths, termination_path};
+pub use mounts::{mounts_hosts_file, recursive_read_only, sub_paths, termination_path};
 pub use resources::{container_resources, oom_score_adj};
 pub use sandbox::{hostname, pod_log_directory, sandbox_config};
 pub use security::apparmor_profile;
@@ -56,13 +59,8 @@ pub enum SpecError {
     #[error(transparent)]
     Field(#[from] crate::downward::FieldError),
     /// A `subPathExpr` whose variable is unset or whose result is empty or leaves the volume.
-    #[error("failed to expand subPath for volumeMount {volume:?}: {why}")]
-    SubPath {
-        /// The mount's volume.
-        volume: String,
-        /// What is wrong.
-        why: String,
-    },
+    #[error("{0}")]
+    SubPath(String),
     /// A mount of a volume that is not there.
     #[error("volume mount {volume:?} of container {container:?} names a volume the pod does not have")]
     VolumeMissing {
@@ -82,10 +80,53 @@ pub enum SpecError {
         /// What is wrong.
         why: String,
     },
-    /// A feature that is not in this kubelet yet.
-    #[error("{0} is not supported by this kubelet")]
-    Unsupported(&'static str),
-    /// A variable taken from a file, which is not read here.
-    #[error("environment variable {0:?}: fileKeyRef is not supported by this kubelet")]
-    FileKey(String),
+    /// The pod has users of its own, and no ids for them.
+    #[error("the pod has no user namespace")]
+    NoIds,
+    /// A mount that is to be read only with all below it cannot be.
+    #[error(
+        "failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but it {why}"
+    )]
+    RecursiveReadOnly {
+        /// The mount's volume.
+        volume: String,
+        /// What stands in the way.
+        why: String,
+    },
+    /// A variable of a file cannot be had.
+    #[error("environment variable {variable:?}: {why}")]
+    FileKey {
+        /// The variable.
+        variable: String,
+        /// What is wrong.
+        why: FileKeyError,
+    },
+}
+
+/// Why a variable cannot be taken from a file (KEP-3721).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileKeyError {
+    /// The key is longer than keys may be.
+    #[error("environment variable key {0:?} exceeds maximum length of 128 characters")]
+    Key(String),
+    /// There is no such volume.
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    Volume(String),
+    /// There is no such file.
+    #[error("couldn't parse env file: open {0:?}: no such file or directory")]
+    File(String),
+    /// The file is none of variables.
+    #[error("couldn't parse env file: {0}")]
+    Format(#[from] EnvFileError),
+    /// The file does not have the variable.
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    Missing {
+        /// The variable's name there.
+        key: String,
+        /// The file.
+        path: String,
+    },
+    /// The value is longer than values may be.
+    #[error("environment variable value for key {0:?} exceeds maximum size of 32KB")]
+    Value(String),
 }

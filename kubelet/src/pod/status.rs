@@ -39,6 +39,8 @@ pub struct Inputs<'a> {
     pub waiting: &'a BTreeMap<String, Waiting>,
     /// Containers whose start is not over although they run, from the plan.
     pub starting: &'a BTreeSet<String>,
+    /// Whether mounts of the pod can be read only with all that is below them.
+    pub recursive_read_only: bool,
     /// The scheme of container ids, the runtime's name.
     pub runtime_name: &'a str,
     /// The node's addresses, primary first.

@@ -200,9 +200,6 @@ impl Worker {
         {
             self.state.resume(ending.since, ending.grace_seconds, now);
         }
-        if let Some(observed) = observed {
-            self.count_crashes(observed);
-        }
         let plan = loop {
             let plan = self.plan(desired, observed, outcomes, now);
             match plan.advance {
@@ -325,8 +322,11 @@ impl Worker {
         })
     }
 
-    /// Starts what is missing, ends what is no longer wanted.
+    /// Takes over what the plan says of the memory, starts what is missing, ends what is no longer wanted.
     fn apply(&mut self, desired: &Desired, observed: Option<&Arc<ObservedPod>>, plan: &Plan, now: Timestamp) {
+        for change in &plan.changes {
+            self.memory.take(change);
+        }
         let wanted: Vec<Key> = plan.operations.iter().map(Operation::key).collect();
         for (key, running) in &self.running {
             if key.end() == End::Cancel && !wanted.contains(key) {
@@ -369,7 +369,6 @@ impl Worker {
             }
             _ => None,
         };
-        self.note_start(&desired.pod, observed, operation, now);
         let subject = Subject {
             uid: self.uid.clone(),
             pod: desired.pod.clone(),

@@ -138,7 +138,10 @@ impl Workers {
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
-        let node = self.node.current();
+        let node = NodeView {
+            groups_policy: self.shared.parts.runtime_status.borrow().has_groups_policy(),
+            ..self.node.current()
+        };
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
         self.doubted.retain(|uid, _| pods.contains_key(uid));

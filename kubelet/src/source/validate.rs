@@ -3,6 +3,7 @@
 //! Checks what the kubelet relies on, in the API server's words; the mirror pod goes through the API server's own validation.
 
 mod container;
+mod isolation;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 use proto::api::names;
@@ -143,6 +144,7 @@ pub(super) fn pod(pod: &Pod) -> Vec<String> {
     if spec.ephemeral_containers.iter().flatten().next().is_some() {
         mistakes.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
+    isolation::pod(&mut mistakes, spec);
     let volumes = volumes(&mut mistakes, spec);
     if spec.containers.is_empty() {
         mistakes.required("spec.containers");
@@ -153,6 +155,7 @@ pub(super) fn pod(pod: &Pod) -> Vec<String> {
             mistakes.duplicate(&format!("{path}.name"), &container.name);
         }
         container::check(&mut mistakes, &path, container, spec, &volumes);
+        isolation::container(&mut mistakes, &path, container, spec);
     }
     mistakes.0
 }

@@ -5,6 +5,7 @@ use crate::downward::FieldError;
 use crate::host::WorkError;
 use crate::id::PodUid;
 use crate::objects::ObjectError;
+use crate::user_namespace::RangeError;
 use std::io;
 use std::path::PathBuf;
 
@@ -50,6 +51,19 @@ pub enum VolumeError {
         /// What went wrong.
         why: io::Error,
     },
+    /// A file that variables are taken from cannot be read.
+    #[error("failed to read environment variable file {path:?} of volume {volume:?}: {why}")]
+    EnvFile {
+        /// The volume.
+        volume: String,
+        /// The path inside it.
+        path: String,
+        /// What went wrong.
+        why: io::Error,
+    },
+    /// The pod has no ids for users of its own.
+    #[error(transparent)]
+    Ids(#[from] RangeError),
     /// A pod's mounts or directories could not be removed; what is left stays for the next try.
     #[error("failed to release volumes of pod {uid}: {why}")]
     Release {

@@ -71,6 +71,7 @@ impl Inner {
                 Ok(HostVolume {
                     path: path.clone(),
                     read_only: false,
+                    own: false,
                 })
             }
             Source::EmptyDir(empty) => {
@@ -84,13 +85,21 @@ impl Inner {
                     self.mark_ready(pod, &plan.name)
                         .map_err(|why| set_up(&plan.name, why))?;
                 }
-                Ok(HostVolume { path, read_only: false })
+                Ok(HostVolume {
+                    path,
+                    read_only: false,
+                    own: true,
+                })
             }
             Source::Files(files) => {
                 self.make_files_dir(&path, files.tmpfs, mounted)
                     .map_err(|why| set_up(&plan.name, why))?;
                 self.write_payload(pod, volume)?;
-                Ok(HostVolume { path, read_only: true })
+                Ok(HostVolume {
+                    path,
+                    read_only: true,
+                    own: true,
+                })
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::host::FakeMounter;
 use crate::pod::spec::testing::pod;
+use crate::user_namespace::IdPool;
 use client::SystemClock;
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,6 +11,15 @@ struct Bench {
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
     volumes: Volumes,
+}
+
+impl Bench {
+    /// The same volumes with an empty memory.
+    fn restarted(&self) -> Volumes {
+        let inner = &self.volumes.inner;
+        let (mounter, objects, clock) = (inner.mounter.clone(), inner.objects.clone(), inner.clock.clone());
+        Volumes::new(inner.settings.clone(), mounter, objects, clock)
+    }
 }
 
 /// Volumes over an API server that is not there: only what needs no object works.
@@ -28,6 +38,10 @@ fn bench() -> Bench {
             cpu_milli: 1000,
             memory: 1 << 20,
             ephemeral_storage: 0,
+        },
+        ids: IdPool {
+            count: 2 * 65_536,
+            ..IdPool::default()
         },
     };
     let objects = Arc::new(Objects::new(client, clock.clone(), 0));
@@ -248,4 +262,36 @@ async fn only_volumes_that_are_not_mounted_are_called_so() {
     let text = ensured.expect_err("it hangs").to_string();
     bench.mounter.go_on();
     assert!(text.contains("unmounted volumes=[mem info],"), "{text}");
+}
+
+#[tokio::test]
+async fn ids_are_a_pods_own_until_its_directory_is_gone_and_outlive_the_kubelet() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let own = |uid: &str| {
+        let meta = serde_json::json!({"metadata": {"uid": uid}});
+        serde_json::from_value::<Pod>(meta).expect("a pod")
+    };
+    for uid in ["a", "b", "c"] {
+        bench.volumes.prepare_pod_dirs(&own(uid)).await.expect("directories");
+    }
+    let ids = async |volumes: &Volumes, uid: &str| {
+        let range = volumes.user_namespace(&uid.into()).await;
+        range
+            .map(|range| range.first / 65_536)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(ids(&bench.volumes, "a").await, Ok(1));
+    assert_eq!(ids(&bench.volumes, "b").await, Ok(2));
+    let next = bench.restarted();
+    assert_eq!(ids(&next, "b").await, Ok(2), "from its file");
+    let exhausted = "create user namespace: could not find an empty slot to allocate a user namespace";
+    assert_eq!(ids(&next, "c").await, Err(exhausted.to_owned()));
+    next.release(&"a".into()).await.expect("released");
+    assert_eq!(ids(&next, "c").await, Ok(1));
+    std::fs::write(bench.root.path().join("pods/c/userns"), "{}").expect("written");
+    assert!(
+        ids(&bench.restarted(), "b").await.is_err(),
+        "what cannot be read could be anything"
+    );
 }

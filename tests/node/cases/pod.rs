@@ -348,7 +348,7 @@ spec:
 }
 
 /// The memory limit of a cgroup, version 1 or 2; `None` is no limit.
-fn memory_limit(cgroup: &str) -> anyhow::Result<Option<u64>> {
+pub(crate) fn memory_limit(cgroup: &str) -> anyhow::Result<Option<u64>> {
     let candidates = [
         format!("/sys/fs/cgroup/memory{cgroup}/memory.limit_in_bytes"),
         format!("/sys/fs/cgroup{cgroup}/memory.max"),

@@ -408,3 +408,64 @@ async fn denied_new_external_ips_are_refused_and_old_ones_may_stay_or_go() {
         assert_eq!(judged.is_ok(), allowed, "{ips}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_class_brings_its_overhead_and_its_nodes() {
+    let world = world().await;
+    world.namespace("ns").await;
+    world.account(json!({})).await;
+    let of = |class: &str| {
+        let mut pod = pod();
+        pod["spec"]["runtimeClassName"] = json!(class);
+        pod
+    };
+    let refused = |answer: Result<Value, ApiError>| answer.unwrap_err().message;
+    assert_eq!(
+        refused(world.create("pods", of("kata")).await),
+        "pods \"p\" is forbidden: pod rejected: RuntimeClass \"kata\" not found"
+    );
+    let class = json!({"metadata": {"name": "kata"}, "handler": "kata",
+        "overhead": {"podFixed": {"memory": "64Mi"}},
+        "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm", "operator": "Exists"}]}});
+    world.put("/registry/runtimeclasses/kata", class).await;
+    world
+        .put(
+            "/registry/runtimeclasses/plain",
+            json!({"metadata": {"name": "plain"}, "handler": "runc"}),
+        )
+        .await;
+    let made = world.create("pods", of("kata")).await.unwrap();
+    assert_eq!(made["spec"]["overhead"], json!({"memory": "64Mi"}));
+    assert_eq!(made["spec"]["nodeSelector"], json!({"vm": "yes"}));
+    assert_eq!(
+        made["spec"]["tolerations"][2],
+        json!({"key": "vm", "operator": "Exists"})
+    );
+
+    let mut same = of("kata");
+    same["spec"]["overhead"] = json!({"memory": "65536Ki"});
+    assert!(
+        world.create("pods", same).await.is_ok(),
+        "the same amount, written differently"
+    );
+    let mut other = of("kata");
+    other["spec"]["overhead"] = json!({"memory": "1Mi"});
+    assert!(
+        refused(world.create("pods", other).await)
+            .ends_with("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+    );
+    let mut selects = of("kata");
+    selects["spec"]["nodeSelector"] = json!({"vm": "no"});
+    assert!(
+        refused(world.create("pods", selects).await)
+            .ends_with("conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no")
+    );
+    for unfounded in [of("plain"), pod()] {
+        let mut unfounded = unfounded;
+        unfounded["spec"]["overhead"] = json!({"memory": "1Mi"});
+        assert!(
+            refused(world.create("pods", unfounded).await)
+                .ends_with("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+        );
+    }
+}

@@ -349,3 +349,83 @@ fn ephemeral_containers_are_no_part_of_the_pods_work() {
         [format!("{base}.name: Duplicate value: \"c\"")]
     );
 }
+
+#[test]
+fn mounts_users_and_files_are_checked() {
+    let volume = |mount: Value| {
+        let mut mounted = json!({"name": "v", "mountPath": "/v"});
+        crate::patch::merge_patch_tree(&mut mounted, &mount);
+        json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [{"name": "c", "image": "i", "volumeMounts": [mounted]}]}})
+    };
+    let file = |reference: Value| {
+        let mut key = json!({"volumeName": "v", "path": "a/env", "key": "K"});
+        crate::patch::merge_patch_tree(&mut key, &reference);
+        json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/"}}],
+            "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "valueFrom": {"fileKeyRef": key}}]}]}})
+    };
+    let own = |spec: Value| {
+        let mut pod = json!({"spec": {"hostUsers": false}});
+        crate::patch::merge_patch_tree(&mut pod, &json!({"spec": spec}));
+        pod
+    };
+    let mount = "spec.containers[0].volumeMounts[0]";
+    let from = "spec.containers[0].env[0].valueFrom.fileKeyRef";
+    for (patch, text) in [
+        (
+            volume(json!({"readOnly": true, "recursiveReadOnly": "Enabled"})),
+            String::new(),
+        ),
+        (
+            volume(json!({"recursiveReadOnly": "IfPossible"})),
+            format!("{mount}.recursiveReadOnly: Forbidden: may only be specified when readOnly is true"),
+        ),
+        (
+            volume(json!({"readOnly": true, "recursiveReadOnly": "Enabled", "mountPropagation": "HostToContainer"})),
+            format!(
+                "{mount}.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified"
+            ),
+        ),
+        (
+            volume(json!({"subPathExpr": "../$(X)"})),
+            format!("{mount}.subPathExpr: Invalid value: \"../$(X)\": must not contain '..'"),
+        ),
+        (
+            volume(json!({"mountPropagation": "Bidirectional"})),
+            format!(
+                "{mount}.mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged \
+                 containers"
+            ),
+        ),
+        (
+            container(json!({"securityContext": {"procMount": "Unmasked"}})),
+            "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": `hostUsers` must be false to \
+             use `Unmasked`"
+                .to_owned(),
+        ),
+        (own(json!({})), String::new()),
+        (
+            own(json!({"hostPID": true})),
+            "spec.HostPID: Forbidden: when `hostUsers` is false".to_owned(),
+        ),
+        (file(json!({})), String::new()),
+        (
+            file(json!({"volumeName": "x"})),
+            format!("{from}.volumeName: Not found: \"x\""),
+        ),
+        (
+            file(json!({"volumeName": "h"})),
+            format!("{from}.volumeName: Invalid value: \"h\": referenced volume must be of type emptyDir"),
+        ),
+        (
+            file(json!({"path": "../env"})),
+            format!("{from}.path: Invalid value: \"../env\": must not contain '..'"),
+        ),
+        (file(json!({"key": null})), format!("{from}.key: Required value")),
+    ] {
+        assert_eq!(problems(patch.clone()).join("; "), text, "{patch}");
+    }
+    let defaulted = pod(file(json!({})));
+    let from = &defaulted["spec"]["containers"][0]["env"][0]["valueFrom"];
+    assert_eq!(from["fileKeyRef"]["optional"], false);
+}

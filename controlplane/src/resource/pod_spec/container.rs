@@ -38,6 +38,13 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
                 errors.push(duplicate(format!("{base}.name"), name));
             }
             validate(errors, container, &base, role, volumes);
+            environment::validate(errors, container, &base, list(spec, &["volumes"]));
+            proc_mount(
+                errors,
+                container,
+                &base,
+                at(spec, &["hostUsers"]) != &Value::Bool(false),
+            );
             if role == Role::Ephemeral {
                 ephemeral(errors, container, &base, spec);
             }
@@ -90,7 +97,6 @@ fn validate(errors: &mut FieldErrors, container: &Value, base: &str, role: Role,
             &["Always", "Never", "OnFailure"],
         );
     }
-    environment::validate(errors, container, base);
     resources(errors, at(container, &["resources"]), &format!("{base}.resources"));
     mounts(errors, container, base, volumes);
     security(
@@ -283,20 +289,12 @@ fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &BTr
                 "must be unique",
             ));
         }
-        let sub_path = text(mount, &["subPath"]);
-        if sub_path.starts_with('/') {
-            errors.push(FieldError::invalid(
-                format!("{path}.subPath"),
-                sub_path,
-                "must be a relative path",
-            ));
-        } else if sub_path.split('/').any(|part| part == "..") {
-            errors.push(FieldError::invalid(
-                format!("{path}.subPath"),
-                sub_path,
-                "must not contain '..'",
-            ));
+        let privileged = flag(container, &["securityContext", "privileged"]);
+        propagation(errors, mount, &path, privileged);
+        for key in ["subPath", "subPathExpr"] {
+            descending(errors, text(mount, &[key]), &format!("{path}.{key}"));
         }
+        let sub_path = text(mount, &["subPath"]);
         if !sub_path.is_empty() && !text(mount, &["subPathExpr"]).is_empty() {
             errors.push(FieldError::invalid(
                 format!("{path}.subPathExpr"),
@@ -304,6 +302,58 @@ fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &BTr
                 "subPathExpr and subPath are mutually exclusive",
             ));
         }
+    }
+}
+
+/// A path that stays below where it begins.
+fn descending(errors: &mut FieldErrors, value: &str, path: &str) {
+    if value.starts_with('/') {
+        errors.push(FieldError::invalid(path, value, "must be a relative path"));
+    } else if value.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, value, "must not contain '..'"));
+    }
+}
+
+/// How mounts travel between node and container, and whether those below are read only as well.
+fn propagation(errors: &mut FieldErrors, mount: &Value, path: &str, privileged: bool) {
+    let mode = text(mount, &["mountPropagation"]);
+    if !mode.is_empty() {
+        let field = format!("{path}.mountPropagation");
+        one_of(errors, &field, mode, &["Bidirectional", "HostToContainer", "None"]);
+        if mode == "Bidirectional" && !privileged {
+            let why = "Bidirectional mount propagation is available only to privileged containers";
+            errors.push(FieldError::forbidden(field, why));
+        }
+    }
+    let recursive = text(mount, &["recursiveReadOnly"]);
+    let field = format!("{path}.recursiveReadOnly");
+    match recursive {
+        "" | "Disabled" => {}
+        "Enabled" | "IfPossible" => {
+            if !flag(mount, &["readOnly"]) {
+                let why = "may only be specified when readOnly is true";
+                errors.push(FieldError::forbidden(field.as_str(), why));
+            }
+            if !matches!(mode, "" | "None") {
+                let why = "may only be specified when mountPropagation is None or not specified";
+                errors.push(FieldError::forbidden(field, why));
+            }
+        }
+        other => one_of(errors, &field, other, &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+/// `/proc` without masks is for pods whose root is not the node's.
+fn proc_mount(errors: &mut FieldErrors, container: &Value, base: &str, host_users: bool) {
+    let mode = text(container, &["securityContext", "procMount"]);
+    if mode.is_empty() {
+        return;
+    }
+    let field = format!("{base}.securityContext.procMount");
+    one_of(errors, &field, mode, &["Default", "Unmasked"]);
+    if host_users && mode == "Unmasked" {
+        let why = "`hostUsers` must be false to use `Unmasked`";
+        errors.push(FieldError::invalid(field, mode, why));
     }
 }
 

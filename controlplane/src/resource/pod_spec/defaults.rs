@@ -114,6 +114,9 @@ fn container(container: &mut Value) {
     }
     for variable in list_mut(container, &["env"]).into_iter().flatten() {
         field_ref(variable.get_mut("valueFrom"));
+        if let Some(file) = variable.pointer_mut("/valueFrom/fileKeyRef") {
+            default_to(file, "optional", false);
+        }
     }
     if let Some(resources) = container.get_mut("resources") {
         round_resources(resources);

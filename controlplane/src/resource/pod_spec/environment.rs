@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::rule::required_label;
 use crate::resource::field::{at, invalid_each, list, text};
-use crate::resource::field_error::{FieldError, FieldErrors};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::name::{config_key, env_var_name, qualified_name};
 
 /// Fields `valueFrom.fieldRef` may name.
@@ -19,7 +20,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str) {
+pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &[Value]) {
     for (i, variable) in list(container, &["env"]).iter().enumerate() {
         let path = format!("{base}.env[{i}]");
         let name = text(variable, &["name"]);
@@ -35,7 +36,7 @@ pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str) 
         }
         let source = at(variable, &["valueFrom"]);
         if !source.is_null() {
-            value_from(errors, variable, source, &format!("{path}.valueFrom"));
+            value_from(errors, variable, source, &format!("{path}.valueFrom"), volumes);
         }
     }
     for (i, from) in list(container, &["envFrom"]).iter().enumerate() {
@@ -64,7 +65,7 @@ pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str) 
     }
 }
 
-fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: &str) {
+fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: &str, volumes: &[Value]) {
     let count = source.as_object().map_or(0, serde_json::Map::len);
     if count == 0 {
         errors.push(FieldError::invalid(
@@ -112,6 +113,44 @@ fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: 
     let resource = at(source, &["resourceFieldRef"]);
     if !resource.is_null() {
         resource_field(errors, resource, &format!("{path}.resourceFieldRef"));
+    }
+    let file = at(source, &["fileKeyRef"]);
+    if !file.is_null() {
+        file_key(errors, file, &format!("{path}.fileKeyRef"), volumes);
+    }
+}
+
+/// A variable of a file in an emptyDir (KEP-3721).
+fn file_key(errors: &mut FieldErrors, reference: &Value, path: &str, volumes: &[Value]) {
+    let key = text(reference, &["key"]);
+    if key.is_empty() {
+        errors.push(FieldError::required(format!("{path}.key"), ""));
+    } else {
+        let field = format!("{path}.key");
+        invalid_each(errors, &field, at(reference, &["key"]), env_var_name(key));
+    }
+    let name = text(reference, &["volumeName"]);
+    let field = format!("{path}.volumeName");
+    required_label(errors, &field, name);
+    match volumes.iter().find(|volume| text(volume, &["name"]) == name) {
+        _ if name.is_empty() => {}
+        None => errors.push(FieldError::new(field, FieldErrorKind::NotFound, Value::from(name), "")),
+        Some(volume) if at(volume, &["emptyDir"]).is_null() => {
+            let why = "referenced volume must be of type emptyDir";
+            errors.push(FieldError::invalid(field, name, why));
+        }
+        Some(_) => {}
+    }
+    let file = text(reference, &["path"]);
+    let field = format!("{path}.path");
+    if file.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else if file.starts_with('/') {
+        errors.push(FieldError::invalid(field, file, "must be a relative path"));
+    } else if file.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(field, file, "must not contain '..'"));
+    } else if file.starts_with("..") {
+        errors.push(FieldError::invalid(field, file, "must not start with '..'"));
     }
 }
 

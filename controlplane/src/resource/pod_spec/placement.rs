@@ -10,9 +10,7 @@ use crate::resource::selector;
 
 pub(super) fn validate(errors: &mut FieldErrors, spec: &Value, path: &str) {
     validate_labels(at(spec, &["nodeSelector"]), &format!("{path}.nodeSelector"), errors);
-    for (i, toleration) in list(spec, &["tolerations"]).iter().enumerate() {
-        validate_toleration(errors, toleration, &format!("{path}.tolerations[{i}]"));
-    }
+    tolerations(errors, list(spec, &["tolerations"]), &format!("{path}.tolerations"));
     let affinity = at(spec, &["affinity"]);
     node_affinity(
         errors,
@@ -23,6 +21,13 @@ pub(super) fn validate(errors: &mut FieldErrors, spec: &Value, path: &str) {
         pod_affinity(errors, at(affinity, &[key]), &format!("{path}.affinity.{key}"));
     }
     spreading(errors, spec, path);
+}
+
+/// Everything wrong with tolerations.
+pub(super) fn tolerations(errors: &mut FieldErrors, tolerations: &[Value], path: &str) {
+    for (i, toleration) in tolerations.iter().enumerate() {
+        validate_toleration(errors, toleration, &format!("{path}[{i}]"));
+    }
 }
 
 fn validate_toleration(errors: &mut FieldErrors, toleration: &Value, path: &str) {

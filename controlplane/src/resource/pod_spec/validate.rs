@@ -53,6 +53,16 @@ pub(crate) fn spec(spec: &Value, path: &str) -> FieldErrors {
     errors
 }
 
+/// Everything wrong with requests and limits at `path`.
+pub(crate) fn resources(errors: &mut FieldErrors, resources: &Value, path: &str) {
+    container::resources(errors, resources, path);
+}
+
+/// Everything wrong with tolerations at `path`.
+pub(crate) fn tolerations(errors: &mut FieldErrors, tolerations: &[Value], path: &str) {
+    placement::tolerations(errors, tolerations, path);
+}
+
 fn policies(errors: &mut FieldErrors, spec: &Value, path: &str) {
     let value = |key: &str| text(spec, &[key]);
     one_of(
@@ -168,17 +178,49 @@ fn security(errors: &mut FieldErrors, spec: &Value, path: &str) {
             &["Always", "OnRootMismatch"],
         );
     }
+    let groups = text(context, &["supplementalGroupsPolicy"]);
+    if !groups.is_empty() {
+        let field = format!("{base}.supplementalGroupsPolicy");
+        one_of(errors, &field, groups, &["Merge", "Strict"]);
+    }
     container::seccomp(
         errors,
         at(context, &["seccompProfile"]),
         &format!("{base}.seccompProfile"),
     );
+    host_users(errors, spec, path);
     if flag(spec, &["shareProcessNamespace"]) && flag(spec, &["hostPID"]) {
         errors.push(FieldError::invalid(
             format!("{path}.shareProcessNamespace"),
             true,
             "ShareProcessNamespace and HostPID cannot both be enabled",
         ));
+    }
+}
+
+/// A pod with users of its own shares no other namespace with the node, and has none of its devices.
+fn host_users(errors: &mut FieldErrors, spec: &Value, path: &str) {
+    if at(spec, &["hostUsers"]) != &Value::Bool(false) {
+        return;
+    }
+    let why = "when `hostUsers` is false";
+    // The last two are shown as upstream shows them.
+    for (key, shown) in [
+        ("hostNetwork", "hostNetwork"),
+        ("hostPID", "HostPID"),
+        ("hostIPC", "HostIPC"),
+    ] {
+        if flag(spec, &[key]) {
+            errors.push(FieldError::forbidden(format!("{path}.{shown}"), why));
+        }
+    }
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        for (i, container) in list(spec, &[key]).iter().enumerate() {
+            if !list(container, &["volumeDevices"]).is_empty() {
+                let field = format!("{path}.{key}[{i}].volumeDevices");
+                errors.push(FieldError::forbidden(field, why));
+            }
+        }
     }
 }
 

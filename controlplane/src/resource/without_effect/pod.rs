@@ -20,7 +20,6 @@ const PROJECTIONS: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAcc
 
 const PENDING: &str = "the scheduler cannot judge it yet and leaves the pod pending";
 const IGNORED: &str = "the scheduler ignores it";
-const REFUSED: &str = "a node of ours refuses to start such a pod";
 const NOT_MOUNTED: &str = "a node of ours does not mount it, and the pod waits for it";
 
 const fn field(name: &'static str, applies: fn(&Value) -> bool, effect: &'static str) -> Row {
@@ -91,27 +90,6 @@ pub(super) const ROWS: &[Row] = &[
         "nothing limits how much is written",
     ),
     field(
-        "runtimeClassName",
-        |spec| !text(spec, &["runtimeClassName"]).is_empty(),
-        REFUSED,
-    ),
-    field("hostUsers: false", |spec| at(spec, &["hostUsers"]) == false, REFUSED),
-    field(
-        "containers.volumeMounts.recursiveReadOnly: Enabled",
-        |spec| mounts(spec).any(|mount| text(mount, &["recursiveReadOnly"]) == "Enabled"),
-        REFUSED,
-    ),
-    field(
-        "containers.env.valueFrom.fileKeyRef",
-        |spec| {
-            let variables = containers(spec).flat_map(|container| list(container, &["env"]));
-            variables
-                .into_iter()
-                .any(|variable| !at(variable, &["valueFrom", "fileKeyRef"]).is_null())
-        },
-        REFUSED,
-    ),
-    field(
         "containers.lifecycle.stopSignal",
         |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
         "the image's own stop signal is sent",
@@ -135,10 +113,6 @@ fn spread(spec: &Value, when: &str) -> bool {
     constraints
         .iter()
         .any(|constraint| text(constraint, &["whenUnsatisfiable"]) == when)
-}
-
-fn mounts(spec: &Value) -> impl Iterator<Item = &Value> {
-    containers(spec).flat_map(|container| list(container, &["volumeMounts"]))
 }
 
 /// Names of all members of the objects.

@@ -181,7 +181,6 @@ const FIELDS: &[Field] = &[
         NodeResources,
     ),
     Field("tracing", Any, "", Observability),
-    Field("userNamespaces", Any, "{\"idsPerPod\":65536}", PodLife),
     Field(
         "volumePluginDir",
         Text,

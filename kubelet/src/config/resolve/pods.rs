@@ -3,6 +3,7 @@
 use super::{Reader, images};
 use crate::admission::sysctl;
 use crate::config::{DnsConfig, Flags, KubeletConfiguration, Paths, PodConfig, RuntimeConfig};
+use crate::user_namespace::IDS_UNIT;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -127,7 +128,23 @@ pub(super) fn pods(reader: &mut Reader, written: &KubeletConfiguration, flags: &
             .unwrap_or(false),
         allowed_unsafe_sysctls: unsafe_sysctls(reader, written),
         single_process_oom_kill: written.single_process_oom_kill,
+        ids_per_pod: ids_per_pod(reader, written),
     }
+}
+
+/// `userNamespaces.idsPerPod`, whose rules are upstream's.
+fn ids_per_pod(reader: &mut Reader, written: &KubeletConfiguration) -> u32 {
+    let field = "userNamespaces.idsPerPod";
+    let asked = written.user_namespaces.ids_per_pod.unwrap_or(i64::from(IDS_UNIT));
+    match u32::try_from(asked) {
+        Ok(ids) if ids < IDS_UNIT => reader.wrong(field, format!("{ids} must not be less than {IDS_UNIT}")),
+        Ok(ids) if !ids.is_multiple_of(IDS_UNIT) => {
+            reader.wrong(field, format!("{ids} must be a multiple of {IDS_UNIT}"));
+        }
+        Ok(ids) => return ids,
+        Err(_) => reader.wrong(field, format!("{asked} must be between {IDS_UNIT} and {}", u32::MAX)),
+    }
+    IDS_UNIT
 }
 
 pub(super) fn dns(reader: &mut Reader, written: &KubeletConfiguration) -> DnsConfig {

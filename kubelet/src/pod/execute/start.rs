@@ -56,6 +56,10 @@ impl Executor {
             let resolved = self.parts.objects.resolve(&subject.uid, &references).await;
             resolved.map_err(StartError::Object)?
         };
+        let volumes = &self.parts.volumes;
+        let files = volumes.env_files(&subject.uid, &subject.volumes, spec::env_files(container));
+        let files = files.await.map_err(StartError::Files)?;
+        let objects = ResolvedObjects { files, ..objects };
         let environment = spec::environment(pod, container, &objects, &pod_ips, context).map_err(StartError::Spec)?;
         let logs = spec::pod_log_directory(pod, context);
         let restart_count = match restart_count {
@@ -82,6 +86,7 @@ impl Executor {
             .await
             .map_err(StartError::Files)?;
         let image = subject.image.clone().unwrap_or_default();
+        let ids = self.ids(subject).await.map_err(StartError::Files)?;
         let config = spec::container_config(&ContainerInput {
             pod,
             container,
@@ -91,11 +96,16 @@ impl Executor {
             volumes: &subject.volumes,
             files: &files,
             target,
+            ids,
+            recursive_read_only: sandbox.is_some_and(|sandbox| {
+                let status = self.parts.runtime_status.borrow();
+                status.has_recursive_read_only(&sandbox.handler)
+            }),
             ctx: context,
         })
         .map_err(StartError::Spec)?;
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
-        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node).map_err(StartError::Spec)?;
+        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids).map_err(StartError::Spec)?;
 
         let created = self
             .parts

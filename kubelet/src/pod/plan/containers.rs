@@ -1,8 +1,7 @@
 //! Which containers to start, to keep, to stop, to wait for.
 
 use super::stopping::{self, Wanted};
-use super::{Draft, Inputs, sandbox};
-use crate::pod::backoff::{Crash, go_seconds, later};
+use super::{Draft, Inputs, crash, sandbox};
 use crate::pod::hook::declared;
 use crate::pod::memory::{ImageState, PostStart, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
@@ -35,17 +34,6 @@ enum Fate {
     Stop(StopReason),
     /// It ended for good.
     Done(i32),
-}
-
-/// What a back-off of this container belongs to (kubelet contract, "20 behaviours" 5): another image or other resources
-/// start a new one.
-pub fn crash_key(container: &Container) -> String {
-    let resources = serde_json::to_string(&container.resources).unwrap_or_default();
-    format!(
-        "{}\n{}\n{resources}",
-        container.name,
-        container.image.as_deref().unwrap_or_default()
-    )
 }
 
 /// Whether every container ended for good, or an init container did in failure.
@@ -352,36 +340,10 @@ fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &Obser
     if !wanted && !pod_object::restarts(inputs.pod, kind, container, newest.exit_code) {
         return Fate::Done(newest.exit_code);
     }
-    match crash_wait(inputs, container, newest) {
+    match crash::wait(inputs, container, newest) {
         Some((until, waiting)) => Fate::Wait(until, waiting),
         None => Fate::Start,
     }
-}
-
-/// Until when a container that ended waits to be started again, if it has to, and how users are told so.
-pub(super) fn crash_wait(
-    inputs: &Inputs<'_>,
-    container: &Container,
-    newest: &ObservedContainer,
-) -> Option<(Timestamp, Waiting)> {
-    let finished = newest.finished_at.unwrap_or(newest.created_at);
-    let entry = inputs.memory.crashes.get(&container.name);
-    let wait = Crash::waiting(entry, &crash_key(container), finished, inputs.crash)?;
-    let until = later(finished, wait);
-    if inputs.now >= until {
-        return None;
-    }
-    let message = format!(
-        "back-off {} restarting failed container={} pod={}",
-        go_seconds(wait),
-        container.name,
-        pod_object::described(inputs.pod)
-    );
-    let waiting = Waiting {
-        reason: reason::waiting::CRASH_LOOP_BACK_OFF.to_owned(),
-        message,
-    };
-    Some((until, waiting))
 }
 
 /// The grace of a stop that is not the pod's end.

@@ -6,7 +6,7 @@
 //! kubelet that begins anew in between finds the sign and goes on.
 
 use super::stopping::{self, Wanted};
-use super::{Draft, Inputs, containers};
+use super::{Draft, Inputs, crash};
 use crate::pod::grace;
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod_object;
@@ -58,7 +58,7 @@ pub(super) fn clear(draft: &mut Draft<'_>, observed: &ObservedPod) {
     }
     // One that ends so again and again backs off like any other.
     let waits = triggers.iter().filter_map(|(container, newest)| {
-        let (until, waiting) = containers::crash_wait(&draft.inputs, container, newest)?;
+        let (until, waiting) = crash::wait(&draft.inputs, container, newest)?;
         Some((container.name.clone(), until, waiting))
     });
     let waits: Vec<_> = waits.collect();

@@ -54,7 +54,7 @@ fn runs_hook(draft: &mut Draft<'_>, wanted: &Wanted<'_>, ends: Timestamp) -> boo
         return false;
     }
     draft.wake(ends);
-    draft.plan.operations.push(Operation::PreStop {
+    draft.begin(Operation::PreStop {
         id: container.id.clone(),
         container: container.name.clone(),
         grace_seconds: ends.duration_since(now).as_secs().max(1),

@@ -1,3 +1,4 @@
+mod changes;
 mod ephemeral;
 mod hooks;
 mod restart_all;
@@ -244,7 +245,7 @@ fn restart_policies() {
 fn a_crash_loop_waits_and_says_so() {
     let seen = observed("p").sandbox(true).exited("c", 1, 95).build();
     let mut case = Case::new(pod("p").build(), seen);
-    let key = crash_key(&container("c"));
+    let key = crash::key(&container("c"));
     case.memory.crashes.insert(
         "c".into(),
         Crash {

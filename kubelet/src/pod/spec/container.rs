@@ -5,6 +5,7 @@ use crate::expansion::expand;
 use crate::id::ContainerId;
 use crate::runtime::ImageInfo;
 use crate::runtime::labels;
+use crate::user_namespace::IdRange;
 use crate::volume::HostVolume;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::cri;
@@ -29,6 +30,10 @@ pub struct ContainerInput<'a> {
     pub files: &'a ContainerFiles,
     /// The container whose processes an ephemeral one sees.
     pub target: Option<&'a ContainerId>,
+    /// The ids of a pod with users of its own.
+    pub ids: Option<IdRange>,
+    /// Whether its handler can make mounts read only with all that is below them.
+    pub recursive_read_only: bool,
     /// The node.
     pub ctx: &'a NodeContext,
 }
@@ -114,7 +119,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
                 value: value.clone().into_bytes(),
             })
             .collect(),
-        mounts: mounts::mounts(pod, container, input.volumes, input.files)?,
+        mounts: mounts::mounts(input)?,
         labels: container_labels(pod, container),
         annotations: container_annotations(pod, container, restart_count),
         log_path: format!("{}/{restart_count}.log", container.name),
@@ -156,6 +161,8 @@ mod tests {
             volumes: &BTreeMap::new(),
             files: &ContainerFiles::default(),
             target: None,
+            ids: None,
+            recursive_read_only: false,
             ctx: &ctx,
         })
         .expect("valid");

@@ -86,6 +86,8 @@ pub struct NodeContext {
     pub cpu_cfs_period_us: i64,
     /// `seccompDefault`.
     pub seccomp_default: bool,
+    /// The kernel keeps processes and files apart by SELinux labels.
+    pub selinux: bool,
     /// `singleProcessOOMKill`.
     pub single_process_oom_kill: bool,
     /// Namespace the `kubernetes` service lives in.

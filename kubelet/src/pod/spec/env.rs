@@ -1,10 +1,12 @@
 //! A container's environment: references, expansion, service variables (kubelet contract §6, env rows).
 
-use super::{NodeContext, ResolvedObjects, SpecError};
+use super::{FileKeyError, NodeContext, ResolvedObjects, SpecError, env_file};
 use crate::downward::{self, Addresses};
 use crate::expansion::expand;
 use crate::objects::ObjectRef;
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod, Service};
+use crate::pod_object;
+use crate::volume::EnvFile;
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod, Service};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The ConfigMaps and Secrets a container's environment refers to, each once, sorted.
@@ -28,6 +30,20 @@ pub fn env_references(pod: &Pod, container: &Container) -> Vec<ObjectRef> {
         }
     }
     refs.into_iter().collect()
+}
+
+/// The longest name a variable may have in a file, bytes.
+const FILE_KEY_BYTES_MAX: usize = 128;
+/// The longest value a variable may have in a file, bytes.
+const FILE_VALUE_BYTES_MAX: usize = 32 << 10;
+
+/// The files a container's environment refers to.
+pub fn env_files(container: &Container) -> BTreeSet<EnvFile> {
+    let sources = container.env.iter().flatten().filter_map(|e| e.value_from.as_ref());
+    sources
+        .filter_map(|from| from.file_key_ref.as_ref())
+        .map(|key| (key.volume_name.clone(), key.path.clone()))
+        .collect()
 }
 
 fn variable_prefix(service: &str) -> String {
@@ -180,10 +196,38 @@ impl Builder<'_> {
                 .map(|v| String::from_utf8_lossy(&v.0).into_owned());
             return self.keyed(value, optional, "Secret", &key.name, &key.key);
         }
-        if from.file_key_ref.is_some() {
-            return Err(SpecError::FileKey(variable.to_owned()));
+        if let Some(key) = &from.file_key_ref {
+            let variable = variable.to_owned();
+            return self.in_file(key).map_err(|why| SpecError::FileKey { variable, why });
         }
         Ok(Some(String::new()))
+    }
+
+    /// The value of a variable of a file. An empty one counts as absent, as upstream has it.
+    fn in_file(&self, from: &FileKeySelector) -> Result<Option<String>, FileKeyError> {
+        let (key, optional) = (&from.key, from.optional == Some(true));
+        if key.len() > FILE_KEY_BYTES_MAX {
+            return Err(FileKeyError::Key(key.clone()));
+        }
+        let mut volumes = pod_object::spec(self.pod).volumes.iter().flatten();
+        if !volumes.any(|volume| volume.name == from.volume_name) {
+            return Err(FileKeyError::Volume(from.volume_name.clone()));
+        }
+        let file = (from.volume_name.clone(), from.path.clone());
+        let Some(text) = self.objects.files.get(&file) else {
+            return match optional {
+                true => Ok(None),
+                false => Err(FileKeyError::File(from.path.clone())),
+            };
+        };
+        match env_file::lookup(text, key)?.filter(|value| !value.is_empty()) {
+            Some(value) if value.len() > FILE_VALUE_BYTES_MAX => Err(FileKeyError::Value(key.clone())),
+            None if !optional => Err(FileKeyError::Missing {
+                key: key.clone(),
+                path: from.path.clone(),
+            }),
+            found => Ok(found),
+        }
     }
 
     fn keyed(
@@ -281,6 +325,10 @@ mod tests {
                 Arc::new(service("shop", "my-db")),
                 Arc::new(service("other", "hidden")),
             ],
+            files: BTreeMap::from([(
+                ("v".into(), "d/env".into()),
+                format!("GREETING='hello'\nEMPTY=''\nLONG='{}'\n", "x".repeat(33 << 10)),
+            )]),
         }
     }
 
@@ -358,6 +406,68 @@ mod tests {
         assert_eq!(
             refs,
             vec![ObjectRef::config_map("shop", "cm"), ObjectRef::secret("shop", "s")]
+        );
+    }
+
+    /// A reference to `d/env` in `v`, but for what is given.
+    fn reference(given: &str) -> String {
+        let mut reference = serde_json::json!({"volumeName": "v", "path": "d/env"});
+        let given: serde_json::Value = serde_json::from_str(&format!("{{{given}}}")).expect("JSON");
+        for (key, value) in given.as_object().into_iter().flatten() {
+            reference[key] = value.clone();
+        }
+        reference.to_string()
+    }
+
+    #[test]
+    fn variables_of_files() {
+        let from = |key: &str| {
+            let container = format!(
+                r#"{{"name":"c","env":[{{"name":"A","value":"before"}},{{"name":"A","valueFrom":{{"fileKeyRef":{}}}}}]}}"#,
+                reference(key)
+            );
+            let vars = env(&container, r#","volumes":[{"name":"v","emptyDir":{}}]"#);
+            vars.map(|vars| vars["A"].clone()).map_err(|error| error.to_string())
+        };
+        let lead = "environment variable \"A\": ";
+        assert_eq!(from(r#""key":"GREETING""#).as_deref(), Ok("hello"));
+        assert_eq!(
+            from(r#""key":"NONE","optional":true"#).as_deref(),
+            Ok("before"),
+            "what is left out changes nothing"
+        );
+        assert_eq!(
+            from(r#""key":"EMPTY""#),
+            Err(format!(
+                "{lead}environment variable key \"EMPTY\" not found in file \"d/env\""
+            ))
+        );
+        assert_eq!(
+            from(r#""key":"LONG""#),
+            Err(format!(
+                "{lead}environment variable value for key \"LONG\" exceeds maximum size of 32KB"
+            ))
+        );
+        assert_eq!(
+            from(r#""key":"NONE","path":"none""#),
+            Err(format!(
+                "{lead}couldn't parse env file: open \"none\": no such file or directory"
+            ))
+        );
+        assert_eq!(
+            from(r#""key":"NONE","path":"none","optional":true"#).as_deref(),
+            Ok("before")
+        );
+        assert_eq!(
+            from(r#""key":"K","volumeName":"w""#),
+            Err(format!("{lead}cannot find the volume \"w\" referenced by FileKeyRef"))
+        );
+        let long = "K".repeat(129);
+        assert_eq!(
+            from(&format!(r#""key":"{long}""#)),
+            Err(format!(
+                "{lead}environment variable key \"{long}\" exceeds maximum length of 128 characters"
+            ))
         );
     }
 }

@@ -1,9 +1,9 @@
 //! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
 
-use super::SpecError;
+use super::{ContainerInput, SpecError, namespaces};
 use crate::expansion::expand;
 use crate::volume::{ContainerFiles, HostVolume, SubPath};
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use proto::cri;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -12,27 +12,21 @@ const ETC_HOSTS: &str = "/etc/hosts";
 const DEFAULT_TERMINATION_PATH: &str = "/dev/termination-log";
 
 fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
-    let bad = |why: &str| SpecError::SubPath {
-        volume: volume.to_owned(),
-        why: why.to_owned(),
-    };
     if path.is_empty() {
-        return Err(bad("the result is empty"));
+        return Err(SpecError::SubPath(format!("SubPath of volume {volume:?} is empty")));
     }
     if path.starts_with('/') {
-        return Err(bad("must be a relative path"));
+        let why = format!("error SubPath `{path}` must not be an absolute path");
+        return Err(SpecError::SubPath(why));
     }
     if Path::new(path).components().any(|c| matches!(c, Component::ParentDir)) {
-        return Err(bad("must not contain '..'"));
+        let why = format!("unable to provision SubPath `{path}`: must not contain '..'");
+        return Err(SpecError::SubPath(why));
     }
     Ok(PathBuf::from(path))
 }
 
-fn expand_strictly(
-    mount: &VolumeMount,
-    expression: &str,
-    vars: &BTreeMap<String, String>,
-) -> Result<String, SpecError> {
+fn expand_strictly(expression: &str, vars: &BTreeMap<String, String>) -> Result<String, SpecError> {
     let missing = std::cell::RefCell::new(None);
     let expanded = expand(expression, |name| {
         let value = vars.get(name).filter(|v| !v.is_empty()).cloned();
@@ -42,10 +36,7 @@ fn expand_strictly(
         Some(value.unwrap_or_default())
     });
     match missing.into_inner() {
-        Some(name) => Err(SpecError::SubPath {
-            volume: mount.name.clone(),
-            why: format!("missing value for {name:?}"),
-        }),
+        Some(name) => Err(SpecError::SubPath(format!("missing value for {name:?}"))),
         None => Ok(expanded),
     }
 }
@@ -55,7 +46,7 @@ pub fn sub_paths(container: &Container, environment: &BTreeMap<String, String>) 
     let mut out = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let path = match (mount.sub_path.as_deref(), mount.sub_path_expr.as_deref()) {
-            (_, Some(expression)) if !expression.is_empty() => expand_strictly(mount, expression, environment)?,
+            (_, Some(expression)) if !expression.is_empty() => expand_strictly(expression, environment)?,
             (Some(path), _) if !path.is_empty() => path.to_owned(),
             _ => continue,
         };
@@ -103,16 +94,13 @@ fn volume_mount(
     index: usize,
     mount: &VolumeMount,
     container: &Container,
-    volumes: &BTreeMap<String, HostVolume>,
+    (volumes, can_recurse): (&BTreeMap<String, HostVolume>, bool),
     files: &ContainerFiles,
 ) -> Result<cri::Mount, SpecError> {
     let volume = volumes.get(&mount.name).ok_or_else(|| SpecError::VolumeMissing {
         container: container.name.clone(),
         volume: mount.name.clone(),
     })?;
-    if mount.recursive_read_only.as_deref() == Some("Enabled") {
-        return Err(SpecError::Unsupported("recursiveReadOnly: Enabled"));
-    }
     let host_path = files.sub_paths.get(&index).unwrap_or(&volume.path);
     let container_path = match mount.mount_path.strip_prefix('/') {
         Some(_) => mount.mount_path.clone(),
@@ -123,17 +111,45 @@ fn volume_mount(
         host_path: text(host_path),
         readonly: mount.read_only == Some(true) || volume.read_only,
         propagation: propagation(mount),
+        recursive_read_only: recursive_read_only(mount, can_recurse)?,
         ..Default::default()
     })
 }
 
+/// Whether a mount is read only with all that is mounted below it; `supported` tells whether the handler can do that
+/// (KEP-3857).
+///
+/// # Errors
+/// It must be, and cannot.
+pub fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, SpecError> {
+    let mode = match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
+        Some(mode) => mode,
+    };
+    let bad = |why: String| {
+        Err(SpecError::RecursiveReadOnly {
+            volume: mount.name.clone(),
+            why,
+        })
+    };
+    if mount.read_only != Some(true) {
+        return bad("is not read-only".to_owned());
+    }
+    if let Some(propagation) = mount.mount_propagation.as_deref().filter(|mode| *mode != "None") {
+        return bad(format!("is not compatible with propagation {propagation:?}"));
+    }
+    match mode {
+        "IfPossible" => Ok(supported),
+        "Enabled" if supported => Ok(true),
+        "Enabled" => bad("is not supported by the runtime".to_owned()),
+        other => bad(format!("has the unknown mode {other:?}")),
+    }
+}
+
 /// All mounts of the container, in the contracted order.
-pub(super) fn mounts(
-    _pod: &Pod,
-    container: &Container,
-    volumes: &BTreeMap<String, HostVolume>,
-    files: &ContainerFiles,
-) -> Result<Vec<cri::Mount>, SpecError> {
+pub(super) fn mounts(input: &ContainerInput<'_>) -> Result<Vec<cri::Mount>, SpecError> {
+    let ContainerInput { container, files, .. } = *input;
+    let volumes = (input.volumes, input.recursive_read_only);
     let mut out = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         out.push(volume_mount(index, mount, container, volumes, files)?);
@@ -152,13 +168,55 @@ pub(super) fn mounts(
             ..Default::default()
         });
     }
+    if input.ctx.selinux {
+        let own = |index: usize| {
+            let mount = container.volume_mounts.iter().flatten().nth(index);
+            mount.is_none_or(|mount| input.volumes.get(&mount.name).is_some_and(|volume| volume.own))
+        };
+        for (index, mount) in out.iter_mut().enumerate() {
+            mount.selinux_relabel = own(index);
+        }
+    }
+    if let Some(ids) = input.ids {
+        for mount in &mut out {
+            mount.uid_mappings = namespaces::mappings(ids);
+            mount.gid_mappings = namespaces::mappings(ids);
+        }
+    }
     Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::pod;
+    use super::super::NodeContext;
+    use super::super::testing::{context, pod};
     use super::*;
+    use crate::runtime::ImageInfo;
+    use crate::user_namespace::IdRange;
+    use k8s_openapi::api::core::v1::Pod;
+
+    /// The mounts of a container in a pod with or without ids of its own, by a handler that can or cannot recurse.
+    fn made(
+        (pod, container): (&Pod, &Container),
+        volumes: &BTreeMap<String, HostVolume>,
+        files: &ContainerFiles,
+        ids: Option<IdRange>,
+        recursive_read_only: bool,
+    ) -> Result<Vec<cri::Mount>, SpecError> {
+        mounts(&ContainerInput {
+            pod,
+            container,
+            restart_count: 0,
+            image: &ImageInfo::default(),
+            environment: &BTreeMap::new(),
+            volumes,
+            files,
+            target: None,
+            ids,
+            recursive_read_only,
+            ctx: &context(),
+        })
+    }
 
     fn container(mounts: &str) -> (Pod, Container) {
         let pod = pod(&format!(r#"{{"containers":[{{"name":"c","volumeMounts":{mounts}}}]}}"#));
@@ -177,6 +235,7 @@ mod tests {
                 HostVolume {
                     path: "/v/a".into(),
                     read_only: false,
+                    own: true,
                 },
             ),
             (
@@ -184,6 +243,7 @@ mod tests {
                 HostVolume {
                     path: "/v/b".into(),
                     read_only: false,
+                    own: true,
                 },
             ),
         ]);
@@ -192,7 +252,7 @@ mod tests {
             termination_log: Some("/p/t".into()),
             sub_paths: BTreeMap::from([(1, PathBuf::from("/sub/1"))]),
         };
-        let got: Vec<_> = mounts(&pod, &c, &volumes, &files)
+        let got: Vec<_> = made((&pod, &c), &volumes, &files, None, false)
             .expect("mounts")
             .into_iter()
             .map(|m| (m.container_path, m.host_path, m.readonly, m.propagation))
@@ -212,7 +272,7 @@ mod tests {
     fn own_hosts_mount_wins_and_missing_volumes_are_named() {
         let (pod, c) = container(r#"[{"name":"a","mountPath":"/etc/hosts"}]"#);
         assert!(!mounts_hosts_file(&c));
-        let error = mounts(&pod, &c, &BTreeMap::new(), &ContainerFiles::default()).expect_err("no volume");
+        let error = made((&pod, &c), &BTreeMap::new(), &ContainerFiles::default(), None, false).expect_err("no volume");
         assert!(error.to_string().contains("\"a\""), "{error}");
     }
 
@@ -228,8 +288,108 @@ mod tests {
             sub_paths(&c, &vars).map(|mut v| v.remove(0).path)
         };
         assert_eq!(one("p/$(A)"), Ok(PathBuf::from("p/x/y")));
-        for bad in ["$(NONE)", "$(E)", "$(UP)", "/abs"] {
-            assert!(one(bad).is_err(), "{bad}");
+        for (bad, why) in [
+            ("$(NONE)", "missing value for \"NONE\""),
+            ("$(E)", "missing value for \"E\""),
+            ("$(UP)", "unable to provision SubPath `../z`: must not contain '..'"),
+            ("/abs", "error SubPath `/abs` must not be an absolute path"),
+        ] {
+            assert_eq!(
+                one(bad).map_err(|error| error.to_string()),
+                Err(why.to_owned()),
+                "{bad}"
+            );
         }
+    }
+
+    fn volume(path: &str) -> HostVolume {
+        HostVolume {
+            path: path.into(),
+            read_only: false,
+            own: path.starts_with("/v/"),
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_below_is_read_only_where_the_handler_can() {
+        let one = |more: &str, supported: bool| {
+            let (pod, c) = container(&format!(r#"[{{"name":"a","mountPath":"/a",{more}}}]"#));
+            let volumes = BTreeMap::from([("a".to_owned(), volume("/v/a"))]);
+            let made = made((&pod, &c), &volumes, &ContainerFiles::default(), None, supported);
+            made.map(|mounts| mounts[0].recursive_read_only)
+                .map_err(|error| error.to_string())
+        };
+        let lead =
+            "failed to resolve recursive read-only mode: volume \"a\" requested recursive read-only mode, but it";
+        let enabled = r#""readOnly":true,"recursiveReadOnly":"Enabled""#;
+        let possible = r#""readOnly":true,"recursiveReadOnly":"IfPossible""#;
+        assert_eq!(one(r#""readOnly":true"#, true), Ok(false));
+        assert_eq!((one(enabled, true), one(possible, true)), (Ok(true), Ok(true)));
+        assert_eq!(one(possible, false), Ok(false));
+        assert_eq!(
+            one(enabled, false),
+            Err(format!("{lead} is not supported by the runtime"))
+        );
+        assert_eq!(
+            one(r#""recursiveReadOnly":"IfPossible""#, true),
+            Err(format!("{lead} is not read-only"))
+        );
+        let shared = r#""readOnly":true,"recursiveReadOnly":"Enabled","mountPropagation":"HostToContainer""#;
+        let why = "is not compatible with propagation \"HostToContainer\"";
+        assert_eq!(one(shared, true), Err(format!("{lead} {why}")));
+    }
+
+    #[test]
+    fn mounts_of_a_pod_with_users_of_its_own_are_mapped() {
+        let (pod, c) = container(r#"[{"name":"a","mountPath":"/a"}]"#);
+        let volumes = BTreeMap::from([("a".to_owned(), volume("/v/a"))]);
+        let files = ContainerFiles {
+            etc_hosts: Some("/p/etc-hosts".into()),
+            ..ContainerFiles::default()
+        };
+        let ids = IdRange {
+            first: 65_536,
+            length: 65_536,
+        };
+        let mounts = made((&pod, &c), &volumes, &files, Some(ids), false).expect("mounts");
+        assert_eq!(mounts.len(), 2);
+        for mount in mounts {
+            let mapping = cri::IdMapping {
+                host_id: 65_536,
+                container_id: 0,
+                length: 65_536,
+            };
+            assert_eq!((mount.uid_mappings, mount.gid_mappings), (vec![mapping], vec![mapping]));
+        }
+    }
+
+    #[test]
+    fn what_is_the_pods_own_is_labelled_for_it_where_labels_count() {
+        let (pod, c) = container(r#"[{"name":"a","mountPath":"/a"},{"name":"h","mountPath":"/h"}]"#);
+        let volumes = BTreeMap::from([("a".to_owned(), volume("/v/a")), ("h".to_owned(), volume("/host"))]);
+        let files = ContainerFiles {
+            termination_log: Some("/p/t".into()),
+            ..ContainerFiles::default()
+        };
+        let labelled = |selinux: bool| {
+            let ctx = NodeContext { selinux, ..context() };
+            let mounts = mounts(&ContainerInput {
+                pod: &pod,
+                container: &c,
+                restart_count: 0,
+                image: &ImageInfo::default(),
+                environment: &BTreeMap::new(),
+                volumes: &volumes,
+                files: &files,
+                target: None,
+                ids: None,
+                recursive_read_only: false,
+                ctx: &ctx,
+            });
+            let mounts = mounts.expect("mounts").into_iter();
+            mounts.map(|mount| mount.selinux_relabel).collect::<Vec<_>>()
+        };
+        assert_eq!(labelled(true), [true, false, true], "never a directory of the node");
+        assert_eq!(labelled(false), [false; 3]);
     }
 }

@@ -1,8 +1,9 @@
 //! Security contexts of sandboxes and containers (kubelet contract §6).
 
+use super::namespaces::{namespaces, targeted};
 use super::{ContainerInput, SpecError};
-use crate::id::ContainerId;
 use crate::pod_object;
+use crate::user_namespace::IdRange;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Capabilities, Container, Pod, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
 };
@@ -38,40 +39,6 @@ fn selinux(options: &SELinuxOptions) -> cri::SeLinuxOption {
     }
 }
 
-fn namespaces(spec: &PodSpec) -> Result<cri::NamespaceOption, SpecError> {
-    if spec.host_users == Some(false) {
-        return Err(SpecError::Unsupported("hostUsers: false"));
-    }
-    let mode = |host: Option<bool>| match host {
-        Some(true) => cri::NamespaceMode::Node,
-        _ => cri::NamespaceMode::Pod,
-    };
-    let pid = match (spec.host_pid, spec.share_process_namespace) {
-        (Some(true), _) => cri::NamespaceMode::Node,
-        (_, Some(true)) => cri::NamespaceMode::Pod,
-        _ => cri::NamespaceMode::Container,
-    };
-    Ok(cri::NamespaceOption {
-        network: mode(spec.host_network) as i32,
-        ipc: mode(spec.host_ipc) as i32,
-        pid: pid as i32,
-        target_id: String::new(),
-        userns_options: Some(cri::UserNamespace {
-            mode: cri::NamespaceMode::Node as i32,
-            ..Default::default()
-        }),
-    })
-}
-
-/// An ephemeral container that targets another joins its process namespace, unless all containers of the pod share one anyway.
-fn targeted(mut options: cri::NamespaceOption, target: Option<&ContainerId>) -> cri::NamespaceOption {
-    if let Some(target) = target.filter(|_| options.pid == cri::NamespaceMode::Container as i32) {
-        options.pid = cri::NamespaceMode::Target as i32;
-        options.target_id = target.to_string();
-    }
-    options
-}
-
 /// Whether any container is privileged; an ephemeral one counts, as the runtime compares it with this.
 fn is_privileged(spec: &PodSpec) -> bool {
     let own = super::sandbox::all_containers(spec).map(|container| &container.security_context);
@@ -101,11 +68,14 @@ fn seccomp_type(profile_type: cri::security_profile::ProfileType) -> cri::Securi
 }
 
 /// The sandbox's security context.
-pub(super) fn sandbox_security(spec: &PodSpec) -> Result<cri::LinuxSandboxSecurityContext, SpecError> {
+pub(super) fn sandbox_security(
+    spec: &PodSpec,
+    ids: Option<IdRange>,
+) -> Result<cri::LinuxSandboxSecurityContext, SpecError> {
     let (groups, policy) = supplemental_groups(spec);
     let sc = spec.security_context.as_ref();
     Ok(cri::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(spec)?),
+        namespace_options: Some(namespaces(spec, ids)?),
         selinux_options: sc.and_then(|s| s.se_linux_options.as_ref()).map(selinux),
         run_as_user: sc.and_then(|s| s.run_as_user).and_then(int),
         run_as_group: sc.and_then(|s| s.run_as_group).and_then(int),
@@ -294,7 +264,7 @@ pub(super) fn container_security(input: &ContainerInput<'_>) -> Result<cri::Linu
     Ok(cri::LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_ref().map(capabilities),
         privileged: own.privileged == Some(true),
-        namespace_options: Some(targeted(namespaces(&spec)?, input.target)),
+        namespace_options: Some(targeted(namespaces(&spec, input.ids)?, input.target)),
         selinux_options: own
             .se_linux_options
             .as_ref()
@@ -343,6 +313,8 @@ mod tests {
             volumes: &BTreeMap::new(),
             files: &ContainerFiles::default(),
             target: None,
+            ids: None,
+            recursive_read_only: false,
             ctx: &ctx,
         })
     }
@@ -374,6 +346,8 @@ mod tests {
                 volumes: &BTreeMap::new(),
                 files: &ContainerFiles::default(),
                 target: None,
+                ids: None,
+                recursive_read_only: false,
                 ctx: &ctx,
             });
             context.expect("valid").apparmor_profile
@@ -455,23 +429,10 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_seen_from_inside_unless_all_are() {
-        let joined = |spec: &str| {
-            let pod = pod(spec);
-            let options = namespaces(pod.spec.as_ref().expect("spec")).expect("valid");
-            let options = targeted(options, Some(&"c1".into()));
-            (options.pid, options.target_id)
-        };
-        assert_eq!(joined("{}"), (cri::NamespaceMode::Target as i32, "c1".to_owned()));
-        assert_eq!(joined(r#"{"shareProcessNamespace":true}"#), (0, String::new()));
-        assert_eq!(joined(r#"{"hostPID":true}"#), (2, String::new()));
-    }
-
-    #[test]
     fn sandbox_namespaces() {
         let of = |spec: &str| {
             let pod = pod(spec);
-            sandbox_security(pod.spec.as_ref().expect("spec")).map(|s| {
+            sandbox_security(pod.spec.as_ref().expect("spec"), None).map(|s| {
                 let n = s.namespace_options.expect("set");
                 (n.network, n.pid, n.ipc, s.privileged)
             })
@@ -490,6 +451,10 @@ mod tests {
             of(r#"{"ephemeralContainers":[{"name":"d","securityContext":{"privileged":true}}]}"#),
             Ok((0, 1, 0, true))
         );
-        assert!(of(r#"{"hostUsers":false}"#).is_err());
+        assert_eq!(
+            of(r#"{"hostUsers":false}"#),
+            Err(SpecError::NoIds),
+            "never the node's by mistake"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The status of one container (kubelet contract §5). Pure.
 
 use super::{Inputs, seconds};
+use crate::pod::spec;
 use crate::pod_object::{self, Kind};
 use crate::reason;
 use crate::runtime::observed::{ContainerState as Observed, ObservedContainer};
@@ -379,10 +380,11 @@ fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut C
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            recursive_read_only: mount
-                .read_only
-                .filter(|read_only| *read_only)
-                .map(|_| "Disabled".to_owned()),
+            recursive_read_only: mount.read_only.filter(|read_only| *read_only).map(|_| {
+                let recursive = spec::recursive_read_only(mount, inputs.recursive_read_only);
+                let mode = if recursive == Ok(true) { "Enabled" } else { "Disabled" };
+                mode.to_owned()
+            }),
             ..VolumeMountStatus::default()
         };
         mounts.iter().map(told).collect()

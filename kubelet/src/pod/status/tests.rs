@@ -61,6 +61,7 @@ impl Case {
             outcomes: &self.outcomes,
             waiting: &self.waiting,
             starting: &self.starting,
+            recursive_read_only: true,
             runtime_name: "containerd",
             host_ips: &["192.168.0.1".to_owned()],
             now: at(self.now),

@@ -1,127 +1,18 @@
-//! What a worker remembers of the operations it starts and of their replies.
+//! What a worker remembers of its operations' replies.
 
 use super::Worker;
-use crate::events::Severity;
 use crate::id::ContainerId;
-use crate::pod::backoff::Crash;
 use crate::pod::execute::{Effect, Reply};
 use crate::pod::failure::{Failure, Retry, chain};
 use crate::pod::hook::declared;
-use crate::pod::memory::{Memory, PostStart, Stop, Waiting};
-use crate::pod::operation::{Key, Operation, StopReason};
-use crate::pod::plan::crash_key;
+use crate::pod::memory::{PostStart, Waiting};
+use crate::pod::operation::Key;
 use crate::pod_object;
-use crate::reason;
-use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
 use std::sync::Arc;
 use tokio::task::{Id, JoinError};
 
 impl Worker {
-    /// Notes that an operation starts: back-offs count from here, and a stop for a restart is remembered as such.
-    pub(super) fn note_start(&mut self, pod: &Pod, observed: &ObservedPod, operation: &Operation, now: Timestamp) {
-        match operation {
-            Operation::StartContainer { container, .. } => {
-                let Some((_, spec)) = pod_object::find(pod, container) else {
-                    return;
-                };
-                if let Some(exited) = observed.newest(container)
-                    && let Some(crash) = self.crash(&spec, exited, now)
-                {
-                    self.memory.crashes.insert(spec.name.clone(), crash);
-                }
-            }
-            Operation::RemoveContainer { id, starts_anew: true } => {
-                let Some(removed) = observed.containers.iter().find(|c| c.id == *id) else {
-                    return;
-                };
-                let least = self.memory.restart_count_min.entry(removed.name.clone()).or_default();
-                *least = (*least).max(removed.restart_count + 1);
-                let spec = pod_object::find(pod, &removed.name).map(|(_, spec)| spec);
-                if let Some(spec) = spec.filter(|spec| pod_object::restarts_all(spec, removed.exit_code))
-                    && let Some(crash) = self.crash(&spec, removed, now)
-                {
-                    // It counts when the container is gone: a removal that fails is not one more crash.
-                    let uncounted = &mut self.memory.uncounted_crashes;
-                    uncounted.insert(id.clone(), (spec.name.clone(), crash));
-                }
-            }
-            Operation::StopContainer {
-                id, container, reason, ..
-            } => {
-                self.note_stop(pod, observed, (id, container), reason, now);
-            }
-            Operation::PreStop {
-                id, container, reason, ..
-            } => {
-                self.note_stop(pod, observed, (id, container), reason, now).hook = true;
-            }
-            _ => {}
-        }
-    }
-
-    /// The back-off after the end of a container that is started again.
-    fn crash(&self, spec: &Container, ended: &ObservedContainer, now: Timestamp) -> Option<Crash> {
-        if ended.state != ContainerState::Exited {
-            return None;
-        }
-        let finished = ended.finished_at.unwrap_or(ended.created_at);
-        let entry = self.memory.crashes.get(&spec.name);
-        Some(Crash::next(entry, &crash_key(spec), finished, self.shared.crash, now))
-    }
-
-    /// Counts the ends of containers that were to be removed for a restart of all and are gone, whether or not the removal's
-    /// reply told so.
-    pub(super) fn count_crashes(&mut self, observed: &ObservedPod) {
-        let Memory {
-            crashes,
-            uncounted_crashes,
-            ..
-        } = &mut self.memory;
-        let is_gone = |id: &ContainerId| observed.containers.iter().all(|c| c.id != *id);
-        crashes.extend(
-            uncounted_crashes
-                .extract_if(.., |id, _| is_gone(id))
-                .map(|(_, counted)| counted),
-        );
-    }
-
-    /// Notes that a container is being stopped, and tells it when that begins.
-    fn note_stop(
-        &mut self,
-        pod: &Pod,
-        observed: &ObservedPod,
-        (id, container): (&ContainerId, &String),
-        reason: &StopReason,
-        now: Timestamp,
-    ) -> &mut Stop {
-        let spec = pod_object::find(pod, container);
-        let kind = spec.as_ref().map_or(pod_object::Kind::Regular, |(kind, _)| *kind);
-        let restarts = match reason {
-            StopReason::Changed | StopReason::Unknown => true,
-            StopReason::Liveness | StopReason::Startup => {
-                spec.is_some_and(|(kind, spec)| pod_object::restarts_after_stop(pod, kind, &spec))
-            }
-            StopReason::PodEnds | StopReason::PostStart | StopReason::RestartAll => false,
-        };
-        if restarts {
-            self.memory.restart_wanted.insert(container.clone());
-        }
-        let still_there = |id: &ContainerId| observed.containers.iter().any(|c| c.id == *id);
-        self.memory.stops.retain(|id, _| still_there(id));
-        if !self.memory.stops.contains_key(id) {
-            let message = reason.message(kind, container, restarts);
-            let recorder = &self.shared.parts.recorder;
-            recorder.container(pod, container, Severity::Normal, reason::event::KILLING, message);
-        }
-        self.memory.stops.entry(id.clone()).or_insert_with(|| Stop {
-            since: now,
-            reason: reason.clone(),
-            hook: false,
-        })
-    }
-
     /// Takes a finished operation.
     pub(super) fn take(&mut self, joined: Result<(Id, Reply), JoinError>) {
         let now = self.shared.parts.clock.now();

@@ -2,6 +2,7 @@
 
 use super::{Desired, Worker};
 use crate::events::{Recorder, Severity};
+use crate::pod::memory::Change;
 use crate::pod::plan::Plan;
 use crate::pod_object;
 use crate::reason;
@@ -31,6 +32,7 @@ impl Worker {
     pub(super) fn tell(&mut self, desired: &Desired, plan: &Plan) {
         self.tell_rejection(desired);
         self.tell_network(desired);
+        self.tell_stops(desired, plan);
         let recorder = &self.shared.parts.recorder;
         let pod = &*desired.pod;
         for (name, waiting) in &plan.waiting {
@@ -83,6 +85,20 @@ impl Worker {
                 .parts
                 .recorder
                 .pod(&desired.pod, Severity::Warning, reason, message.clone());
+        }
+    }
+
+    fn tell_stops(&self, desired: &Desired, plan: &Plan) {
+        for change in &plan.changes {
+            if let Change::Stopping {
+                container,
+                told: Some(told),
+                ..
+            } = change
+            {
+                let (recorder, reason) = (&self.shared.parts.recorder, reason::event::KILLING);
+                recorder.container(&desired.pod, container, Severity::Normal, reason, told.as_str());
+            }
         }
     }
 

@@ -37,6 +37,10 @@ impl Worker {
                     outcomes,
                     waiting: &plan.waiting,
                     starting: &plan.starting,
+                    recursive_read_only: observed.sandbox().is_some_and(|sandbox| {
+                        let status = self.shared.parts.runtime_status.borrow();
+                        status.has_recursive_read_only(&sandbox.handler)
+                    }),
                     runtime_name: &self.shared.runtime_name,
                     host_ips: &host_ips,
                     now,

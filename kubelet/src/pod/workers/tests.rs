@@ -1,4 +1,5 @@
 mod admission;
+mod classes;
 mod ephemeral;
 mod faults;
 mod hooks;

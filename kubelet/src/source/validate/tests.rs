@@ -8,6 +8,16 @@ fn mistakes(change: impl Fn(&mut Value)) -> Vec<String> {
     pod(&serde_json::from_value(tree).expect("a pod"))
 }
 
+/// Mounts an empty directory with more said of the mount.
+fn mount(pod: &mut Value, more: Value) {
+    pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    let mut mount = json!({"name": "v", "mountPath": "/v"});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        mount[key] = value.clone();
+    }
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([mount]);
+}
+
 #[test]
 fn a_sound_pod_has_no_mistakes() {
     assert_eq!(mistakes(|_| {}), Vec::<String>::new());
@@ -68,6 +78,32 @@ fn mistakes_are_named_by_their_path() {
         (
             |p| p["spec"]["containers"][0]["livenessProbe"] = json!({"periodSeconds": 1}),
             "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+        ),
+        (
+            |p| {
+                p["spec"]["hostUsers"] = json!(false);
+                p["spec"]["hostPID"] = json!(true);
+            },
+            "spec.HostPID: Forbidden: when `hostUsers` is false",
+        ),
+        (
+            |p| p["spec"]["containers"][0]["securityContext"] = json!({"procMount": "Unmasked"}),
+            "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": `hostUsers` must be false to use",
+        ),
+        (
+            |p| mount(p, json!({"mountPropagation": "Bidirectional"})),
+            "spec.containers[0].volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is",
+        ),
+        (
+            |p| mount(p, json!({"recursiveReadOnly": "Enabled"})),
+            "spec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when readOnly",
+        ),
+        (
+            |p| {
+                let from = json!({"fileKeyRef": {"volumeName": "v", "path": "p", "key": "K"}});
+                p["spec"]["containers"][0]["env"] = json!([{"name": "E", "valueFrom": from}]);
+            },
+            "spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Not found: \"v\"",
         ),
     ];
     for (change, expected) in table {

@@ -467,7 +467,7 @@ async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
     );
     assert_eq!(told(&post(&server, MAPS, &config_map("m", json!({}))).await), [""; 0]);
     let mut pod = pod("p");
-    pod["spec"]["runtimeClassName"] = json!("kata");
+    pod["spec"]["resourceClaims"] = json!([{"name": "gpu"}]);
     pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
     let told_of_pod = told(&post(&server, PODS, &pod).await);
     assert_eq!(told_of_pod.len(), 2, "{told_of_pod:?}");
@@ -475,7 +475,7 @@ async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
         told_of_pod[0].contains("use \\\"kubernetes.io/os\\\" instead"),
         "{told_of_pod:?}"
     );
-    assert!(told_of_pod[1].contains("runtimeClassName"), "{told_of_pod:?}");
+    assert!(told_of_pod[1].contains("resourceClaims"), "{told_of_pod:?}");
     let endpoints = get(&server, "/api/v1/namespaces/a/endpoints").await;
     assert!(told(&endpoints)[0].contains("v1 Endpoints is deprecated in v1.33+"));
 }

@@ -126,7 +126,6 @@ fn nothing_that_hardens_is_without_effect() {
     ] {
         assert!(!is_inert(field), "{field}");
     }
-    assert!(asks_for_more("userNamespaces", &json!({"idsPerPod": 131_072})));
     assert!(!asks_for_more("hairpinMode", &json!("hairpin-veth")));
 }
 

@@ -60,7 +60,7 @@ fn no_pre_stop_hook_runs_and_longer_stops_are_shortened() {
 fn who_ends_so_again_and_again_backs_off() {
     let mut case = restarting(observed("p").sandbox(true).running("a").exited("t", 42, 90).build());
     let crash = Crash {
-        key: crash_key(&trigger("t")),
+        key: crash::key(&trigger("t")),
         wait: Duration::from_secs(20),
         updated: at(80),
     };

@@ -1,0 +1,90 @@
+//! The file `userns` of a pod's directory: which ids of the node the pod's users are. It is there before the pod's sandbox is, and
+//! goes with the directory, so that no two pods ever have the same.
+
+use super::{Inner, VolumeError, Volumes};
+use crate::id::PodUid;
+use crate::user_namespace::{self, IdRange, Ranges};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{MutexGuard, PoisonError};
+
+const FILE_NAME: &str = "userns";
+
+impl Volumes {
+    /// The ids of a pod that has users of its own: those it has had, or new ones. The pod's directory must be there.
+    ///
+    /// # Errors
+    /// All are taken, or a pod's file tells what no kubelet of this configuration wrote.
+    pub async fn user_namespace(&self, uid: &PodUid) -> Result<IdRange, VolumeError> {
+        let pod = uid.clone();
+        self.files(uid, move |inner| inner.user_namespace(&pod)).await
+    }
+}
+
+impl Inner {
+    fn user_namespace(&self, uid: &PodUid) -> Result<IdRange, VolumeError> {
+        let dir = self.own_dir(uid)?;
+        let range = {
+            let mut held = self.ranges();
+            let ranges = match &mut *held {
+                Some(ranges) => ranges,
+                // Nobody asked before: what earlier kubelets gave is still given.
+                empty => empty.insert(self.recovered()?),
+            };
+            ranges.take(uid)?
+        };
+        let path = dir.join(FILE_NAME);
+        if fs::read(&path).is_ok_and(|text| text == user_namespace::write(range)) {
+            return Ok(range);
+        }
+        write(&dir, range).map_err(|why| {
+            self.forget_user_namespace(uid);
+            VolumeError::PodDirectory { path, why }
+        })?;
+        Ok(range)
+    }
+
+    pub(super) fn forget_user_namespace(&self, uid: &PodUid) {
+        if let Some(ranges) = &mut *self.ranges() {
+            ranges.release(uid);
+        }
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Option<Ranges>> {
+        self.user_namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the files of all pods tell.
+    fn recovered(&self) -> Result<Ranges, VolumeError> {
+        let mut ranges = Ranges::new(self.settings.ids);
+        let pods = self.settings.root_dir.join("pods");
+        let fail = |path: &Path| {
+            let path = path.to_owned();
+            move |why| VolumeError::PodDirectory { path, why }
+        };
+        for entry in fs::read_dir(&pods).map_err(fail(&pods))?.flatten() {
+            let name = entry.file_name();
+            let Some(uid) = name.to_str().and_then(PodUid::from_file_name) else {
+                continue;
+            };
+            let path = entry.path().join(FILE_NAME);
+            match fs::read(&path) {
+                Ok(text) => ranges.record(&uid, user_namespace::read(&text)?)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(fail(&path)(error)),
+            }
+        }
+        Ok(ranges)
+    }
+}
+
+/// Whole or not at all, and there for good before anything runs with these ids.
+fn write(dir: &Path, range: IdRange) -> io::Result<()> {
+    let new = dir.join(format!("{FILE_NAME}.new"));
+    let mut file = fs::File::create(&new)?;
+    file.write_all(&user_namespace::write(range))?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(FILE_NAME))?;
+    fs::File::open(dir)?.sync_all()
+}
