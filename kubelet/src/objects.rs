@@ -9,6 +9,7 @@ mod token;
 pub use token::{Token, TokenRequestKey};
 
 use crate::id::PodUid;
+use crate::volume::{EnvFile, EnvFileValues};
 use client::Clock;
 use client::informer::{self, Informer};
 use futures::FutureExt;
@@ -80,8 +81,8 @@ pub struct ResolvedObjects {
     pub secrets: BTreeMap<String, Arc<Secret>>,
     /// All services with a cluster address.
     pub services: Vec<Arc<Service>>,
-    /// Texts of files in the pod's volumes, by volume and path inside it.
-    pub files: BTreeMap<(String, String), String>,
+    /// What files in the pod's volumes tell, by volume and path inside it.
+    pub files: BTreeMap<EnvFile, EnvFileValues>,
 }
 
 /// An object that could not be had. "Not found" is no error here: absent objects are absent from the answer.

@@ -48,6 +48,9 @@ impl IdPool {
         if !count.is_multiple_of(per_pod) {
             return Err(PoolError::Length { count, per_pod });
         }
+        if first.checked_add(count).is_none() {
+            return Err(PoolError::High { first, count });
+        }
         if i64::from(count / per_pod) < pods_max {
             return Err(PoolError::Few(pods_max));
         }
@@ -88,6 +91,17 @@ pub enum PoolError {
         /// Ids of a pod.
         per_pod: u32,
     },
+    /// They go beyond the last id there is.
+    #[error("kubelet user assigned IDs {first} and the {count} from there on are more than there are")]
+    High {
+        /// The first id.
+        first: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// The file that names them cannot be read.
+    #[error("read {0}")]
+    Read(String),
     /// Not every pod could have some.
     #[error("kubelet user assigned IDs are not enough to support {0} pods")]
     Few(i64),
@@ -156,13 +170,13 @@ impl Ranges {
         }
     }
 
-    /// The pod's range: the one it has, or the lowest that is free.
+    /// The pod's range and whether it is new: the one it has, or the lowest that is free.
     ///
     /// # Errors
     /// All are taken.
-    pub fn take(&mut self, pod: &PodUid) -> Result<IdRange, RangeError> {
+    pub fn take(&mut self, pod: &PodUid) -> Result<(IdRange, bool), RangeError> {
         if let Some(first) = self.by_pod.get(pod) {
-            return Ok(self.range(*first));
+            return Ok((self.range(*first), false));
         }
         let mut taken: Vec<u32> = self.by_pod.values().copied().collect();
         taken.sort_unstable();
@@ -173,7 +187,7 @@ impl Ranges {
             .find_map(|(first, taken)| (taken != Some(&first)).then_some(first));
         let first = first.ok_or(RangeError::Exhausted)?;
         self.by_pod.insert(pod.clone(), first);
-        Ok(self.range(first))
+        Ok((self.range(first), true))
     }
 
     /// Notes a range that a pod has had from an earlier kubelet.
@@ -284,11 +298,14 @@ mod tests {
     #[test]
     fn each_pod_has_the_lowest_free_range_and_keeps_it() {
         let mut ranges = small();
-        let mut first = |pod: &str| ranges.take(&pod.into()).map(|range| range.first / 65_536);
+        let mut first = |pod: &str| ranges.take(&pod.into()).map(|(range, _)| range.first / 65_536);
         assert_eq!([first("a"), first("b"), first("a")], [Ok(1), Ok(2), Ok(1)]);
         assert_eq!([first("c"), first("d")], [Ok(3), Err(RangeError::Exhausted)]);
         ranges.release(&"b".into());
-        assert_eq!(ranges.take(&"d".into()).map(|range| range.first), Ok(2 * 65_536));
+        assert_eq!(
+            ranges.take(&"d".into()).map(|(range, new)| (range.first, new)),
+            Ok((2 * 65_536, true))
+        );
     }
 
     #[test]
@@ -307,8 +324,8 @@ mod tests {
             assert!(ranges.record(&"x".into(), foreign).is_err(), "{foreign:?}");
         }
         assert!(ranges.record(&"b".into(), range(65_536, 65_536)).is_err());
-        assert_eq!(ranges.take(&"a".into()).map(|range| range.first), Ok(65_536));
-        assert_eq!(ranges.take(&"c".into()).map(|range| range.first), Ok(3 * 65_536));
+        assert_eq!(ranges.take(&"a".into()).map(|(range, _)| range.first), Ok(65_536));
+        assert_eq!(ranges.take(&"c".into()).map(|(range, _)| range.first), Ok(3 * 65_536));
     }
 
     #[test]
@@ -345,6 +362,7 @@ mod tests {
         let pool = |first, count| IdPool::subordinate(first, count, 65_536, 110).map(|pool| pool.count);
         assert_eq!(pool(65_536, 110 * 65_536), Ok(110 * 65_536));
         assert_eq!(pool(65_536, 65_536), Err(PoolError::Few(110)));
+        assert!(matches!(pool(4_294_901_760, 110 * 65_536), Err(PoolError::High { .. })));
         for (first, count) in [(0, 110 * 65_536), (1, 110 * 65_536), (65_536, 7)] {
             assert!(pool(first, count).is_err(), "{first} {count}");
         }

@@ -7,6 +7,7 @@ mod atomic_writer;
 mod container_files;
 mod ending;
 mod env_file;
+mod env_format;
 mod error;
 mod local;
 mod payload;
@@ -18,6 +19,7 @@ pub use atomic_writer::WriteError;
 pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
 pub use ending::Ending;
 pub use env_file::EnvFile;
+pub use env_format::{EnvFileError, EnvFileValues};
 pub use error::{ReleaseError, SetUpError, VolumeError};
 
 use crate::downward::{Addresses, NodeAllocatable};

@@ -117,9 +117,13 @@ pub(super) fn has_selinux(roots: &Roots) -> bool {
 /// The ids pods with users of their own may have: what is set aside for user `kubelet` (`/etc/subuid` and `/etc/subgid`, equal), else
 /// all above the node's own.
 pub(super) fn ids(roots: &Roots, per_pod: u32, pods_max: i64) -> Result<IdPool, PoolError> {
-    let told = |file: &str| fs::read_to_string(roots.etc.join(file)).unwrap_or_default();
-    let users = parse_subordinate(&told("subuid"))?;
-    let groups = parse_subordinate(&told("subgid"))?;
+    let told = |file: &str| match fs::read_to_string(roots.etc.join(file)) {
+        // Whoever has none there has none; what cannot be read may be other users'.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(PoolError::Read(format!("{file}: {error}"))),
+        Ok(text) => parse_subordinate(&text),
+    };
+    let (users, groups) = (told("subuid")?, told("subgid")?);
     match users {
         _ if users != groups => Err(PoolError::Mismatch),
         Some((first, count)) => IdPool::subordinate(first, count, per_pod, pods_max),

@@ -28,7 +28,8 @@ pub(super) async fn run(
         let current = asked.unwrap_or_else(|error| RuntimeStatus {
             runtime_message: format!("container runtime is down: {error}"),
             network_message: format!("container runtime is down: {error}"),
-            ..RuntimeStatus::default()
+            // What it can do is not forgotten because it did not answer once: pods are judged by it for good.
+            ..able(&status.borrow())
         });
         let ready = current.runtime_ready && current.network_ready;
         let seen = Network {
@@ -43,6 +44,15 @@ pub(super) async fn run(
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(period) => {}
         }
+    }
+}
+
+/// Of a status what does not change while the runtime is away; it is not ready.
+fn able(before: &RuntimeStatus) -> RuntimeStatus {
+    RuntimeStatus {
+        handlers: before.handlers.clone(),
+        features: before.features,
+        ..RuntimeStatus::default()
     }
 }
 

@@ -7,7 +7,6 @@ mod container;
 mod context;
 mod dns;
 mod env;
-mod env_file;
 mod hash;
 mod hosts;
 mod mounts;
@@ -19,12 +18,11 @@ mod security;
 pub(crate) mod testing;
 
 pub use crate::objects::ResolvedObjects;
-pub use crate::volume::{ContainerFiles, SubPath};
+pub use crate::volume::{ContainerFiles, EnvFileError, SubPath};
 pub use container::{ContainerInput, container_config};
 pub use context::{NodeContext, ResolvConf};
 pub use dns::{DnsWarning, dns_config};
 pub use env::{env_files, env_references, environment};
-pub use env_file::EnvFileError;
 pub use hash::container_hash;
 pub use hosts::hosts_file;
 pub use mounts::{mounts_hosts_file, recursive_read_only, sub_paths, termination_path};
@@ -126,6 +124,9 @@ pub enum FileKeyError {
         /// The file.
         path: String,
     },
+    /// All values together are longer than they may be.
+    #[error("environment variables of files exceed maximum size of 1MB together")]
+    Sum,
     /// The value is longer than values may be.
     #[error("environment variable value for key {0:?} exceeds maximum size of 32KB")]
     Value(String),

@@ -1,6 +1,8 @@
 //! Files in a pod's volumes that its containers' variables are taken from (KEP-3721). Containers write them: a path that leads out
-//! of its volume, or to something that is no plain file, is refused, and no more is read than a file may have.
+//! of its volume, or to something that is no plain file, is refused; of a file no more is read than it may have, and of what is read
+//! no more is kept than was asked for.
 
+use super::env_format::{EnvFileValues, lookup};
 use super::{HostVolume, VolumeError, Volumes};
 use crate::host::beneath;
 use crate::id::PodUid;
@@ -12,34 +14,48 @@ use std::path::Path;
 
 /// The most such a file may have, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The longest value, bytes.
+const VALUE_BYTES_MAX: usize = 32 << 10;
+/// The most that is kept of all files of a container, bytes.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+/// How many files a container may name.
+const FILES_MAX: usize = 64;
 
 /// Which file: the volume's name, and the path inside it.
 pub type EnvFile = (String, String);
 
 impl Volumes {
-    /// The texts of these files of a pod; those that are not there are not in the answer.
+    /// What these files of a pod tell of the variables wanted of each; files that are not there are not in the answer.
     ///
     /// # Errors
-    /// One is there and cannot be read.
+    /// One is there and cannot be read, or they are too many or tell too much.
     pub async fn env_files(
         &self,
         pod: &PodUid,
         volumes: &BTreeMap<String, HostVolume>,
-        wanted: BTreeSet<EnvFile>,
-    ) -> Result<BTreeMap<EnvFile, String>, VolumeError> {
-        let roots: Vec<_> = wanted
+        wanted: BTreeMap<EnvFile, BTreeSet<String>>,
+    ) -> Result<BTreeMap<EnvFile, EnvFileValues>, VolumeError> {
+        let wanted: Vec<_> = wanted
             .into_iter()
-            .filter_map(|file| Some((volumes.get(&file.0)?.path.clone(), file)))
+            .filter_map(|(file, keys)| Some((volumes.get(&file.0)?.path.clone(), file, keys)))
             .collect();
-        if roots.is_empty() {
+        if wanted.is_empty() {
             return Ok(BTreeMap::new());
         }
+        if wanted.len() > FILES_MAX {
+            return Err(VolumeError::EnvFiles("more than 64 of them are named"));
+        }
         self.files(pod, move |_| {
-            let mut texts = BTreeMap::new();
-            for (root, file) in roots {
+            let (mut found, mut kept) = (BTreeMap::new(), 0);
+            for (root, file, keys) in wanted {
                 match read(&root, Path::new(&file.1)) {
                     Ok(text) => {
-                        texts.insert(file, text);
+                        let told = lookup(&text, &keys, VALUE_BYTES_MAX);
+                        kept += told.values.values().flatten().map(String::len).sum::<usize>();
+                        if kept > KEPT_BYTES_MAX {
+                            return Err(VolumeError::EnvFiles("their values have more than 1 MiB together"));
+                        }
+                        found.insert(file, told);
                     }
                     Err(why) if why.kind() == io::ErrorKind::NotFound => {}
                     Err(why) => {
@@ -48,7 +64,7 @@ impl Volumes {
                     }
                 }
             }
-            Ok(texts)
+            Ok(found)
         })
         .await
     }
@@ -61,15 +77,16 @@ fn read(root: &Path, relative: &Path) -> io::Result<String> {
     if !fs::metadata(&path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     fs::File::open(&path)?
         .take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         let why = format!("it has more than {FILE_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
-    Ok(text)
+    // The runtime takes nothing but text.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -61,6 +61,9 @@ pub enum VolumeError {
         /// What went wrong.
         why: io::Error,
     },
+    /// The files that variables are taken from are too many, or tell too much.
+    #[error("environment variable files: {0}")]
+    EnvFiles(&'static str),
     /// The pod has no ids for users of its own.
     #[error(transparent)]
     Ids(#[from] RangeError),

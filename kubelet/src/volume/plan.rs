@@ -113,10 +113,14 @@ fn mounted_names(pod: &Pod) -> BTreeSet<&str> {
         .iter()
         .flatten()
         .flat_map(|c| c.volume_mounts.iter().flatten());
-    containers
-        .flat_map(|c| c.volume_mounts.iter().flatten())
+    let mounts = containers.clone().flat_map(|c| c.volume_mounts.iter().flatten());
+    // A file's variables may be wanted of a volume that nobody mounts.
+    let variables = containers.flat_map(|c| c.env.iter().flatten());
+    let files = variables.filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref());
+    mounts
         .chain(ephemeral)
         .map(|m| m.name.as_str())
+        .chain(files.map(|file| file.volume_name.as_str()))
         .collect()
 }
 

@@ -289,7 +289,27 @@ async fn ids_are_a_pods_own_until_its_directory_is_gone_and_outlive_the_kubelet(
     assert_eq!(ids(&next, "c").await, Err(exhausted.to_owned()));
     next.release(&"a".into()).await.expect("released");
     assert_eq!(ids(&next, "c").await, Ok(1));
-    std::fs::write(bench.root.path().join("pods/c/userns"), "{}").expect("written");
+    let pods = bench.root.path().join("pods");
+    std::fs::write(pods.join("stray"), "").expect("written");
+    bench.volumes.prepare_pod_dirs(&own("d")).await.expect("directories");
+    std::fs::write(pods.join("d/userns"), "").expect("written");
+    assert_eq!(
+        ids(&bench.restarted(), "b").await,
+        Ok(2),
+        "what says nothing takes nothing"
+    );
+    // The rewrite of a file fails: who had these ids has them still.
+    let held = bench.restarted();
+    assert_eq!(ids(&held, "b").await, Ok(2));
+    std::fs::remove_file(pods.join("b/userns")).expect("removed");
+    std::fs::create_dir(pods.join("b/userns.new")).expect("in the way");
+    assert!(ids(&held, "b").await.is_err());
+    assert_eq!(
+        ids(&held, "d").await,
+        Err(exhausted.to_owned()),
+        "they are nobody else's"
+    );
+    std::fs::write(pods.join("c/userns"), "{}").expect("written");
     assert!(
         ids(&bench.restarted(), "b").await.is_err(),
         "what cannot be read could be anything"

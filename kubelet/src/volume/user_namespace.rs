@@ -25,7 +25,7 @@ impl Volumes {
 impl Inner {
     fn user_namespace(&self, uid: &PodUid) -> Result<IdRange, VolumeError> {
         let dir = self.own_dir(uid)?;
-        let range = {
+        let (range, is_new) = {
             let mut held = self.ranges();
             let ranges = match &mut *held {
                 Some(ranges) => ranges,
@@ -39,7 +39,10 @@ impl Inner {
             return Ok(range);
         }
         write(&dir, range).map_err(|why| {
-            self.forget_user_namespace(uid);
+            // What the pod had before may be in use: only what was never told is free again.
+            if is_new && fs::remove_file(&path).or_else(none_is_fine).is_ok() {
+                self.forget_user_namespace(uid);
+            }
             VolumeError::PodDirectory { path, why }
         })?;
         Ok(range)
@@ -70,13 +73,23 @@ impl Inner {
             };
             let path = entry.path().join(FILE_NAME);
             match fs::read(&path) {
+                // Written by nobody to the end.
+                Ok(text) if text.is_empty() => {}
                 Ok(text) => ranges.record(&uid, user_namespace::read(&text)?)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if is_nothing(&error) => {}
                 Err(error) => return Err(fail(&path)(error)),
             }
         }
         Ok(ranges)
     }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn none_is_fine(error: io::Error) -> io::Result<()> {
+    if is_nothing(&error) { Ok(()) } else { Err(error) }
 }
 
 /// Whole or not at all, and there for good before anything runs with these ids.

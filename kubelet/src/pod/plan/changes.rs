@@ -6,14 +6,14 @@ use crate::pod::memory::{Change, Stop};
 use crate::pod::operation::{Operation, StopReason};
 use crate::pod_object::{self, Kind};
 use crate::runtime::observed::ObservedPod;
+use std::collections::BTreeSet;
 
 /// Drops what is remembered of containers that are gone, and counts the ends that were to be counted with them.
 pub(super) fn forget_gone(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let memory = draft.inputs.memory;
     let is_gone = |id: &&ContainerId| observed.containers.iter().all(|c| c.id != **id);
     let remembered = memory.stops.keys().chain(memory.uncounted_crashes.keys());
-    let mut gone: Vec<ContainerId> = remembered.filter(is_gone).cloned().collect();
-    gone.dedup();
+    let gone: BTreeSet<ContainerId> = remembered.filter(is_gone).cloned().collect();
     draft.plan.changes.extend(gone.into_iter().map(Change::Gone));
 }
 

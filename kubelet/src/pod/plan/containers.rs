@@ -13,6 +13,7 @@ use crate::reason;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::BTreeSet;
 
 /// How long a failed pull is told as itself before it is told as a back-off.
 const PULL_ERROR_SHOWN: SignedDuration = SignedDuration::from_secs(2);
@@ -85,18 +86,24 @@ struct Walk<'d, 'a, 'o> {
 }
 
 impl<'o> Walk<'_, '_, 'o> {
-    /// Starts ephemeral containers that never were. They wait for nobody, initialised or not, and nobody waits for them.
+    /// Starts ephemeral containers that never were, one after the other. They wait for nobody else, initialised or not, and
+    /// nobody else waits for them.
     fn look_in(&mut self) {
-        if self.sandbox.is_none() {
+        let ephemerals = pod_object::ephemerals(self.draft.inputs.pod);
+        if self.sandbox.is_none() || ephemerals.is_empty() {
             return;
         }
-        for ephemeral in pod_object::ephemerals(self.draft.inputs.pod) {
-            let is_new = self.observed.newest(&ephemeral.name).is_none();
-            if is_new && !self.draft.is_running(&Key::Start(ephemeral.name.clone())) {
-                self.start(Kind::Ephemeral, &pod_object::of_ephemeral(ephemeral), None);
-                self.blocked = false;
-            }
+        let seen: BTreeSet<&str> = self.observed.containers.iter().map(|c| c.name.as_str()).collect();
+        let starts = |name: &str| self.draft.is_running(&Key::Start(name.to_owned()));
+        let new = ephemerals
+            .iter()
+            .filter(|ephemeral| !seen.contains(ephemeral.name.as_str()));
+        let (under_way, new): (Vec<_>, Vec<_>) = new.partition(|ephemeral| starts(&ephemeral.name));
+        self.blocked = !under_way.is_empty();
+        for ephemeral in new {
+            self.start(Kind::Ephemeral, &pod_object::of_ephemeral(ephemeral), None);
         }
+        self.blocked = false;
     }
 
     /// Walks the init containers; tells whether regular containers may start.
@@ -245,7 +252,7 @@ impl<'o> Walk<'_, '_, 'o> {
         if self.blocked || !inputs.memory.volumes_ready {
             return;
         }
-        if self.lacks_volume(container) {
+        if kind == Kind::Ephemeral && self.lacks_volume(container) {
             self.draft.attempt(Operation::Volumes);
             return;
         }
@@ -264,10 +271,9 @@ impl<'o> Walk<'_, '_, 'o> {
 
     /// Whether the container came to a pod whose volumes were ready before, and mounts one that nobody did.
     fn lacks_volume(&self, container: &Container) -> bool {
-        let inputs = &self.draft.inputs;
-        let is_late = pod_object::is_ephemeral(inputs.pod, &container.name);
+        let mounted = &self.draft.inputs.memory.mounted;
         let mut mounts = container.volume_mounts.iter().flatten();
-        is_late && mounts.any(|mount| !inputs.memory.mounted.contains(&mount.name))
+        mounts.any(|mount| !mounted.contains(&mount.name))
     }
 
     fn tell_last_error(&mut self, name: &str) {

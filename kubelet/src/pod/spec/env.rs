@@ -1,12 +1,13 @@
 //! A container's environment: references, expansion, service variables (kubelet contract §6, env rows).
 
-use super::{FileKeyError, NodeContext, ResolvedObjects, SpecError, env_file};
+use super::{FileKeyError, NodeContext, ResolvedObjects, SpecError};
 use crate::downward::{self, Addresses};
 use crate::expansion::expand;
 use crate::objects::ObjectRef;
 use crate::pod_object;
 use crate::volume::EnvFile;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod, Service};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The ConfigMaps and Secrets a container's environment refers to, each once, sorted.
@@ -34,16 +35,18 @@ pub fn env_references(pod: &Pod, container: &Container) -> Vec<ObjectRef> {
 
 /// The longest name a variable may have in a file, bytes.
 const FILE_KEY_BYTES_MAX: usize = 128;
-/// The longest value a variable may have in a file, bytes.
-const FILE_VALUE_BYTES_MAX: usize = 32 << 10;
+/// The most that variables of files may have together, bytes: one long value may be wanted under many names.
+const FILE_VALUES_BYTES_MAX: usize = 1 << 20;
 
-/// The files a container's environment refers to.
-pub fn env_files(container: &Container) -> BTreeSet<EnvFile> {
+/// The files a container's environment refers to, and the variables it wants of each.
+pub fn env_files(container: &Container) -> BTreeMap<EnvFile, BTreeSet<String>> {
+    let mut wanted = BTreeMap::<_, BTreeSet<_>>::new();
     let sources = container.env.iter().flatten().filter_map(|e| e.value_from.as_ref());
-    sources
-        .filter_map(|from| from.file_key_ref.as_ref())
-        .map(|key| (key.volume_name.clone(), key.path.clone()))
-        .collect()
+    for from in sources.filter_map(|from| from.file_key_ref.as_ref()) {
+        let file = (from.volume_name.clone(), from.path.clone());
+        wanted.entry(file).or_default().insert(from.key.clone());
+    }
+    wanted
 }
 
 fn variable_prefix(service: &str) -> String {
@@ -117,6 +120,8 @@ struct Builder<'a> {
     ctx: &'a NodeContext,
     pod_ips: &'a [String],
     vars: BTreeMap<String, String>,
+    /// Bytes of values that were taken from files.
+    of_files: Cell<usize>,
 }
 
 impl Builder<'_> {
@@ -214,19 +219,28 @@ impl Builder<'_> {
             return Err(FileKeyError::Volume(from.volume_name.clone()));
         }
         let file = (from.volume_name.clone(), from.path.clone());
-        let Some(text) = self.objects.files.get(&file) else {
+        let Some(told) = self.objects.files.get(&file) else {
             return match optional {
                 true => Ok(None),
                 false => Err(FileKeyError::File(from.path.clone())),
             };
         };
-        match env_file::lookup(text, key)?.filter(|value| !value.is_empty()) {
-            Some(value) if value.len() > FILE_VALUE_BYTES_MAX => Err(FileKeyError::Value(key.clone())),
-            None if !optional => Err(FileKeyError::Missing {
+        match (told.values.get(key), &told.broken) {
+            (Some(None), _) => Err(FileKeyError::Value(key.clone())),
+            (Some(Some(value)), _) if !value.is_empty() => {
+                let taken = self.of_files.get() + value.len();
+                self.of_files.set(taken);
+                match taken > FILE_VALUES_BYTES_MAX {
+                    true => Err(FileKeyError::Sum),
+                    false => Ok(Some(value.clone())),
+                }
+            }
+            (None, Some(error)) => Err(FileKeyError::Format(error.clone())),
+            _ if optional => Ok(None),
+            _ => Err(FileKeyError::Missing {
                 key: key.clone(),
                 path: from.path.clone(),
             }),
-            found => Ok(found),
         }
     }
 
@@ -289,6 +303,7 @@ pub fn environment(
         ctx,
         pod_ips,
         vars: BTreeMap::new(),
+        of_files: Cell::new(0),
     };
     builder.take_all_from_objects()?;
     for variable in container.env.iter().flatten() {
@@ -305,6 +320,7 @@ pub fn environment(
 mod tests {
     use super::super::testing::{context, pod};
     use super::*;
+    use crate::volume::EnvFileValues;
     use std::sync::Arc;
 
     fn objects() -> ResolvedObjects {
@@ -327,7 +343,12 @@ mod tests {
             ],
             files: BTreeMap::from([(
                 ("v".into(), "d/env".into()),
-                format!("GREETING='hello'\nEMPTY=''\nLONG='{}'\n", "x".repeat(33 << 10)),
+                EnvFileValues {
+                    values: [("GREETING", Some("hello")), ("EMPTY", Some("")), ("LONG", None)]
+                        .map(|(key, value)| (key.to_owned(), value.map(str::to_owned)))
+                        .into(),
+                    broken: None,
+                },
             )]),
         }
     }

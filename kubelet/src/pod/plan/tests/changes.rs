@@ -1,7 +1,7 @@
 //! What a plan changes in the memory, and when.
 
 use super::*;
-use crate::pod::memory::{Change, Stop};
+use crate::pod::memory::Change;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes};
 
 fn taken(case: &Case) -> Memory {
@@ -85,18 +85,15 @@ fn a_removal_to_start_anew_counts_once_the_container_is_gone() {
 }
 
 #[test]
-fn a_restart_that_a_probe_wants_is_remembered_as_wanted() {
-    let mut memory = Memory::default();
-    memory.take(&Change::Stopping {
-        id: "c0".into(),
-        container: "c".into(),
-        restarts: true,
-        told: None,
-        stop: Stop {
-            since: at(1),
-            reason: StopReason::Liveness,
-            hook: true,
-        },
-    });
-    assert!(memory.restart_wanted.contains("c") && memory.stops[&ContainerId::from("c0")].hook);
+fn a_stop_of_what_the_runtime_lost_is_for_a_restart_whatever_the_policy() {
+    let lost = observed("p")
+        .sandbox(true)
+        .container("c", ContainerState::Unknown, 0, 0)
+        .build();
+    let case = Case::new(pod("p").policy("Never").build(), lost);
+    check("stopped", &case, &["stop c0 30"]);
+    assert!(taken(&case).restart_wanted.contains("c"));
+    let running = observed("p").sandbox(true).running("c").build();
+    let ending = Case::new(pod("p").policy("Never").build(), running).terminating(100, 30);
+    assert!(taken(&ending).restart_wanted.is_empty(), "the pod's end is none");
 }

@@ -21,6 +21,20 @@ fn one_starts_beside_what_runs_and_never_again() {
 }
 
 #[test]
+fn many_start_one_after_the_other() {
+    let debugged = || pod("p").ephemeral("d", "").ephemeral("e", "").build();
+    let seen = || observed("p").sandbox(true).running("c");
+    check("the first", &Case::new(debugged(), seen().build()), &["start d ?"]);
+    let starting = Case::new(debugged(), seen().build()).in_flight(Key::Start("d".into()), None);
+    check("while it starts", &starting, &[]);
+    check(
+        "then the next",
+        &Case::new(debugged(), seen().running("d").build()),
+        &["start e ?"],
+    );
+}
+
+#[test]
 fn it_needs_a_sandbox_and_no_initialisation() {
     let debugged = || pod("p").init(container("i")).ephemeral("d", "").build();
     let none = observed("p").build();

@@ -40,9 +40,6 @@ async fn a_debugger_joins_its_target_is_told_and_is_not_started_again() {
     let options = options.expect("namespaces");
     assert_eq!(options.pid, proto::cri::NamespaceMode::Target as i32);
     assert_eq!(Some(options.target_id), target.map(|target| target.id.to_string()));
-    bench
-        .until("events", |b| has_event(b, "Started", "Container started"))
-        .await;
 
     bench.runtime.crash(&"p".into(), "d", 3);
     let code = |b: &Bench| Some(told(b)?.state?.terminated?.exit_code);

@@ -1,5 +1,7 @@
 //! The format of files that variables are taken from: the assignments of single-quoted texts of a POSIX shell (KEP-3721). Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 /// Why a file is none of these; `Display` is what users read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvFileError {
@@ -16,13 +18,43 @@ pub enum EnvFileError {
     Unclosed(usize),
 }
 
-/// The value of a variable; nothing if the file does not assign it. Only what comes before it is judged, as upstream does.
-///
-/// # Errors
-/// The file is wrong before the variable is found.
-pub(super) fn lookup(text: &str, key: &str) -> Result<Option<String>, EnvFileError> {
+/// What a file tells of the variables that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvFileValues {
+    /// Their values; nothing for one that is longer than values may be.
+    pub values: BTreeMap<String, Option<String>>,
+    /// What is wrong with the file after what was found.
+    pub broken: Option<EnvFileError>,
+}
+
+/// Looks variables up in one pass: the first assignment of each counts, and nothing after the last of them is judged, as upstream
+/// does. Values have `value_bytes_max` bytes at most.
+pub(super) fn lookup(text: &str, wanted: &BTreeSet<String>, value_bytes_max: usize) -> EnvFileValues {
+    let mut found = EnvFileValues::default();
     let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
-    while let Some((line, content)) = lines.next() {
+    while found.values.len() < wanted.len() {
+        match assignment(&mut lines) {
+            Ok(Some((name, value))) => {
+                if wanted.contains(name) && !found.values.contains_key(name) {
+                    let value = (value.len() <= value_bytes_max).then_some(value);
+                    found.values.insert(name.to_owned(), value);
+                }
+            }
+            Ok(None) => break,
+            Err(error) => {
+                found.broken = Some(error);
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The next assignment; nothing at the end.
+fn assignment<'t>(
+    lines: &mut impl Iterator<Item = (usize, &'t str)>,
+) -> Result<Option<(&'t str, String)>, EnvFileError> {
+    for (line, content) in lines.by_ref() {
         let content = content.trim_start_matches([' ', '\t']);
         if content.is_empty() || content.starts_with('#') {
             continue;
@@ -37,18 +69,12 @@ pub(super) fn lookup(text: &str, key: &str) -> Result<Option<String>, EnvFileErr
         }
         if value.starts_with([' ', '\t']) {
             // To a shell this assigns nothing.
-            if name == key {
-                return Ok(Some(String::new()));
-            }
-            continue;
+            return Ok(Some((name, String::new())));
         }
         let rest = value
             .strip_prefix('\'')
             .ok_or(wrong("value must be enclosed in single quotes"))?;
-        let value = quoted(rest, line, &mut lines)?;
-        if name == key {
-            return Ok(Some(value));
-        }
+        return Ok(Some((name, quoted(rest, line, lines)?)));
     }
     Ok(None)
 }
@@ -81,11 +107,20 @@ fn quoted<'t>(
 mod tests {
     use super::*;
 
+    /// One variable of a file.
+    fn one(text: &str, key: &str) -> Result<Option<String>, EnvFileError> {
+        let mut found = lookup(text, &BTreeSet::from([key.to_owned()]), 64);
+        match (found.values.remove(key).flatten(), found.broken) {
+            (None, Some(error)) => Err(error),
+            (value, _) => Ok(value),
+        }
+    }
+
     #[test]
     fn values_are_what_a_shell_would_assign() {
         let text =
             "# comment\n\n  A='one two' # more\nB='#not a comment'\nC='first\nsecond'\nD= 'x'\nE=''\nA='again'\n";
-        let value = |key: &str| lookup(text, key).expect("right").unwrap_or("-".into());
+        let value = |key: &str| one(text, key).expect("right").unwrap_or("-".into());
         assert_eq!(
             ["A", "B", "C", "D", "E", "F"].map(value),
             ["one two", "#not a comment", "first\nsecond", "", "", "-"]
@@ -94,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_a_shell_would_read_otherwise_is_refused() {
-        let wrong = |text: &str| lookup(text, "Z").map_err(|error| error.to_string());
+        let wrong = |text: &str| one(text, "Z").map_err(|error| error.to_string());
         let at = |line: usize, what: &str| {
             Err::<Option<String>, _>(format!("invalid environment variable format at line {line}: {what}"))
         };
@@ -107,9 +142,22 @@ mod tests {
         let unclosed = "invalid environment variable format starting at line 2: unclosed single quote";
         assert_eq!(wrong("#\nA='x\ny"), Err(unclosed.to_owned()));
         assert_eq!(
-            lookup("Z='1'\nnonsense", "Z"),
+            one("Z='1'\nnonsense", "Z"),
             Ok(Some("1".into())),
             "what follows is not read"
         );
+    }
+
+    #[test]
+    fn many_variables_are_found_in_one_pass() {
+        let wanted = ["A", "B", "C", "D"].map(str::to_owned).into();
+        let found = lookup("B='1'\nA='12345'\nB='2'\nD= 'x'\nwrong\nC='3'", &wanted, 4);
+        let values: Vec<_> = found
+            .values
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_deref()))
+            .collect();
+        assert_eq!(values, [("A", None), ("B", Some("1")), ("D", Some(""))]);
+        assert!(found.broken.is_some(), "before C");
     }
 }
