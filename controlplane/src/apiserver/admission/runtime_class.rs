@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 const WITHOUT_CLASS: &str = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
 
+/// How many tolerations are compared with each other.
+const COMPARED_MAX: usize = 256;
+
 /// The class a new pod names.
 pub(super) fn named(pod: &Value) -> Option<&str> {
     at(pod, &["spec", "runtimeClassName"]).as_str()
@@ -86,6 +89,11 @@ fn tolerate(pod: &mut Value, wanted: &[Value]) {
     let spec = super::object_at(pod, "spec");
     let own = super::array_at(spec, "tolerations");
     let mut all: Vec<Value> = own.drain(..).chain(wanted.iter().cloned()).collect();
+    if all.len() > COMPARED_MAX {
+        // What is superfluous does no harm; comparing each with each would take long.
+        *own = all;
+        return;
+    }
     let mut index = 0;
     while index < all.len() {
         let is_covered = all.iter().enumerate().any(|(other, toleration)| {
