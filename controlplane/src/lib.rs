@@ -9,6 +9,7 @@ pub mod config;
 pub mod controller;
 pub mod daemon;
 pub mod kubeconfig_command;
+pub mod managed_fields;
 pub mod metrics;
 pub mod patch;
 pub mod pki;

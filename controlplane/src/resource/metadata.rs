@@ -7,7 +7,7 @@ use super::name::{NameRule, dns1123_label, label_value, path_segment, qualified_
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// Annotations in total, keys and values, in bytes.
-const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
 /// Everything wrong with the metadata of a new object (its name has been generated already).
 pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> FieldErrors {
