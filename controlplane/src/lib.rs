@@ -8,6 +8,7 @@ pub mod bootstrap;
 pub mod config;
 pub mod controller;
 pub mod daemon;
+mod json_text;
 pub mod kubeconfig_command;
 pub mod managed_fields;
 pub mod metrics;

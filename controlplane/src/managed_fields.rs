@@ -23,14 +23,14 @@ mod scope;
 mod typing;
 mod update;
 
-pub use apply::{Apply, ApplyError, nothing};
+pub use apply::{Applied, Apply, ApplyError, nothing};
 pub use conflict::Conflict;
 pub use field_set::{BadFields, FieldSet};
 pub use name::{check_name, manager_name};
 pub use scale::{to_object, to_scale};
 pub use scope::Scope;
 pub use typing::Typing;
-pub use update::{Writer, keep_times_of_no_change, track};
+pub use update::{Live, Writer, put, settled, take, track};
 
 #[cfg(test)]
 mod tests;

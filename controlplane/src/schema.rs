@@ -20,7 +20,7 @@ mod walk;
 
 pub(crate) use build::definitions;
 pub use outcome::{DecodeError, Decoded, Problem};
-pub use read::{Media, parse};
+pub use read::{Media, parse, parse_noting};
 pub use walk::{decode, decode_body, normalize, prune};
 
 /// Index of a type in the table.

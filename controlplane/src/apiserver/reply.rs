@@ -264,7 +264,7 @@ pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) 
 
 /// The object in the form of a kind, with `revision` as its resourceVersion.
 pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Value {
-    let mut value = stored.tree();
+    let mut value = stored.owned_tree();
     let storage = kind.storage();
     value["kind"] = json!(&*storage.kind);
     value["apiVersion"] = json!(&*storage.api_version);

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use client::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, USER_AGENT};
 use http::{Request, Response};
 use jiff::Timestamp;
 use std::panic::AssertUnwindSafe;
@@ -164,12 +164,17 @@ impl ApiServer {
         self.inner.state.gate()
     }
 
-    /// A client that reaches this server without a socket, as `user`.
+    /// A client that reaches this server without a socket, as `user`; it calls itself what upstream's program of that identity does.
     ///
     /// Must be called within a tokio runtime (the client owns a task).
     pub fn client_as(&self, user: User) -> kube::Client {
         let server = self.clone();
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let program = user.program();
+        let service = tower::service_fn(move |mut request: Request<kube::client::Body>| {
+            if let Some(program) = program {
+                let agents = request.headers_mut().entry(USER_AGENT);
+                agents.or_insert(HeaderValue::from_static(program));
+            }
             let answer = server.handle(Some(user.clone()), request);
             answer.map(Ok::<_, std::convert::Infallible>)
         });

@@ -36,6 +36,17 @@ impl User {
         )
     }
 
+    /// The program of the control plane that has this identity upstream, if it is one.
+    pub fn program(&self) -> Option<&'static str> {
+        match self.name.as_str() {
+            "system:apiserver" => Some("kube-apiserver"),
+            "system:kube-scheduler" => Some("kube-scheduler"),
+            "system:kube-controller-manager" => Some("kube-controller-manager"),
+            name if name.starts_with("system:serviceaccount:kube-system:") => Some("kube-controller-manager"),
+            _ => None,
+        }
+    }
+
     /// Whether the user is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)

@@ -3,6 +3,7 @@
 //! Each verb reads a snapshot, decides, and writes with the snapshot's revision as precondition; a conflict starts it again
 //! from what is there now, unless the client pinned a revision. What is particular about a kind is its strategy's.
 
+mod apply;
 mod binding;
 mod collection;
 mod create;
@@ -13,6 +14,7 @@ mod finish;
 mod form;
 mod list;
 mod object;
+mod owners;
 mod patch;
 mod revision;
 mod scale;

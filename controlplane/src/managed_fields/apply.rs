@@ -14,7 +14,7 @@ use super::merge::merge;
 use super::remove::remove;
 use super::scope::Scope;
 use super::typing::Typing;
-use super::update::{self, Writer, put, take};
+use super::update::{self, Live, Writer};
 
 /// Owns what was there before anybody applied, if nobody was tracked.
 const BEFORE: &str = "before-first-apply";
@@ -43,38 +43,45 @@ pub struct Apply<'a> {
     pub force: bool,
 }
 
+/// An object after an apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The object, without managedFields.
+    pub object: Value,
+    /// Its managedFields, as text.
+    pub owners: Option<String>,
+}
+
 impl Apply<'_> {
-    /// The object after `config` was applied, with its managedFields. An object that is not there yet is one with kind and
-    /// apiVersion alone.
+    /// The object after `config` was applied. One that is not there yet has kind and apiVersion alone ([`nothing`]).
     ///
     /// # Errors
     /// [`ApplyError`]; 500 and 409.
-    pub fn to(&self, live: &Value, config: &Value) -> Result<Value, ApplyError> {
+    pub fn to(&self, live: Live<'_>, config: &Value) -> Result<Applied, ApplyError> {
         if let Some(problems) = check::problems(self.typing, config) {
             return Err(ApplyError::Untyped(problems));
         }
-        let mut live = live.clone();
-        let entries = self.entries(&mut live);
+        let (entries, live) = (self.entries(live), live.object);
         let is_kubectl = self.writer.manager == last_applied::MANAGER;
-        let mut new = match self.merged(&live, config, entries.clone(), self.force) {
+        let mut new = match self.merged(live, config, entries.clone(), self.force) {
             Err(ApplyError::Conflicts(conflicts)) if is_kubectl => {
-                let left = last_applied::disputed(self.typing, self.writer.api_version, &live, conflicts);
+                let left = last_applied::disputed(self.typing, self.writer.api_version, live, conflicts);
                 match left.is_empty() {
-                    true => self.merged(&live, config, entries, true)?,
+                    true => self.merged(live, config, entries, true)?,
                     false => return Err(ApplyError::Conflicts(left)),
                 }
             }
             other => other?,
         };
         if is_kubectl {
-            last_applied::renew(&mut new, config);
+            last_applied::renew(&mut new.object, config);
         }
         Ok(new)
     }
 
-    /// Takes the entries off the live object; what was never tracked belongs to a manager of its own.
-    fn entries(&self, live: &mut Value) -> Entries {
-        let entries = take(live).map(Entries::stored).unwrap_or_default();
+    /// Who owns what before; what was never tracked belongs to a manager of its own.
+    fn entries(&self, live: Live<'_>) -> Entries {
+        let entries = live.owners.map(Entries::stored).unwrap_or_default();
         if !entries.is_empty() {
             return entries;
         }
@@ -82,10 +89,11 @@ impl Apply<'_> {
             manager: BEFORE,
             ..self.writer
         };
-        update::updated(entries, compare(self.typing, self.scope, None, live), &writer)
+        let found = compare(self.typing, self.scope, None, live.object);
+        update::updated(entries, &found, &writer)
     }
 
-    fn merged(&self, live: &Value, config: &Value, mut entries: Entries, force: bool) -> Result<Value, ApplyError> {
+    fn merged(&self, live: &Value, config: &Value, mut entries: Entries, force: bool) -> Result<Applied, ApplyError> {
         let own = self.writer.manager(Operation::Apply);
         let mut new = live.clone();
         merge(self.typing, &mut new, config);
@@ -93,7 +101,7 @@ impl Apply<'_> {
         let fields = extract(self.typing, self.scope, config);
         if let Some(last) = &last {
             let named = extract(self.typing, Scope::EVERYTHING, config);
-            self.prune(&mut new, &last.fields, &entries.owned().united(&named));
+            self.prune(&mut new, &last.fields.to_set(), &entries.owned().united(&named));
         }
         self.settle(live, &new, &mut entries, force)?;
         if !fields.is_empty() {
@@ -102,16 +110,18 @@ impl Apply<'_> {
             entries.0.push(Entry {
                 time: if is_change { Some(self.writer.time()) } else { before },
                 manager: own,
-                fields,
+                fields: fields.into(),
             });
         }
-        put(&mut new, entries.into_value());
-        Ok(new)
+        Ok(Applied {
+            object: new,
+            owners: entries.into_text(),
+        })
     }
 
     /// Takes out what the manager applied last time, unless somebody (it, too) names it now, and nothing else.
     fn prune(&self, merged: &mut Value, last: &FieldSet, owned: &FieldSet) {
-        if last.is_empty() {
+        if owned.covers(last) {
             return;
         }
         let named = |set: &FieldSet| with_named_fields(self.typing, set);
@@ -136,16 +146,16 @@ impl Apply<'_> {
         let mut conflicts = Vec::new();
         for entry in entries.0.iter_mut().filter(|entry| entry.fields.meets(&found.changed)) {
             if !force {
-                conflicts.extend(Conflict::all(&entry.manager, &entry.fields, &found.changed));
+                conflicts.extend(Conflict::all(&entry.manager, entry.fields.set(), &found.changed));
             }
-            entry.fields.subtract(&found.changed);
+            entry.fields.lose(&found.changed);
         }
         if !conflicts.is_empty() {
             conflicts.sort();
             return Err(ApplyError::Conflicts(conflicts));
         }
         for entry in &mut entries.0 {
-            entry.fields.subtract(&found.removed);
+            entry.fields.lose(&found.removed);
         }
         Ok(())
     }

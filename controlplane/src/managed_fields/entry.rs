@@ -1,15 +1,20 @@
 //! `metadata.managedFields`: who owns which fields. Reading what clients send, bounding it, sorting it as upstream does. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::field_set::FieldSet;
+use crate::json_text;
 
 /// Most entries of updates; older ones become one ([`OLD_UPDATES`]).
 const UPDATES_MAX: usize = 10;
 /// The manager of what updates longer ago set.
 const OLD_UPDATES: &str = "ancient-changes";
+
+/// The one form of sets of fields there is.
+const FIELDS_TYPE: &str = "FieldsV1";
 
 /// How a manager came to own its fields. Sorted as upstream does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +26,14 @@ pub(super) enum Operation {
 }
 
 impl Operation {
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "Apply" => Some(Self::Apply),
+            "Update" => Some(Self::Update),
+            _ => None,
+        }
+    }
+
     fn text(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -63,69 +76,148 @@ impl Manager {
 }
 
 /// One entry.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) manager: Manager,
     /// Of the last change of fields.
     pub(super) time: Option<String>,
-    pub(super) fields: FieldSet,
+    pub(super) fields: Fields,
+}
+
+/// The fields of an entry: as they are stored, until somebody changes them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    /// FieldsV1 of our own writing; what is in `set` does not count as long as there is one.
+    stored: Option<Box<str>>,
+    set: FieldSet,
+}
+
+impl From<FieldSet> for Fields {
+    fn from(set: FieldSet) -> Self {
+        Self { stored: None, set }
+    }
+}
+
+impl Fields {
+    fn stored(text: &str) -> Self {
+        Self {
+            stored: Some(text.into()),
+            set: FieldSet::default(),
+        }
+    }
+
+    /// The set, to be changed.
+    pub(super) fn set(&mut self) -> &mut FieldSet {
+        if let Some(text) = self.stored.take() {
+            self.set = FieldSet::stored(serde_json::from_str(&text).unwrap_or_default());
+        }
+        &mut self.set
+    }
+
+    /// The set.
+    pub(super) fn to_set(&self) -> FieldSet {
+        self.clone().set().clone()
+    }
+
+    fn is_empty(&self) -> bool {
+        match &self.stored {
+            Some(text) => &**text == "{}",
+            None => self.set.is_empty(),
+        }
+    }
+
+    /// Whether any of the fields is in it.
+    pub(super) fn meets(&self, fields: &FieldSet) -> bool {
+        match &self.stored {
+            Some(text) => fields.count_in(text) > 0,
+            None => self.set.meets(fields),
+        }
+    }
+
+    /// Whether all the fields are in it.
+    pub(super) fn covers(&self, fields: &FieldSet) -> bool {
+        match &self.stored {
+            Some(text) => fields.count_in(text) == fields.count(),
+            None => self.set.covers(fields),
+        }
+    }
+
+    /// Takes the fields out.
+    pub(super) fn lose(&mut self, fields: &FieldSet) {
+        if self.meets(fields) {
+            self.set().subtract(fields);
+        }
+    }
+
+    /// Puts the fields in.
+    pub(super) fn gain(&mut self, fields: &FieldSet) {
+        if !self.covers(fields) {
+            self.set().unite(fields);
+        }
+    }
 }
 
 /// The entries of an object, none of which is empty.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Entries(pub(super) Vec<Entry>);
 
 impl Entries {
-    /// Reads what has been stored.
-    pub(super) fn stored(list: Value) -> Self {
-        Self::read(list, |fields| Some(FieldSet::stored(fields))).unwrap_or_default()
+    /// Reads the text of what has been stored.
+    pub(super) fn stored(list: &str) -> Self {
+        Self(json_text::items(list).filter_map(stored).collect())
     }
 
     /// Reads what a client sent; `None` if any of it is not valid.
-    pub(super) fn sent(list: Value) -> Option<Self> {
-        Self::read(list, |fields| FieldSet::parse(&fields).ok())
-    }
-
-    fn read(list: Value, fields: impl Fn(Value) -> Option<FieldSet>) -> Option<Self> {
-        let Value::Array(list) = list else { return None };
+    pub(super) fn sent(list: &Value) -> Option<Self> {
+        let list = list.as_array()?;
         let mut all = Self(Vec::with_capacity(list.len()));
         for entry in list {
-            let Value::Object(mut entry) = entry else { return None };
-            let mut text = |key: &str| match entry.remove(key) {
-                Some(Value::String(text)) => text,
-                _ => String::new(),
-            };
-            let operation = match text("operation").as_str() {
-                "Apply" => Operation::Apply,
-                "Update" => Operation::Update,
-                _ => return None,
-            };
+            let entry = entry.as_object()?;
+            let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or("");
             let manager = Manager {
-                name: text("manager"),
-                operation,
-                api_version: text("apiVersion"),
-                subresource: text("subresource"),
+                name: text("manager").to_owned(),
+                operation: Operation::read(text("operation"))?,
+                api_version: text("apiVersion").to_owned(),
+                subresource: text("subresource").to_owned(),
             };
-            if manager.api_version.is_empty() || text("fieldsType") != "FieldsV1" {
+            if manager.api_version.is_empty() || text("fieldsType") != FIELDS_TYPE {
                 return None;
             }
-            let time = Some(text("time")).filter(|time| !time.is_empty());
-            let fields = fields(entry.remove("fieldsV1").unwrap_or_default())?;
+            let time = Some(text("time").to_owned()).filter(|time| !time.is_empty());
+            let fields = FieldSet::parse(entry.get("fieldsV1").unwrap_or(&Value::Null)).ok()?;
             all.remove(&manager);
-            all.0.push(Entry { manager, time, fields });
+            all.0.push(Entry {
+                manager,
+                time,
+                fields: fields.into(),
+            });
         }
         all.drop_empty();
         Some(all)
     }
 
-    /// The list as objects carry it; `None` if there is none.
-    pub(super) fn into_value(mut self) -> Option<Value> {
+    /// The list as text, as objects carry it: sorted as upstream does, keys in their order; `None` if there is none.
+    pub(super) fn into_text(mut self) -> Option<String> {
         self.drop_empty();
         if self.0.is_empty() {
             return None;
         }
         self.0.sort_by(|one, other| place(one).cmp(&place(other)));
-        Some(self.0.into_iter().map(written).collect())
+        let mut text = String::with_capacity(self.0.len() * 512);
+        for entry in &self.0 {
+            text.push(if text.is_empty() { '[' } else { ',' });
+            write(&mut text, entry);
+        }
+        text.push(']');
+        Some(text)
+    }
+
+    /// Whether both differ in times at most.
+    pub(super) fn same_but_for_times(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Entry, &Entry)| {
+            one.manager == other.manager && one.fields.to_set() == other.fields.to_set()
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }
 
     pub(super) fn drop_empty(&mut self) {
@@ -148,7 +240,7 @@ impl Entries {
     /// All fields that somebody owns.
     pub(super) fn owned(&self) -> FieldSet {
         let all = self.0.iter();
-        all.fold(FieldSet::default(), |owned, entry| owned.united(&entry.fields))
+        all.fold(FieldSet::default(), |owned, entry| owned.united(&entry.fields.to_set()))
     }
 
     /// Makes one entry of the oldest updates (of each API version) when there are more than [`UPDATES_MAX`].
@@ -188,11 +280,12 @@ impl Entries {
         };
         let Some(newer) = self.remove(second) else { return };
         let older = self.remove(&bucket).or_else(|| self.remove(first));
-        let fields = older.map_or_else(FieldSet::default, |older| older.fields);
+        let mut fields = older.map_or_else(FieldSet::default, |older| older.fields.to_set());
+        fields.unite(&newer.fields.to_set());
         self.0.push(Entry {
             manager: bucket,
             time: newer.time,
-            fields: fields.united(&newer.fields),
+            fields: fields.into(),
         });
     }
 }
@@ -210,18 +303,68 @@ fn place(entry: &Entry) -> (Operation, Option<&str>, &str, &str, &str) {
     )
 }
 
-fn written(entry: Entry) -> Value {
+fn stored(entry: &str) -> Option<Entry> {
+    let mut manager = Manager {
+        name: String::new(),
+        operation: Operation::Update,
+        api_version: String::new(),
+        subresource: String::new(),
+    };
+    let (mut time, mut fields) = (None, None);
+    for (key, value) in json_text::members(entry) {
+        let string = || json_text::string(value).into_owned();
+        match key {
+            "manager" => manager.name = string(),
+            "operation" => manager.operation = Operation::read(&json_text::string(value))?,
+            "apiVersion" => manager.api_version = string(),
+            "subresource" => manager.subresource = string(),
+            "time" => time = Some(string()),
+            "fieldsV1" => fields = Some(Fields::stored(value)),
+            _ => {}
+        }
+    }
+    Some(Entry {
+        manager,
+        time,
+        fields: fields?,
+    })
+}
+
+fn write(out: &mut String, entry: &Entry) {
     let Entry { manager, time, fields } = entry;
-    let texts = [
-        ("manager", manager.name),
-        ("operation", manager.operation.text().to_owned()),
-        ("apiVersion", manager.api_version),
-        ("subresource", manager.subresource),
-        ("time", time.unwrap_or_default()),
-        ("fieldsType", "FieldsV1".to_owned()),
+    // In the order of the alphabet, as all that is stored.
+    let before = [
+        ("apiVersion", manager.api_version.as_str()),
+        ("fieldsType", FIELDS_TYPE),
     ];
-    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
-    let mut entry: Map<String, Value> = texts.map(|(key, text)| (key.to_owned(), Value::from(text))).collect();
-    entry.insert("fieldsV1".to_owned(), fields.into_value());
-    Value::Object(entry)
+    let after = [
+        ("manager", manager.name.as_str()),
+        ("operation", manager.operation.text()),
+        ("subresource", &manager.subresource),
+        ("time", time.as_deref().unwrap_or("")),
+    ];
+    out.push('{');
+    for (key, value) in before {
+        string(out, key, value);
+        out.push(',');
+    }
+    out.push_str("\"fieldsV1\":");
+    match &fields.stored {
+        Some(text) => out.push_str(text),
+        None => fields.set.write(out),
+    }
+    for (key, value) in after.into_iter().filter(|(_, value)| !value.is_empty()) {
+        out.push(',');
+        string(out, key, value);
+    }
+    out.push('}');
+}
+
+/// A member of an object whose value is a string.
+fn string(out: &mut String, key: &str, value: &str) {
+    // Writing to a string cannot fail.
+    let _ = match value.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        true => write!(out, "\"{key}\":{}", Value::from(value)),
+        false => write!(out, "\"{key}\":\"{value}\""),
+    };
 }

@@ -44,10 +44,11 @@ fn fields(typing: Typing<'_>, scope: At, value: &Value) -> Node {
                 node.put(|| element::field(name), found);
             }
         }
-        Form::List(members) => match scope.member() {
-            Some(scope) => of_members(&mut node, members, scope, value),
-            None => {}
-        },
+        Form::List(members) => {
+            if let Some(scope) = scope.member() {
+                of_members(&mut node, members, scope, value);
+            }
+        }
     }
     node
 }

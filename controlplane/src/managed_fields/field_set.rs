@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::element;
+use crate::json_text;
 use crate::tree;
 
 /// Marks a node with members as being in the set itself.
@@ -104,6 +105,11 @@ impl FieldSet {
         }
     }
 
+    /// Writes FieldsV1.
+    pub(super) fn write(&self, out: &mut String) {
+        out.push_str(&serde_json::to_string(&self.0).unwrap_or_default());
+    }
+
     /// The set as FieldsV1.
     pub fn into_value(self) -> Value {
         Value::Object(self.0)
@@ -135,6 +141,16 @@ impl FieldSet {
             }
         }
         !path.is_empty() && is_member(at)
+    }
+
+    /// How many fields there are.
+    pub(super) fn count(&self) -> usize {
+        count(&self.0)
+    }
+
+    /// How many of the fields are in the set of which this is the text.
+    pub(super) fn count_in(&self, fields: &str) -> usize {
+        count_in(&self.0, fields)
     }
 
     /// Whether any field is in both.
@@ -231,6 +247,42 @@ fn parse(sent: &Value) -> Result<Node, BadFields> {
         node.join();
     }
     Ok(node)
+}
+
+fn count(tree: &Tree) -> usize {
+    members(tree)
+        .map(|(_, node)| usize::from(is_member(node)) + count(node))
+        .sum()
+}
+
+fn count_in(asked: &Tree, fields: &str) -> usize {
+    let mut left = members(asked).count();
+    let mut found = 0;
+    let mut all = json_text::members(fields);
+    while left > 0 {
+        let Some((step, fields)) = all.next() else { break };
+        if step == SELF {
+            continue;
+        }
+        let asked = match step.contains('\\') {
+            false => below(asked, step),
+            true => members(asked)
+                .find(|(own, _)| json_text::is_escaped(step, own))
+                .map(|(_, node)| node),
+        };
+        let Some(node) = asked else { continue };
+        left -= 1;
+        if is_member(node) && is_member_text(fields) {
+            found += 1;
+        }
+        found += count_in(node, fields);
+    }
+    found
+}
+
+/// As [`is_member`]; steps are sorted, and nothing that is a step comes before the mark.
+fn is_member_text(node: &str) -> bool {
+    node == "{}" || node.starts_with("{\".\"")
 }
 
 fn meets(one: &Tree, other: &Tree) -> bool {

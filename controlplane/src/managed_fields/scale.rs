@@ -1,54 +1,51 @@
 //! The one field that an object and its Scale share: who owns it in the one owns it in the other. Pure.
 
-use serde_json::Value;
-
 use super::entry::{Entries, Entry, Manager};
 use super::field_set::FieldSet;
-use super::update::{put, take};
 
 /// Where the replicas are, in the object and in its Scale alike.
 const REPLICAS: &[&str] = &["spec", "replicas"];
 /// What a Scale's fields' names refer to.
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-fn owns_replicas(entry: &Entry) -> bool {
-    entry.fields.has(&["f:spec", "f:replicas"])
-}
-
 fn same(one: &Manager, other: &Manager) -> bool {
     (&one.name, one.operation, &one.subresource) == (&other.name, other.operation, &other.subresource)
 }
 
-/// Gives a Scale the entries of its object's managers of the replicas.
-pub fn to_scale(object: &Value, scale: &mut Value) {
-    let entries = Entries::stored(object["metadata"]["managedFields"].clone());
-    let owners = entries.0.into_iter().filter(owns_replicas).map(|mut entry| {
+/// The managedFields of a Scale, by those of its object: the managers of the replicas.
+pub fn to_scale(owners: Option<&str>) -> Option<String> {
+    let replicas = FieldSet::of(REPLICAS);
+    let mut entries = Entries::stored(owners?);
+    entries.0.retain(|entry| entry.fields.meets(&replicas));
+    for entry in &mut entries.0 {
         SCALE_VERSION.clone_into(&mut entry.manager.api_version);
-        entry.fields = FieldSet::of(REPLICAS);
-        entry
-    });
-    put(scale, Entries(owners.collect()).into_value());
+        entry.fields = replicas.clone().into();
+    }
+    entries.into_text()
 }
 
-/// Gives an object the managers of the replicas that its Scale has after a write.
-pub fn to_object(scale: &Value, object: &mut Value, api_version: &str) {
+/// The managedFields of an object after a write of its Scale.
+pub fn to_object(scale: Option<&str>, owners: Option<&str>, api_version: &str) -> Option<String> {
     let replicas = FieldSet::of(REPLICAS);
-    let mut owners = Entries::stored(scale["metadata"]["managedFields"].clone());
-    let mut entries = take(object).map(Entries::stored).unwrap_or_default();
-    for entry in entries.0.iter_mut().filter(|entry| owns_replicas(entry)) {
-        match owners.0.iter().position(|owner| same(&owner.manager, &entry.manager)) {
+    let mut left = scale.map(Entries::stored).unwrap_or_default();
+    let mut entries = owners.map(Entries::stored).unwrap_or_default();
+    for entry in entries.0.iter_mut().filter(|entry| entry.fields.meets(&replicas)) {
+        match left.0.iter().position(|owner| same(&owner.manager, &entry.manager)) {
             Some(at) => {
-                owners.0.remove(at);
+                left.0.remove(at);
             }
-            None => entry.fields.subtract(&replicas),
+            None => entry.fields.lose(&replicas),
         }
     }
-    for mut owner in owners.0.into_iter().filter(owns_replicas) {
-        api_version.clone_into(&mut owner.manager.api_version);
-        owner.fields = replicas.clone();
+    let new = left.0.into_iter().filter(|owner| owner.fields.meets(&replicas));
+    entries.0.extend(new.map(|owner| Entry {
+        manager: Manager {
+            api_version: api_version.to_owned(),
+            ..owner.manager
+        },
         // As upstream, which gives such entries no time.
-        owner.time = None;
-        entries.0.push(owner);
-    }
-    put(object, entries.into_value());
+        time: None,
+        fields: replicas.clone().into(),
+    }));
+    entries.into_text()
 }

@@ -52,7 +52,7 @@ impl Scope {
     pub fn of(kind: &Kind, subresource: &str) -> Self {
         let (only, reset): (&'static [Path], &'static [Path]) = match subresource {
             "" if kind.subresource("status").is_some() => (&[], &[&["status"]]),
-            "status" => (&[&["metadata"], &["status"]], status_reset(kind.group, kind.plural)),
+            "status" => (&[&["metadata"], &["status"]], status_reset(&kind.group, &kind.plural)),
             "approval" => (&[&["metadata"], &["status"]], &[&["status", "certificate"]]),
             "finalize" => (&[], &[&["status"]]),
             "ephemeralcontainers" => (&[&["spec", "ephemeralContainers"]], &[]),
@@ -174,7 +174,7 @@ fn status_reset(group: &str, plural: &str) -> &'static [Path] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::registry;
+    use crate::resource::Registry;
 
     fn admits(scope: Scope, path: &str) -> bool {
         let steps: Vec<&str> = path.split('.').collect();
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn endpoints_own_what_they_can_change() {
-        let kind = |group: &str, kind: &str| registry().by_gvk(group, "v1", kind).expect("built in");
+        let kind = |group: &str, kind: &str| Registry::built_in().by_gvk(group, "v1", kind).expect("built in");
         let (pod, deployment, map) = (kind("", "Pod"), kind("apps", "Deployment"), kind("", "ConfigMap"));
         let main = Scope::of(pod, "");
         let table = [

@@ -9,17 +9,18 @@ mod update;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::resource::registry;
-use crate::schema::schema;
+use crate::resource::{Kind, Registry};
 
-pub(super) fn typing(group: &str, kind: &str) -> Typing<'static> {
-    let kind = registry().by_gvk(group, "v1", kind).expect("built in");
-    let schema = schema();
-    Typing::of(schema, schema.type_of(&(kind.definition)()).expect("typed"))
+fn kind(group: &str, kind: &str) -> &'static Kind {
+    Registry::built_in().by_gvk(group, "v1", kind).expect("built in")
 }
 
-fn scope(group: &str, kind: &str, subresource: &str) -> Scope {
-    Scope::of(registry().by_gvk(group, "v1", kind).expect("built in"), subresource)
+pub(super) fn typing(group: &str, name: &str) -> Typing<'static> {
+    Typing::of_kind(kind(group, name)).expect("typed")
+}
+
+fn scope(group: &str, name: &str, subresource: &str) -> Scope {
+    Scope::of(kind(group, name), subresource)
 }
 
 /// The time so many seconds after 2026-01-01T00:00:00Z.
@@ -54,14 +55,32 @@ fn managers(object: &Value) -> Vec<&str> {
     names.flatten().collect()
 }
 
-/// Applies to a ConfigMap or a Service, as its kind says.
+/// As [`super::track`], with managedFields in the objects.
+fn track(typing: Typing<'_>, scope: Scope, live: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
+    let live = live.map(split);
+    let live = live.as_ref().map(|(object, owners)| Live {
+        object,
+        owners: owners.as_deref(),
+    });
+    let owners = super::track(typing, scope, live, new, writer);
+    put(new, owners.as_deref());
+}
+
+/// The object without its managedFields, and these.
+fn split(object: &Value) -> (Value, Option<String>) {
+    let mut object = object.clone();
+    let owners = take(&mut object).map(|list| list.to_string());
+    (object, owners)
+}
+
+/// Applies to an object of a built-in kind, as its configuration says; managedFields are in the objects.
 fn apply(live: &Value, config: &Value, manager: &str, force: bool, seconds: i64) -> Result<Value, ApplyError> {
     let kind = config["kind"].as_str().expect("a kind");
     let (group, api_version) = match kind {
         "Deployment" => ("apps", "apps/v1"),
         _ => ("", "v1"),
     };
-    Apply {
+    let apply = Apply {
         typing: typing(group, kind),
         scope: scope(group, kind, ""),
         writer: Writer {
@@ -69,8 +88,15 @@ fn apply(live: &Value, config: &Value, manager: &str, force: bool, seconds: i64)
             ..writer(manager, seconds)
         },
         force,
-    }
-    .to(live, config)
+    };
+    let (object, owners) = split(live);
+    let live = Live {
+        object: &object,
+        owners: owners.as_deref(),
+    };
+    let Applied { mut object, owners } = apply.to(live, config)?;
+    put(&mut object, owners.as_deref());
+    Ok(object)
 }
 
 fn config_map(data: Value) -> Value {

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::element;
+use crate::resource::Kind;
 use crate::schema::{ListType, Merge, Schema, Shape, Type, TypeId};
 
 /// Fields nested deeper than this belong, with all below them, to the owner of their ancestor at this depth: an object may nest as
@@ -41,6 +42,12 @@ pub(super) enum Form<'s> {
 }
 
 impl<'s> Typing<'s> {
+    /// The type of a kind's objects, if its table has it.
+    pub fn of_kind(kind: &'s Kind) -> Option<Self> {
+        let (schema, object) = kind.schema();
+        Some(Self::of(schema, object?))
+    }
+
     /// The type of whole objects.
     pub fn of(schema: &'s Schema, object: TypeId) -> Self {
         Self {

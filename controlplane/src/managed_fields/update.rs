@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::compare::{Comparison, compare};
 use super::entry::{Entries, Entry, Manager, Operation};
-use super::field_set::FieldSet;
 use super::scope::Scope;
 use super::typing::Typing;
 
@@ -42,86 +41,81 @@ impl Writer<'_> {
     }
 }
 
-/// Gives `new` the managedFields it has after this write over `live` (`None` for a new object). `new` is what is to be stored as far
-/// as the request decides it; its own managedFields, if the request may set them, replace those of `live`, and an empty list
-/// (or one empty entry) ends the tracking until somebody applies.
-pub fn track(typing: Typing<'_>, scope: Scope, live: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
-    let sent = take(new);
-    let stored = live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]);
+/// An object as it was before a write, and the list of its owners: what `metadata.managedFields` has, as text. Objects
+/// are without it here.
+#[derive(Clone, Copy, Debug)]
+pub struct Live<'a> {
+    /// The object.
+    pub object: &'a Value,
+    /// Its managedFields, of our own writing; `None` if it has none.
+    pub owners: Option<&'a str>,
+}
+
+/// The managedFields that `new` has after this write over `live` (`None` for a new object), as text. `new` is what is to be stored
+/// as far as the request decides it; its own managedFields are taken off it and, if the request may set them, replace those
+/// of `live`, and an empty list (or one empty entry) ends the tracking until somebody applies.
+pub fn track(
+    typing: Typing<'_>,
+    scope: Scope,
+    live: Option<Live<'_>>,
+    new: &mut Value,
+    writer: &Writer<'_>,
+) -> Option<String> {
+    let stored = live.and_then(|live| live.owners);
+    let sent = take(new).filter(|_| writer.subresource.is_empty());
     let start = match sent {
-        Some(sent) if writer.subresource.is_empty() && sent != *stored => Start::of(sent),
-        Some(sent) if sent == *stored => Start::Stored(sent),
-        _ => Start::Live,
+        Some(sent) if stored != Some(sent.to_string().as_str()) => sent_entries(&sent),
+        _ => None,
     };
     let is_untracked = match &start {
-        Start::Sent(entries) => entries.is_empty(),
-        Start::Stored(_) | Start::Live => stored.is_null(),
+        Some(entries) => entries.is_empty(),
+        None => stored.is_none(),
     };
     if is_untracked && live.is_some() {
-        return;
+        return None;
     }
-    let found = compare(typing, scope, live, new);
-    let entries = match start {
-        Start::Sent(entries) => entries,
-        Start::Stored(list) if found.is_empty() => return put(new, Some(list)),
-        Start::Stored(list) => Entries::stored(list),
-        Start::Live if found.is_empty() => return put(new, Some(stored.clone())),
-        Start::Live => Entries::stored(stored.clone()),
+    let found = compare(typing, scope, live.map(|live| live.object), new);
+    match start {
+        None if found.is_empty() => stored.map(str::to_owned),
+        None => updated(Entries::stored(stored.unwrap_or("[]")), &found, writer).into_text(),
+        Some(entries) => updated(entries, &found, writer).into_text(),
+    }
+}
+
+/// What a request says of the owners; `None` if that is nothing: clients that do not know managedFields send anything.
+fn sent_entries(sent: &Value) -> Option<Entries> {
+    let is_reset = match sent.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([only]) => only.as_object().is_some_and(serde_json::Map::is_empty),
+        _ => false,
     };
-    put(new, updated(entries, found, writer).into_value());
-}
-
-/// Which entries a write begins with.
-enum Start {
-    /// Those the request carries, valid and not those of the live object.
-    Sent(Entries),
-    /// Those of the live object, as the request carries them.
-    Stored(Value),
-    /// Those of the live object.
-    Live,
-}
-
-impl Start {
-    fn of(sent: Value) -> Self {
-        let is_reset = match sent.as_array().map(Vec::as_slice) {
-            Some([]) => true,
-            Some([only]) => only.as_object().is_some_and(serde_json::Map::is_empty),
-            _ => false,
-        };
-        match is_reset {
-            true => Self::Sent(Entries::default()),
-            false => match Entries::sent(sent) {
-                Some(entries) if !entries.is_empty() => Self::Sent(entries),
-                // Clients that do not know managedFields send anything.
-                _ => Self::Live,
-            },
-        }
+    match is_reset {
+        true => Some(Entries::default()),
+        false => Entries::sent(sent).filter(|entries| !entries.is_empty()),
     }
 }
 
 /// The entries after a change that `writer` made.
-pub(super) fn updated(mut entries: Entries, found: Comparison, writer: &Writer<'_>) -> Entries {
+pub(super) fn updated(mut entries: Entries, found: &Comparison, writer: &Writer<'_>) -> Entries {
     let own = writer.manager(Operation::Update);
     let Comparison { changed, removed } = found;
     for entry in &mut entries.0 {
         if !entry.manager.is(&own) {
-            lose(&mut entry.fields, &changed);
+            entry.fields.lose(changed);
         }
-        lose(&mut entry.fields, &removed);
+        entry.fields.lose(removed);
     }
     if !changed.is_empty() {
         let time = Some(writer.time());
         match entries.get_mut(&own) {
             Some(entry) => {
                 entry.time = time;
-                if !entry.fields.covers(&changed) {
-                    entry.fields.unite(&changed);
-                }
+                entry.fields.gain(changed);
             }
             None => entries.0.push(Entry {
                 manager: own,
                 time,
-                fields: changed,
+                fields: changed.clone().into(),
             }),
         }
     }
@@ -130,46 +124,39 @@ pub(super) fn updated(mut entries: Entries, found: Comparison, writer: &Writer<'
     entries
 }
 
-fn lose(fields: &mut FieldSet, lost: &FieldSet) {
-    if fields.meets(lost) {
-        fields.subtract(lost);
-    }
-}
-
 /// Takes managedFields off the object.
-pub(super) fn take(object: &mut Value) -> Option<Value> {
+pub fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// Puts managedFields onto the object.
-pub(super) fn put(object: &mut Value, list: Option<Value>) {
+/// Puts managedFields, given as text, onto the object.
+pub fn put(object: &mut Value, owners: Option<&str>) {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
-    if let (Some(metadata), Some(list)) = (metadata, list.filter(|list| !list.is_null())) {
+    let list = owners.and_then(|list| serde_json::from_str(list).ok());
+    if let (Some(metadata), Some(list)) = (metadata, list) {
         metadata.insert("managedFields".to_owned(), list);
     }
 }
 
-/// Gives `new` the managedFields of `old` if nothing but their times is different, so that a write of nothing stays one.
-pub fn keep_times_of_no_change(new: &mut Value, old: &Value) {
-    let (sent, stored) = (&new["metadata"]["managedFields"], &old["metadata"]["managedFields"]);
-    if sent == stored || !same_but_for_times(sent, stored) || !same_but_for_managed_fields(new, old) {
-        return;
-    }
-    put(new, Some(stored.clone()));
-}
-
-fn same_but_for_times(one: &Value, other: &Value) -> bool {
-    let (Some(one), Some(other)) = (one.as_array(), other.as_array()) else {
-        return false;
+/// The owners of `new`: those of `old` if nothing else is different, and they are but for their times, so that a write of nothing
+/// stays one.
+pub fn settled(new: &Value, owners: Option<String>, old: Live<'_>) -> Option<String> {
+    let (Some(sent), Some(stored)) = (owners.as_deref(), old.owners) else {
+        return owners;
     };
-    let same = |(one, other): (&Value, &Value)| same_members(one, other, &["time"]);
-    one.len() == other.len() && one.iter().zip(other).all(same)
+    let is_same = sent != stored
+        && same_objects(new, old.object)
+        && Entries::stored(sent).same_but_for_times(&Entries::stored(stored));
+    match is_same {
+        true => Some(stored.to_owned()),
+        false => owners,
+    }
 }
 
-fn same_but_for_managed_fields(one: &Value, other: &Value) -> bool {
-    let metadata = ["managedFields", "resourceVersion", "selfLink"];
+/// Whether two objects are one but for what no request sets.
+fn same_objects(one: &Value, other: &Value) -> bool {
     same_members(one, other, &["metadata", "kind", "apiVersion"])
-        && same_members(&one["metadata"], &other["metadata"], &metadata)
+        && same_members(&one["metadata"], &other["metadata"], &["resourceVersion", "selfLink"])
 }
 
 fn same_members(one: &Value, other: &Value, except: &[&str]) -> bool {

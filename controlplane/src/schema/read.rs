@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::outcome::Problem;
 use crate::tree::{self, DEPTH_MAX, SIZE_MAX_BYTES, TreeError};
 
 /// The text form of a request body.
@@ -39,6 +40,15 @@ const PATH_MAX_BYTES: usize = 1024;
 /// The parser's text.
 pub fn parse(bytes: &[u8], media: Media) -> Result<Value, String> {
     read(bytes, media).map(|read| read.value)
+}
+
+/// As [`parse`], with the keys that stood twice.
+///
+/// # Errors
+/// The parser's text.
+pub fn parse_noting(bytes: &[u8], media: Media) -> Result<(Value, Vec<Problem>), String> {
+    let Read { value, duplicates } = read(bytes, media)?;
+    Ok((value, duplicates.into_iter().map(Problem::Duplicate).collect()))
 }
 
 /// Reads one document. The error is the parser's text.

@@ -344,7 +344,8 @@ fn is_dropped(owner: &str, field: &Field, value: &Value) -> bool {
         (Value::String(text), Shape::Time | Shape::MicroTime) => text.is_empty(),
         (_, Shape::Any) => false,
         _ if field.required => false,
-        (Value::Array(items), _) => items.is_empty(),
+        // An empty list here says that nobody owns anything.
+        (Value::Array(items), _) => items.is_empty() && &*field.name != "managedFields",
         (Value::Object(map), Shape::Map(_)) => map.is_empty(),
         (Value::String(text), _) if text.is_empty() => !KEEP_EMPTY
             .iter()

@@ -10,7 +10,7 @@ mod stored;
 
 pub use cursor::{Batch, Cursor};
 pub use history::{Event, WatchClosed};
-pub use stored::{Selectable, Stored, canonical};
+pub use stored::{Selectable, Stored, canonical, canonical_owned};
 
 use super::{Revision, Store, StoreError};
 use futures::stream::{Stream, StreamExt};

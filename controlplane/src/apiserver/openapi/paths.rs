@@ -12,6 +12,7 @@ const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 ];
 
 /// Adds every path of a kind.
@@ -152,7 +153,8 @@ const DELETE: &[(&str, &str)] = &[
 fn parameters(action: &str) -> Vec<Value> {
     let names: &[&[(&str, &str)]] = match action {
         "list" => &[LIST],
-        "post" | "put" | "patch" => &[WRITE],
+        "post" | "put" => &[WRITE],
+        "patch" => &[WRITE, &[("force", "boolean")]],
         "delete" => &[DELETE],
         "deletecollection" => &[LIST, DELETE],
         _ => &[],

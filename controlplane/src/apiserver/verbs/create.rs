@@ -1,11 +1,13 @@
 //! POST to a collection: a new object (control-plane contract §2.2).
 
 use super::Operation;
+use super::owners::Owners;
 use super::{Answer, Call, object, store_failed};
 use crate::apiserver::status::ApiError;
+use crate::managed_fields;
 use crate::resource::field::{set, text};
 use crate::resource::{PrepareContext, deprecated, without_effect};
-use crate::store::window::{Stored, canonical};
+use crate::store::window::{Stored, canonical_owned};
 use crate::store::{Expect, StoreError};
 use crate::tree::{self, TreeError};
 use bytes::Bytes;
@@ -18,9 +20,10 @@ const NAME_ATTEMPTS: usize = 8;
 
 pub(super) async fn create(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("CreateOptions")?;
+    call.check_manager("CreateOptions")?;
     let mut object = call.decode(body).await?;
     place(call, &mut object)?;
-    insert(call, object, dry_run).await
+    insert(call, object, dry_run, Owners::Track).await
 }
 
 /// Puts the object into the request's namespace.
@@ -41,21 +44,26 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError>
 }
 
 /// Takes a decoded object through admission, preparation and validation into the store, under the locks that order it among other writes ([`super::super::write_locks`]).
-pub(super) async fn insert(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+pub(super) async fn insert(
+    call: &mut Call<'_>,
+    object: Value,
+    dry_run: bool,
+    owners: Owners,
+) -> Result<Answer, ApiError> {
     let server = call.server;
     let _in_namespace = match call.namespace {
         "" => None,
         namespace => Some(server.write_locks().create_in(namespace).await),
     };
     if !object::is_service(&call.kind) {
-        return insert_now(call, object, dry_run).await;
+        return insert_now(call, object, dry_run, owners).await;
     }
     let _among_services = server.write_locks().write_service().await;
-    let answer = insert_now(call, object, dry_run).await?;
+    let answer = insert_now(call, object, dry_run, owners).await?;
     call.seen(answer).await
 }
 
-async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: Owners) -> Result<Answer, ApiError> {
     if !object::revision(&object).is_empty() {
         return Err(ApiError::new(
             500,
@@ -68,6 +76,7 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result
     let strategy = &kind.strategy;
     object::clear_system_fields(&mut object);
     strategy.default(&mut object);
+    let owners = call.owners_of(&mut object, None, owners);
     call.mutate(Operation::Create, dry_run, &mut object, None).await?;
     let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
     let mut attempts = 0;
@@ -90,7 +99,7 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool) -> Result
         let mut warnings = strategy.warnings(&candidate);
         warnings.extend(deprecated::fields(&kind, &candidate));
         warnings.extend(without_effect::warnings(&kind, &candidate));
-        match store(call, candidate, dry_run).await {
+        match store(call, candidate, owners.as_deref(), dry_run).await {
             Err(error) if error.reason == "AlreadyExists" && is_generated => {
                 if attempts == NAME_ATTEMPTS {
                     return Err(exhausted(error));
@@ -119,9 +128,9 @@ fn prepare(call: &Call<'_>, object: &mut Value) {
     }
 }
 
-async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, ApiError> {
+async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run: bool) -> Result<Answer, ApiError> {
     let name = object::name(&object);
-    let raw = Bytes::from(canonical(&object));
+    let raw = Bytes::from(canonical_owned(&object, owners));
     if raw.len() > tree::SIZE_MAX_BYTES {
         return Err(too_large());
     }
@@ -129,6 +138,7 @@ async fn store(call: &Call<'_>, object: Value, dry_run: bool) -> Result<Answer, 
         if let Some(existing) = call.find(name).await? {
             return Err(exists(call, name, &existing.tree()));
         }
+        managed_fields::put(&mut object, owners);
         return Ok(Answer::Object { code: 201, object });
     }
     let key = call.key(name);

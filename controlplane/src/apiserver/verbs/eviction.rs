@@ -70,7 +70,11 @@ async fn spend(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<(), ApiErr
         let (Some(stored), false) = (all.get(index), dry_run) else {
             return Ok(());
         };
-        let new = spent(&stored.value(), object::name(pod), &object::time(call.server.now()));
+        let new = spent(
+            &stored.owned_tree(),
+            object::name(pod),
+            &object::time(call.server.now()),
+        );
         let raw = Bytes::from(canonical(&new));
         match call
             .server

@@ -58,7 +58,6 @@ pub(super) fn clear_system_fields(object: &mut Value) {
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "selfLink",
-        "managedFields",
         "generation",
     ] {
         metadata.remove(key);
@@ -69,7 +68,6 @@ pub(super) fn clear_system_fields(object: &mut Value) {
 pub(super) fn keep_system_fields(new: &mut Value, old: &Value) {
     let metadata = metadata_mut(new);
     metadata.remove("selfLink");
-    metadata.remove("managedFields");
     for key in [
         "uid",
         "creationTimestamp",

@@ -1,9 +1,13 @@
-//! PATCH: JSON, merge and strategic merge patches over the update engine (control-plane contract §2.5).
+//! PATCH: JSON, merge and strategic merge patches over the update engine (control-plane contract §2.5). Configurations are applied in
+//! [`super::apply`].
 
 use super::super::negotiate;
+use super::apply::{self, APPLY};
+use super::owners::Old;
 use super::update::{self, Make, OnConflict};
 use super::{Answer, Call, not_read, object};
 use crate::apiserver::status::ApiError;
+use crate::managed_fields;
 use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
 use crate::resource::Kind;
 use crate::resource::field_error::{FieldError, FieldErrorKind};
@@ -14,12 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
 
 /// A patch as sent: how to apply it, and the document.
 pub(super) struct Patch {
     apply: fn(&Kind, &Value, &Value) -> Result<Value, PatchError>,
     document: Value,
+    /// Whether it may be about managedFields, which objects have no part in otherwise.
+    names_owners: bool,
 }
 
 impl Patch {
@@ -29,31 +34,49 @@ impl Patch {
             JSON => json_patch,
             MERGE => merge_patch,
             STRATEGIC => strategic_patch,
-            APPLY => {
-                return Err(ApiError::new(
-                    415,
-                    "UnsupportedMediaType",
-                    format!("server-side apply ({APPLY}) is not served yet: use client-side apply, or {STRATEGIC}"),
-                ));
-            }
-            _ => return Err(negotiate::unsupported_media(&[JSON, MERGE, STRATEGIC])),
+            _ => return Err(negotiate::unsupported_media(&[JSON, MERGE, STRATEGIC, APPLY])),
         };
+        call.check_manager("PatchOptions")?;
         if call.query.get("force").is_some() {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
         let document = schema::parse(body, Media::Json)
             .map_err(|error| ApiError::bad_request(format!("error decoding patch: {}", not_read(&error).message)))?;
-        Ok(Self { apply, document })
+        let text = String::from_utf8_lossy(body);
+        Ok(Self {
+            apply,
+            document,
+            names_owners: ["managedFields", "\"/metadata\"", "\\u"]
+                .iter()
+                .any(|name| text.contains(name)),
+        })
     }
 
     /// The patched object; the old one is complete.
     pub(super) fn applied(&self, kind: &Kind, old: &Value) -> Result<Value, ApiError> {
         Ok((self.apply)(kind, old, &self.document)?)
     }
+
+    fn applied_to(&self, kind: &Kind, old: &Old) -> Result<Value, ApiError> {
+        if !self.names_owners {
+            return self.applied(kind, &old.object);
+        }
+        let mut owned = old.object.clone();
+        managed_fields::put(&mut owned, old.owners.as_deref());
+        self.applied(kind, &owned)
+    }
+}
+
+/// Whether the request applies a configuration, which is no patch like the others.
+pub(super) fn is_apply(call: &Call<'_>) -> bool {
+    negotiate::content_type(call.headers) == APPLY
 }
 
 pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
+    if is_apply(call) {
+        return apply::apply(call, body).await;
+    }
     let dry_run = call.query.dry_run("PatchOptions")?;
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
@@ -61,8 +84,8 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let (kind, own_name) = (Arc::clone(&call.kind), name.clone());
     let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&warnings);
-    let make = Make::patch(body.len(), move |old: &Value| {
-        let mut new = patch.applied(&kind, old)?;
+    let make = Make::patch(body.len(), move |old: &Old| {
+        let mut new = patch.applied_to(&kind, old)?;
         let problems = schema::normalize(&kind, &mut new)?;
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         if validation == Validation::Strict && !texts.is_empty() {
@@ -71,8 +94,8 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
         if validation != Validation::Ignore {
             *noted.lock().unwrap_or_else(PoisonError::into_inner) = texts;
         }
-        check(old, &new)?;
-        Ok(new)
+        check(&old.object, &new)?;
+        Ok(new.into())
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
     let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,14 +105,14 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
 
 /// What becomes of unknown fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Validation {
+pub(super) enum Validation {
     Ignore,
     Warn,
     Strict,
 }
 
 impl Validation {
-    fn read(text: &str) -> Result<Self, ApiError> {
+    pub(super) fn read(text: &str) -> Result<Self, ApiError> {
         match text {
             "" | "Warn" => Ok(Self::Warn),
             "Ignore" => Ok(Self::Ignore),
@@ -111,7 +134,7 @@ fn strict(kind: &Kind, name: &str, patch: &Patch, texts: &[String]) -> ApiError 
 }
 
 /// A patch may not turn the object into another one.
-fn check(old: &Value, new: &Value) -> Result<(), ApiError> {
+pub(super) fn check(old: &Value, new: &Value) -> Result<(), ApiError> {
     for (field, what) in [("kind", "kind"), ("apiVersion", "API version")] {
         if !new[field].is_null() && new[field] != old[field] {
             return Err(ApiError::bad_request(format!(

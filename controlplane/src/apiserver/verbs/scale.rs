@@ -1,9 +1,13 @@
 //! The scale subresource: autoscaling/v1 Scale over `spec.replicas` (control-plane contract §2.1).
 
-use super::patch::Patch;
+use super::apply::Configuration;
+use super::owners::{Author, New, Old, Owners};
+use super::patch::{self, Patch};
 use super::update::{self, Make, OnConflict};
 use super::{Answer, Call, object};
 use crate::apiserver::status::ApiError;
+use crate::managed_fields::{self, Live, Scope, Typing};
+use crate::resource::BodyType;
 use crate::resource::field::{at, int, set, text};
 use crate::resource::field_error::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -11,6 +15,10 @@ use proto::api::selector::Selector;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The body's kind.
+const SCALE: &str = "Scale";
+const SCALE_VERSION: &str = "autoscaling/v1";
 
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     let stored = call.current(&call.info.name).await?;
@@ -21,14 +29,20 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
 pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("UpdateOptions")?;
     let name = call.info.name.clone();
-    let sent = call.decode_part(["autoscaling", "v1", "Scale"], body).await?;
+    call.check_manager("UpdateOptions")?;
+    let sent = call.decode_part(["autoscaling", "v1", SCALE], body).await?;
     if !matches!(object::name(&sent), own if own.is_empty() || own == name) {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({name})",
             object::name(&sent)
         )));
     }
-    let make = Make::small(move |old: &Value| scaled(old, &sent));
+    let owners = ScaleOwners::of(call)?;
+    let make = Make::small(move |old: &Old| {
+        let mut scale = sent.clone();
+        let owners = owners.track(&mut scale, old)?;
+        scaled(old, &scale, owners.as_deref())
+    });
     let answer = update::change(call, &name, dry_run, OnConflict::Refuse, make).await?;
     as_scale(call, answer)
 }
@@ -36,13 +50,80 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
 pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("PatchOptions")?;
     let name = call.info.name.clone();
+    if patch::is_apply(call) {
+        return apply(call, &name, body, dry_run).await;
+    }
     let patch = Patch::read(call, body)?;
-    let kind = Arc::clone(&call.kind);
-    let make = Make::patch(body.len(), move |old: &Value| {
-        scaled(old, &patch.applied(&kind, &scale_of(old)?)?)
+    let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
+    let make = Make::patch(body.len(), move |old: &Old| {
+        let mut scale = patch.applied(&kind, &scale_of(&old.object)?)?;
+        let owners = owners.track(&mut scale, old)?;
+        scaled(old, &scale, owners.as_deref())
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
     as_scale(call, answer)
+}
+
+async fn apply(call: &mut Call<'_>, name: &str, body: &[u8], dry_run: bool) -> Result<Answer, ApiError> {
+    let config = Configuration::read(call, body, (SCALE_VERSION, SCALE)).await?;
+    let owners = ScaleOwners::of(call)?;
+    let make = Make::patch(body.len(), move |old: &Old| {
+        let (before, before_owners) = owned_scale(old)?;
+        let before = Live {
+            object: &before,
+            owners: before_owners.as_deref(),
+        };
+        let scale = config.applied(owners.typing()?, Scope::WHOLE, before)?;
+        scaled(old, &scale.object, scale.owners.as_deref())
+    });
+    let answer = update::change(call, name, dry_run, OnConflict::Repeat, make).await?;
+    as_scale(call, answer)
+}
+
+/// What tells who owns the replicas after a write of a Scale.
+struct ScaleOwners {
+    body: BodyType,
+    author: Author,
+}
+
+impl ScaleOwners {
+    fn of(call: &Call<'_>) -> Result<Self, ApiError> {
+        let body = call.served.registry().body("autoscaling", "v1", SCALE);
+        Ok(Self {
+            body: body.ok_or_else(|| ApiError::internal("no schema for Scale"))?,
+            author: call.author(SCALE_VERSION),
+        })
+    }
+
+    fn typing(&self) -> Result<Typing<'_>, ApiError> {
+        let schema = self.body.types.get();
+        let scale = schema.type_of(&self.body.definition);
+        let scale = scale.ok_or_else(|| ApiError::internal("no schema for Scale"))?;
+        Ok(Typing::of(schema, scale))
+    }
+
+    /// The managedFields of the Scale after the request.
+    fn track(&self, scale: &mut Value, old: &Old) -> Result<Option<String>, ApiError> {
+        let (before, owners) = owned_scale(old)?;
+        let before = Live {
+            object: &before,
+            owners: owners.as_deref(),
+        };
+        let writer = self.author.writer();
+        Ok(managed_fields::track(
+            self.typing()?,
+            Scope::WHOLE,
+            Some(before),
+            scale,
+            &writer,
+        ))
+    }
+}
+
+/// The Scale of an object, and its managedFields: who owns the replicas.
+fn owned_scale(old: &Old) -> Result<(Value, Option<String>), ApiError> {
+    let owners = managed_fields::to_scale(old.owners.as_deref());
+    Ok((scale_of(&old.object)?, owners))
 }
 
 fn as_scale(call: &Call<'_>, answer: Answer) -> Result<Answer, ApiError> {
@@ -55,8 +136,9 @@ fn as_scale(call: &Call<'_>, answer: Answer) -> Result<Answer, ApiError> {
     Ok(Answer::Object { code: 200, object })
 }
 
-/// The object with the scale's replicas, pinned to its revision and uid if it has any.
-fn scaled(old: &Value, scale: &Value) -> Result<Value, ApiError> {
+/// The object with the replicas of the Scale and their owners, pinned to its revision and uid if it has any.
+fn scaled(before: &Old, scale: &Value, owners: Option<&str>) -> Result<New, ApiError> {
+    let old = &before.object;
     let replicas = int(scale, &["spec", "replicas"]).unwrap_or(0);
     if replicas < 0 {
         let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
@@ -74,7 +156,11 @@ fn scaled(old: &Value, scale: &Value) -> Result<Value, ApiError> {
     if !uid.is_empty() {
         set(&mut new, &["metadata", "uid"], uid);
     }
-    Ok(new)
+    let owners = managed_fields::to_object(owners, before.owners.as_deref(), text(old, &["apiVersion"]));
+    Ok(New {
+        object: new,
+        owners: Owners::Settled(owners),
+    })
 }
 
 /// The Scale of an object.

@@ -1,7 +1,9 @@
 //! Verbs over a memory store: an HTTP request in, an HTTP reply out.
 
+mod apply;
 mod large_errors;
 mod lists;
+mod owners;
 mod reply_room;
 mod resume;
 mod versions;

@@ -1,13 +1,15 @@
 //! Changes of one object: PUT, and the engine that patches and subresources use as well (control-plane contract §2.3).
 
 use super::Operation;
+use super::owners::{New, Old, Owners};
 use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
 use crate::apiserver::heavy;
 use crate::apiserver::status::ApiError;
+use crate::managed_fields;
 use crate::resource::field::set;
 use crate::resource::field_error::FieldError;
 use crate::resource::{deprecated, without_effect};
-use crate::store::window::{Stored, canonical};
+use crate::store::window::{Stored, canonical_owned};
 use crate::store::{Expect, Revision, StoreError};
 use crate::tree::SIZE_MAX_BYTES;
 use bytes::Bytes;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 
 pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("UpdateOptions")?;
+    call.check_manager("UpdateOptions")?;
     let mut sent = call.decode(body).await?;
     create::place(call, &mut sent)?;
     let name = call.info.name.clone();
@@ -38,13 +41,13 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             .gate()
             .authorize(call.user, &info, call.server.reader())
             .await?;
-        return create::insert(call, sent, dry_run).await;
+        return create::insert(call, sent, dry_run, Owners::Track).await;
     }
     if is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty() {
         let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, &name, vec![error]));
     }
-    let make = Make::small(move |_: &Value| Ok(sent.clone()));
+    let make = Make::small(move |_: &Old| Ok(sent.clone().into()));
     change(call, &name, dry_run, OnConflict::Refuse, make).await
 }
 
@@ -72,7 +75,7 @@ pub(super) struct Make<F> {
     bytes: Option<usize>,
 }
 
-impl<F: Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static> Make<F> {
+impl<F: Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static> Make<F> {
     /// Something that takes no time to speak of.
     pub(super) fn small(make: F) -> Self {
         Self {
@@ -89,7 +92,7 @@ impl<F: Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static> Make<F> {
         }
     }
 
-    async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Value, holds: Holds) -> Result<Value, ApiError> {
+    async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Old, holds: Holds) -> Result<New, ApiError> {
         let bytes = self.bytes.map_or(0, |bytes| bytes + stored.raw().len());
         if !heavy::is_large(bytes) {
             return (self.make)(old);
@@ -110,14 +113,14 @@ pub(super) async fn change(
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
-    make: Make<impl Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static>,
+    make: Make<impl Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static>,
 ) -> Result<Answer, ApiError> {
     if !object::is_service(&call.kind) {
         return change_now(call, name, dry_run, on_conflict, make, None).await;
     }
     // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
     let stored = call.current(name).await?;
-    let made = make.from(call, &stored, &call.whole(&stored), Holds::Nothing).await?;
+    let made = make.from(call, &stored, &call.old(&stored), Holds::Nothing).await?;
     let server = call.server;
     let _among_services = server.write_locks().write_service().await;
     let made = Some((stored.revision, made));
@@ -131,8 +134,8 @@ async fn change_now(
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
-    make: Make<impl Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'static>,
-    mut made: Option<(Revision, Value)>,
+    make: Make<impl Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static>,
+    mut made: Option<(Revision, New)>,
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
     let holds = match made {
@@ -140,22 +143,22 @@ async fn change_now(
         None => Holds::Nothing,
     };
     for _ in 0..ATTEMPTS {
-        let old = call.whole(&stored);
-        let new = match made.take().filter(|(revision, _)| *revision == stored.revision) {
+        let old = call.old(&stored);
+        let New { object: new, owners } = match made.take().filter(|(revision, _)| *revision == stored.revision) {
             Some((_, new)) => new,
             None => make.from(call, &stored, &old, holds).await?,
         };
         let mut new = call.stored_form(new)?;
         let old = match call.kind.conversion {
             None => old,
-            Some(_) => call.whole_as_stored(&stored),
+            Some(_) => call.old_as_stored(&stored),
         };
         let pinned = parse_revision(object::revision(&new))?;
         if pinned.is_some_and(|pinned| pinned != stored.revision) {
             return Err(call.modified(name));
         }
-        check_identity(call, name, &new, &old)?;
-        prepare(call, &mut new, &old, dry_run).await?;
+        check_identity(call, name, &new, &old.object)?;
+        let owners = prepare(call, &mut new, &old, dry_run, owners).await?;
         let warnings = match call.info.subresource.as_str() {
             "" => [
                 deprecated::fields(call.kind.storage(), &new),
@@ -164,7 +167,7 @@ async fn change_now(
             .concat(),
             _ => Vec::new(),
         };
-        let lost = match store(call, &stored, new, dry_run).await? {
+        let lost = match store(call, &stored, new, owners.as_deref(), dry_run).await? {
             Outcome::Done(answer) => {
                 call.warnings.extend(warnings);
                 return Ok(answer);
@@ -188,8 +191,15 @@ fn check_identity(call: &Call<'_>, name: &str, new: &Value, old: &Value) -> Resu
     Ok(())
 }
 
-/// Defaults, admission, preparation and validation of a change.
-async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<(), ApiError> {
+/// Defaults, admission, preparation and validation of a change; gives the managedFields it leaves.
+async fn prepare(
+    call: &Call<'_>,
+    new: &mut Value,
+    before: &Old,
+    dry_run: bool,
+    owners: Owners,
+) -> Result<Option<String>, ApiError> {
+    let old = &before.object;
     let strategy = &call.kind.strategy;
     let part = call.info.subresource.as_str();
     strategy.default(new);
@@ -200,6 +210,7 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
         set(new, &["spec", "finalizers"], finalizers);
     }
     object::keep_system_fields(new, old);
+    let owners = call.owners_of(new, Some(before), owners);
     call.mutate(Operation::Update, dry_run, new, Some(old)).await?;
     if part != "finalize" {
         strategy.prepare_update(new, old, part);
@@ -221,7 +232,8 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
             errors,
         ));
     }
-    call.admit(Operation::Update, dry_run, new, Some(old)).await
+    call.admit(Operation::Update, dry_run, new, Some(old)).await?;
+    Ok(managed_fields::settled(new, owners, before.live()))
 }
 
 enum Outcome {
@@ -230,8 +242,14 @@ enum Outcome {
     Lost(Option<Arc<Stored>>),
 }
 
-async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool) -> Result<Outcome, ApiError> {
-    let raw = Bytes::from(canonical(&new));
+async fn store(
+    call: &Call<'_>,
+    stored: &Arc<Stored>,
+    mut new: Value,
+    owners: Option<&str>,
+    dry_run: bool,
+) -> Result<Outcome, ApiError> {
+    let raw = Bytes::from(canonical_owned(&new, owners));
     let is_deletion = object::completes_deletion(&call.kind, &new);
     // What is too large already may shrink, or stay as large.
     if raw.len() > SIZE_MAX_BYTES.max(stored.raw().len()) {
@@ -240,6 +258,7 @@ async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool)
     // Steps of a deletion are written even when the disk is nearly full; the store bounds how far the object may grow.
     let frees_space = raw.len() <= stored.raw().len() || object::is_deleting(&new);
     if dry_run {
+        managed_fields::put(&mut new, owners);
         return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
     }
     if raw == *stored.raw() && !is_deletion {
@@ -271,7 +290,8 @@ async fn store(call: &Call<'_>, stored: &Arc<Stored>, new: Value, dry_run: bool)
     }
 }
 
-/// Changes the named object without admission, strategy and validation: for subresources that decide everything themselves.
+/// Changes the named object without admission, strategy and validation, and leaves its owners as they are: for subresources that decide
+/// everything themselves.
 pub(super) async fn write_part(
     call: &Call<'_>,
     name: &str,
@@ -280,8 +300,9 @@ pub(super) async fn write_part(
 ) -> Result<(), ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
-        let new = make(&call.whole(&stored))?;
-        match store(call, &stored, new, dry_run).await? {
+        let old = call.old(&stored);
+        let new = make(&old.object)?;
+        match store(call, &stored, new, old.owners.as_deref(), dry_run).await? {
             Outcome::Done(_) => return Ok(()),
             Outcome::Lost(current) => stored = current.ok_or_else(|| call.not_found(name))?,
         }

@@ -91,6 +91,8 @@ proptest! {
         let mut common = a.clone();
         common.intersect(&b);
         prop_assert_eq!(common.is_empty(), !a.meets(&b));
+        prop_assert_eq!(a.count_in(&b.clone().into_value().to_string()), common.count());
+        prop_assert_eq!(a.count(), a.paths().len());
         let rest = a.clone().without(&b);
         prop_assert!(!rest.meets(&b));
         prop_assert_eq!(&rest.united(&common), &a);

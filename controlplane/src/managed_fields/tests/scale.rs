@@ -8,16 +8,24 @@ fn parent() -> Value {
             "fieldsV1": {"f:spec": {"f:paused": {}}}}]}})
 }
 
+/// An object with these managedFields and nothing else.
+fn owned(owners: Option<&str>) -> Value {
+    let mut object = json!({"metadata": {}});
+    put(&mut object, owners);
+    object
+}
+
 #[test]
 fn the_scale_shows_who_owns_the_replicas_and_says_who_does_afterwards() {
+    let (_, stored) = split(&parent());
     let mut scale = json!({"metadata": {}, "spec": {"replicas": 1}});
-    to_scale(&parent(), &mut scale);
-    assert_eq!(managers(&scale), ["applier"]);
-    assert_eq!(fields(&scale, "applier"), json!({"f:spec": {"f:replicas": {}}}));
-    assert_eq!(entry(&scale, "applier")["apiVersion"], "autoscaling/v1");
-    let mut unchanged = parent();
-    to_object(&scale, &mut unchanged, "apps/v1");
-    assert_eq!(unchanged, parent());
+    let owners = to_scale(stored.as_deref());
+    let shown = owned(owners.as_deref());
+    assert_eq!(managers(&shown), ["applier"]);
+    assert_eq!(fields(&shown, "applier"), json!({"f:spec": {"f:replicas": {}}}));
+    assert_eq!(entry(&shown, "applier")["apiVersion"], "autoscaling/v1");
+    assert_eq!(to_object(owners.as_deref(), stored.as_deref(), "apps/v1"), stored);
+    put(&mut scale, owners.as_deref());
     let mut scaled = scale.clone();
     scaled["spec"]["replicas"] = json!(3);
     let through = Writer {
@@ -25,10 +33,15 @@ fn the_scale_shows_who_owns_the_replicas_and_says_who_does_afterwards() {
         subresource: "scale",
         ..writer("kubectl", 1)
     };
-    let typing = typing("", "ConfigMap");
-    track(typing, Scope::WHOLE, Some(&scale), &mut scaled, &through);
-    let mut object = parent();
-    to_object(&scaled, &mut object, "apps/v1");
+    track(
+        typing("", "ConfigMap"),
+        Scope::WHOLE,
+        Some(&scale),
+        &mut scaled,
+        &through,
+    );
+    let (_, owners) = split(&scaled);
+    let object = owned(to_object(owners.as_deref(), stored.as_deref(), "apps/v1").as_deref());
     assert_eq!(fields(&object, "applier"), json!({"f:spec": {"f:selector": {}}}));
     let expected = json!({"manager": "kubectl", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
         "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}});

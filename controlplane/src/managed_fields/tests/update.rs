@@ -188,17 +188,20 @@ fn members_that_cannot_be_told_apart_count_as_one() {
 
 #[test]
 fn times_alone_are_no_change() {
-    let old = created();
-    let mut new = old.clone();
-    new["metadata"]["managedFields"][0]["time"] = json!("2026-01-01T00:01:00Z");
-    new["metadata"]["resourceVersion"] = json!("5");
-    let mut kept = new.clone();
-    keep_times_of_no_change(&mut kept, &old);
-    assert_eq!(kept["metadata"]["managedFields"], old["metadata"]["managedFields"]);
-    new["spec"]["dnsPolicy"] = json!("Default");
-    let mut changed = new.clone();
-    keep_times_of_no_change(&mut changed, &old);
-    assert_eq!(changed, new);
+    let (mut object, stored) = split(&created());
+    let later = stored.as_deref().map(|list| list.replace("00:00:00Z", "00:01:00Z"));
+    assert_ne!(later, stored);
+    let old = object.clone();
+    let old = Live {
+        object: &old,
+        owners: stored.as_deref(),
+    };
+    object["metadata"]["resourceVersion"] = json!("5");
+    assert_eq!(settled(&object, later.clone(), old), stored);
+    let another = later.as_deref().map(|list| list.replace("f:dnsPolicy", "f:hostname"));
+    assert_eq!(settled(&object, another.clone(), old), another);
+    object["spec"]["dnsPolicy"] = json!("Default");
+    assert_eq!(settled(&object, later.clone(), old), later);
 }
 
 #[test]

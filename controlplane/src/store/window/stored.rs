@@ -5,6 +5,7 @@
 //!
 //! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
 
+use crate::json_text;
 use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -13,6 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How canonical stored bytes begin; what follows is shared by all replies.
 const HEAD: &[u8] = b"{\"metadata\":{";
+/// Who owns which field, in the metadata.
+const OWNERS: &str = "managedFields";
+/// What comes behind [`HEAD`] in an object that has it: first of all, so that it is found, and left aside, without being read.
+const OWNED_HEAD: &[u8] = b"\"managedFields\":";
 
 /// An object of one revision.
 #[derive(Debug)]
@@ -87,8 +92,9 @@ impl Stored {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object as a tree, with `metadata.resourceVersion` and without kind and apiVersion; parsed at the first call and
-    /// kept until the object is written over. For callers who come back; see [`Stored::tree`].
+    /// The object as a tree, with `metadata.resourceVersion` and without kind, apiVersion and managedFields (nobody who only reads
+    /// asks for them, and they take as much as all else); parsed at the first call and kept until the object is written over.
+    /// For callers who come back; see [`Stored::tree`].
     pub fn value(&self) -> Arc<Value> {
         Arc::clone(self.kept().get_or_insert_with(|| Arc::new(self.parse())))
     }
@@ -99,13 +105,41 @@ impl Stored {
         kept.map_or_else(|| self.parse(), |value| Value::clone(&value))
     }
 
+    /// As [`Stored::tree`], with managedFields.
+    pub fn owned_tree(&self) -> Value {
+        let mut value = self.tree();
+        let list = self.owners().and_then(|list| serde_json::from_str(list).ok());
+        if let (Some(list), Some(metadata)) = (list, value.get_mut("metadata").and_then(Value::as_object_mut)) {
+            metadata.insert(OWNERS.to_owned(), list);
+        }
+        value
+    }
+
+    /// `metadata.managedFields` as text.
+    pub fn owners(&self) -> Option<&str> {
+        let (_, list) = self.split()?;
+        std::str::from_utf8(list).ok()
+    }
+
+    /// The stored bytes in two: all behind managedFields, and these.
+    fn split(&self) -> Option<(&[u8], &[u8])> {
+        let rest = self.raw.strip_prefix(HEAD)?.strip_prefix(OWNED_HEAD)?;
+        let end = json_text::end(rest, 0)?;
+        Some((&rest[end..], &rest[..end]))
+    }
+
     /// Lets go of the tree: the object has been written over.
     pub(super) fn forget_tree(&self) {
         self.kept().take();
     }
 
     fn parse(&self) -> Value {
-        let mut value: Value = serde_json::from_slice(&self.raw).unwrap_or_else(|error| {
+        let without = self.split().map(|(rest, _)| {
+            let rest = rest.strip_prefix(b",").unwrap_or(rest);
+            [HEAD, rest].concat()
+        });
+        let bytes = without.as_deref().unwrap_or(&self.raw);
+        let mut value: Value = serde_json::from_slice(bytes).unwrap_or_else(|error| {
             tracing::error!(key = %self.key, %error, "stored bytes are not JSON; the object is shown empty");
             Value::Object(Map::new())
         });
@@ -141,7 +175,7 @@ impl Stored {
             head.push(',');
             return (Bytes::from(head), self.raw.slice(HEAD.len()..));
         }
-        let canonical = canonical(&self.tree());
+        let canonical = canonical(&self.owned_tree());
         let rest = Bytes::from(canonical).slice(HEAD.len()..);
         if rest.first() == Some(&b'"') {
             head.push(',');
@@ -158,14 +192,24 @@ fn set_revision(value: &mut Value, revision: Revision) {
     }
 }
 
-/// The bytes to store for `object`: metadata first, no kind, apiVersion, resourceVersion or selfLink.
+/// The bytes to store for `object`: metadata first, and in it managedFields; no kind, apiVersion, resourceVersion or selfLink.
 pub fn canonical(object: &Value) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
+    let owners = object.get("metadata").and_then(|metadata| metadata.get(OWNERS));
+    canonical_owned(object, owners.map(Value::to_string).as_deref())
+}
+
+/// As [`canonical`], with these managedFields (JSON text) whatever the object says.
+pub fn canonical_owned(object: &Value, owners: Option<&str>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024 + owners.map_or(0, str::len));
     out.extend_from_slice(HEAD);
-    let mut first = true;
+    let mut first = owners.is_none();
+    if let Some(owners) = owners {
+        out.extend_from_slice(OWNED_HEAD);
+        out.extend_from_slice(owners.as_bytes());
+    }
     let metadata = object.get("metadata").and_then(Value::as_object);
     for (key, value) in metadata.into_iter().flatten() {
-        if key != "resourceVersion" && key != "selfLink" {
+        if !matches!(key.as_str(), "resourceVersion" | "selfLink" | OWNERS) {
             member(&mut out, &mut first, key, value);
         }
     }
@@ -219,6 +263,28 @@ mod tests {
         assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
         stored.forget_tree();
         assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
+    }
+
+    #[test]
+    fn owners_are_stored_first_and_left_aside() {
+        let list = r#"[{"fieldsV1":{"f:a":{"k:{\"n\":\"}]\"}":{}}},"manager":"m"}]"#;
+        let mut object = json!({"metadata": {"name": "b", "annotations": {"x": "y"}}, "spec": 1});
+        object["metadata"]["managedFields"] = serde_json::from_str(list).unwrap();
+        let raw = canonical(&object);
+        let expected =
+            format!(r#"{{"metadata":{{"managedFields":{list},"annotations":{{"x":"y"}},"name":"b"}},"spec":1}}"#);
+        assert_eq!(String::from_utf8(raw.clone()).unwrap(), expected);
+        let owned = stored(raw);
+        assert_eq!(owned.owners(), Some(list));
+        assert!(owned.tree()["metadata"].get("managedFields").is_none());
+        object["metadata"]["resourceVersion"] = json!("7");
+        assert_eq!(owned.owned_tree(), object);
+        assert_eq!(joined(owned.json(None, 7)), object);
+        let only = stored(canonical_owned(&json!({}), Some("[]")));
+        assert_eq!(
+            (only.owners(), only.tree()),
+            (Some("[]"), json!({"metadata": {"resourceVersion": "7"}}))
+        );
     }
 
     #[test]
