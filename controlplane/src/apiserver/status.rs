@@ -139,20 +139,24 @@ impl ApiError {
             all => format!("[{}]", all.join(", ")),
         };
         let (what, shown) = (qualified(kind, group), shortened(name));
-        let mut error =
-            Self::new(422, "Invalid", format!("{what} \"{shown}\" is invalid: {all}")).about(group, kind, name);
+        let error = Self::new(422, "Invalid", format!("{what} \"{shown}\" is invalid: {all}")).about(group, kind, name);
         let causes = errors.iter().map(|field| Cause {
             kind: field.kind.cause().to_owned(),
             message: field.body(),
             field: field.path.clone(),
         });
+        error.with_causes(causes)
+    }
+
+    /// The same error with the first of the causes, as many as fit.
+    pub fn with_causes(mut self, causes: impl Iterator<Item = Cause>) -> Self {
         let mut bytes = 0;
         let fit = causes.take_while(|cause| {
             bytes += cause.message.len() + cause.field.len();
             bytes <= CAUSES_BYTES
         });
-        error.causes = fit.collect();
-        error
+        self.causes = fit.collect();
+        self
     }
 
     /// 500 `InternalError`.

@@ -10,6 +10,8 @@ use crate::json_text;
 
 /// Most entries of updates; older ones become one ([`OLD_UPDATES`]).
 const UPDATES_MAX: usize = 10;
+/// Most entries that are taken from a request: each is looked for among all others.
+const SENT_MAX: usize = 1000;
 /// The manager of what updates longer ago set.
 const OLD_UPDATES: &str = "ancient-changes";
 
@@ -109,14 +111,17 @@ impl Fields {
     /// The set, to be changed.
     pub(super) fn set(&mut self) -> &mut FieldSet {
         if let Some(text) = self.stored.take() {
-            self.set = FieldSet::stored(serde_json::from_str(&text).unwrap_or_default());
+            self.set = read(&text);
         }
         &mut self.set
     }
 
     /// The set.
     pub(super) fn to_set(&self) -> FieldSet {
-        self.clone().set().clone()
+        match &self.stored {
+            Some(text) => read(text),
+            None => self.set.clone(),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -157,6 +162,11 @@ impl Fields {
     }
 }
 
+/// The set whose text was stored.
+fn read(text: &str) -> FieldSet {
+    FieldSet::stored(serde_json::from_str(text).unwrap_or_default())
+}
+
 /// The entries of an object, none of which is empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entries(pub(super) Vec<Entry>);
@@ -167,9 +177,9 @@ impl Entries {
         Self(json_text::items(list).filter_map(stored).collect())
     }
 
-    /// Reads what a client sent; `None` if any of it is not valid.
+    /// Reads what a client sent; `None` if any of it is not valid, or if it is more than [`SENT_MAX`].
     pub(super) fn sent(list: &Value) -> Option<Self> {
-        let list = list.as_array()?;
+        let list = list.as_array().filter(|list| list.len() <= SENT_MAX)?;
         let mut all = Self(Vec::with_capacity(list.len()));
         for entry in list {
             let entry = entry.as_object()?;
@@ -280,12 +290,12 @@ impl Entries {
         };
         let Some(newer) = self.remove(second) else { return };
         let older = self.remove(&bucket).or_else(|| self.remove(first));
-        let mut fields = older.map_or_else(FieldSet::default, |older| older.fields.to_set());
-        fields.unite(&newer.fields.to_set());
+        let mut fields = older.map(|older| older.fields).unwrap_or_default();
+        fields.set().unite(&newer.fields.to_set());
         self.0.push(Entry {
             manager: bucket,
             time: newer.time,
-            fields: fields.into(),
+            fields,
         });
     }
 }

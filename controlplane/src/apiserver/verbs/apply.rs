@@ -4,6 +4,7 @@ use super::owners::{Author, New, Old, Owners};
 use super::patch::{self, Validation};
 use super::update::{self, Make, OnConflict};
 use super::{ATTEMPTS, Answer, Call, create, object};
+use crate::apiserver::heavy;
 use crate::apiserver::status::{ApiError, Cause};
 use crate::managed_fields::{self, Applied, Apply, ApplyError, Conflict, Live, Scope, Typing};
 use crate::resource::Kind;
@@ -94,14 +95,12 @@ impl Configuration {
                 ApiError::new(500, "", text)
             }
             ApplyError::Conflicts(all) => {
-                let mut error = ApiError::new(409, "Conflict", Conflict::message(&all));
                 let causes = all.iter().map(|conflict| Cause {
                     kind: "FieldManagerConflict".to_owned(),
                     message: format!("conflict with {}", conflict.manager),
                     field: conflict.field(),
                 });
-                error.causes = causes.collect();
-                error
+                ApiError::new(409, "Conflict", Conflict::message(&all)).with_causes(causes)
             }
         }
     }
@@ -134,7 +133,7 @@ pub(super) async fn apply(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
         let is_there = call.find(&name).await?.is_some();
         let done = match is_there {
             true => change(call, &name, &config, body.len(), dry_run).await,
-            false if call.info.subresource.is_empty() => make(call, &name, &config, dry_run).await,
+            false if call.info.subresource.is_empty() => make(call, &name, &config, body.len(), dry_run).await,
             false => return Err(call.not_found(&name)),
         };
         match done {
@@ -168,22 +167,35 @@ async fn change(
 }
 
 /// Makes the object of the configuration alone; whoever does must be allowed to create it.
-async fn make(call: &mut Call<'_>, name: &str, config: &Configuration, dry_run: bool) -> Result<Answer, ApiError> {
+async fn make(
+    call: &mut Call<'_>,
+    name: &str,
+    config: &Arc<Configuration>,
+    bytes: usize,
+    dry_run: bool,
+) -> Result<Answer, ApiError> {
     let info = super::RequestInfo {
         verb: "create".to_owned(),
         ..call.info.clone()
     };
     let gate = call.server.gate();
     gate.authorize(call.user, &info, call.server.reader()).await?;
-    let nothing = managed_fields::nothing(&call.kind.api_version, &call.kind.kind);
-    let nothing = Live {
-        object: &nothing,
-        owners: None,
+    let (kind, config) = (Arc::clone(&call.kind), Arc::clone(config));
+    let work = move || {
+        let nothing = managed_fields::nothing(&kind.api_version, &kind.kind);
+        let nothing = Live {
+            object: &nothing,
+            owners: None,
+        };
+        laid_over(&kind, &config, "", nothing)
     };
     let New {
         object: mut new,
         owners,
-    } = laid_over(&call.kind, config, "", nothing)?;
+    } = match heavy::is_large(bytes) {
+        true => heavy::run(call.server.flow(), call.user, call.info, work).await??,
+        false => work()?,
+    };
     if object::name(&new) != name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({name})",

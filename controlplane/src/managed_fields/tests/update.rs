@@ -149,6 +149,26 @@ fn entries_can_be_sent_wiped_and_not_broken() {
 }
 
 #[test]
+fn floods_of_entries_are_folded_or_left() {
+    let live = created();
+    let flood = |count: usize| -> Value {
+        let entry = |number: usize| {
+            json!({"manager": format!("m{number}"), "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "time": "2025-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {(format!("f:l{number}")): {}}}}})
+        };
+        (0..count).map(entry).collect()
+    };
+    let mut new = live.clone();
+    new["metadata"]["managedFields"] = flood(1000);
+    let folded = write(Some(&live), &new, writer("ci", 1));
+    assert_eq!(managers(&folded).len(), 10);
+    let labels = &fields(&folded, "ancient-changes")["f:metadata"]["f:labels"];
+    assert_eq!(labels.as_object().map(serde_json::Map::len), Some(991));
+    new["metadata"]["managedFields"] = flood(1001);
+    assert_eq!(managers(&write(Some(&live), &new, writer("ci", 1))), ["kubectl"]);
+}
+
+#[test]
 fn old_updates_become_one() {
     let mut live = created();
     for number in 1..=15 {
