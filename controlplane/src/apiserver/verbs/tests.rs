@@ -1,5 +1,6 @@
 //! Verbs over a memory store: an HTTP request in, an HTTP reply out.
 
+mod custom;
 mod large_errors;
 mod lists;
 mod reply_room;
