@@ -12,7 +12,7 @@ use super::field_error::FieldErrors;
 use super::structural::{self, Structural};
 use super::{Kind, KindStrategy, Name, PrepareContext, Registry, STANDARD_VERBS, Strategy, Subresource, api_version};
 use super::{clear_status, columns::KindPrinter, isolate};
-use crate::schema::Definitions;
+use crate::schema::{Definitions, SchemaTable};
 
 const CHANGE: &[&str] = &["get", "patch", "update"];
 /// What may still be done to objects of a definition that ends: their finalizers must come off.
@@ -131,6 +131,12 @@ fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind
     let plural = text(definition, &["spec", "names", "plural"]);
     let definition_name = definition_name(group, version_name, kind_name);
     let published = published(schema, &definition_name);
+    let (own, base, root) = (
+        Arc::clone(&structural),
+        Arc::clone(Registry::built_in().types()),
+        definition_name.clone(),
+    );
+    let types = SchemaTable::made(move || own.table(&root, base.get()));
     Kind {
         group: name(group),
         version: name(version_name),
@@ -150,7 +156,7 @@ fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind
         returns_object_on_delete: false,
         default_propagation_orphan: false,
         definition: definition_name.into(),
-        types: Arc::clone(Registry::built_in().types()),
+        types: Arc::new(types),
         published: Definitions::Own(Arc::new(published)),
         printer: KindPrinter::Defined(Arc::new(DefinedColumns::read(list(
             version,

@@ -6,6 +6,7 @@
 
 mod read;
 mod tree;
+mod types;
 mod validate;
 
 pub(super) use read::read;
@@ -40,6 +41,8 @@ pub(crate) struct Structural {
     preserves: bool,
     /// An object with kind, apiVersion and metadata of its own.
     embedded: bool,
+    /// The object is one value to whoever owns fields of it.
+    atomic: bool,
     properties: BTreeMap<Box<str>, Structural>,
     /// The values of fields that are no properties; with `any_values` they may be anything.
     values: Option<Box<Structural>>,

@@ -37,3 +37,37 @@ fn the_generation_counts_what_is_not_status() {
     let new = json!({"metadata": {"name": "b"}, "spec": 1, "status": 2});
     assert!(!with(true).bumps_generation(&new, &old) && with(false).bumps_generation(&new, &old));
 }
+
+#[test]
+fn whoever_owns_fields_sees_lists_and_maps_as_the_schema_says() {
+    use crate::schema::{ListType, Shape};
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}},
+        "one": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "integer"}}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }}}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let kinds = kinds(&definition(&json!([version])));
+    let (table, root) = kinds[0].schema();
+    let root = table.get(root.expect("a type of its own"));
+    let field = |name: &str| match &root.field(name).expect("a field").shape {
+        Shape::Object(id) => table.get(*id),
+        other => panic!("{name} is {other:?}"),
+    };
+    assert!(field("metadata").field("ownerReferences").is_some());
+    let spec = field("spec");
+    let ports = spec.field("ports").unwrap().merge.as_ref().expect("which merge");
+    assert_eq!(
+        (ports.list_type, &*ports.list_map_keys),
+        (Some(ListType::Map), &["name".to_owned()][..])
+    );
+    assert!(
+        spec.field("one")
+            .unwrap()
+            .merge
+            .as_ref()
+            .is_some_and(|merge| merge.atomic_map)
+    );
+    assert_eq!(spec.field("free").unwrap().shape, Shape::Any);
+}

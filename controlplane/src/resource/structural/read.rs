@@ -75,6 +75,7 @@ fn schema_at(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors)
         nullable: flag(schema, &["nullable"]),
         preserves,
         embedded: flag(schema, &["x-kubernetes-embedded-resource"]),
+        atomic: text(schema, &["x-kubernetes-map-type"]) == "atomic",
         default: schema
             .get("default")
             .filter(|value| !value.is_null())
