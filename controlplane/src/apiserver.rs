@@ -10,6 +10,7 @@ pub mod authn;
 pub mod authz;
 pub mod body;
 mod deadline;
+mod definitions;
 pub mod discovery;
 mod drain;
 mod expiry;

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::resource::columns::Printer;
+use crate::resource::columns::KindPrinter;
 use crate::resource::field_error::FieldErrors;
+use crate::resource::structural::Structural;
 use crate::schema::{Definitions, Schema, SchemaTable, TypeId};
 
 mod build;
@@ -22,11 +23,14 @@ pub(crate) mod certificate;
 pub(crate) mod columns;
 mod config_data;
 mod conversion;
+pub(crate) mod custom;
 mod daemon_set;
+pub(crate) mod definition;
 mod deployment;
 pub(crate) mod deprecated;
 mod event;
 mod job;
+mod json_path;
 mod kinds;
 mod limit_range;
 mod namespace;
@@ -42,6 +46,7 @@ mod replica_set;
 mod runtime_class;
 mod stateful_set;
 mod storage;
+pub(crate) mod structural;
 mod template;
 mod webhook;
 pub(crate) mod without_effect;
@@ -117,9 +122,13 @@ pub struct Kind {
     /// Its types as they are published.
     pub published: Definitions,
     /// Columns and cells of its Tables.
-    pub(crate) printer: Printer,
+    pub(crate) printer: KindPrinter,
     /// What is particular about the kind; where its objects are stored in another form, about that form.
     pub strategy: KindStrategy,
+    /// What its definition says of its fields; `None` for built-in kinds, whose types stand in `types`.
+    pub(crate) structural: Option<Arc<Structural>>,
+    /// The warning every reply carries, where its version is deprecated by its definition.
+    pub(crate) deprecation: Option<Box<str>>,
     /// Set where its objects are stored in the form of another kind.
     pub conversion: Option<Conversion>,
 }

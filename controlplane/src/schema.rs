@@ -12,6 +12,7 @@ use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 
 mod build;
+mod builder;
 mod outcome;
 mod protobuf;
 mod read;
@@ -19,6 +20,7 @@ mod scalar;
 mod walk;
 
 pub(crate) use build::definitions;
+pub(crate) use builder::SchemaBuilder;
 pub use outcome::{DecodeError, Decoded, Problem};
 pub use read::{Media, parse, parse_noting};
 pub use walk::{decode, decode_body, normalize, prune};
@@ -168,6 +170,11 @@ impl SchemaTable {
     /// The table of these published types.
     pub(crate) fn of(types: impl Iterator<Item = AddSchema> + Send + 'static) -> Self {
         Self(LazyLock::new(Box::new(move || build::build(types))))
+    }
+
+    /// The table that `make` makes.
+    pub(crate) fn made(make: impl FnOnce() -> Schema + Send + 'static) -> Self {
+        Self(LazyLock::new(Box::new(make)))
     }
 
     /// The table.

@@ -123,7 +123,8 @@ fn published(registry: &Registry, kinds: &[Arc<Kind>]) -> Map<String, Value> {
             }
         }
     }
-    for kind in ["DeleteOptions", "Status"] {
+    // Schemas of definitions refer to ObjectMeta, too.
+    for kind in ["DeleteOptions", "ObjectMeta", "Status"] {
         if let Some(body) = registry.body("", "v1", kind) {
             add(&body.published);
         }

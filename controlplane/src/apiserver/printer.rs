@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::resource::Kind;
-use crate::resource::columns::Column;
 use crate::resource::field::{at, text};
 
 /// What stands in each row's `object`.
@@ -38,41 +37,21 @@ impl IncludeObject {
 /// The Table of `objects`, each a whole reply object (with `metadata.resourceVersion`; `apiVersion` and `kind` are filled in
 /// where missing). `list_meta` becomes the Table's metadata.
 pub fn render(kind: &Kind, objects: &[Arc<Value>], include: IncludeObject, now: Timestamp, list_meta: Value) -> Value {
-    let printer = &kind.printer;
     let rows: Vec<Value> = objects.iter().map(|object| row(kind, object, include, now)).collect();
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_meta,
-        "columnDefinitions": printer.columns.iter().map(definition).collect::<Vec<_>>(),
+        "columnDefinitions": kind.printer.definitions(),
         "rows": rows,
     })
 }
 
-fn definition(column: &Column) -> Value {
-    json!({
-        "name": column.name,
-        "type": column.kind,
-        "format": column.format,
-        "description": description(column.name),
-        "priority": i32::from(column.wide),
-    })
-}
-
-fn description(name: &str) -> String {
-    match name {
-        "Name" => "Name must be unique within a namespace. Is required when creating resources.".to_owned(),
-        "Age" | "Created At" => "Time since the object was created, or the moment of its creation.".to_owned(),
-        other => format!("{other} of the object."),
-    }
-}
-
 fn row(kind: &Kind, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
     let cells = match &kind.conversion {
-        None => (kind.printer.cells)(object, now),
-        Some(_) => (kind.printer.cells)(&kind.stored(object.clone()), now),
+        Some(_) if kind.structural.is_none() => kind.printer.cells(&kind.stored(object.clone()), now),
+        _ => kind.printer.cells(object, now),
     };
-    debug_assert_eq!(cells.len(), kind.printer.columns.len(), "{kind:?}");
     let mut row = json!({"cells": cells, "object": included(kind, object, include)});
     if kind.kind == "Pod" && kind.group.is_empty() {
         let message = match text(object, &["status", "phase"]) {

@@ -1,5 +1,6 @@
 //! The composed server: what one process's API consists of, and the one path every request takes.
 
+use super::definitions::Definitions;
 use super::drain::{Deadline, HeldResources, Lift, OnStall, OutgoingReplies, STALL};
 use super::flow::{self, Flow};
 use super::gate::Gate;
@@ -49,7 +50,7 @@ pub struct Parts {
 struct Inner {
     state: Arc<ServerState>,
     drains: Arc<OutgoingReplies>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
 }
 
 impl Drop for Inner {
@@ -74,13 +75,15 @@ impl ApiServer {
         let state = Arc::new(ServerState::new(window, parts.clock, parts.seed, parts.gate));
         let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
         let expiry = tokio::spawn(expiry::run(store, state.reader().clone(), clock));
+        let definitions = Definitions::begin(Arc::clone(&state)).await?;
+        let definitions = tokio::spawn(definitions.run());
         let drains: Arc<OutgoingReplies> = Arc::default();
         let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {
             inner: Arc::new(Inner {
                 state,
                 drains,
-                tasks: [expiry, draining],
+                tasks: [expiry, draining, definitions],
             }),
         })
     }

@@ -44,6 +44,7 @@ pub(super) use finish::Keeps;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
+pub(super) use object::mark_gracelessly as mark_deleting;
 use revision::{parse_revision, too_large};
 use serde_json::Value;
 use std::sync::Arc;
@@ -135,6 +136,10 @@ pub(super) async fn serve(
         part => kind.subresource(part).map_or(&[][..], |part| part.verbs),
     };
     if !verbs.contains(&info.verb.as_str()) {
+        if kind.structural.is_some() && info.verb == "create" {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::new(403, "Forbidden", why));
+        }
         return Err(not_supported(kind, info));
     }
     let output = Output::negotiate(&parts.headers, query)?;

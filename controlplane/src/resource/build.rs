@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Status};
 use k8s_openapi::{ListableResource, Resource};
 use schemars::{JsonSchema, SchemaGenerator};
 
@@ -52,6 +52,13 @@ pub(super) static BODIES: &[Body] = &[
     Body {
         group: "",
         version: "v1",
+        kind: "ObjectMeta",
+        definition: definition_of::<ObjectMeta>,
+        add_schema: add_schema_of::<ObjectMeta>,
+    },
+    Body {
+        group: "",
+        version: "v1",
         kind: "Status",
         definition: definition_of::<Status>,
         add_schema: add_schema_of::<Status>,
@@ -73,6 +80,8 @@ pub(super) struct Part {
     pub(super) version: &'static str,
     pub(super) kind: &'static str,
 }
+
+type MakeConverter = fn() -> Arc<dyn Converter>;
 
 /// A built-in kind as the table has it: see [`Kind`].
 pub(super) struct Row {
@@ -96,7 +105,7 @@ pub(super) struct Row {
     add_schema: AddSchema,
     strategy: &'static dyn Strategy,
     /// Group, version and kind of the stored form, and how it is made.
-    conversion: Option<([&'static str; 3], &'static dyn Converter)>,
+    conversion: Option<([&'static str; 3], MakeConverter)>,
 }
 
 fn names(names: &[&'static str]) -> Box<[Name]> {
@@ -110,7 +119,10 @@ impl Row {
             let is_storage =
                 |known: &&Arc<Kind>| known.group == group && known.version == version && known.kind == kind;
             let storage = Arc::clone(known.iter().find(is_storage)?);
-            Some(Conversion { storage, converter })
+            Some(Conversion {
+                storage,
+                converter: converter(),
+            })
         });
         let part = |part: &Part| Subresource {
             name: part.name,
@@ -145,6 +157,8 @@ impl Row {
             published: Definitions::BuiltIn(self.add_schema),
             printer: columns::built_in(self.group, self.kind),
             strategy: KindStrategy::BuiltIn(self.strategy),
+            structural: None,
+            deprecation: None,
             conversion,
         }
     }
@@ -242,7 +256,7 @@ impl Row {
         self
     }
 
-    pub(super) const fn stored_as(mut self, storage: [&'static str; 3], converter: &'static dyn Converter) -> Self {
+    pub(super) const fn stored_as(mut self, storage: [&'static str; 3], converter: MakeConverter) -> Self {
         self.conversion = Some((storage, converter));
         self
     }

@@ -1,16 +1,20 @@
-//! Objects as rows: the columns of each built-in kind, and the function that computes the cells (control-plane contract §5). Pure.
+//! Objects as rows: the columns of each kind, and the function that computes the cells (control-plane contract §5). Pure.
 //!
 //! Ages are relative to the `now` passed in. What becomes of the cells is the printer's (`apiserver::printer`).
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::field::at;
+pub(crate) use defined::DefinedColumns;
 
 mod apps;
 mod batch;
 mod cluster;
 mod core;
+mod defined;
 mod event;
 mod format;
 mod networking;
@@ -72,6 +76,55 @@ pub(crate) struct Printer {
     pub(crate) cells: fn(&Value, Timestamp) -> Vec<Value>,
 }
 
+/// How Tables of a kind are made.
+pub(crate) enum KindPrinter {
+    /// Of a built-in kind.
+    BuiltIn(Printer),
+    /// As a definition asks.
+    Defined(Arc<DefinedColumns>),
+}
+
+impl KindPrinter {
+    /// The columns as a Table says them.
+    pub(crate) fn definitions(&self) -> Vec<Value> {
+        match self {
+            Self::BuiltIn(printer) => printer.columns.iter().map(definition).collect(),
+            Self::Defined(columns) => std::iter::once(definition(&NAME))
+                .chain(columns.definitions())
+                .collect(),
+        }
+    }
+
+    /// The cells of an object at a moment, as many as there are columns.
+    pub(crate) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        match self {
+            Self::BuiltIn(printer) => (printer.cells)(object, now),
+            Self::Defined(columns) => {
+                let name = defined::name_cell(object);
+                std::iter::once(name).chain(columns.cells(object, now)).collect()
+            }
+        }
+    }
+}
+
+fn definition(column: &Column) -> Value {
+    json!({
+        "name": column.name,
+        "type": column.kind,
+        "format": column.format,
+        "description": description(column.name),
+        "priority": i32::from(column.wide),
+    })
+}
+
+fn description(name: &str) -> String {
+    match name {
+        "Name" => "Name must be unique within a namespace. Is required when creating resources.".to_owned(),
+        "Age" | "Created At" => "Time since the object was created, or the moment of its creation.".to_owned(),
+        other => format!("{other} of the object."),
+    }
+}
+
 const GENERIC: Printer = Printer {
     columns: &[
         NAME,
@@ -89,8 +142,8 @@ const GENERIC: Printer = Printer {
 };
 
 /// The printer of a built-in kind.
-pub(super) fn built_in(group: &str, name: &str) -> Printer {
-    match group {
+pub(super) fn built_in(group: &str, name: &str) -> KindPrinter {
+    let printer = match group {
         "" => event::printer(name)
             .or_else(|| core::printer(name))
             .or_else(|| storage::printer(name)),
@@ -100,6 +153,6 @@ pub(super) fn built_in(group: &str, name: &str) -> Printer {
         "storage.k8s.io" => storage::printer(name),
         "events.k8s.io" => event::printer(name),
         _ => cluster::printer(name),
-    }
-    .unwrap_or(GENERIC)
+    };
+    KindPrinter::BuiltIn(printer.unwrap_or(GENERIC))
 }

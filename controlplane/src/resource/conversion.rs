@@ -45,7 +45,7 @@ pub struct Conversion {
     /// The kind whose form is stored.
     pub storage: Arc<Kind>,
     /// How.
-    pub converter: &'static dyn Converter,
+    pub converter: Arc<dyn Converter>,
 }
 
 impl Kind {

@@ -53,7 +53,10 @@ const NODE_LABELS: &[(&str, &str, &str)] = &[
 ];
 
 /// The warning that every reply about the kind carries.
-pub(crate) fn kind(kind: &Kind) -> Option<&'static str> {
+pub(crate) fn kind(kind: &Kind) -> Option<&str> {
+    if let Some(own) = &kind.deprecation {
+        return Some(own);
+    }
     let found = KINDS
         .iter()
         .find(|(group, plural, _)| kind.group == *group && kind.plural == *plural);

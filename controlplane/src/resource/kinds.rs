@@ -11,10 +11,14 @@ use k8s_openapi::api::{
 
 use super::Generational;
 use super::build::{Part, Row};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use std::sync::Arc;
+
 use super::certificate::SigningRequest;
 use super::config_data::{ConfigMap, Secret};
 use super::conversion::{AutoscalerV1, EventsV1};
 use super::daemon_set::DaemonSet;
+use super::definition::Definition;
 use super::deployment::Deployment;
 use super::event::Event;
 use super::job::{CronJob, Job};
@@ -185,7 +189,7 @@ pub(super) static KINDS: &[Row] = &[
     Row::namespaced::<events::Event>("event")
         .short(&["ev"])
         .create_on_update()
-        .stored_as(["", "v1", "Event"], &EventsV1)
+        .stored_as(["", "v1", "Event"], || Arc::new(EventsV1))
         .strategy(&Event),
     // authentication.k8s.io, 17700
     Row::review::<authentication::SelfSubjectReview>("selfsubjectreview", false),
@@ -205,7 +209,9 @@ pub(super) static KINDS: &[Row] = &[
         .short(&["hpa"])
         .category(ALL)
         .sub(&[status("autoscaling", "v1", "HorizontalPodAutoscaler")])
-        .stored_as(["autoscaling", "v2", "HorizontalPodAutoscaler"], &AutoscalerV1)
+        .stored_as(["autoscaling", "v2", "HorizontalPodAutoscaler"], || {
+            Arc::new(AutoscalerV1)
+        })
         .strategy(&Autoscaler),
     // batch, 17400
     Row::namespaced::<batch::CronJob>("cronjob")
@@ -313,6 +319,14 @@ pub(super) static KINDS: &[Row] = &[
         .category(API_EXTENSIONS)
         .conditional()
         .strategy(&Webhooks { mutating: false }),
+    // apiextensions.k8s.io, 16700
+    Row::cluster::<CustomResourceDefinition>("customresourcedefinition")
+        .short(&["crd", "crds"])
+        .category(API_EXTENSIONS)
+        .sub(&[status("apiextensions.k8s.io", "v1", "CustomResourceDefinition")])
+        .stored_at("apiextensions.k8s.io/customresourcedefinitions")
+        .conditional()
+        .strategy(&Definition),
     // scheduling.k8s.io, 16600
     Row::cluster::<scheduling::PriorityClass>("priorityclass")
         .short(&["pc"])

@@ -79,6 +79,11 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
     listed(names::dns1123_label_error(text))
 }
 
+/// DNS-1035 label.
+pub fn dns1035_label(text: &str) -> Vec<String> {
+    listed(names::dns1035_label_error(text))
+}
+
 /// DNS-1123 subdomain.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     listed(names::dns1123_subdomain_error(text))

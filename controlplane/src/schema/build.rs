@@ -46,7 +46,7 @@ pub(super) fn build(types: impl IntoIterator<Item = AddSchema>) -> Schema {
 fn is_empty_struct(name: &str, definition: &Value) -> bool {
     definition.get("type").and_then(Value::as_str) == Some("object")
         && definition.get("additionalProperties").is_none()
-        && !matches!(name.rsplit('.').next(), Some("RawExtension" | "FieldsV1"))
+        && !matches!(name.rsplit('.').next(), Some("RawExtension" | "FieldsV1" | "JSON"))
 }
 
 type Rows<'t, T> = BTreeMap<(&'t str, &'t str), T>;

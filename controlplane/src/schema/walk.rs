@@ -3,6 +3,8 @@
 //!
 //! Error texts have the form of upstream's JSON decoder, since people and tests match on them.
 
+mod custom;
+
 use serde_json::{Map, Value};
 
 use super::outcome::{DecodeError, Decoded, Problem};
@@ -12,6 +14,9 @@ use crate::resource::{BodyType, Kind};
 
 /// Reads the body of a request for `kind`.
 pub fn decode(kind: &Kind, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    if let Some(structural) = &kind.structural {
+        return custom::decode(kind, structural, bytes, media);
+    }
     let names = (&*kind.definition, &*kind.api_version, &*kind.kind);
     decode_type(kind.types.get(), names, bytes, media)
 }
@@ -28,6 +33,26 @@ fn decode_type(
     bytes: &[u8],
     media: Media,
 ) -> Result<Decoded, DecodeError> {
+    let (mut value, duplicates) = read_object(api_version, kind, bytes, media)?;
+    let Some(map) = value.as_object_mut() else {
+        return Err(DecodeError::NoSchema(definition.to_owned()));
+    };
+    let mut walk = Walk::new(schema);
+    let id = schema
+        .type_of(definition)
+        .ok_or_else(|| DecodeError::NoSchema(definition.to_owned()))?;
+    walk.object(id, map).map_err(|reason| DecodeError::WrongType {
+        kind: kind.to_owned(),
+        version: api_version.rsplit('/').next().unwrap_or(api_version).to_owned(),
+        reason,
+    })?;
+    let mut problems = walk.problems;
+    problems.extend(duplicates.into_iter().map(Problem::Duplicate));
+    Ok(Decoded { value, problems })
+}
+
+/// An object of this version and kind, and the paths of duplicate fields.
+fn read_object(api_version: &str, kind: &str, bytes: &[u8], media: Media) -> Result<(Value, Vec<String>), DecodeError> {
     let unreadable = |reason: String| DecodeError::Unreadable {
         kind: kind.to_owned(),
         reason,
@@ -44,18 +69,7 @@ fn decode_type(
         )));
     };
     check_identity(map, api_version, kind)?;
-    let mut walk = Walk::new(schema);
-    let id = schema
-        .type_of(definition)
-        .ok_or_else(|| DecodeError::NoSchema(definition.to_owned()))?;
-    walk.object(id, map).map_err(|reason| DecodeError::WrongType {
-        kind: kind.to_owned(),
-        version: api_version.rsplit('/').next().unwrap_or(api_version).to_owned(),
-        reason,
-    })?;
-    let mut problems = walk.problems;
-    problems.extend(read.duplicates.into_iter().map(Problem::Duplicate));
-    Ok(Decoded { value, problems })
+    Ok((value, read.duplicates))
 }
 
 fn check_identity(map: &mut Map<String, Value>, api_version: &str, kind: &str) -> Result<(), DecodeError> {
@@ -90,6 +104,9 @@ fn summary(bytes: &[u8]) -> String {
 
 /// Makes a tree that is there already (a patch's result) canonical, noting unknown fields. Wrong types are errors.
 pub fn normalize(kind: &Kind, value: &mut Value) -> Result<Vec<Problem>, DecodeError> {
+    if let Some(structural) = &kind.structural {
+        return custom::normalize(kind, structural, value);
+    }
     let wrong = |reason| DecodeError::WrongType {
         kind: kind.kind.to_string(),
         version: kind.version.to_string(),

@@ -83,6 +83,10 @@ fn definition_of(name: &str, mut definition: Value, schema: &Schema) -> Value {
                 "description": definition["description"], "oneOf": [{"type": "string"}, {"type": "number"}],
             });
         }
+        // Any JSON, and schemas that may be something else as well: of these upstream publishes the description alone.
+        Some(free) if free == "JSON" || free.starts_with("JSONSchemaPropsOr") => {
+            definition = json!({"description": definition["description"]});
+        }
         Some("IntOrString") => {
             definition = json!({
                 "description": definition["description"], "format": "int-or-string",

@@ -15,6 +15,14 @@ const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
+/// As [`PATCHES`], of one kind: custom resources have no strategic merge.
+fn patches(kind: &Kind) -> &'static [&'static str] {
+    match kind.structural {
+        None => PATCHES,
+        Some(_) => &PATCHES[..2],
+    }
+}
+
 /// Adds every path of a kind.
 pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind, registry: &Registry) {
     let base = base(kind);
@@ -227,7 +235,7 @@ fn operation(kind: &Kind, names: &Names, action: &str, suffix: &str) -> Value {
     let collection = if action == "deletecollection" { "Collection" } else { "" };
     let body = match action {
         "post" | "put" => Some(body(&["*/*"], &names.definition)),
-        "patch" => Some(body(PATCHES, PATCH)),
+        "patch" => Some(body(patches(kind), PATCH)),
         "delete" | "deletecollection" => Some(body(&["*/*"], DELETE_OPTIONS)),
         _ => None,
     };
@@ -324,7 +332,7 @@ fn sub_operations((kind, sub): (&Kind, &Subresource), names: &Names, registry: &
         );
         let body = match (&definition, action) {
             (Some(definition), "post" | "put") => Some(body(&["*/*"], definition)),
-            (Some(_), "patch") => Some(body(PATCHES, PATCH)),
+            (Some(_), "patch") => Some(body(patches(kind), PATCH)),
             _ => None,
         };
         let is_text = is_connect || sub.name == "log";

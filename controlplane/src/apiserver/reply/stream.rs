@@ -144,6 +144,7 @@ impl Pieces {
                 for stored in group {
                     match self.layout {
                         None if self.kind.conversion.is_none() => self.splice(stored),
+                        _ if self.kind.structural.is_some() => self.value(&whole(stored, stored.revision, &self.kind)),
                         _ => self.value(&untyped(whole(stored, stored.revision, &self.kind))),
                     }
                 }
@@ -168,7 +169,10 @@ impl Pieces {
 
     /// An object's stored bytes.
     fn splice(&mut self, stored: &Stored) {
-        let (head, rest) = stored.json(None, stored.revision);
+        // Lists of custom resources say of each object what it is.
+        let names = (&*self.kind.api_version, &*self.kind.kind);
+        let names = self.kind.structural.as_ref().map(|_| names);
+        let (head, rest) = stored.json(names, stored.revision);
         self.comma();
         self.text.write(&head);
         self.text.write(&rest);

@@ -2,6 +2,7 @@
 
 use super::Operation;
 use super::{ATTEMPTS, Answer, Call, object, store_failed};
+use crate::apiserver::definitions;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::{int, set, text};
@@ -212,6 +213,9 @@ fn decide(kind: &Kind, old: &Value, options: &Options, now: Timestamp) -> Step {
         }
     }
     set_finalizers(kind, &mut new, options);
+    if object::is_definition(kind) && !object::is_deleting(old) {
+        definitions::hold(&mut new);
+    }
     if object::finalizers(&new).is_empty() {
         return Step::Remove;
     }

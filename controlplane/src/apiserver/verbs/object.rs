@@ -100,6 +100,11 @@ pub(super) fn is_namespace(kind: &Kind) -> bool {
     kind.plural == "namespaces" && kind.group.is_empty()
 }
 
+/// Whether the kind is that of custom resource definitions.
+pub(super) fn is_definition(kind: &Kind) -> bool {
+    kind.plural == "customresourcedefinitions" && kind.group == "apiextensions.k8s.io"
+}
+
 pub(super) fn is_service(kind: &Kind) -> bool {
     kind.plural == "services" && kind.group.is_empty()
 }
@@ -123,6 +128,11 @@ pub(super) fn mark_deleting(object: &mut Value, now: Timestamp, grace_seconds: i
     if first || grace_seconds == 0 {
         set(object, &["metadata", "deletionGracePeriodSeconds"], grace_seconds);
     }
+}
+
+/// Marks an object that finalizers hold back as deleting, without grace.
+pub(in crate::apiserver) fn mark_gracelessly(object: &mut Value, now: Timestamp) {
+    mark_deleting(object, now, 0);
 }
 
 /// The reply to a finished deletion of a kind that does not return the object.

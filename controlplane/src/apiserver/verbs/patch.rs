@@ -33,6 +33,9 @@ impl Patch {
         let apply = match negotiate::content_type(call.headers).as_str() {
             JSON => json_patch,
             MERGE => merge_patch,
+            STRATEGIC if call.kind.structural.is_some() => {
+                return Err(negotiate::unsupported_media(&[JSON, MERGE]));
+            }
             STRATEGIC => strategic_patch,
             _ => return Err(negotiate::unsupported_media(&[JSON, MERGE, STRATEGIC, APPLY])),
         };

@@ -1,6 +1,7 @@
 //! Verbs over a memory store: an HTTP request in, an HTTP reply out.
 
 mod apply;
+mod custom;
 mod large_errors;
 mod lists;
 mod owners;

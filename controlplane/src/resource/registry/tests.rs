@@ -29,6 +29,8 @@ pub(crate) fn defined(group: &str, version: &str, plural: &str) -> Arc<Kind> {
         published: Definitions::Own(Arc::new(Map::new())),
         printer: columns::built_in("", "ServiceAccount"),
         strategy: KindStrategy::Defined(Arc::new(Plain)),
+        structural: None,
+        deprecation: None,
         conversion: None,
     })
 }

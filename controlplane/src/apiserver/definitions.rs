@@ -1,0 +1,271 @@
+//! Custom resource definitions at work: accepts their names, serves what they define, and takes it away again (control-plane contract
+//! §9).
+//!
+//! Owns the status of definitions and what of them is served. What a definition deserves is decided purely
+//! ([`crate::resource::definition::status`], [`crate::resource::custom`]); this reads the store's window, publishes, and writes straight to
+//! the store: a kind is served before its definition says that it is established. Never answers a request.
+
+use super::state::ServerState;
+use super::verbs;
+use crate::resource::custom;
+use crate::resource::definition::status::{self, CLEANUP};
+use crate::resource::field::{at, list, text};
+use crate::store::window::{Cursor, ResourceWindow, Snapshot, Stored, canonical};
+use crate::store::{Expect, StoreError};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Group and plural of definitions.
+const RESOURCE: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+/// How soon what could not be finished is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// Definitions that are served at most; further ones wait.
+const SERVED_MAX: usize = 4096;
+
+/// What is known of a definition that has been looked at.
+struct Known {
+    group: String,
+    plural: String,
+    /// Of what its kinds are made from; `None` while nothing is served.
+    made_of: Option<u64>,
+}
+
+/// See the module.
+pub(super) struct Definitions {
+    state: Arc<ServerState>,
+    window: Arc<ResourceWindow>,
+    known: HashMap<Arc<str>, Known>,
+}
+
+/// Whether a definition is as it should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Settled,
+    /// To be looked at again.
+    Pending,
+}
+
+impl Definitions {
+    /// Serves what established definitions define; a server is ready when this has been done.
+    ///
+    /// # Errors
+    /// Whatever the store answers.
+    pub(super) async fn begin(state: Arc<ServerState>) -> Result<Self, StoreError> {
+        let window = state
+            .reader()
+            .window_of(RESOURCE.0, RESOURCE.1)
+            .ok_or(StoreError::Closed)?;
+        let mut definitions = Self {
+            state,
+            window,
+            known: HashMap::new(),
+        };
+        let snapshot = definitions.window.latest().await?;
+        for (key, stored) in &snapshot.objects {
+            let definition = stored.tree();
+            if status::is_true(&definition, "Established") {
+                definitions.serve(key, &definition);
+            }
+        }
+        Ok(definitions)
+    }
+
+    /// Follows the definitions until the store is closed.
+    pub(super) async fn run(mut self) {
+        let mut cursor: Option<Cursor> = None;
+        loop {
+            // Position first, look second: a change in between is seen by one of the two.
+            let snapshot = self.window.cached();
+            let mut changes = match cursor
+                .take()
+                .map_or_else(|| self.window.cursor(snapshot.revision).ok(), Some)
+            {
+                Some(cursor) => cursor,
+                None => continue,
+            };
+            let progress = match self.pass(&snapshot).await {
+                Ok(progress) => progress,
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a custom resource definition cannot be looked after, retrying");
+                    Progress::Pending
+                }
+            };
+            let changed = match progress {
+                Progress::Settled => changes.next().await.is_ok(),
+                Progress::Pending => tokio::time::timeout(AGAIN, changes.next())
+                    .await
+                    .is_ok_and(|next| next.is_ok()),
+            };
+            // A cursor that fell behind is taken anew, at the state that is read next.
+            cursor = (changed || progress == Progress::Pending).then_some(changes);
+            if cursor.is_none() && self.window.latest().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Looks at every definition once.
+    async fn pass(&mut self, snapshot: &Snapshot) -> Result<Progress, StoreError> {
+        let gone: Vec<Arc<str>> = self
+            .known
+            .keys()
+            .filter(|key| !snapshot.objects.contains_key(*key))
+            .map(Arc::clone)
+            .collect();
+        for key in gone {
+            if let Some(known) = self.known.remove(&key) {
+                self.state.publisher().serve(&known.group, &known.plural, &[]);
+            }
+        }
+        let mut progress = Progress::Settled;
+        for (key, stored) in &snapshot.objects {
+            if self.settle(key, stored).await? == Progress::Pending {
+                progress = Progress::Pending;
+            }
+        }
+        Ok(progress)
+    }
+
+    async fn settle(&mut self, key: &Arc<str>, stored: &Stored) -> Result<Progress, StoreError> {
+        let definition = stored.tree();
+        if !at(&definition, &["metadata", "deletionTimestamp"]).is_null() {
+            return self.end(key, stored, definition).await;
+        }
+        let now = self.state.now();
+        let served = self.state.served();
+        let group = served.registry().group(text(&definition, &["spec", "group"]));
+        let wanted = status::decide(&definition, group.map(|group| &**group), now);
+        let is_news = wanted != *at(&definition, &["status"]);
+        let mut next = definition;
+        next["status"] = wanted;
+        if status::is_true(&next, "Established") {
+            if self.known.len() >= SERVED_MAX && !self.known.contains_key(key) {
+                tracing::warn!(%key, "there are too many custom resource definitions; this one is not served");
+                return Ok(Progress::Settled);
+            }
+            self.serve(key, &next);
+        }
+        match is_news {
+            true => self.write(stored, &next).await,
+            false => Ok(Progress::Settled),
+        }
+    }
+
+    /// Serves what an established definition defines, unless that is served already.
+    fn serve(&mut self, key: &Arc<str>, definition: &Value) {
+        let mut hasher = DefaultHasher::new();
+        let parts = [
+            &["spec"][..],
+            &["status", "acceptedNames"],
+            &["metadata", "deletionTimestamp"],
+        ];
+        for part in parts {
+            at(definition, part).to_string().hash(&mut hasher);
+        }
+        let made_of = Some(hasher.finish());
+        let (group, plural) = (
+            text(definition, &["spec", "group"]),
+            text(definition, &["spec", "names", "plural"]),
+        );
+        let known = self.known.entry(Arc::clone(key)).or_insert_with(|| Known {
+            group: group.to_owned(),
+            plural: plural.to_owned(),
+            made_of: None,
+        });
+        if known.made_of != made_of {
+            known.made_of = made_of;
+            self.state.publisher().serve(group, plural, &custom::kinds(definition));
+        }
+    }
+
+    /// One step of a definition's end: its objects go, then its finalizer, then what is served.
+    async fn end(&mut self, key: &Arc<str>, stored: &Stored, definition: Value) -> Result<Progress, StoreError> {
+        if !list(&definition, &["metadata", "finalizers"])
+            .iter()
+            .any(|one| one == CLEANUP)
+        {
+            return Ok(Progress::Settled);
+        }
+        if status::is_true(&definition, "Established") {
+            self.serve(key, &definition);
+        }
+        let now = self.state.now();
+        let mut next = definition;
+        if !status::is_true(&next, "Terminating") {
+            next["status"] = status::ending(&next, false, now);
+            return self.write(stored, &next).await;
+        }
+        let (group, plural) = (
+            text(&next, &["spec", "group"]),
+            text(&next, &["spec", "names", "plural"]),
+        );
+        if let Some(window) = self.state.reader().window_of(group, plural)
+            && self.sweep(&window).await? > 0
+        {
+            return Ok(Progress::Pending);
+        }
+        next["status"] = status::ending(&next, true, now);
+        if let Some(finalizers) = next["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|one| one != CLEANUP);
+        }
+        let is_last = list(&next, &["metadata", "finalizers"]).is_empty();
+        if !is_last {
+            return self.write(stored, &next).await;
+        }
+        match self.state.store().delete(&stored.key, stored.revision).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(Progress::Pending),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes objects of a definition that ends; those with finalizers are marked. Gives how many there were.
+    async fn sweep(&self, window: &ResourceWindow) -> Result<usize, StoreError> {
+        let snapshot = window.latest().await?;
+        let store = self.state.store();
+        for stored in snapshot.objects.values() {
+            let mut object = stored.tree();
+            let written = match list(&object, &["metadata", "finalizers"]).is_empty() {
+                true => store.delete(&stored.key, stored.revision).await,
+                false if !at(&object, &["metadata", "deletionTimestamp"]).is_null() => continue,
+                false => {
+                    verbs::mark_deleting(&mut object, self.state.now());
+                    let raw = Bytes::from(canonical(&object));
+                    store.put_for_deletion(&stored.key, raw, stored.revision).await
+                }
+            };
+            match written {
+                // Changed meanwhile: the next look sees it.
+                Ok(_) | Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(snapshot.objects.len())
+    }
+
+    async fn write(&self, stored: &Stored, definition: &Value) -> Result<Progress, StoreError> {
+        let raw = Bytes::from(canonical(definition));
+        match self
+            .state
+            .store()
+            .put(&stored.key, raw, Expect::At(stored.revision))
+            .await
+        {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(Progress::Pending),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Adds the finalizer under which a definition's objects go before it does.
+pub(super) fn hold(definition: &mut Value) {
+    let mut finalizers = list(definition, &["metadata", "finalizers"]).to_vec();
+    if !finalizers.iter().any(|one| one == CLEANUP) {
+        finalizers.push(json!(CLEANUP));
+        definition["metadata"]["finalizers"] = Value::Array(finalizers);
+    }
+}

@@ -1,0 +1,209 @@
+//! Custom resources: the kinds that a definition asks for, and what all of them share (control-plane contract §9). Pure.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::columns::DefinedColumns;
+use super::conversion::{Conversion, Converter};
+use super::field::{at, flag, list, text};
+use super::field_error::FieldErrors;
+use super::structural::{self, Structural};
+use super::{Kind, KindStrategy, Name, PrepareContext, Registry, STANDARD_VERBS, Strategy, Subresource, api_version};
+use super::{clear_status, columns::KindPrinter, isolate};
+use crate::schema::{Definitions, SchemaTable};
+
+const CHANGE: &[&str] = &["get", "patch", "update"];
+/// What may still be done to objects of a definition that ends: their finalizers must come off.
+const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// What is particular about a version of a custom resource.
+struct Custom {
+    schema: Arc<Structural>,
+    has_status: bool,
+}
+
+impl Strategy for Custom {
+    fn default(&self, object: &mut Value) {
+        self.schema.fill_in(object);
+    }
+
+    fn prepare_create(&self, object: &mut Value, _ctx: &PrepareContext<'_>) {
+        if self.has_status {
+            clear_status(object);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
+        if self.has_status {
+            isolate(new, old, subresource);
+        }
+    }
+
+    fn stamp(&self, _new: &mut Value, _old: &Value, _now: Timestamp) {}
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
+        self.schema.validate_object(object, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, _old: &Value, _subresource: &str) -> FieldErrors {
+        self.validate(new)
+    }
+
+    fn has_generation(&self) -> bool {
+        true
+    }
+
+    fn bumps_generation(&self, new: &Value, old: &Value) -> bool {
+        let own = |object: &Value| -> Map<String, Value> {
+            let pairs = object.as_object().into_iter().flatten();
+            let is_own = |key: &str| match key {
+                "metadata" | "apiVersion" | "kind" => false,
+                "status" => !self.has_status,
+                _ => true,
+            };
+            pairs
+                .filter(|(key, _)| is_own(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        };
+        own(new) != own(old)
+    }
+}
+
+/// Conversion `None`: all versions have one form, of which each shows what its schema knows.
+struct SameForm {
+    schema: Arc<Structural>,
+}
+
+impl Converter for SameForm {
+    fn present(&self, object: &mut Value) {
+        self.schema.prune_object(object, &mut Vec::new());
+        self.schema.fill_in(object);
+    }
+
+    fn store(&self, _object: &mut Value) {}
+}
+
+fn name(text: &str) -> Name {
+    Name::Owned(text.to_owned())
+}
+
+fn names(all: &[Value]) -> Box<[Name]> {
+    all.iter().filter_map(Value::as_str).map(name).collect()
+}
+
+/// The kinds of an established definition, one for each version that is served; all of them share the objects.
+pub(crate) fn kinds(definition: &Value) -> Vec<Arc<Kind>> {
+    let versions = list(definition, &["spec", "versions"]);
+    let Some(storage) = versions.iter().find(|version| flag(version, &["storage"])) else {
+        return Vec::new();
+    };
+    let storage = Arc::new(kind(definition, storage, None));
+    let served = versions.iter().filter(|version| flag(version, &["served"]));
+    served
+        .map(|version| match flag(version, &["storage"]) {
+            true => Arc::clone(&storage),
+            false => Arc::new(kind(definition, version, Some(Arc::clone(&storage)))),
+        })
+        .collect()
+}
+
+fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind {
+    let group = text(definition, &["spec", "group"]);
+    let accepted = at(definition, &["status", "acceptedNames"]);
+    let (version_name, kind_name) = (text(version, &["name"]), text(accepted, &["kind"]));
+    let schema = at(version, &["schema", "openAPIV3Schema"]);
+    let structural = Arc::new(structural::read(schema, "", &mut FieldErrors::default()));
+    let form = Arc::clone(&structural);
+    let has_status = !at(version, &["subresources", "status"]).is_null();
+    let is_ending = !at(definition, &["metadata", "deletionTimestamp"]).is_null();
+    let status = has_status.then(|| Subresource {
+        name: "status",
+        verbs: CHANGE,
+        group: name(group),
+        version: name(version_name),
+        kind: name(kind_name),
+    });
+    let plural = text(definition, &["spec", "names", "plural"]);
+    let definition_name = definition_name(group, version_name, kind_name);
+    let published = published(schema, &definition_name);
+    let (own, base, root) = (
+        Arc::clone(&structural),
+        Arc::clone(Registry::built_in().types()),
+        definition_name.clone(),
+    );
+    let types = SchemaTable::made(move || own.table(&root, base.get()));
+    Kind {
+        group: name(group),
+        version: name(version_name),
+        api_version: api_version(group, version_name).into(),
+        kind: name(kind_name),
+        list_kind: name(text(accepted, &["listKind"])),
+        plural: name(plural),
+        singular: name(text(accepted, &["singular"])),
+        short_names: names(list(accepted, &["shortNames"])),
+        categories: names(list(accepted, &["categories"])),
+        namespaced: text(definition, &["spec", "scope"]) == "Namespaced",
+        verbs: if is_ending { ENDING_VERBS } else { STANDARD_VERBS },
+        subresources: status.into_iter().collect(),
+        storage_prefix: format!("{group}/{plural}").into(),
+        create_on_update: false,
+        unconditional_update: false,
+        returns_object_on_delete: false,
+        default_propagation_orphan: false,
+        definition: definition_name.into(),
+        types: Arc::new(types),
+        published: Definitions::Own(Arc::new(published)),
+        printer: KindPrinter::Defined(Arc::new(DefinedColumns::read(list(
+            version,
+            &["additionalPrinterColumns"],
+        )))),
+        strategy: KindStrategy::Defined(Arc::new(Custom {
+            schema: Arc::clone(&structural),
+            has_status,
+        })),
+        structural: Some(structural),
+        deprecation: deprecation(version, group, version_name, kind_name),
+        conversion: storage.map(|storage| Conversion {
+            storage,
+            converter: Arc::new(SameForm { schema: form }),
+        }),
+    }
+}
+
+/// The warning that replies of a deprecated version carry.
+fn deprecation(version: &Value, group: &str, name: &str, kind: &str) -> Option<Box<str>> {
+    let own = text(version, &["deprecationWarning"]);
+    flag(version, &["deprecated"]).then(|| match own {
+        "" => format!("{group}/{name} {kind} is deprecated").into(),
+        own => own.into(),
+    })
+}
+
+/// Such as `com.example.v1.Foo`.
+fn definition_name(group: &str, version: &str, kind: &str) -> String {
+    let reversed: Vec<&str> = group.rsplit('.').collect();
+    format!("{}.{version}.{kind}", reversed.join("."))
+}
+
+/// The schema as OpenAPI publishes it: with what every object has.
+fn published(schema: &Value, definition: &str) -> Map<String, Value> {
+    let mut schema = schema.clone();
+    let described = |text: &str| json!({"type": "string", "description": text});
+    if let Some(own) = schema.as_object_mut() {
+        let properties = own.entry("properties").or_insert_with(|| json!({}));
+        properties["apiVersion"] =
+            described("APIVersion defines the versioned schema of this representation of an object.");
+        properties["kind"] = described("Kind is a string value representing the REST resource this object represents.");
+        properties["metadata"] = json!({"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+            "description": "Standard object's metadata."});
+    }
+    Map::from_iter([(definition.to_owned(), schema)])
+}
+
+#[cfg(test)]
+mod tests;

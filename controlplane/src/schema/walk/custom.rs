@@ -1,0 +1,59 @@
+//! Objects of custom resources: metadata is walked as that of built-in kinds, the rest is pruned and defaulted as the structural
+//! schema says. Pure.
+
+use serde_json::{Map, Value};
+
+use super::{Walk, read_object};
+use crate::resource::Kind;
+use crate::resource::structural::Structural;
+use crate::schema::{DecodeError, Decoded, Media, Problem};
+
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// As [`super::decode`].
+pub(super) fn decode(kind: &Kind, schema: &Structural, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    let (mut value, duplicates) = read_object(&kind.api_version, &kind.kind, bytes, media)?;
+    let mut problems = normalize(kind, schema, &mut value)?;
+    problems.extend(duplicates.into_iter().map(Problem::Duplicate));
+    Ok(Decoded { value, problems })
+}
+
+/// As [`super::normalize`].
+pub(super) fn normalize(kind: &Kind, schema: &Structural, value: &mut Value) -> Result<Vec<Problem>, DecodeError> {
+    let wrong = |reason| DecodeError::WrongType {
+        kind: kind.kind.to_string(),
+        version: kind.version.to_string(),
+        reason,
+    };
+    let mut problems = Vec::new();
+    let Some(map) = value.as_object_mut() else {
+        return Err(wrong(
+            "the object provided is unrecognized: it must be an object".to_owned(),
+        ));
+    };
+    if let Some(metadata) = map.get_mut("metadata").filter(|metadata| !metadata.is_null()) {
+        problems = walk_metadata(kind, metadata).map_err(wrong)?;
+    }
+    let mut unknown = Vec::new();
+    schema.prune_object(value, &mut unknown);
+    schema.fill_in(value);
+    problems.extend(unknown.into_iter().map(Problem::Unknown));
+    Ok(problems)
+}
+
+fn walk_metadata(kind: &Kind, metadata: &mut Value) -> Result<Vec<Problem>, String> {
+    let table = kind.types.get();
+    let mut walk = Walk::new(table);
+    let id = table
+        .type_of(METADATA)
+        .ok_or_else(|| format!("no schema for {METADATA}"))?;
+    let metadata: &mut Map<String, Value> = metadata
+        .as_object_mut()
+        .ok_or_else(|| "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta".to_owned())?;
+    walk.object(id, metadata)?;
+    let below = |problem| match problem {
+        Problem::Unknown(path) => Problem::Unknown(format!("metadata.{path}")),
+        Problem::Duplicate(path) => Problem::Duplicate(format!("metadata.{path}")),
+    };
+    Ok(walk.problems.into_iter().map(below).collect())
+}
