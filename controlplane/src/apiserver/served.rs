@@ -142,8 +142,12 @@ impl Publisher {
     }
 
     /// Serves a resource as these kinds from now on, one for each version; as none, it is served no more, and watches of it end.
+    /// Built-in resources stay what they are.
     pub(super) fn serve(&self, group: &str, plural: &str, kinds: &[Arc<Kind>]) {
         self.current.send_modify(|current| {
+            if current.registry.is_built_in(group, plural) {
+                return;
+            }
             let next = current.with_resource(group, plural, kinds, &self.window);
             let before = std::mem::replace(current, Arc::new(next));
             let (old, new) = (before.resource(group, plural), current.resource(group, plural));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use super::build::{self, BODIES};
-use super::{Kind, Name, api_version, kinds};
+use super::{Kind, KindStrategy, Name, api_version, kinds};
 use crate::schema::{Definitions, SchemaTable};
 
 /// The kinds of one version of a group, sorted by plural.
@@ -102,10 +102,21 @@ impl Registry {
         }
     }
 
-    /// The snapshot in which a resource is served as these kinds, one for each version; as none, it is gone.
+    /// Whether a resource is built in: nothing that comes in takes its place.
+    pub fn is_built_in(&self, group: &str, plural: &str) -> bool {
+        let versions = self.group(group).into_iter().flat_map(|group| &group.versions);
+        let mut kinds = versions.flat_map(|version| &version.kinds);
+        kinds.any(|kind| kind.plural == plural && matches!(kind.strategy, KindStrategy::BuiltIn(_)))
+    }
+
+    /// The snapshot in which a resource is served as these kinds, one for each version; as none, it is gone. A built-in
+    /// resource stays what it is.
     #[must_use]
     pub fn with_resource(&self, group: &str, plural: &str, kinds: &[Arc<Kind>]) -> Self {
         let mut groups = self.groups.clone();
+        if self.is_built_in(group, plural) {
+            return Self::indexed(groups, self.built_in, Arc::clone(&self.types));
+        }
         let at = self.by_name.get(group).copied();
         let mut versions = match at {
             Some(at) => without(&groups[at].versions, plural),

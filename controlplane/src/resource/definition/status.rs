@@ -25,7 +25,7 @@ fn conflict(names: &Value, plural: &str, group: Option<&Group>) -> Option<(&'sta
         .flat_map(|group| &group.versions)
         .flat_map(|version| &version.kinds)
         .map(|kind| &**kind)
-        .filter(|kind| kind.plural != plural)
+        .filter(|kind| kind.plural != plural || kind.structural.is_none())
         .collect();
     let resource_taken = |name: &str| {
         others.iter().any(|kind| {

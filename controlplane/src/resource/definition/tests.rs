@@ -74,6 +74,14 @@ fn names_are_judged_against_the_group_and_times_move_with_conditions() {
         definition["status"],
         "nothing changes"
     );
+    let mut built_in = definition.clone();
+    built_in["spec"]["names"]["plural"] = json!("deployments");
+    let apps = Registry::built_in().group("apps").unwrap();
+    let taken = status::decide(&built_in, Some(apps), later);
+    assert_eq!(
+        taken["conditions"][0]["reason"], "PluralConflict",
+        "what is built in stays"
+    );
     definition["spec"]["names"]["kind"] = json!("Deployment");
     let apps = Registry::built_in().group("apps").unwrap();
     let taken = status::decide(&definition, Some(apps), later);

@@ -77,6 +77,20 @@ fn a_successor_has_what_changed_and_shares_the_rest() {
         .with_resource("zoo.example", "bears", &[])
         .with_resource("zoo.example", "lions", &[]);
     assert!(names(&less).ends_with(&["flowcontrol.apiserver.k8s.io", "art.example"]));
+    // Built-in resources stay, and with them their groups.
+    let same = less.with_resource("apps", "deployments", &[defined("apps", "v9", "deployments")]);
+    let same = same.with_resource("discovery.k8s.io", "endpointslices", &[]);
+    assert!(same.version("apps", "v9").is_none() && same.by_resource("apps", "v1", "deployments").is_some());
+    assert!(same.group("discovery.k8s.io").is_some());
+    let beside = same.with_resource(
+        "discovery.k8s.io",
+        "lions",
+        &[defined("discovery.k8s.io", "v1", "lions")],
+    );
+    assert_eq!(
+        beside.with_resource("discovery.k8s.io", "lions", &[]).kinds().count(),
+        count + 1
+    );
     assert_eq!(less.with_resource("none.example", "x", &[]).kinds().count(), count + 1);
 }
 
