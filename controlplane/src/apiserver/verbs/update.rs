@@ -207,7 +207,7 @@ async fn prepare(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -
     }
     object::keep_system_fields(new, old);
     if strategy.has_generation()
-        && matches!(part, "" | "scale" | "ephemeralcontainers")
+        && matches!(part, "" | "scale" | "ephemeralcontainers" | "resize")
         && strategy.bumps_generation(new, old)
     {
         object::raise_generation(new);
