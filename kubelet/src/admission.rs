@@ -43,6 +43,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// Grants a pod that holds a grant what it wants now instead, or tells why not. Without room it keeps what it has.
+    ///
+    /// # Errors
+    /// The first rule that refuses it beside all others.
+    pub fn resize(&mut self, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+        let uid = pod_object::uid(pod);
+        let others = self.grants.iter().filter(|(of, _)| **of != uid);
+        decide::decide(&self.node, view, others.map(|(_, holding)| holding), pod)?;
+        self.grants.insert(uid, Holding::of(pod));
+        Ok(())
+    }
+
     /// Grants without judging: what runs already, runs.
     pub fn grant(&mut self, pod: &Pod) {
         self.grants.insert(pod_object::uid(pod), Holding::of(pod));

@@ -263,6 +263,29 @@ impl Cgroups {
         Ok(parent)
     }
 
+    /// The values that a pod's cgroup is given.
+    pub fn pod_values(&self, pod: &Pod) -> Values {
+        pod_limits(pod, &self.inner.settings)
+    }
+
+    /// Sets some values of the cgroup of a pod that runs; the others stay.
+    ///
+    /// # Errors
+    /// The kernel or systemd refuses them.
+    pub async fn set_pod(&self, pod: &Pod, values: Values) -> Result<(), CgroupError> {
+        let pod = pod.clone();
+        self.work(
+            &uid_of(&pod),
+            move |inner, tree| {
+                let path = inner.settings.naming.pod(&pod);
+                inner.tell_systemd(tree, &path, &values)?;
+                tree.apply(&path, &values)
+            },
+            (),
+        )
+        .await
+    }
+
     /// Removes the pod's cgroup wherever it is, in any QoS class. Fails while processes are left in it; call again then.
     pub async fn release_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let mut tries = 0;

@@ -4,10 +4,12 @@
 //! statuses, limits, specs) never import tokio, tonic or `std::fs`. Nothing here is process-global: a kubelet is a value.
 
 pub mod admission;
+pub mod allocation;
 pub mod api_status;
 pub mod boot;
 pub mod certificate;
 pub mod cgroup;
+mod checksum;
 pub mod config;
 pub mod downward;
 pub mod events;

@@ -9,6 +9,7 @@ pub mod testing;
 
 use crate::admission::description::Describer;
 use crate::admission::sysctl;
+use crate::allocation::checkpoint::Checkpoint;
 use crate::cgroup::Cgroups;
 use crate::events::{Recorder, Sink};
 use crate::heartbeat::Heartbeat;
@@ -126,6 +127,10 @@ pub struct Parts {
     pub described: Describer,
     /// The sign of life of the loop over pods.
     pub heartbeat: Heartbeat,
+    /// What pods were given, as the next kubelet will read it.
+    pub allocated: Checkpoint,
+    /// What they run with, likewise.
+    pub actuated: Checkpoint,
 }
 
 impl Parts {
@@ -152,7 +157,10 @@ impl Parts {
             allocatable: context.allocatable,
             ids: settings.ids,
         };
+        let checkpoint = |name: &str| Checkpoint::open(context.root_dir.join(name));
         let parts = Self {
+            allocated: checkpoint("allocated_pods_state"),
+            actuated: checkpoint("actuated_pods_state"),
             volumes: Volumes::new(of_node, mounter, objects.clone(), clock.clone()),
             pleg: Pleg::new(runtime.clone(), settings.sweep_every),
             heartbeat: Heartbeat::new(settings.sync_frequency),

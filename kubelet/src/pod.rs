@@ -12,6 +12,7 @@ pub mod memory;
 pub mod mirror;
 pub mod operation;
 pub mod plan;
+pub mod resize;
 pub mod spec;
 pub mod state;
 pub mod status;

@@ -54,6 +54,16 @@ pub mod event {
     pub const PULLED: &str = "Pulled";
     /// An image is being pulled.
     pub const PULLING: &str = "Pulling";
+    /// A resize is done.
+    pub const RESIZE_COMPLETED: &str = "ResizeCompleted";
+    /// A resize waits for room.
+    pub const RESIZE_DEFERRED: &str = "ResizeDeferred";
+    /// A resize was given its room, and does not get further for now.
+    pub const RESIZE_ERROR: &str = "ResizeError";
+    /// A resize is refused for good.
+    pub const RESIZE_INFEASIBLE: &str = "ResizeInfeasible";
+    /// A resize was given its room.
+    pub const RESIZE_STARTED: &str = "ResizeStarted";
     /// The pod gets another sandbox.
     pub const SANDBOX_CHANGED: &str = "SandboxChanged";
     /// A container is started.
@@ -104,6 +114,8 @@ pub mod terminated {
     pub const CONTAINER_CANNOT_RUN: &str = "ContainerCannotRun";
     /// Nobody can find it any more.
     pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+    /// It ended with another exit code than 0; the runtime says so.
+    pub const ERROR: &str = "Error";
     /// It was removed because all containers of its pod are restarted.
     pub const RESTARTING_ALL_CONTAINERS: &str = super::waiting::RESTARTING_ALL_CONTAINERS;
 }
@@ -130,6 +142,10 @@ pub mod condition {
     pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
     /// Init containers have done their work.
     pub const INITIALIZED: &str = "Initialized";
+    /// The pod was given other resources than its containers run with.
+    pub const POD_RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+    /// The pod wants other resources than it was given.
+    pub const POD_RESIZE_PENDING: &str = "PodResizePending";
     /// The pod has the sandbox it needs.
     pub const POD_READY_TO_START_CONTAINERS: &str = "PodReadyToStartContainers";
     /// The pod has a node.
@@ -149,11 +165,17 @@ pub mod condition {
     pub const READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
     /// A container ended by a rule that restarts all.
     pub const RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
+    /// There is no room for a resize now.
+    pub const DEFERRED: &str = "Deferred";
+    /// A resize cannot be had.
+    pub const INFEASIBLE: &str = "Infeasible";
+    /// A resize does not get further.
+    pub const ERROR: &str = super::terminated::ERROR;
     /// It is the kubelet that ends the pod.
     pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 
     /// The types whose state is the kubelet's to tell.
-    pub const OWN: [&str; 7] = [
+    pub const OWN: [&str; 9] = [
         ALL_CONTAINERS_RESTARTING,
         POD_READY_TO_START_CONTAINERS,
         INITIALIZED,
@@ -161,6 +183,8 @@ pub mod condition {
         CONTAINERS_READY,
         POD_SCHEDULED,
         DISRUPTION_TARGET,
+        POD_RESIZE_IN_PROGRESS,
+        POD_RESIZE_PENDING,
     ];
 }
 

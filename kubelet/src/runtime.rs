@@ -251,6 +251,19 @@ pub trait Runtime: Send + Sync + 'static {
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// `StopContainer` with a grace period in whole seconds; the deadline is longer by the grace. Idempotent.
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError>;
+    /// `UpdateContainerResources` of a running container.
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError>;
+    /// `UpdatePodSandboxResources`: what the sandbox and its containers are to hold. `Unimplemented` where nobody wants to know.
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: pb::LinuxContainerResources,
+        resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError>;
     /// `RemoveContainer`; idempotent.
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// `ListContainers`, of one pod or of all, in every state.

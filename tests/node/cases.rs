@@ -9,6 +9,7 @@ mod mistake;
 mod network;
 mod pod;
 mod registry;
+mod resize;
 mod static_pod;
 mod stream;
 mod takeover;
@@ -36,6 +37,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("exec_with_input_from_a_file", stream::exec_input),
     ("exec_with_a_terminal", stream::exec_terminal),
     ("debug_with_a_terminal", debug::debug),
+    ("resize_in_place", resize::resize),
     ("port_forward", forward::port_forward),
     ("cp_both_ways", forward::copy),
     ("edit", forward::edit),

@@ -1,7 +1,7 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
 //! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
-//! RuntimeClass, the three of certificate requests, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
+//! RuntimeClass, the three of certificate requests, PodResizeValidator, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
 //! PodSecurity, webhooks, policies, quota.
 
 mod certificate;
@@ -9,6 +9,7 @@ mod external_ip;
 mod namespace;
 mod node;
 mod node_restriction;
+mod pod_resize;
 mod priority;
 mod runtime_class;
 mod service_account;
@@ -163,6 +164,10 @@ impl Admission {
         }
         if certificate::applies(attributes) {
             certificate::check(attributes, object, old, &self.authz, reader)?;
+        }
+        if pod_resize::applies(attributes, object, old) {
+            let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+            pod_resize::check(attributes, object, reader.get("", "nodes", "", node).as_deref())?;
         }
         if self.config.deny_service_external_ips && writes && attributes.is("", "services") {
             external_ip::check(attributes, object, old)?;

@@ -66,6 +66,7 @@ const STORED_PARTS: &[&str] = &[
     "eviction",
     "finalize",
     "approval",
+    "resize",
 ];
 
 /// Whether [`serve`] answers this request.
@@ -242,7 +243,7 @@ impl<'a> Call<'a> {
         let is_binding = self.info.resource == "bindings" || self.info.subresource == "binding";
         match (self.info.subresource.as_str(), self.info.verb.as_str()) {
             _ if is_binding => binding::bind(self, &self.bytes(body).await?).await,
-            ("", "get") | ("status" | "approval" | "ephemeralcontainers", "get") => self.get().await,
+            ("", "get") | ("status" | "approval" | "ephemeralcontainers" | "resize", "get") => self.get().await,
             ("", "list") => list::list(self).await,
             ("", "watch") if self.output.encoding == Encoding::Yaml => Err(negotiate::not_acceptable()),
             ("", "watch") => watch::watch(self).await,

@@ -129,6 +129,7 @@ pub(super) static KINDS: &[Row] = &[
             part("log", &["get"], "", "v1", "Pod"),
             part("portforward", STREAM, "", "v1", "PodPortForwardOptions"),
             part("proxy", PROXY, "", "v1", "PodProxyOptions"),
+            part("resize", CHANGE, "", "v1", "Pod"),
             status("", "v1", "Pod"),
         ])
         .returned_on_delete()

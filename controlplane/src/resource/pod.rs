@@ -11,6 +11,7 @@ use super::{PrepareContext, Strategy, isolate};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
 pub(crate) mod reference;
+mod resize;
 mod update;
 
 /// The Pod kind's strategy.
@@ -60,7 +61,7 @@ impl Strategy for Pod {
                 restore_all(new, old);
                 copy(new, &sent, &["spec", "ephemeralContainers"]);
             }
-            "resize" => update::keep_only_resources(new, old),
+            "resize" => resize::keep_only_resources(new, old),
             _ => {}
         }
     }
@@ -92,7 +93,7 @@ impl Strategy for Pod {
             }
             "status" => update::status(new, old),
             "ephemeralcontainers" => update::ephemeral(new, old),
-            "resize" => update::resize(new, old),
+            "resize" => resize::validate(new, old),
             _ => FieldErrors::default(),
         }
     }

@@ -7,5 +7,6 @@ mod container;
 mod environment;
 mod handler;
 mod placement;
+mod resize_policy;
 mod rule;
 mod volume;

@@ -107,9 +107,12 @@ pub struct PodInfo {
     pub repelled: Vec<AntiAffinityTerm>,
 }
 
+fn requested(container: &Container) -> ResourceList {
+    resources::parse_list(container.resources.as_ref().and_then(|r| r.requests.as_ref()))
+}
+
 fn with_defaults(container: &Container) -> ResourceList {
-    let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
-    let mut list = resources::parse_list(requests);
+    let mut list = requested(container);
     list.entry("cpu".to_owned())
         .or_insert(Quantity::from_milli(DEFAULT_CPU));
     list.entry("memory".to_owned())
@@ -155,12 +158,12 @@ impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> Self {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
-        let assumed = Amounts::from_list(&resources::pod_requests_by(spec, with_defaults));
+        let assumed = Amounts::from_list(&resources::reserved_requests(&pod, with_defaults));
         Self {
             key: Key::of(&*pod),
             uid: pod.uid().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            requests: Amounts::from_list(&resources::pod_requests(spec)),
+            requests: Amounts::from_list(&resources::reserved_requests(&pod, requested)),
             assumed: (assumed.cpu, assumed.memory),
             ports: host_ports(spec),
             images: spec

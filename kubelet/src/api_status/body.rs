@@ -1,6 +1,7 @@
 //! The body of a status patch. Pure.
 
 use crate::reason;
+use crate::reason::condition::{POD_RESIZE_IN_PROGRESS, POD_RESIZE_PENDING};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use serde_json::{Map, Value, json};
 
@@ -47,11 +48,26 @@ pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
             fields.insert(field.to_owned(), Value::Null);
         }
     }
+    if may_have_been_resized(pod)
+        && let Some(Value::Array(conditions)) = fields.get_mut("conditions")
+    {
+        // Merged by type otherwise: what holds no more would stay.
+        for kind in [POD_RESIZE_IN_PROGRESS, POD_RESIZE_PENDING] {
+            if !conditions.iter().any(|condition| condition["type"] == kind) {
+                conditions.push(json!({"$patch": "delete", "type": kind}));
+            }
+        }
+    }
     // Merged by address otherwise: addresses of an earlier sandbox would stay.
     let mut addresses: Vec<Value> = told.pod_ips.iter().flatten().map(|ip| json!({"ip": ip.ip})).collect();
     addresses.push(json!({"$patch": "replace"}));
     fields.insert("podIPs".to_owned(), Value::Array(addresses));
     json!({"metadata": {"uid": pod.metadata.uid}, "status": fields})
+}
+
+/// Whether the spec was ever changed; before that nothing was resized.
+fn may_have_been_resized(pod: &Pod) -> bool {
+    pod.metadata.generation.is_some_and(|generation| generation > 1)
 }
 
 /// A body's status alone.

@@ -270,8 +270,10 @@ impl Api {
             return not_found();
         }
         let mut status = body["status"].clone();
-        if let Some(ips) = status["podIPs"].as_array_mut() {
-            ips.retain(|ip| ip.get("$patch").is_none());
+        for list in ["podIPs", "conditions"] {
+            if let Some(list) = status[list].as_array_mut() {
+                list.retain(|entry| entry.get("$patch").is_none());
+            }
         }
         pod["status"] = status;
         reply(200, &self.store(pod, "MODIFIED"))

@@ -5,6 +5,7 @@
 
 pub(crate) mod log_file;
 mod node_files;
+mod resize;
 mod runtime_load;
 mod sandbox;
 mod start;
@@ -12,6 +13,7 @@ mod start;
 use super::failure::Failure;
 use super::grace;
 use super::operation::{Key, Operation};
+use super::resize::Applied;
 use super::spec;
 use crate::events::Severity;
 use crate::host::FileWork;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+pub use resize::ResizeError;
 pub use runtime_load::RuntimeLoad;
 
 /// What operations are carried out with; one per kubelet.
@@ -61,6 +64,8 @@ pub struct Subject {
     pub image: Option<ImageInfo>,
     /// The pod's end, if it is ending.
     pub ending: Option<Ending>,
+    /// What it runs with, as a resize begins from it.
+    pub applied: Arc<Applied>,
 }
 
 /// What came of an operation.
@@ -78,6 +83,8 @@ pub enum Effect {
     PostStart(String, Result<(), Failure>),
     /// A container's start.
     Started(String, Result<ContainerId, Failure>),
+    /// A resize: the containers that were updated.
+    Resized(Result<Vec<String>, Failure>),
 }
 
 impl Effect {
@@ -120,6 +127,7 @@ impl Executor {
                 | Operation::ReleaseVolumes
                 | Operation::ReleaseCgroup
                 | Operation::Purge
+                | Operation::Resize
                 | Operation::Observe
         );
         let _turn = self.runtime_load.turn(&operation).await;
@@ -209,6 +217,7 @@ impl Executor {
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
+            Operation::Resize => Effect::Resized(self.resize(subject).await.map_err(Failure::Resize)),
             Operation::Observe => Effect::Done(Ok(())),
         }
     }

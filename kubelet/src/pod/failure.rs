@@ -7,6 +7,7 @@ use crate::cgroup::CgroupError;
 use crate::host::WorkError;
 use crate::id::PodUid;
 use crate::objects::ObjectError;
+use crate::pod::execute::ResizeError;
 use crate::pod::hook::handler::HookError;
 use crate::pod::spec::SpecError;
 use crate::reason::{event, waiting};
@@ -80,6 +81,9 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// A resize. Its event shows the resources, so its worker tells it.
+    #[error(transparent)]
+    Resize(ResizeError),
     /// A look at the pod in the runtime.
     #[error(transparent)]
     Observe(RuntimeError),
@@ -237,6 +241,7 @@ impl Failure {
             | Self::ReleaseVolumes(_)
             | Self::ReleaseCgroup(_)
             | Self::RemoveLogs { .. }
+            | Self::Resize(_)
             | Self::Observe(_) => (None, None, Retry::Operation),
         };
         Consequence { event, waiting, retry }

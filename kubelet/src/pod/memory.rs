@@ -9,6 +9,8 @@ pub use change::Change;
 
 use super::backoff::{Bounds, Crash, later};
 use super::operation::{Key, StopReason};
+use super::resize::Applied;
+use crate::allocation::PodResources;
 use crate::id::{ContainerId, SandboxId};
 use crate::image;
 use jiff::Timestamp;
@@ -135,6 +137,14 @@ pub struct Memory {
     pub stops: BTreeMap<ContainerId, Stop>,
     /// Containers stopped in order to be started again, whatever their policy.
     pub restart_wanted: BTreeSet<String>,
+    /// What the pod runs with.
+    pub applied: Applied,
+    /// What an earlier kubelet's containers ran with when this one found them.
+    pub ran_with: Option<PodResources>,
+    /// What it will run with once these operations have worked.
+    pub applying: BTreeMap<Key, PodResources>,
+    /// Why a resize does not get further.
+    pub resize_error: Option<String>,
 }
 
 impl Memory {

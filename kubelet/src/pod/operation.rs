@@ -35,6 +35,8 @@ pub enum Key {
     ReleaseCgroup,
     /// Removal of directories and logs.
     Purge,
+    /// Bringing containers to what the pod was given.
+    Resize,
     /// A look at the runtime.
     Observe,
 }
@@ -52,6 +54,8 @@ pub enum StopReason {
     PostStart,
     /// Its definition changed.
     Changed,
+    /// It gets other resources, and wants a restart for that.
+    Resize,
     /// The runtime lost track of it.
     Unknown,
     /// Another container's end restarts all.
@@ -73,6 +77,7 @@ impl StopReason {
             Self::Startup => failed("failed startup probe"),
             Self::PostStart => event::FAILED_POST_START_HOOK.to_owned(),
             Self::Changed => failed("definition changed"),
+            Self::Resize => format!("Container {container} resize requires restart"),
             Self::Unknown => {
                 let what = match kind {
                     Kind::Regular | Kind::Ephemeral => "Container",
@@ -166,6 +171,8 @@ pub enum Operation {
     ReleaseCgroup,
     /// Remove the pod's directories and logs.
     Purge,
+    /// Bring containers and the pod's cgroup to what the pod was given.
+    Resize,
     /// Look at the runtime again.
     Observe,
 }
@@ -208,6 +215,7 @@ impl Operation {
             Self::ReleaseVolumes => Key::ReleaseVolumes,
             Self::ReleaseCgroup => Key::ReleaseCgroup,
             Self::Purge => Key::Purge,
+            Self::Resize => Key::Resize,
             Self::Observe => Key::Observe,
         }
     }

@@ -9,6 +9,7 @@ mod containers;
 mod crash;
 mod ending;
 mod garbage;
+mod resize;
 mod restart_all;
 mod sandbox;
 mod stopping;
@@ -90,6 +91,10 @@ pub struct Plan {
     pub waiting: BTreeMap<String, Waiting>,
     /// Containers whose start is not over while their process runs: their postStart hook has not worked yet.
     pub starting: BTreeSet<String>,
+    /// Whether containers or the pod's cgroup have other resources than the pod was given.
+    pub resizing: bool,
+    /// Whether nothing of that is under way or unknown.
+    pub is_settled: bool,
 }
 
 /// Plans one turn.
@@ -97,11 +102,13 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     let mut draft = Draft {
         inputs: *inputs,
         plan: Plan::default(),
+        holds_starts: false,
     };
     let Some(observed) = inputs.observed else {
         draft.attempt(Operation::Observe);
         return draft.plan;
     };
+    draft.plan.resizing = resize::differs(inputs, observed);
     if inputs.memory.stale {
         draft.attempt(Operation::Observe);
         draft.keep_in_flight();
@@ -121,6 +128,8 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
 struct Draft<'a> {
     inputs: Inputs<'a>,
     plan: Plan,
+    /// A resize of the pod's cgroup comes before its containers' starts.
+    holds_starts: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -144,6 +153,7 @@ impl<'a> Draft<'a> {
             self.attempt(Operation::Volumes);
         }
         let sandbox = sandbox::decide(self, observed);
+        resize::resize(self, observed);
         containers::start_and_stop(self, observed, sandbox);
         garbage::prune(self, observed);
     }

@@ -26,7 +26,7 @@ pub use env::{env_files, env_references, environment};
 pub use hash::container_hash;
 pub use hosts::hosts_file;
 pub use mounts::{mounts_hosts_file, recursive_read_only, sub_paths, termination_path};
-pub use resources::{container_resources, oom_score_adj};
+pub use resources::{container_resources, oom_score_adj, sandbox_resources};
 pub use sandbox::{hostname, pod_log_directory, sandbox_config};
 pub use security::apparmor_profile;
 

@@ -5,6 +5,7 @@
 mod conditions;
 mod containers;
 mod phase;
+mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use proto::api::qos::qos_class;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use phase::Phase;
+pub use resize::Resize;
 
 /// What a status is made from.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,8 @@ pub struct Inputs<'a> {
     pub starting: &'a BTreeSet<String>,
     /// Whether mounts of the pod can be read only with all that is below them.
     pub recursive_read_only: bool,
+    /// How far its resize is.
+    pub resize: &'a Resize<'a>,
     /// The scheme of container ids, the runtime's name.
     pub runtime_name: &'a str,
     /// The node's addresses, primary first.
@@ -100,6 +104,8 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
         qos_class: Some(qos_class(pod_object::spec(pod)).as_str().to_owned()),
         observed_generation: pod.metadata.generation,
         resource_claim_statuses: pod.status.as_ref().and_then(|s| s.resource_claim_statuses.clone()),
+        allocated_resources: resize::allocated(pod),
+        resources: resize::running(inputs),
         nominated_node_name: pod.status.as_ref().and_then(|s| s.nominated_node_name.clone()),
         ..PodStatus::default()
     }

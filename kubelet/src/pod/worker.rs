@@ -7,6 +7,7 @@
 mod effects;
 mod notices;
 mod publish;
+mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use super::operation::{End, Key, Operation};
 use super::plan::{self, Advance, InFlight, Plan};
 use super::state::{Cause, PodState};
 use super::status;
+use crate::allocation::decide::Pending;
 use crate::api_status::StatusWriter;
 use crate::id::PodUid;
 use crate::parts::Parts;
@@ -83,6 +85,10 @@ pub struct Desired {
     pub rejected: Option<(String, String)>,
     /// Whether the node ends it.
     pub kill: Option<Kill>,
+    /// Why it was not given what it wants; `pod` has what it was given.
+    pub pending: Option<Pending>,
+    /// The generation whose resize it was given last.
+    pub given: Option<i64>,
 }
 
 /// How a worker ended.
@@ -155,6 +161,7 @@ impl Worker {
             let observed = self.observed.borrow_and_update().clone();
             if !remembered && let Some(observed) = observed.as_deref() {
                 self.remember(&desired.pod, observed);
+                self.remember_resources(&desired.pod, observed);
                 if observed.alive().next().is_some() {
                     self.resumed = self.shared.parts.volumes.ending(&self.uid).await;
                 }
@@ -212,6 +219,7 @@ impl Worker {
             self.publish(desired, observed, outcomes, &plan, now);
         }
         self.tell(desired, &plan);
+        self.tell_resize(desired, &plan);
         self.apply(desired, observed, &plan, now);
         self.probe(desired, &plan);
         self.refresh_volumes(&desired.pod);
@@ -369,9 +377,12 @@ impl Worker {
             }
             _ => None,
         };
+        let pod = self.subject_pod(&desired.pod, operation);
+        self.note_resources(&pod, operation);
         let subject = Subject {
             uid: self.uid.clone(),
-            pod: desired.pod.clone(),
+            pod,
+            applied: self.subject_applied(operation),
             observed: observed.clone(),
             volumes: self.volumes.clone(),
             image,

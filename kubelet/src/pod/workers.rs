@@ -5,6 +5,7 @@
 //! another: a new one waits until no worker of that name is left.
 
 mod leftovers;
+mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use crate::admission::Ledger;
 use crate::admission::decide::Rejection;
 use crate::admission::description::Description;
 use crate::admission::placement::NodeView;
+use crate::allocation::PodResources;
 use crate::id::{FullName, PodUid};
 use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
@@ -22,6 +24,7 @@ use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use leftovers::Leftovers;
+use resize::Resizing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +69,7 @@ pub struct Workers {
     shares_outdated: bool,
     /// The one task that sets them.
     sharing: JoinSet<()>,
+    resizes: resize::Resizes,
 }
 
 /// Why a pod that would be refused is not yet.
@@ -80,6 +84,7 @@ struct Live {
     name: FullName,
     desired: watch::Sender<Desired>,
     task: Id,
+    resizing: Resizing,
 }
 
 impl Workers {
@@ -103,6 +108,7 @@ impl Workers {
             doubted: BTreeMap::new(),
             shares_outdated: false,
             sharing: JoinSet::new(),
+            resizes: resize::Resizes::default(),
         }
     }
 
@@ -123,6 +129,7 @@ impl Workers {
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
                 Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
+                Some(Ok(kept)) = self.resizes.keeping.join_next(), if !self.resizes.keeping.is_empty() => self.take_kept(kept),
                 () = sleep_until(cooled) => {}
                 () = tokio::time::sleep(self.shared.parts.heartbeat.period()) => {}
             }
@@ -155,20 +162,27 @@ impl Workers {
         self.look_at_orphans(&pods, &known, complete);
         for pod in in_order(&pods, &known) {
             let uid = pod_object::uid(pod);
-            match self.live.get(&uid) {
-                Some(live) => update(&live.desired, pod),
-                None if self.cooling.contains_key(&uid) || self.leftovers.holds(&uid) => {}
-                // Two static pods of one name come after each other; the end of the first is the next turn.
-                None if pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known) => {}
-                // A node whose labels and taints are not known yet would refuse for good what it may well take.
-                None if !node.known && !pod_object::is_static(pod) && !known.contains(&uid) => {}
-                None => self.admit(uid, pod, &known, &node),
+            if let Some(live) = self.live.get_mut(&uid) {
+                live.update(pod);
+                continue;
+            }
+            let waits = self.cooling.contains_key(&uid) || self.leftovers.holds(&uid);
+            // Two static pods of one name come after each other; the end of the first is the next turn.
+            let is_behind = || pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known);
+            // A node whose labels and taints are not known yet would refuse for good what it may well take.
+            let is_early = || !node.known && !pod_object::is_static(pod) && !known.contains(&uid);
+            if !waits && !is_behind() && !is_early() {
+                self.admit(uid, pod, &known, &node);
             }
         }
         // What vanished from the runtime meanwhile has nobody else to release it.
         if complete && !self.cooling.contains_key(&PodUid::from(LEFTOVERS)) {
             self.leftovers.look();
         }
+        if complete {
+            self.forget_unknown(&pods);
+        }
+        self.resize(&node);
         self.refresh_shares(&pods);
     }
 
@@ -226,6 +240,8 @@ impl Workers {
     fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>, node: &NodeView) {
         let over = super::status::is_terminal(pod.status.as_ref());
         let ending = pod.metadata.deletion_timestamp.is_some();
+        let resizing = Resizing::new(pod.clone(), self.given(&uid, pod));
+        let pod = &resizing.pod();
         let rejected = if over {
             None
         } else if known.contains(&uid) {
@@ -250,8 +266,10 @@ impl Workers {
             present: true,
             rejected,
             kill: None,
+            pending: None,
+            given: None,
         };
-        self.spawn(uid, desired);
+        self.spawn(uid, desired, resizing);
     }
 
     /// Whether a pod is not refused yet, because what is known of the node is still to be confirmed. Refused for good by what is
@@ -324,8 +342,11 @@ impl Workers {
             present: false,
             rejected: None,
             kill: Some(kill),
+            pending: None,
+            given: None,
         };
-        self.spawn(uid, desired);
+        let resizing = Resizing::new(desired.pod.clone(), PodResources::default());
+        self.spawn(uid, desired, resizing);
     }
 
     /// Goes on with the release of what earlier pods left. What the runtime still has is ended and released by a worker of
@@ -347,7 +368,8 @@ impl Workers {
         }
         self.shares_outdated = false;
         let is_over = |pod: &&Arc<Pod>| super::status::is_terminal(pod.status.as_ref());
-        let active: Vec<Arc<Pod>> = pods.values().filter(|pod| !is_over(pod)).cloned().collect();
+        let active = pods.iter().filter(|(_, pod)| !is_over(pod));
+        let active: Vec<Arc<Pod>> = active.map(|(uid, pod)| self.as_given(uid, pod)).collect();
         let cgroups = self.shared.parts.cgroups.clone();
         self.sharing.spawn(async move {
             if let Err(error) = cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
@@ -356,8 +378,9 @@ impl Workers {
         });
     }
 
-    fn spawn(&mut self, uid: PodUid, desired: Desired) {
+    fn spawn(&mut self, uid: PodUid, desired: Desired, resizing: Resizing) {
         self.shares_outdated = true;
+        self.keep_given(&uid, &desired, &resizing);
         let name = pod_object::full_name(&desired.pod);
         let (sender, receiver) = watch::channel(desired);
         let worker = Worker::new(self.shared.clone(), uid.clone(), receiver);
@@ -366,6 +389,7 @@ impl Workers {
             name,
             desired: sender,
             task,
+            resizing,
         };
         self.live.insert(uid, live);
     }
@@ -391,6 +415,7 @@ impl Workers {
         }
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
             self.ledger.release(&uid);
+            self.forget_given(&uid);
             self.shared.parts.pleg.forget(&uid);
             self.shared.parts.pods.remove(&uid);
             self.shared.statuses.forget(&uid);
@@ -420,16 +445,4 @@ fn in_order<'a>(pods: &'a BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) 
         (!known.contains(*uid), created, name)
     });
     pods.into_iter().map(|(_, pod)| pod).collect()
-}
-
-/// Hands a worker its pod if it is another delivery of it.
-fn update(desired: &watch::Sender<Desired>, pod: &Arc<Pod>) {
-    desired.send_if_modified(|desired| {
-        let changed = !Arc::ptr_eq(&desired.pod, pod) || !desired.present;
-        if changed {
-            desired.pod = pod.clone();
-            desired.present = true;
-        }
-        changed
-    });
 }

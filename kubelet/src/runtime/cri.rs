@@ -265,6 +265,41 @@ impl Runtime for CriRuntime {
         )
     }
 
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let request = pb::UpdateContainerResourcesRequest {
+            container_id: id.to_string(),
+            linux: Some(resources),
+            ..Default::default()
+        };
+        let mut client = self.runtime.clone();
+        let call = client.update_container_resources(request);
+        bounded("UpdateContainerResources", self.timeout, call)
+            .await
+            .map(|_| ())
+    }
+
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: pb::LinuxContainerResources,
+        resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let request = pb::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: id.to_string(),
+            overhead: Some(overhead),
+            resources: Some(resources),
+        };
+        let mut client = self.runtime.clone();
+        let call = client.update_pod_sandbox_resources(request);
+        bounded("UpdatePodSandboxResources", self.timeout, call)
+            .await
+            .map(|_| ())
+    }
+
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = pb::RemoveContainerRequest {
             container_id: id.to_string(),

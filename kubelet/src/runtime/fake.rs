@@ -158,6 +158,11 @@ impl FakeRuntime {
         self.state().refuses_list_of_all = refuse;
     }
 
+    /// Sets how much memory containers of that name use.
+    pub fn set_memory(&self, container: &str, bytes: u64) {
+        self.state().memory.insert(container.to_owned(), bytes);
+    }
+
     /// Sets whether the network is ready.
     pub fn set_network_ready(&self, ready: bool) {
         self.state().network_down = !ready;

@@ -1,5 +1,9 @@
 //! What a pod asks for in total: containers, init containers, sidecars, pod-level resources, overhead.
 
+mod resized;
+
+pub use resized::{is_resize_infeasible, reserved_requests};
+
 use super::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;

@@ -218,7 +218,7 @@ async fn prepare(
     }
     object::keep_system_fields(new, old);
     if strategy.has_generation()
-        && matches!(part, "" | "scale" | "ephemeralcontainers")
+        && matches!(part, "" | "scale" | "ephemeralcontainers" | "resize")
         && strategy.bumps_generation(new, old)
     {
         object::raise_generation(new);

@@ -23,6 +23,7 @@ pub(super) const AGGREGATED: &[(&str, &[R])] = &[
             On("impersonate", "", "serviceaccounts"),
             On(WRITE, "", "pods,pods/attach,pods/exec,pods/portforward,pods/proxy"),
             On("create", "", "pods/eviction"),
+            On("get,patch,update", "", "pods/resize"),
             On(
                 WRITE,
                 "",

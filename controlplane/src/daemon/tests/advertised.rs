@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::apiserver::body;
-use crate::resource::{Kind, Registry};
+use crate::resource::Registry;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
@@ -151,10 +151,4 @@ async fn every_advertised_verb_is_answered() {
     assert_eq!(unanswered, Vec::<String>::new());
     assert!(asked > 300, "{asked}");
     daemon.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_advertised_that_comes_later() {
-    let pods: &Kind = Registry::built_in().by_resource("", "v1", "pods").unwrap();
-    assert!(pods.subresource("resize").is_none());
 }

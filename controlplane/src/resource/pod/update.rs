@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::restore_all;
 use crate::resource::field::{at, copy, int, list, list_mut, set, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -12,7 +11,7 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than \
     previously negative)";
 
 /// The annotation of pods that show a static pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The main endpoint.
 pub(super) fn main(new: &Value, old: &Value) -> FieldErrors {
@@ -257,58 +256,6 @@ pub(super) fn ephemeral(new: &Value, old: &Value) -> FieldErrors {
                 format!("existing ephemeral containers \"{name}\" may not be changed\n"),
             )),
             Some(_) => {}
-        }
-    }
-    errors
-}
-
-/// Leaves of what was sent to `resize` only containers' resources and resize policies.
-pub(super) fn keep_only_resources(new: &mut Value, old: &Value) {
-    let sent = new.clone();
-    restore_all(new, old);
-    copy(new, &sent, &["spec", "resources"]);
-    for kind in ["containers", "initContainers"] {
-        let wanted = list(&sent, &["spec", kind]).to_vec();
-        for container in list_mut(new, &["spec", kind]).into_iter().flatten() {
-            let name = text(container, &["name"]).to_owned();
-            if let Some(sent) = wanted.iter().find(|sent| text(sent, &["name"]) == name) {
-                for key in ["resources", "resizePolicy"] {
-                    copy(container, sent, &[key]);
-                }
-            }
-        }
-    }
-}
-
-/// A resize keeps the QoS class and touches only CPU and memory.
-pub(super) fn resize(new: &Value, old: &Value) -> FieldErrors {
-    let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
-    if super::qos(new) != super::qos(old) {
-        errors.push(FieldError::invalid(
-            "spec",
-            super::qos(new),
-            "Pod QOS Class may not change as a result of resizing",
-        ));
-    }
-    for kind in ["containers", "initContainers"] {
-        let pairs = list(new, &["spec", kind]).iter().zip(list(old, &["spec", kind]));
-        for (i, (after, before)) in pairs.enumerate() {
-            for part in ["requests", "limits"] {
-                let other = |container: &Value| -> Vec<(String, Value)> {
-                    let all = at(container, &["resources", part]).as_object();
-                    all.into_iter()
-                        .flatten()
-                        .filter(|(name, _)| !["cpu", "memory"].contains(&name.as_str()))
-                        .map(|(name, value)| (name.clone(), value.clone()))
-                        .collect()
-                };
-                if other(after) != other(before) {
-                    errors.push(FieldError::forbidden(
-                        format!("spec.{kind}[{i}].resources.{part}"),
-                        "only cpu and memory resources are mutable",
-                    ));
-                }
-            }
         }
     }
     errors

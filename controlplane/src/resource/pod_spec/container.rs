@@ -6,14 +6,14 @@ use proto::api::quantity::Quantity;
 use serde_json::Value;
 
 use super::rule::{required_label, user_or_group};
-use super::{environment, handler};
+use super::{environment, handler, resize_policy};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::name::{port_name, port_number, qualified_name};
 
 /// Which list a container stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Init,
     Main,
     Ephemeral,
@@ -45,8 +45,9 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
                 &base,
                 at(spec, &["hostUsers"]) != &Value::Bool(false),
             );
-            if role == Role::Ephemeral {
-                ephemeral(errors, container, &base, spec);
+            match role {
+                Role::Ephemeral => ephemeral(errors, container, &base, spec),
+                Role::Init | Role::Main => resize_policy::validate(errors, container, &base, role, spec),
             }
             ports(errors, container, &base, host_network, role, &mut host_ports);
         }

@@ -94,11 +94,6 @@ pub(super) const ROWS: &[Row] = &[
         |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
         "the image's own stop signal is sent",
     ),
-    field(
-        "containers.resizePolicy",
-        |spec| containers(spec).any(|container| !list(container, &["resizePolicy"]).is_empty()),
-        "containers are not resized in place",
-    ),
 ];
 
 fn affinity(spec: &Value, strength: &str) -> bool {

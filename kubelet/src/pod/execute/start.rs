@@ -138,6 +138,7 @@ impl Executor {
             log,
         )
         .await;
+        self.keep_started(subject, container).await;
         Ok(id)
     }
 }

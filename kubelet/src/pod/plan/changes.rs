@@ -74,7 +74,7 @@ fn stop(draft: &mut Draft<'_>, (id, name): (&ContainerId, &str), reason: &StopRe
     let spec = pod_object::find(inputs.pod, name);
     let kind = spec.as_ref().map_or(Kind::Regular, |(kind, _)| *kind);
     let restarts = match reason {
-        StopReason::Changed | StopReason::Unknown => true,
+        StopReason::Changed | StopReason::Resize | StopReason::Unknown => true,
         StopReason::Liveness | StopReason::Startup => {
             spec.is_some_and(|(kind, spec)| pod_object::restarts_after_stop(inputs.pod, kind, &spec))
         }

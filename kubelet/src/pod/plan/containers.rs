@@ -249,7 +249,7 @@ impl<'o> Walk<'_, '_, 'o> {
         }
         self.tell_last_error(name);
         let Some(sandbox) = self.sandbox else { return };
-        if self.blocked || !inputs.memory.volumes_ready {
+        if self.blocked || self.draft.holds_starts || !inputs.memory.volumes_ready {
             return;
         }
         if kind == Kind::Ephemeral && self.lacks_volume(container) {
@@ -333,6 +333,9 @@ fn running(inputs: &Inputs<'_>, container: &Container, newest: &ObservedContaine
         .is_some_and(|hash| *hash != container_hash(container));
     if changed {
         return Fate::Stop(StopReason::Changed);
+    }
+    if inputs.memory.applied.needs_restart(container) {
+        return Fate::Stop(StopReason::Resize);
     }
     match inputs.outcomes.failed(container, &newest.id) {
         Some(ProbeKind::Startup) => Fate::Stop(StopReason::Startup),

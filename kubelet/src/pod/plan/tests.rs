@@ -1,6 +1,7 @@
 mod changes;
 mod ephemeral;
 mod hooks;
+mod resize;
 mod restart_all;
 
 use super::*;
@@ -108,6 +109,7 @@ impl Case {
 fn word(operation: &Operation) -> String {
     match operation {
         Operation::Prepare => "prepare".into(),
+        Operation::Resize => "resize".into(),
         Operation::Volumes => "volumes".into(),
         Operation::StartSandbox { attempt } => format!("sandbox {attempt}"),
         Operation::PrepareImage { container, .. } => format!("image {container}"),

@@ -1,15 +1,7 @@
 //! The container hash annotation: what decides whether a running container still is the one the spec asks for.
 
+use crate::checksum::fnv32a;
 use k8s_openapi::api::core::v1::Container;
-
-const FNV32_OFFSET: u32 = 0x811c_9dc5;
-const FNV32_PRIME: u32 = 0x0100_0193;
-
-fn fnv32a(bytes: impl Iterator<Item = u8>) -> u32 {
-    bytes.fold(FNV32_OFFSET, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(FNV32_PRIME)
-    })
-}
 
 /// A JSON string as Go's encoder writes it: like serde's, with `<`, `>`, `&` and the two line separators escaped too.
 fn go_json_string(text: &str) -> String {

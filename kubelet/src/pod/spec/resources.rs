@@ -143,7 +143,7 @@ fn sum(containers: &[Container], limits: bool, name: &str) -> Option<i64> {
 }
 
 /// The sandbox's hint of what its containers use together, and the pod's overhead.
-pub(super) fn sandbox_resources(
+pub fn sandbox_resources(
     spec: &PodSpec,
     ctx: &NodeContext,
 ) -> (cri::LinuxContainerResources, cri::LinuxContainerResources) {

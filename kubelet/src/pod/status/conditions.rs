@@ -61,6 +61,7 @@ impl Source<'_> {
             let kind = reason::condition::ALL_CONTAINERS_RESTARTING;
             self.set(conditions, kind, &self.all_containers_restarting());
         }
+        super::resize::tell(inputs, conditions);
         let told_by_node = super::failure(inputs.state).map(|(reason, _)| reason);
         let disrupts = matches!(
             told_by_node,

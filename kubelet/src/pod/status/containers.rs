@@ -356,7 +356,8 @@ fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut C
             let started = inputs.outcomes.started(container, &newest.id);
             status.started = Some(started);
             status.ready = kind != Kind::Init && inputs.outcomes.ready(container, &newest.id);
-            status.resources.clone_from(&container.resources);
+            let applied = inputs.resize.applied.containers.get(&container.name);
+            status.resources = applied.or(container.resources.as_ref()).cloned();
             status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
         }
         None => {

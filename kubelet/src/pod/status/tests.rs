@@ -1,5 +1,7 @@
 use super::*;
+use crate::allocation::decide::Pending;
 use crate::id::ContainerId;
+use crate::pod::resize::Applied;
 use crate::pod::testing::{at, container, observed, pod, sidecar};
 use crate::probe::outcome::{Kind as ProbeKind, Outcome};
 use crate::runtime::observed::ObservedPod;
@@ -13,6 +15,9 @@ struct Case {
     outcomes: Outcomes,
     waiting: BTreeMap<String, Waiting>,
     starting: BTreeSet<String>,
+    applied: Applied,
+    pending: Option<Pending>,
+    resizing: bool,
     now: i64,
 }
 
@@ -26,6 +31,9 @@ impl Case {
             outcomes: Outcomes::default(),
             waiting: BTreeMap::new(),
             starting: BTreeSet::new(),
+            applied: Applied::default(),
+            pending: None,
+            resizing: false,
             now: 100,
         }
     }
@@ -62,6 +70,13 @@ impl Case {
             waiting: &self.waiting,
             starting: &self.starting,
             recursive_read_only: true,
+            resize: &Resize {
+                applied: &self.applied,
+                pending: self.pending.as_ref(),
+                in_progress: self.resizing,
+                given: None,
+                error: None,
+            },
             runtime_name: "containerd",
             host_ips: &["192.168.0.1".to_owned()],
             now: at(self.now),

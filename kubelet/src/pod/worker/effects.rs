@@ -79,6 +79,7 @@ impl Worker {
             }
             Effect::Started(container, result) => self.take_start(&key, container, result),
             Effect::PostStart(container, result) => self.take_post_start(&key, container, result),
+            Effect::Resized(result) => self.take_resize(&key, result),
         };
         if worked {
             self.memory.succeeded(&key);
@@ -92,7 +93,10 @@ impl Worker {
             return self.complain(key, &error);
         }
         match key {
-            Key::Prepare => self.memory.prepared = true,
+            Key::Prepare => {
+                self.memory.prepared = true;
+                self.memory.applied.cgroup = self.memory.applying.remove(key);
+            }
             Key::StopSandbox(id) => {
                 self.memory.stopped_sandboxes.insert(id.clone());
             }
@@ -105,7 +109,7 @@ impl Worker {
     }
 
     /// Notes a failure in our own log; tells whether it is not tried again by a clock of its own.
-    fn complain(&self, key: &Key, failure: &Failure) -> bool {
+    pub(super) fn complain(&self, key: &Key, failure: &Failure) -> bool {
         let error = chain(failure);
         tracing::warn!(pod = %self.uid, ?key, error, "an operation failed and is tried again");
         failure.consequence().retry != Retry::Operation
@@ -126,8 +130,13 @@ impl Worker {
     fn take_start(&mut self, key: &Key, container: String, result: Result<ContainerId, Failure>) -> bool {
         // The next start looks at the image again, as its pull policy may want.
         self.memory.images.remove(&container);
+        let resources = self.memory.applying.remove(key);
         match result {
             Ok(id) => {
+                self.memory
+                    .applied
+                    .containers
+                    .extend(resources.into_iter().flat_map(|r| r.containers));
                 self.memory.restart_wanted.remove(&container);
                 let desired = self.desired.borrow().clone();
                 let hooked = pod_object::find(&desired.pod, &container)

@@ -1,5 +1,6 @@
 //! Events a worker records when something begins to hold, once each time.
 
+use super::resize::ToldResize;
 use super::{Desired, Worker};
 use crate::events::{Recorder, Severity};
 use crate::pod::memory::Change;
@@ -18,6 +19,7 @@ pub(super) struct StandingNotices {
     waiting: BTreeMap<String, (String, String)>,
     network_down: bool,
     rejected: bool,
+    pub(super) resize: ToldResize,
 }
 
 impl StandingNotices {

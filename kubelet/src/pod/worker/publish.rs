@@ -29,6 +29,13 @@ impl Worker {
             None => {
                 let mut previous = (*self.status).clone();
                 adopt_foreign(&mut previous, desired.pod.status.as_ref());
+                let resize = status::Resize {
+                    applied: &self.memory.applied,
+                    pending: desired.pending.as_ref(),
+                    in_progress: plan.resizing,
+                    given: desired.given,
+                    error: self.memory.resize_error.as_deref(),
+                };
                 status::status(&status::Inputs {
                     pod: &desired.pod,
                     previous: &previous,
@@ -41,6 +48,7 @@ impl Worker {
                         let status = self.shared.parts.runtime_status.borrow();
                         status.has_recursive_read_only(&sandbox.handler)
                     }),
+                    resize: &resize,
                     runtime_name: &self.shared.runtime_name,
                     host_ips: &host_ips,
                     now,

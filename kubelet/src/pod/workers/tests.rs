@@ -4,6 +4,7 @@ mod ephemeral;
 mod faults;
 mod hooks;
 mod images;
+mod resize;
 mod restart_all;
 mod volumes;
 

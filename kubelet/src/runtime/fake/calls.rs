@@ -274,6 +274,27 @@ impl Runtime for FakeRuntime {
         passage.reply(())
     }
 
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let passage = self.enter("UpdateContainerResources", id.as_str()).await?;
+        self.state().update(id, resources)?;
+        passage.reply(())
+    }
+
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        _overhead: pb::LinuxContainerResources,
+        _resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        const CALL: &str = "UpdatePodSandboxResources";
+        self.enter(CALL, id.as_str()).await?;
+        Err(RuntimeError::new(CALL, Code::Unimplemented, "unknown method"))
+    }
+
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let passage = self.enter("RemoveContainer", id.as_str()).await?;
         self.end_now(id, 137);
@@ -394,8 +415,10 @@ impl Runtime for FakeRuntime {
 
     async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
         self.enter("ListContainerStats", "").await?;
+        let memory = self.state().memory.clone();
         let usage = |(pod, name): (PodUid, String)| ContainerUsage {
             pod: Some(pod),
+            memory: memory.get(&name).copied(),
             name,
             at_nanos: 1_000_000_000,
             cpu_nanos: Some(2_000_000_000),

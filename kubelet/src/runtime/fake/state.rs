@@ -78,12 +78,29 @@ pub(super) struct State {
     pub(super) handlers: Vec<pb::RuntimeHandler>,
     pub(super) features: Option<pb::RuntimeFeatures>,
     pub(super) refuses_list_of_all: bool,
+    /// Memory in use by containers of a name, bytes.
+    pub(super) memory: BTreeMap<String, u64>,
 }
 
 impl State {
     fn fresh_id(&mut self) -> String {
         self.next += 1;
         format!("{:064x}", self.next)
+    }
+
+    /// Gives a running container other resources.
+    pub(super) fn update(
+        &mut self,
+        id: &ContainerId,
+        resources: pb::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let runs = |c: &&mut Container| c.observed.state == ContainerState::Running;
+        let Some(container) = self.containers.get_mut(id).filter(runs) else {
+            let text = format!("container {id} is not running");
+            return Err(RuntimeError::new("UpdateContainerResources", Code::NotFound, text));
+        };
+        container.config.linux.get_or_insert_default().resources = Some(resources);
+        Ok(())
     }
 
     pub(super) fn run_sandbox(
@@ -263,7 +280,7 @@ impl State {
         observed.reason = if exit_code == 0 {
             crate::reason::terminated::COMPLETED.into()
         } else {
-            "Error".into()
+            crate::reason::terminated::ERROR.into()
         };
         observed.finished_at = Some(now);
         Some(observed.pod.clone())
