@@ -222,15 +222,14 @@ impl Scheduler {
             return;
         }
         let known = self.cluster.pod(uid);
-        // Status updates are frequent and change nothing here.
-        if known.is_some_and(|known| known.pod.spec == pod.spec) {
+        if known.is_some_and(|known| known.is_as(&pod)) {
             return;
         }
         let before = known.map(|known| known.requests.clone());
         let info = Arc::new(PodInfo::new(pod));
-        let shrunk = before.is_some_and(|before| before != info.requests);
+        let is_resized = before.is_some_and(|before| before != info.requests);
         self.cluster.place(info, node);
-        if shrunk {
+        if is_resized {
             self.wake(node);
         }
     }

@@ -178,6 +178,13 @@ impl PodInfo {
         }
     }
 
+    /// Whether a newer state of the same pod changes nothing a cycle asks: statuses are frequent, and only those of a resize tell
+    /// of other amounts.
+    pub fn is_as(&self, newer: &Pod) -> bool {
+        self.pod.spec == newer.spec
+            && self.requests == Amounts::from_list(&resources::reserved_requests(newer, requested))
+    }
+
     /// The pod's spec.
     pub fn spec(&self) -> Option<&PodSpec> {
         self.pod.spec.as_ref()
@@ -198,5 +205,36 @@ impl PodInfo {
         self.spec()
             .and_then(|s| s.scheduling_gates.as_ref())
             .is_some_and(|g| !g.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(wanted: &str, status: serde_json::Value) -> Arc<Pod> {
+        let containers = json!([{"name": "c", "resources": {"requests": {"cpu": wanted}}}]);
+        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {"nodeName": "a", "containers": containers}, "status": status});
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    fn given(cpu: &str, ready: bool) -> serde_json::Value {
+        json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": ready, "restartCount": 0,
+            "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}]})
+    }
+
+    #[test]
+    fn of_a_status_only_what_is_reserved_counts() {
+        // Wanted is less than what the node has still given.
+        let shrinking = PodInfo::new(pod("1", given("2", true)));
+        assert_eq!(shrinking.requests.cpu, 2_000);
+        assert!(shrinking.is_as(&pod("1", given("2", false))));
+        assert!(
+            !shrinking.is_as(&pod("1", given("1", true))),
+            "a shrink is done by a status"
+        );
+        assert!(!shrinking.is_as(&pod("2", given("2", true))));
     }
 }
