@@ -220,6 +220,45 @@ fn updates_change_little() {
 }
 
 #[test]
+fn a_stored_pod_that_breaks_a_later_rule_can_still_be_changed_and_deleted() {
+    let mount =
+        json!({"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional", "recursiveReadOnly": "Enabled"});
+    let key = json!({"volumeName": "v", "path": "../a", "key": "K"});
+    let stored = pod(
+        json!({"metadata": {"finalizers": ["a.b/c"]}, "spec": {"hostUsers": false, "hostPID": true,
+        "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+        "containers": [{"name": "c", "image": "i", "volumeMounts": [mount], "securityContext": {"procMount": "Unmasked"},
+            "env": [{"name": "E", "valueFrom": {"fileKeyRef": key}}]}],
+        "ephemeralContainers": [{"name": "d", "image": "i", "targetContainerName": "gone"}]}}),
+    );
+    let broken = Pod.validate(&stored).len();
+    assert!(broken > 5, "{broken}");
+    let told = |patch: Value, subresource: &str| {
+        let mut new = stored.clone();
+        crate::patch::merge_patch_tree(&mut new, &patch);
+        Pod.default(&mut new);
+        Pod.prepare_update(&mut new, &stored, subresource);
+        let errors = Pod.validate_update(&new, &stored, subresource);
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(json!({"metadata": {"finalizers": null, "labels": {"a": "b"}}}), ""),
+        [""; 0]
+    );
+    assert_eq!(told(json!({"status": {"phase": "Failed"}}), "status"), [""; 0]);
+    assert_eq!(told(json!({}), "ephemeralcontainers"), [""; 0]);
+    assert_eq!(told(json!({}), "resize"), [""; 0]);
+    let toleration = json!({"spec": {"tolerations": [{"key": "a", "operator": "Never"}]}});
+    assert_eq!(told(toleration, "").len(), 1, "what is new is told");
+    let broken = json!({"name": "e", "image": "i", "targetContainerName": "gone"});
+    let both = json!({"spec": {"ephemeralContainers": [stored["spec"]["ephemeralContainers"][0], broken]}});
+    assert_eq!(
+        told(both, "ephemeralcontainers"),
+        ["spec.ephemeralContainers[1].targetContainerName: Not found: \"gone\""]
+    );
+}
+
+#[test]
 fn a_forbidden_change_is_shown() {
     let old = pod(json!({}));
     let new = pod(json!({"spec": {"hostNetwork": true}}));

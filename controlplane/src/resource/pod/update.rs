@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::restore_all;
 use crate::resource::field::{at, copy, int, list, list_mut, set, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
+use crate::resource::pod_spec::validate;
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
@@ -13,6 +14,11 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than \
 
 /// The annotation of pods that show a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What is wrong with the spec and was not before.
+pub(super) fn spec(new: &Value, old: &Value) -> FieldErrors {
+    FieldErrors::of_update(new, old, |pod| validate::spec(at(pod, &["spec"]), "spec"))
+}
 
 /// The main endpoint.
 pub(super) fn main(new: &Value, old: &Value) -> FieldErrors {
@@ -243,7 +249,7 @@ pub(super) fn ephemeral(new: &Value, old: &Value) -> FieldErrors {
         let why = "static pods do not support ephemeral containers";
         return FieldErrors::from(vec![FieldError::forbidden("", why)]);
     }
-    let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
+    let mut errors = spec(new, old);
     let path = &["spec", "ephemeralContainers"];
     for before in list(old, path) {
         let name = text(before, &["name"]);
@@ -282,7 +288,7 @@ pub(super) fn keep_only_resources(new: &mut Value, old: &Value) {
 
 /// A resize keeps the QoS class and touches only CPU and memory.
 pub(super) fn resize(new: &Value, old: &Value) -> FieldErrors {
-    let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
+    let mut errors = spec(new, old);
     if super::qos(new) != super::qos(old) {
         errors.push(FieldError::invalid(
             "spec",
