@@ -336,6 +336,42 @@ fn ephemeral_containers_are_only_added() {
     );
 }
 
+/// Each of many is looked up among as many: by walking the lists these would take minutes.
+#[test]
+fn what_is_named_is_found_among_many() {
+    const MANY: usize = 20_000;
+    let each = |make: fn(usize) -> Value| Value::from((0..MANY).map(make).collect::<Vec<_>>());
+    let key = |i: usize| json!({"volumeName": format!("v{i}"), "path": "p", "key": "K"});
+    let mut variables: Vec<Value> = (0..MANY)
+        .map(|i| json!({"name": "E", "valueFrom": {"fileKeyRef": key(i)}}))
+        .collect();
+    variables.push(json!({"name": "E", "valueFrom": {"fileKeyRef": key(MANY)}}));
+    let stored = pod(json!({"spec": {
+        "volumes": each(|i| json!({"name": format!("v{i}"), "emptyDir": {}})),
+        "initContainers": each(|i| json!({"name": format!("i{i}"), "image": "i"})),
+        "containers": [{"name": "c", "image": "i", "env": variables}],
+        "tolerations": each(|i| json!({"key": format!("t{i}"), "operator": "Exists"})),
+        "ephemeralContainers": each(|i| json!({"name": format!("e{i}"), "image": "i",
+            "targetContainerName": format!("i{}", MANY - i)})),
+    }}));
+    let wrong: Vec<String> = crate::resource::pod_spec::validate::spec(&stored["spec"], "spec")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        wrong,
+        [
+            "spec.containers[0].env[20000].valueFrom.fileKeyRef.volumeName: Not found: \"v20000\"",
+            "spec.ephemeralContainers[0].targetContainerName: Not found: \"i20000\"",
+        ]
+    );
+    assert!(Pod.validate_update(&stored, &stored, "ephemeralcontainers").is_empty());
+    let mut fewer = stored.clone();
+    fewer["spec"]["tolerations"].as_array_mut().expect("a list").pop();
+    let errors = Pod.validate_update(&fewer, &stored, "");
+    assert_eq!((errors.len(), &*errors[0].path), (1, "spec.tolerations"));
+}
+
 #[test]
 fn ephemeral_containers_change_nothing_else() {
     let old = pod(json!({"metadata": {"labels": {"a": "b"}, "uid": "u"}}));

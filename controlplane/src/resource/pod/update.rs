@@ -1,5 +1,7 @@
 //! What an update of a Pod may change, endpoint by endpoint. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::restore_all;
@@ -108,18 +110,9 @@ fn deadline(errors: &mut FieldErrors, new: &Value, old: &Value) {
 
 fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "tolerations"];
-    let without_seconds = |toleration: &Value| {
-        let mut copy = toleration.clone();
-        if let Some(map) = copy.as_object_mut() {
-            map.remove("tolerationSeconds");
-        }
-        copy
-    };
-    let after: Vec<Value> = list(new, path).iter().map(without_seconds).collect();
-    let lost = list(old, path)
-        .iter()
-        .any(|toleration| !after.contains(&without_seconds(toleration)));
-    if lost {
+    let after: BTreeSet<_> = list(new, path).iter().map(without_seconds).collect();
+    let mut before = list(old, path).iter().map(without_seconds);
+    if before.any(|toleration| !after.contains(&toleration)) {
         errors.push(FieldError::forbidden(
             "spec.tolerations",
             "existing toleration can not be modified except its tolerationSeconds",
@@ -127,13 +120,18 @@ fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
     }
 }
 
+/// What a toleration is about; how long is no part of it.
+fn without_seconds(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|key| text(toleration, &[key]))
+}
+
 fn scheduling_gates(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "schedulingGates"];
-    let before = list(old, path);
+    let before = by_name(list(old, path));
     let added: Vec<&str> = list(new, path)
         .iter()
-        .filter(|gate| !before.contains(gate))
         .map(|gate| text(gate, &["name"]))
+        .filter(|name| !before.contains_key(name))
         .collect();
     if !added.is_empty() {
         errors.push(FieldError::forbidden(
@@ -217,16 +215,20 @@ pub(super) fn status(new: &Value, old: &Value) -> FieldErrors {
     if policy == "Always" {
         return errors;
     }
+    let after = by_name(list(new, &["status", "containerStatuses"]));
+    let containers = by_name(list(old, &["spec", "containers"]));
+    let has_own_policy = |name| {
+        let container = containers.get(name);
+        container.is_some_and(|container| !text(container, &["restartPolicy"]).is_empty())
+    };
     for (i, status) in list(old, &["status", "containerStatuses"]).iter().enumerate() {
         let ended = at(status, &["state", "terminated"]);
         let code = int(ended, &["exitCode"]).unwrap_or(0);
         let name = text(status, &["name"]);
-        if ended.is_null() || (policy == "OnFailure" && code != 0) || has_own_policy(old, name) {
+        if ended.is_null() || (policy == "OnFailure" && code != 0) || has_own_policy(name) {
             continue;
         }
-        let after = list(new, &["status", "containerStatuses"])
-            .iter()
-            .find(|status| text(status, &["name"]) == name);
+        let after = after.get(name);
         if after.is_some_and(|status| at(status, &["state", "terminated"]).is_null()) {
             errors.push(FieldError::forbidden(
                 format!("status.containerStatuses[{i}].state"),
@@ -237,10 +239,9 @@ pub(super) fn status(new: &Value, old: &Value) -> FieldErrors {
     errors
 }
 
-fn has_own_policy(pod: &Value, container: &str) -> bool {
-    list(pod, &["spec", "containers"])
-        .iter()
-        .any(|spec| text(spec, &["name"]) == container && !text(spec, &["restartPolicy"]).is_empty())
+/// The items of a list by their names, of equal ones the first: lists may be long, and each is looked up for each of another.
+fn by_name(items: &[Value]) -> BTreeMap<&str, &Value> {
+    items.iter().rev().map(|item| (text(item, &["name"]), item)).collect()
 }
 
 /// Ephemeral containers are only ever added, and to pods that a kubelet takes from the API server.
@@ -251,14 +252,15 @@ pub(super) fn ephemeral(new: &Value, old: &Value) -> FieldErrors {
     }
     let mut errors = spec(new, old);
     let path = &["spec", "ephemeralContainers"];
+    let after = by_name(list(new, path));
     for before in list(old, path) {
         let name = text(before, &["name"]);
-        match list(new, path).iter().find(|after| text(after, &["name"]) == name) {
+        match after.get(name) {
             None => errors.push(FieldError::forbidden(
                 "spec.ephemeralContainers",
                 format!("existing ephemeral containers \"{name}\" may not be removed\n"),
             )),
-            Some(after) if after != before => errors.push(FieldError::forbidden(
+            Some(after) if *after != before => errors.push(FieldError::forbidden(
                 "spec.ephemeralContainers",
                 format!("existing ephemeral containers \"{name}\" may not be changed\n"),
             )),
@@ -274,10 +276,9 @@ pub(super) fn keep_only_resources(new: &mut Value, old: &Value) {
     restore_all(new, old);
     copy(new, &sent, &["spec", "resources"]);
     for kind in ["containers", "initContainers"] {
-        let wanted = list(&sent, &["spec", kind]).to_vec();
+        let wanted = by_name(list(&sent, &["spec", kind]));
         for container in list_mut(new, &["spec", kind]).into_iter().flatten() {
-            let name = text(container, &["name"]).to_owned();
-            if let Some(sent) = wanted.iter().find(|sent| text(sent, &["name"]) == name) {
+            if let Some(sent) = wanted.get(text(container, &["name"])) {
                 for key in ["resources", "resizePolicy"] {
                     copy(container, sent, &[key]);
                 }
