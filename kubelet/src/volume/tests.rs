@@ -309,9 +309,29 @@ async fn ids_are_a_pods_own_until_its_directory_is_gone_and_outlive_the_kubelet(
         Err(exhausted.to_owned()),
         "they are nobody else's"
     );
-    std::fs::write(pods.join("c/userns"), "{}").expect("written");
-    assert!(
-        ids(&bench.restarted(), "b").await.is_err(),
-        "what cannot be read could be anything"
-    );
+}
+
+#[tokio::test]
+async fn a_file_that_tells_no_ids_stands_in_the_way_of_new_ones_alone() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    for uid in ["a", "b", "c"] {
+        let meta = serde_json::json!({"metadata": {"uid": uid}});
+        let pod = serde_json::from_value::<Pod>(meta).expect("a pod");
+        bench.volumes.prepare_pod_dirs(&pod).await.expect("directories");
+    }
+    let first = bench.volumes.user_namespace(&"a".into()).await.expect("ids");
+    let file = bench.root.path().join("pods/c/userns");
+    fs::write(&file, "{}").expect("written");
+    let next = bench.restarted();
+    assert_eq!(next.user_namespace(&"a".into()).await.expect("its ids"), first);
+    for uid in ["b", "c"] {
+        let error = next.user_namespace(&uid.into()).await.expect_err("they could be any");
+        assert!(
+            error.to_string().starts_with(&format!("{}: ", file.display())),
+            "{error}"
+        );
+    }
+    fs::remove_file(&file).expect("removed");
+    next.user_namespace(&"b".into()).await.expect("put right");
 }
