@@ -397,7 +397,7 @@ mod tests {
         let mut ranges = small();
         let path = Path::new("/pods/x/userns");
         let file = |first, length| write(IdRange { first, length });
-        let mut first = |ranges: &mut Ranges, pod: &str| {
+        let first = |ranges: &mut Ranges, pod: &str| {
             let taken = ranges.take(&pod.into());
             taken
                 .map(|(range, _)| range.first / 65_536)

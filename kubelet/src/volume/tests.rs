@@ -7,10 +7,10 @@ use crate::user_namespace::IdPool;
 use client::SystemClock;
 use std::os::unix::fs::PermissionsExt;
 
-struct Bench {
+pub(super) struct Bench {
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
-    volumes: Volumes,
+    pub(super) volumes: Volumes,
 }
 
 impl Bench {
@@ -24,13 +24,18 @@ impl Bench {
 
 /// Volumes over an API server that is not there: only what needs no object works.
 fn bench() -> Bench {
+    bench_of(|_| async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) })
+}
+
+/// Volumes over an API server that answers so.
+pub(super) fn bench_of<A>(answer: fn(http::Request<kube::client::Body>) -> A) -> Bench
+where
+    A: Future<Output = io::Result<http::Response<kube::client::Body>>> + Send + 'static,
+{
     let root = tempfile::tempdir().expect("temp dir");
     let mounter = Arc::new(FakeMounter::default());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
-    });
-    let client = kube::Client::new(service, "default");
+    let client = kube::Client::new(tower::service_fn(answer), "default");
     let settings = VolumeSettings {
         root_dir: root.path().to_owned(),
         host_ips: HostIps::fixed(vec![]),
