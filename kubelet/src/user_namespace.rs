@@ -6,7 +6,8 @@
 
 use crate::id::PodUid;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// What ranges are multiples of, and how long they are unless configured otherwise.
 pub const IDS_UNIT: u32 = 65_536;
@@ -137,6 +138,13 @@ pub struct IdRange {
     pub length: u32,
 }
 
+impl IdRange {
+    fn overlaps(self, other: Self) -> bool {
+        let end = |range: Self| u64::from(range.first) + u64::from(range.length);
+        u64::from(self.first) < end(other) && u64::from(other.first) < end(self)
+    }
+}
+
 /// Why a pod has no ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
@@ -152,6 +160,22 @@ pub enum RangeError {
     /// What its file says belongs to another pod.
     #[error("user namespace: range picked for pod {0:?} already taken")]
     Taken(PodUid),
+    /// A pod's file stands in the way, its own or another's.
+    #[error("{}: {why}", .path.display())]
+    At {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: Box<RangeError>,
+    },
+}
+
+/// What a pod may have had from a kubelet of another configuration. Its containers may run: nobody else is given any of it.
+#[derive(Clone, Debug)]
+struct Foreign {
+    /// Which ids; nothing if they could be any.
+    ids: Option<Vec<IdRange>>,
+    why: RangeError,
 }
 
 /// Who has which range.
@@ -159,6 +183,7 @@ pub enum RangeError {
 pub struct Ranges {
     pool: IdPool,
     by_pod: BTreeMap<PodUid, u32>,
+    foreign: BTreeMap<PodUid, Foreign>,
 }
 
 impl Ranges {
@@ -167,24 +192,29 @@ impl Ranges {
         Self {
             pool,
             by_pod: BTreeMap::new(),
+            foreign: BTreeMap::new(),
         }
     }
 
     /// The pod's range and whether it is new: the one it has, or the lowest that is free.
     ///
     /// # Errors
-    /// All are taken.
+    /// All are taken; the pod's own file tells what cannot be given; or it is a new pod, and another's file does not tell which ids
+    /// that one has.
     pub fn take(&mut self, pod: &PodUid) -> Result<(IdRange, bool), RangeError> {
         if let Some(first) = self.by_pod.get(pod) {
             return Ok((self.range(*first), false));
         }
-        let mut taken: Vec<u32> = self.by_pod.values().copied().collect();
-        taken.sort_unstable();
+        let unknown = || self.foreign.values().find(|foreign| foreign.ids.is_none());
+        if let Some(foreign) = self.foreign.get(pod).or_else(unknown) {
+            return Err(foreign.why.clone());
+        }
+        let taken: BTreeSet<u32> = self.by_pod.values().copied().collect();
+        let foreign: Vec<IdRange> = self.foreign.values().filter_map(|f| f.ids.clone()).flatten().collect();
         let ranges = self.pool.count / self.pool.per_pod;
         let first = (0..ranges)
             .map(|index| self.pool.first + index * self.pool.per_pod)
-            .zip(taken.iter().map(Some).chain(std::iter::repeat(None)))
-            .find_map(|(first, taken)| (taken != Some(&first)).then_some(first));
+            .find(|first| !taken.contains(first) && !foreign.iter().any(|ids| ids.overlaps(self.range(*first))));
         let first = first.ok_or(RangeError::Exhausted)?;
         self.by_pod.insert(pod.clone(), first);
         Ok((self.range(first), true))
@@ -217,9 +247,32 @@ impl Ranges {
         }
     }
 
+    /// Notes what a pod's file tells; of one that tells nothing good, what it may mean, until it is told otherwise.
+    pub fn recover(&mut self, pod: &PodUid, path: &Path, text: Result<&[u8], RangeError>) {
+        self.foreign.remove(pod);
+        let ids = text.as_ref().ok().and_then(|text| claimed(text));
+        let Err(why) = text.and_then(read).and_then(|range| self.record(pod, range)) else {
+            return;
+        };
+        let (path, why) = (path.to_owned(), Box::new(why));
+        let why = RangeError::At { path, why };
+        self.foreign.insert(pod.clone(), Foreign { ids, why });
+    }
+
+    /// Notes that a pod has no file.
+    pub fn recover_none(&mut self, pod: &PodUid) {
+        self.foreign.remove(pod);
+    }
+
+    /// The pods whose files told nothing good.
+    pub fn foreign(&self) -> Vec<PodUid> {
+        self.foreign.keys().cloned().collect()
+    }
+
     /// Takes a pod's range back.
     pub fn release(&mut self, pod: &PodUid) {
         self.by_pod.remove(pod);
+        self.foreign.remove(pod);
     }
 
     fn range(&self, first: u32) -> IdRange {
@@ -283,6 +336,17 @@ pub fn read(text: &[u8]) -> Result<IdRange, RangeError> {
     }
 }
 
+/// All ids that a file names, however oddly; nothing if that cannot be told.
+fn claimed(text: &[u8]) -> Option<Vec<IdRange>> {
+    let told: Mappings = serde_json::from_slice(text).ok()?;
+    let all = told.uid_mappings.iter().chain(&told.gid_mappings);
+    let ids = all.map(|mapping| IdRange {
+        first: mapping.host_id,
+        length: mapping.length,
+    });
+    Some(ids.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,6 +390,39 @@ mod tests {
         assert!(ranges.record(&"b".into(), range(65_536, 65_536)).is_err());
         assert_eq!(ranges.take(&"a".into()).map(|(range, _)| range.first), Ok(65_536));
         assert_eq!(ranges.take(&"c".into()).map(|(range, _)| range.first), Ok(3 * 65_536));
+    }
+
+    #[test]
+    fn what_a_foreign_file_tells_is_nobody_elses_and_refuses_its_own_pod_alone() {
+        let mut ranges = small();
+        let path = Path::new("/pods/x/userns");
+        let file = |first, length| write(IdRange { first, length });
+        let first = |ranges: &mut Ranges, pod: &str| {
+            let taken = ranges.take(&pod.into());
+            taken
+                .map(|(range, _)| range.first / 65_536)
+                .map_err(|error| error.to_string())
+        };
+        ranges.recover(&"a".into(), path, Ok(&file(65_536, 65_536)));
+        ranges.recover(&"x".into(), path, Ok(&file(2 * 65_536 + 7, 4)));
+        assert_eq!(
+            first(&mut ranges, "x"),
+            Err("/pods/x/userns: user namespace: wrong user namespace length".to_owned())
+        );
+        assert_eq!(first(&mut ranges, "a"), Ok(1));
+        assert_eq!(first(&mut ranges, "b"), Ok(3), "the second is partly another's");
+        ranges.recover(&"y".into(), path, Ok(&file(65_536, 65_536)));
+        assert!(first(&mut ranges, "y").is_err_and(|why| why.contains("already taken")));
+        ranges.release(&"a".into());
+        ranges.release(&"x".into());
+        assert_eq!(first(&mut ranges, "c"), Ok(2), "the first may be in use by y");
+        ranges.recover(&"z".into(), path, Ok(b"{"));
+        assert!(first(&mut ranges, "d").is_err_and(|why| why.starts_with("/pods/x/userns: ")));
+        assert_eq!(first(&mut ranges, "b"), Ok(3), "who has ids keeps them");
+        assert_eq!(ranges.foreign(), ["y".into(), "z".into()]);
+        ranges.release(&"z".into());
+        ranges.release(&"y".into());
+        assert_eq!(first(&mut ranges, "d"), Ok(1));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod error;
 mod local;
 mod payload;
 mod plan;
+mod refresh;
 mod set_up;
 mod user_namespace;
 
@@ -30,6 +31,7 @@ use crate::objects::{ObjectError, ObjectRef, Objects};
 use crate::user_namespace::{IdPool, Ranges};
 use client::Clock;
 use error::set_up;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use payload::{FilesInput, Payload};
 use plan::{Source, VolumePlan};
@@ -41,8 +43,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Pause before the content of a running pod's volumes is tried again after a failure.
-const REFRESH_RETRY: Duration = Duration::from_secs(10);
 /// How long is waited for a pod's volumes to be mounted or unmounted, as upstream does; the work itself goes on.
 const FILES_DEADLINE: Duration = Duration::from_secs(123);
 /// How long a stop is held up by the marks it leaves for the next kubelet.
@@ -106,6 +106,8 @@ impl std::fmt::Debug for Inner {
 struct Ready {
     plan: VolumePlan,
     payload: Option<Payload>,
+    /// When a token in it has to be renewed.
+    refresh_at: Option<Timestamp>,
 }
 
 impl Volumes {
@@ -178,7 +180,7 @@ impl Volumes {
     /// Makes ready every volume some container of the pod mounts, and returns them by name. Idempotent; what is ready stays as it
     /// is, and content is brought up to date.
     pub async fn ensure(&self, pod: &Pod) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
-        let (ready, _) = self.fetch(pod).await?;
+        let ready = self.fetch(pod).await?;
         let names: Vec<String> = ready.iter().map(|volume| volume.plan.name.clone()).collect();
         let unmounted = Arc::new(Mutex::new(names));
         let left = unmounted.clone();
@@ -205,86 +207,46 @@ impl Volumes {
         }
     }
 
-    /// Keeps the content of the pod's ConfigMap, Secret, downward and projected volumes current; never returns. To be polled
-    /// while the pod runs and dropped when it ends.
-    pub async fn keep_current(&self, pod: Arc<Pod>) {
-        let Ok(plans) = plan::plans(&pod) else { return };
-        let references: Vec<ObjectRef> = plans.iter().flat_map(|p| p.references(&pod)).collect();
-        if references.is_empty() && !plans.iter().any(VolumePlan::changes_by_itself) {
-            return std::future::pending().await;
-        }
-        let mut changes = self.inner.objects.changes(&uid_of(&pod), &references);
-        loop {
-            let wait = match self.refresh(&pod).await {
-                Ok(wait) => wait,
-                Err(error) => {
-                    let meta = &pod.metadata;
-                    tracing::warn!(pod = ?meta.name, namespace = ?meta.namespace, %error, "volume content not refreshed, retrying");
-                    Some(REFRESH_RETRY)
-                }
-            };
-            tokio::select! {
-                biased;
-                () = changes.next() => {}
-                () = sleep_or_forever(wait) => {}
-            }
-        }
-    }
-
-    /// Writes changed content; returns when a token has to be renewed.
-    async fn refresh(&self, pod: &Arc<Pod>) -> Result<Option<Duration>, VolumeError> {
-        let (ready, wait) = self.fetch(pod).await?;
-        let (pod, uid) = (pod.clone(), uid_of(pod));
-        self.files(&uid.clone(), move |inner| {
-            let dir = inner.pod_dir(&uid);
-            for volume in ready.iter().filter(|v| v.payload.is_some()) {
-                // Only what ensure has set up; a pod that is going away is not given new directories.
-                if dir.join(&volume.plan.directory).is_dir() {
-                    inner.write_payload(&pod, volume)?;
-                }
-            }
-            Ok(())
-        })
-        .await?;
-        Ok(wait)
-    }
-
     /// Plans the pod's volumes and fetches what they are filled with.
-    async fn fetch(&self, pod: &Pod) -> Result<(Vec<Ready>, Option<Duration>), VolumeError> {
-        let inner = &self.inner;
-        let uid = uid_of(pod);
-        let plans = plan::plans(pod)?;
+    async fn fetch(&self, pod: &Pod) -> Result<Vec<Ready>, VolumeError> {
+        let plans = plan::plans(pod).collect::<Result<Vec<_>, _>>()?;
         let references: BTreeSet<ObjectRef> = plans.iter().flat_map(|p| p.references(pod)).collect();
         // Begins every watch before the first is waited for.
-        drop(inner.objects.changes(&uid, &references.into_iter().collect::<Vec<_>>()));
+        let references: Vec<_> = references.into_iter().collect();
+        drop(self.inner.objects.changes(&uid_of(pod), &references));
         let mut ready = Vec::new();
-        let mut earliest = None;
         for plan in plans {
-            let payload = match &plan.source {
-                Source::Files(files) => {
-                    let fail = |error: ObjectError| set_up(&plan.name, error);
-                    let input = FilesInput::fetch(&inner.objects, &uid, pod, files)
-                        .await
-                        .map_err(fail)?;
-                    let host_ips = inner.settings.host_ips.texts();
-                    let addresses = Addresses {
-                        pod_ips: &input.pod_ips,
-                        host_ips: &host_ips,
-                    };
-                    let payload = payload::payload(pod, files, &input, addresses, inner.settings.allocatable)
-                        .map_err(|why| set_up(&plan.name, why))?;
-                    earliest = earliest.into_iter().chain(input.refresh_at).min();
-                    Some(payload)
-                }
-                _ => None,
-            };
-            ready.push(Ready { plan, payload });
+            ready.push(self.fetch_one(pod, plan).await?);
         }
-        let wait = earliest.map(|at| {
-            let left = at.duration_since(inner.clock.now());
-            Duration::try_from(left).unwrap_or_default().max(Duration::from_secs(1))
-        });
-        Ok((ready, wait))
+        Ok(ready)
+    }
+
+    /// Fetches what one volume is filled with.
+    async fn fetch_one(&self, pod: &Pod, plan: VolumePlan) -> Result<Ready, VolumeError> {
+        let inner = &self.inner;
+        let Source::Files(files) = &plan.source else {
+            return Ok(Ready {
+                plan,
+                payload: None,
+                refresh_at: None,
+            });
+        };
+        let fail = |error: ObjectError| set_up(&plan.name, error);
+        let input = FilesInput::fetch(&inner.objects, &uid_of(pod), pod, files)
+            .await
+            .map_err(fail)?;
+        let host_ips = inner.settings.host_ips.texts();
+        let addresses = Addresses {
+            pod_ips: &input.pod_ips,
+            host_ips: &host_ips,
+        };
+        let payload = payload::payload(pod, files, &input, addresses, inner.settings.allocatable)
+            .map_err(|why| set_up(&plan.name, why))?;
+        Ok(Ready {
+            plan,
+            payload: Some(payload),
+            refresh_at: input.refresh_at,
+        })
     }
 
     /// Makes the files one container start needs.
@@ -350,13 +312,6 @@ impl Volumes {
             Ok(entries.flatten().filter_map(uid_of).collect())
         })
         .await
-    }
-}
-
-async fn sleep_or_forever(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -88,7 +88,7 @@ impl Strategy for DaemonSet {
         if subresource == "status" {
             return FieldErrors::default();
         }
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         immutable(&mut errors, new, old, &["spec", "selector"]);
         errors
     }

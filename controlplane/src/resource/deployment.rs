@@ -79,7 +79,7 @@ impl Strategy for Deployment {
         if subresource == "status" {
             return validate_status(new, old);
         }
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         immutable(&mut errors, new, old, &["spec", "selector"]);
         errors
     }

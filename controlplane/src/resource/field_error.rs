@@ -228,6 +228,28 @@ impl FieldErrors {
         self
     }
 
+    /// What is wrong with an updated object and was not wrong with the one that is stored. Rules come later than objects: one
+    /// that breaks a rule already can still be labelled, lose a finalizer and be deleted. Upstream loosens rule by rule for the
+    /// stored object; an error that shows another value, or stands in another place, is a new one.
+    pub fn of_update(new: &Value, stored: &Value, check: impl Fn(&Value) -> Self) -> Self {
+        let errors = check(new);
+        if errors.is_empty() {
+            return errors;
+        }
+        errors.beyond(&check(stored))
+    }
+
+    /// The errors that are not among `known`; all of them where some are only counted, unless there is no difference at all.
+    fn beyond(mut self, known: &Self) -> Self {
+        if self == *known {
+            return Self::default();
+        }
+        if self.more == 0 {
+            self.first.retain(|error| !known.first.contains(error));
+        }
+        self
+    }
+
     /// Whether further errors are only counted.
     pub fn is_full(&self) -> bool {
         self.first.len() >= ERRORS_MAX
@@ -284,6 +306,26 @@ mod tests {
         others.append(errors);
         others.push(error(7));
         assert_eq!((others.len(), others.more()), (100, 5));
+    }
+
+    #[test]
+    fn an_update_is_told_what_was_not_wrong_before() {
+        let each = |object: &Value| -> FieldErrors {
+            let items = object.as_array().into_iter().flatten().enumerate();
+            items
+                .filter(|(_, item)| !item.is_null())
+                .map(|(i, item)| FieldError::invalid(format!("[{i}]"), item.clone(), "must be null"))
+                .collect()
+        };
+        let told = |new: Value, stored: Value| FieldErrors::of_update(&new, &stored, each).len();
+        assert_eq!(told(json!([1, null]), json!([1, null])), 0);
+        assert_eq!(told(json!([1, 2]), json!([1, null])), 1, "another place");
+        assert_eq!(told(json!([2]), json!([1])), 1, "another value");
+        assert_eq!(told(json!([1]), json!([null])), 1);
+        let many = json!(vec![1; ERRORS_MAX + 1]);
+        assert_eq!(told(many.clone(), many.clone()), 0);
+        let more = json!(vec![1; ERRORS_MAX + 2]);
+        assert_eq!(told(more, many), ERRORS_MAX, "what is only counted may be new");
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Strategy for Job {
         if subresource == "status" {
             return FieldErrors::default();
         }
-        let mut errors = validate_job(new, "");
+        let mut errors = FieldErrors::of_update(new, old, |job| validate_job(job, ""));
         for key in [
             "selector",
             "completionMode",
@@ -284,11 +284,11 @@ impl Strategy for CronJob {
         errors
     }
 
-    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> FieldErrors {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
             FieldErrors::default()
         } else {
-            self.validate(new)
+            FieldErrors::of_update(new, old, |object| self.validate(object))
         }
     }
 

@@ -87,7 +87,7 @@ impl Strategy for Pod {
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         match subresource {
             "" => {
-                let mut errors = validate::spec(at(new, &["spec"]), "spec");
+                let mut errors = update::spec(new, old);
                 errors.append(update::main(new, old));
                 errors
             }

@@ -36,7 +36,7 @@ impl Strategy for ReplicaSet {
         if subresource == "status" {
             return validate_status(new);
         }
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         immutable(&mut errors, new, old, &["spec", "selector"]);
         errors
     }
@@ -135,11 +135,11 @@ impl Strategy for ReplicationController {
         errors
     }
 
-    fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> FieldErrors {
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
             validate_status(new)
         } else {
-            self.validate(new)
+            FieldErrors::of_update(new, old, |object| self.validate(object))
         }
     }
 
@@ -168,6 +168,10 @@ impl Strategy for PodTemplate {
     fn validate(&self, object: &Value) -> FieldErrors {
         let template = object.get("template").cloned().unwrap_or_else(|| json!({}));
         validate::template(&template, "template")
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
+        FieldErrors::of_update(new, old, |object| self.validate(object))
     }
 
     fn has_generation(&self) -> bool {

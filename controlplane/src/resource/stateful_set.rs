@@ -92,7 +92,7 @@ impl Strategy for StatefulSet {
         if subresource == "status" {
             return FieldErrors::default();
         }
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         let mut neutral = new.clone();
         for key in MAY_CHANGE {
             copy(&mut neutral, old, &["spec", key]);

@@ -153,6 +153,24 @@ fn updates() {
 }
 
 #[test]
+fn a_stored_template_that_breaks_a_later_rule_does_not_stop_other_changes() {
+    let broken = json!({"spec": {"template": {"spec": {"hostUsers": false, "hostPID": true}}}});
+    for kind in ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"] {
+        let stored = workload(kind, broken.clone());
+        let rules = strategy("apps", kind);
+        assert!(texts(rules.validate(&stored)).contains("HostPID"), "{kind}");
+        let mut new = stored.clone();
+        new["metadata"]["labels"] = json!({"a": "b"});
+        assert_eq!(texts(rules.validate_update(&new, &stored, "")), "", "{kind}");
+        let whole = workload(kind, json!({}));
+        assert!(
+            texts(rules.validate_update(&stored, &whole, "")).contains("HostPID"),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
 fn generations() {
     let deployment = strategy("apps", "Deployment");
     let old = workload("Deployment", json!({}));

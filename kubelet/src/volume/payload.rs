@@ -258,7 +258,9 @@ mod tests {
             r#"{{"volumes":[{{"name":"v",{volume}}}],"containers":[{{"name":"c","volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}]{more}}}"#
         );
         let pod = pod(&spec);
-        let plans = plan::plans(&pod).map_err(|e| e.to_string())?;
+        let plans = plan::plans(&pod)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| e.to_string())?;
         let plan::Source::Files(files) = &plans[0].source else {
             return Err("not files".into());
         };

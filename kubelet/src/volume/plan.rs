@@ -125,14 +125,13 @@ fn mounted_names(pod: &Pod) -> BTreeSet<&str> {
 }
 
 /// The plans of all volumes the pod's containers mount, in spec order.
-pub(super) fn plans(pod: &Pod) -> Result<Vec<VolumePlan>, VolumeError> {
+pub(super) fn plans(pod: &Pod) -> impl Iterator<Item = Result<VolumePlan, VolumeError>> {
     let mounted = mounted_names(pod);
     let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     volumes
         .iter()
-        .filter(|v| mounted.contains(v.name.as_str()))
+        .filter(move |v| mounted.contains(v.name.as_str()))
         .map(plan)
-        .collect()
 }
 
 fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {

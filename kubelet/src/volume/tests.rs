@@ -7,10 +7,10 @@ use crate::user_namespace::IdPool;
 use client::SystemClock;
 use std::os::unix::fs::PermissionsExt;
 
-struct Bench {
+pub(super) struct Bench {
     root: tempfile::TempDir,
     mounter: Arc<FakeMounter>,
-    volumes: Volumes,
+    pub(super) volumes: Volumes,
 }
 
 impl Bench {
@@ -24,13 +24,18 @@ impl Bench {
 
 /// Volumes over an API server that is not there: only what needs no object works.
 fn bench() -> Bench {
+    bench_of(|_| async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) })
+}
+
+/// Volumes over an API server that answers so.
+pub(super) fn bench_of<A>(answer: fn(http::Request<kube::client::Body>) -> A) -> Bench
+where
+    A: Future<Output = io::Result<http::Response<kube::client::Body>>> + Send + 'static,
+{
     let root = tempfile::tempdir().expect("temp dir");
     let mounter = Arc::new(FakeMounter::default());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
-    });
-    let client = kube::Client::new(service, "default");
+    let client = kube::Client::new(tower::service_fn(answer), "default");
     let settings = VolumeSettings {
         root_dir: root.path().to_owned(),
         host_ips: HostIps::fixed(vec![]),
@@ -309,9 +314,29 @@ async fn ids_are_a_pods_own_until_its_directory_is_gone_and_outlive_the_kubelet(
         Err(exhausted.to_owned()),
         "they are nobody else's"
     );
-    std::fs::write(pods.join("c/userns"), "{}").expect("written");
-    assert!(
-        ids(&bench.restarted(), "b").await.is_err(),
-        "what cannot be read could be anything"
-    );
+}
+
+#[tokio::test]
+async fn a_file_that_tells_no_ids_stands_in_the_way_of_new_ones_alone() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    for uid in ["a", "b", "c"] {
+        let meta = serde_json::json!({"metadata": {"uid": uid}});
+        let pod = serde_json::from_value::<Pod>(meta).expect("a pod");
+        bench.volumes.prepare_pod_dirs(&pod).await.expect("directories");
+    }
+    let first = bench.volumes.user_namespace(&"a".into()).await.expect("ids");
+    let file = bench.root.path().join("pods/c/userns");
+    fs::write(&file, "{}").expect("written");
+    let next = bench.restarted();
+    assert_eq!(next.user_namespace(&"a".into()).await.expect("its ids"), first);
+    for uid in ["b", "c"] {
+        let error = next.user_namespace(&uid.into()).await.expect_err("they could be any");
+        assert!(
+            error.to_string().starts_with(&format!("{}: ", file.display())),
+            "{error}"
+        );
+    }
+    fs::remove_file(&file).expect("removed");
+    next.user_namespace(&"b".into()).await.expect("put right");
 }

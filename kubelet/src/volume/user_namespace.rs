@@ -3,7 +3,8 @@
 
 use super::{Inner, VolumeError, Volumes};
 use crate::id::PodUid;
-use crate::user_namespace::{self, IdRange, Ranges};
+use crate::user_namespace::{self, IdRange, RangeError, Ranges};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +16,8 @@ impl Volumes {
     /// The ids of a pod that has users of its own: those it has had, or new ones. The pod's directory must be there.
     ///
     /// # Errors
-    /// All are taken, or a pod's file tells what no kubelet of this configuration wrote.
+    /// All are taken; the pod's file tells what no kubelet of this configuration wrote; or another's tells nothing at all, and this
+    /// pod has no ids yet.
     pub async fn user_namespace(&self, uid: &PodUid) -> Result<IdRange, VolumeError> {
         let pod = uid.clone();
         self.files(uid, move |inner| inner.user_namespace(&pod)).await
@@ -32,6 +34,10 @@ impl Inner {
                 // Nobody asked before: what earlier kubelets gave is still given.
                 empty => empty.insert(self.recovered()?),
             };
+            for odd in ranges.foreign() {
+                // Somebody may have put it right.
+                recover(ranges, &odd, &self.own_dir(&odd)?.join(FILE_NAME));
+            }
             ranges.take(uid)?
         };
         let path = dir.join(FILE_NAME);
@@ -62,25 +68,28 @@ impl Inner {
     fn recovered(&self) -> Result<Ranges, VolumeError> {
         let mut ranges = Ranges::new(self.settings.ids);
         let pods = self.settings.root_dir.join("pods");
-        let fail = |path: &Path| {
-            let path = path.to_owned();
-            move |why| VolumeError::PodDirectory { path, why }
-        };
-        for entry in fs::read_dir(&pods).map_err(fail(&pods))?.flatten() {
-            let name = entry.file_name();
-            let Some(uid) = name.to_str().and_then(PodUid::from_file_name) else {
-                continue;
-            };
-            let path = entry.path().join(FILE_NAME);
-            match fs::read(&path) {
-                // Written by nobody to the end.
-                Ok(text) if text.is_empty() => {}
-                Ok(text) => ranges.record(&uid, user_namespace::read(&text)?)?,
-                Err(error) if is_nothing(&error) => {}
-                Err(error) => return Err(fail(&path)(error)),
-            }
+        let entries = fs::read_dir(&pods).map_err(|why| VolumeError::PodDirectory {
+            path: pods.clone(),
+            why,
+        })?;
+        let uid_of = |entry: fs::DirEntry| PodUid::from_file_name(entry.file_name().to_str()?);
+        // In order, so that of two pods with one range it is always the same that keeps it.
+        let uids: BTreeSet<PodUid> = entries.flatten().filter_map(uid_of).collect();
+        for uid in uids {
+            recover(&mut ranges, &uid, &pods.join(uid.as_str()).join(FILE_NAME));
         }
         Ok(ranges)
+    }
+}
+
+/// Notes what a pod's file tells.
+fn recover(ranges: &mut Ranges, uid: &PodUid, path: &Path) {
+    match fs::read(path) {
+        // Written by nobody to the end.
+        Ok(text) if text.is_empty() => ranges.recover_none(uid),
+        Ok(text) => ranges.recover(uid, path, Ok(&text)),
+        Err(error) if is_nothing(&error) => ranges.recover_none(uid),
+        Err(error) => ranges.recover(uid, path, Err(RangeError::File(error.to_string()))),
     }
 }
 

@@ -5,12 +5,12 @@ use crate::apiserver::status::ApiError;
 use crate::resource::field::{at, entries, list};
 use proto::api::quantity::Quantity;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 const WITHOUT_CLASS: &str = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
 
-/// How many tolerations are compared with each other.
+/// How many tolerations that differ are compared with each other.
 const COMPARED_MAX: usize = 256;
 
 /// The class a new pod names.
@@ -88,7 +88,9 @@ fn tolerate(pod: &mut Value, wanted: &[Value]) {
     }
     let spec = super::object_at(pod, "spec");
     let own = super::array_at(spec, "tolerations");
+    let mut seen = BTreeSet::new();
     let mut all: Vec<Value> = own.drain(..).chain(wanted.iter().cloned()).collect();
+    all.retain(|toleration| seen.insert(toleration.to_string()));
     if all.len() > COMPARED_MAX {
         // What is superfluous does no harm; comparing each with each would take long.
         *own = all;
@@ -96,10 +98,10 @@ fn tolerate(pod: &mut Value, wanted: &[Value]) {
     }
     let mut index = 0;
     while index < all.len() {
-        let is_covered = all.iter().enumerate().any(|(other, toleration)| {
-            let same = toleration == &all[index];
-            other != index && covers(toleration, &all[index]) && (!same || other < index)
-        });
+        let is_covered = all
+            .iter()
+            .enumerate()
+            .any(|(other, toleration)| other != index && covers(toleration, &all[index]));
         if is_covered {
             all.remove(index);
         } else {
@@ -111,9 +113,8 @@ fn tolerate(pod: &mut Value, wanted: &[Value]) {
 
 /// Whether everything the second tolerates the first does, for as long.
 fn covers(wide: &Value, narrow: &Value) -> bool {
-    let text = |toleration: &Value, key: &str| toleration[key].as_str().unwrap_or_default().to_owned();
-    if wide == narrow {
-        return true;
+    fn text<'t>(toleration: &'t Value, key: &str) -> &'t str {
+        toleration[key].as_str().unwrap_or_default()
     }
     let key = text(wide, "key");
     let seconds = |toleration: &Value| toleration["tolerationSeconds"].as_i64();
@@ -130,9 +131,9 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
         (Some(wide), Some(narrow)) if wide < narrow => return false,
         _ => {}
     }
-    match text(wide, "operator").as_str() {
+    match text(wide, "operator") {
         "" | "Equal" => {
-            matches!(text(narrow, "operator").as_str(), "" | "Equal") && text(wide, "value") == text(narrow, "value")
+            matches!(text(narrow, "operator"), "" | "Equal") && text(wide, "value") == text(narrow, "value")
         }
         "Exists" => true,
         _ => false,
@@ -161,5 +162,22 @@ mod tests {
         assert_eq!(merged(json!([short]), json!([one])), json!([one]));
         let all = json!({"operator": "Exists"});
         assert_eq!(merged(json!([one, two]), json!([all])), json!([all]));
+    }
+
+    /// Comparing each with each would take hours.
+    #[test]
+    fn of_many_tolerations_equal_ones_stand_once_and_the_others_stay() {
+        let class = json!({"key": "class", "operator": "Exists"});
+        let merged = |own: Vec<Value>| {
+            let mut pod = json!({"spec": {"tolerations": own}});
+            tolerate(&mut pod, std::slice::from_ref(&class));
+            pod["spec"]["tolerations"].as_array().unwrap().clone()
+        };
+        let one = json!({"key": "a", "operator": "Exists"});
+        assert_eq!(merged(vec![one.clone(); 2 * COMPARED_MAX]), [one, class.clone()]);
+        let different = |i: usize| json!({"key": format!("a{i}"), "operator": "Exists"});
+        let many: Vec<Value> = (0..100_000).map(different).collect();
+        let told = merged(many.clone());
+        assert_eq!((told.len(), told.last()), (many.len() + 1, Some(&class)));
     }
 }

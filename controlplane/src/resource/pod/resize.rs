@@ -7,7 +7,6 @@ use super::restore_all;
 use super::update::MIRROR;
 use crate::resource::field::{at, copy, entries, list, list_mut, set, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
-use crate::resource::pod_spec::validate;
 use proto::api::quantity::Quantity;
 
 /// What a resize may change of the resources.
@@ -49,7 +48,7 @@ pub(super) fn validate(new: &Value, old: &Value) -> FieldErrors {
             return FieldErrors::from(errors);
         }
     }
-    let mut errors = validate::spec(at(new, &["spec"]), "spec");
+    let mut errors = super::update::spec(new, old);
     if super::qos(new) != super::qos(old) {
         errors.push(FieldError::invalid(
             "spec",

@@ -2,6 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod stored;
+
 fn pod(patch: Value) -> Value {
     let mut pod = json!({"metadata": {"name": "p", "namespace": "n"},
         "spec": {"containers": [{"name": "c", "image": "nginx:1"}]}});

@@ -1,9 +1,12 @@
 //! What an update of a Pod may change, endpoint by endpoint. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use crate::resource::field::{at, copy, int, list, list_mut, set, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
+use crate::resource::pod_spec::validate;
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
@@ -12,6 +15,11 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than \
 
 /// The annotation of pods that show a static pod.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What is wrong with the spec and was not before.
+pub(super) fn spec(new: &Value, old: &Value) -> FieldErrors {
+    FieldErrors::of_update(new, old, |pod| validate::spec(at(pod, &["spec"]), "spec"))
+}
 
 /// The main endpoint.
 pub(super) fn main(new: &Value, old: &Value) -> FieldErrors {
@@ -101,18 +109,9 @@ fn deadline(errors: &mut FieldErrors, new: &Value, old: &Value) {
 
 fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "tolerations"];
-    let without_seconds = |toleration: &Value| {
-        let mut copy = toleration.clone();
-        if let Some(map) = copy.as_object_mut() {
-            map.remove("tolerationSeconds");
-        }
-        copy
-    };
-    let after: Vec<Value> = list(new, path).iter().map(without_seconds).collect();
-    let lost = list(old, path)
-        .iter()
-        .any(|toleration| !after.contains(&without_seconds(toleration)));
-    if lost {
+    let after: BTreeSet<_> = list(new, path).iter().map(without_seconds).collect();
+    let mut before = list(old, path).iter().map(without_seconds);
+    if before.any(|toleration| !after.contains(&toleration)) {
         errors.push(FieldError::forbidden(
             "spec.tolerations",
             "existing toleration can not be modified except its tolerationSeconds",
@@ -120,13 +119,18 @@ fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
     }
 }
 
+/// What a toleration is about; how long is no part of it.
+fn without_seconds(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|key| text(toleration, &[key]))
+}
+
 fn scheduling_gates(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let path = &["spec", "schedulingGates"];
-    let before = list(old, path);
+    let before = by_name(list(old, path));
     let added: Vec<&str> = list(new, path)
         .iter()
-        .filter(|gate| !before.contains(gate))
         .map(|gate| text(gate, &["name"]))
+        .filter(|name| !before.contains_key(name))
         .collect();
     if !added.is_empty() {
         errors.push(FieldError::forbidden(
@@ -210,16 +214,20 @@ pub(super) fn status(new: &Value, old: &Value) -> FieldErrors {
     if policy == "Always" {
         return errors;
     }
+    let after = by_name(list(new, &["status", "containerStatuses"]));
+    let containers = by_name(list(old, &["spec", "containers"]));
+    let has_own_policy = |name| {
+        let container = containers.get(name);
+        container.is_some_and(|container| !text(container, &["restartPolicy"]).is_empty())
+    };
     for (i, status) in list(old, &["status", "containerStatuses"]).iter().enumerate() {
         let ended = at(status, &["state", "terminated"]);
         let code = int(ended, &["exitCode"]).unwrap_or(0);
         let name = text(status, &["name"]);
-        if ended.is_null() || (policy == "OnFailure" && code != 0) || has_own_policy(old, name) {
+        if ended.is_null() || (policy == "OnFailure" && code != 0) || has_own_policy(name) {
             continue;
         }
-        let after = list(new, &["status", "containerStatuses"])
-            .iter()
-            .find(|status| text(status, &["name"]) == name);
+        let after = after.get(name);
         if after.is_some_and(|status| at(status, &["state", "terminated"]).is_null()) {
             errors.push(FieldError::forbidden(
                 format!("status.containerStatuses[{i}].state"),
@@ -230,10 +238,9 @@ pub(super) fn status(new: &Value, old: &Value) -> FieldErrors {
     errors
 }
 
-fn has_own_policy(pod: &Value, container: &str) -> bool {
-    list(pod, &["spec", "containers"])
-        .iter()
-        .any(|spec| text(spec, &["name"]) == container && !text(spec, &["restartPolicy"]).is_empty())
+/// The items of a list by their names, of equal ones the first: lists may be long, and each is looked up for each of another.
+fn by_name(items: &[Value]) -> BTreeMap<&str, &Value> {
+    items.iter().rev().map(|item| (text(item, &["name"]), item)).collect()
 }
 
 /// Ephemeral containers are only ever added, and to pods that a kubelet takes from the API server.
@@ -242,16 +249,17 @@ pub(super) fn ephemeral(new: &Value, old: &Value) -> FieldErrors {
         let why = "static pods do not support ephemeral containers";
         return FieldErrors::from(vec![FieldError::forbidden("", why)]);
     }
-    let mut errors = crate::resource::pod_spec::validate::spec(at(new, &["spec"]), "spec");
+    let mut errors = spec(new, old);
     let path = &["spec", "ephemeralContainers"];
+    let after = by_name(list(new, path));
     for before in list(old, path) {
         let name = text(before, &["name"]);
-        match list(new, path).iter().find(|after| text(after, &["name"]) == name) {
+        match after.get(name) {
             None => errors.push(FieldError::forbidden(
                 "spec.ephemeralContainers",
                 format!("existing ephemeral containers \"{name}\" may not be removed\n"),
             )),
-            Some(after) if after != before => errors.push(FieldError::forbidden(
+            Some(after) if *after != before => errors.push(FieldError::forbidden(
                 "spec.ephemeralContainers",
                 format!("existing ephemeral containers \"{name}\" may not be changed\n"),
             )),

@@ -6,6 +6,7 @@ use proto::api::quantity::Quantity;
 use serde_json::Value;
 
 use super::rule::{required_label, user_or_group};
+use super::volume::ByName;
 use super::{environment, handler, resize_policy};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
@@ -19,11 +20,12 @@ pub(super) enum Role {
     Ephemeral,
 }
 
-pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, volumes: &BTreeSet<&str>) {
+pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, volumes: &ByName<'_>) {
     if list(spec, &["containers"]).is_empty() {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
     let mut names = BTreeSet::new();
+    let mut targets = BTreeSet::new();
     let mut host_ports = BTreeSet::new();
     let host_network = flag(spec, &["hostNetwork"]);
     for (key, role) in [
@@ -31,6 +33,9 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
         ("containers", Role::Main),
         ("ephemeralContainers", Role::Ephemeral),
     ] {
+        if role == Role::Ephemeral {
+            targets.clone_from(&names);
+        }
         for (i, container) in list(spec, &[key]).iter().enumerate() {
             let base = format!("{path}.{key}[{i}]");
             let name = text(container, &["name"]);
@@ -38,7 +43,7 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
                 errors.push(duplicate(format!("{base}.name"), name));
             }
             validate(errors, container, &base, role, volumes);
-            environment::validate(errors, container, &base, list(spec, &["volumes"]));
+            environment::validate(errors, container, &base, volumes);
             proc_mount(
                 errors,
                 container,
@@ -46,7 +51,7 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
                 at(spec, &["hostUsers"]) != &Value::Bool(false),
             );
             match role {
-                Role::Ephemeral => ephemeral(errors, container, &base, spec),
+                Role::Ephemeral => ephemeral(errors, container, &base, &targets),
                 Role::Init | Role::Main => resize_policy::validate(errors, container, &base, role, spec),
             }
             ports(errors, container, &base, host_network, role, &mut host_ports);
@@ -58,7 +63,7 @@ fn duplicate(path: String, value: &str) -> FieldError {
     FieldError::new(path, FieldErrorKind::Duplicate, Value::from(value), "")
 }
 
-fn validate(errors: &mut FieldErrors, container: &Value, base: &str, role: Role, volumes: &BTreeSet<&str>) {
+fn validate(errors: &mut FieldErrors, container: &Value, base: &str, role: Role, volumes: &ByName<'_>) {
     let value = |key: &str| text(container, &[key]);
     required_label(errors, &format!("{base}.name"), value("name"));
     let image = value("image");
@@ -127,14 +132,11 @@ fn handlers(errors: &mut FieldErrors, container: &Value, base: &str, role: Role,
     }
 }
 
-/// What only ephemeral containers are held to: they target another container of the pod, and are no part of its work.
-fn ephemeral(errors: &mut FieldErrors, container: &Value, base: &str, spec: &Value) {
+/// What only ephemeral containers are held to: they target another (`targets` are the names of those that are not ephemeral) container of the pod, and are no part of its work.
+fn ephemeral(errors: &mut FieldErrors, container: &Value, base: &str, targets: &BTreeSet<&str>) {
     const UNSET: &str = "cannot be set for an Ephemeral Container";
     let target = text(container, &["targetContainerName"]);
-    let mut others = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|key| list(spec, &[key]));
-    if !target.is_empty() && !others.any(|other| text(other, &["name"]) == target) {
+    if !target.is_empty() && !targets.contains(target) {
         errors.push(FieldError::new(
             format!("{base}.targetContainerName"),
             FieldErrorKind::NotFound,
@@ -265,14 +267,14 @@ fn resource_name(errors: &mut FieldErrors, name: &str, path: &str) {
     }
 }
 
-fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &BTreeSet<&str>) {
+fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &ByName<'_>) {
     let mut paths = BTreeMap::new();
     for (i, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
         let path = format!("{base}.volumeMounts[{i}]");
         let name = text(mount, &["name"]);
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
-        } else if !volumes.contains(name) {
+        } else if !volumes.contains_key(name) {
             errors.push(FieldError::new(
                 format!("{path}.name"),
                 FieldErrorKind::NotFound,

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::rule::required_label;
+use super::volume::ByName;
 use crate::resource::field::{at, invalid_each, list, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::name::{config_key, env_var_name, qualified_name};
@@ -20,7 +21,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &[Value]) {
+pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &ByName<'_>) {
     for (i, variable) in list(container, &["env"]).iter().enumerate() {
         let path = format!("{base}.env[{i}]");
         let name = text(variable, &["name"]);
@@ -65,7 +66,7 @@ pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str, 
     }
 }
 
-fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: &str, volumes: &[Value]) {
+fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: &str, volumes: &ByName<'_>) {
     let count = source.as_object().map_or(0, serde_json::Map::len);
     if count == 0 {
         errors.push(FieldError::invalid(
@@ -121,7 +122,7 @@ fn value_from(errors: &mut FieldErrors, variable: &Value, source: &Value, path: 
 }
 
 /// A variable of a file in an emptyDir (KEP-3721).
-fn file_key(errors: &mut FieldErrors, reference: &Value, path: &str, volumes: &[Value]) {
+fn file_key(errors: &mut FieldErrors, reference: &Value, path: &str, volumes: &ByName<'_>) {
     let key = text(reference, &["key"]);
     if key.is_empty() {
         errors.push(FieldError::required(format!("{path}.key"), ""));
@@ -132,7 +133,7 @@ fn file_key(errors: &mut FieldErrors, reference: &Value, path: &str, volumes: &[
     let name = text(reference, &["volumeName"]);
     let field = format!("{path}.volumeName");
     required_label(errors, &field, name);
-    match volumes.iter().find(|volume| text(volume, &["name"]) == name) {
+    match volumes.get(name) {
         _ if name.is_empty() => {}
         None => errors.push(FieldError::new(field, FieldErrorKind::NotFound, Value::from(name), "")),
         Some(volume) if at(volume, &["emptyDir"]).is_null() => {

@@ -1,6 +1,6 @@
 //! What is wrong with volumes. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -9,14 +9,17 @@ use super::rule::required_label;
 use crate::resource::field::{at, int, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
-/// Checks all volumes; returns the names of those there are.
-pub(super) fn validate_all<'v>(errors: &mut FieldErrors, spec: &'v Value, path: &str) -> BTreeSet<&'v str> {
-    let mut names = BTreeSet::new();
+/// The volumes of a pod by name.
+pub(super) type ByName<'v> = BTreeMap<&'v str, &'v Value>;
+
+/// Checks all volumes; returns those there are, of equal names the first.
+pub(super) fn validate_all<'v>(errors: &mut FieldErrors, spec: &'v Value, path: &str) -> ByName<'v> {
+    let mut volumes = ByName::new();
     for (i, volume) in list(spec, &["volumes"]).iter().enumerate() {
         let base = format!("{path}.volumes[{i}]");
         let name = text(volume, &["name"]);
         required_label(errors, &format!("{base}.name"), name);
-        if !name.is_empty() && !names.insert(name) {
+        if !name.is_empty() && volumes.contains_key(name) {
             errors.push(FieldError::new(
                 format!("{base}.name"),
                 FieldErrorKind::Duplicate,
@@ -24,9 +27,12 @@ pub(super) fn validate_all<'v>(errors: &mut FieldErrors, spec: &'v Value, path: 
                 "",
             ));
         }
+        if !name.is_empty() {
+            volumes.entry(name).or_insert(volume);
+        }
         source(errors, volume, &base);
     }
-    names
+    volumes
 }
 
 fn source(errors: &mut FieldErrors, volume: &Value, base: &str) {
