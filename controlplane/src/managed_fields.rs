@@ -24,7 +24,8 @@ mod typing;
 mod update;
 
 pub use apply::{Applied, Apply, ApplyError, nothing};
-pub use conflict::Conflict;
+pub use conflict::{Conflict, Conflicts};
+pub use entry::problems;
 pub use field_set::{BadFields, FieldSet};
 pub use name::{check_name, manager_name};
 pub use scale::{to_object, to_scale};

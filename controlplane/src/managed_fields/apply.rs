@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::check;
 use super::compare::compare;
-use super::conflict::Conflict;
+use super::conflict::Conflicts;
 use super::entry::{Entries, Entry, Operation};
 use super::extract::{extract, with_named_fields};
 use super::field_set::FieldSet;
@@ -26,8 +26,8 @@ pub enum ApplyError {
     #[error("{0}")]
     Untyped(String),
     /// Others own fields that it changes.
-    #[error("{}", Conflict::message(.0))]
-    Conflicts(Vec<Conflict>),
+    #[error("{}", .0.message())]
+    Conflicts(Conflicts),
 }
 
 /// What an apply is of, and how.
@@ -143,15 +143,14 @@ impl Apply<'_> {
     /// Settles who owns what else the apply changed: with `force` nobody else.
     fn settle(&self, live: &Value, new: &Value, entries: &mut Entries, force: bool) -> Result<(), ApplyError> {
         let found = compare(self.typing, self.scope, Some(live), new);
-        let mut conflicts = Vec::new();
+        let mut conflicts = Conflicts::default();
         for entry in entries.0.iter_mut().filter(|entry| entry.fields.meets(&found.changed)) {
             if !force {
-                conflicts.extend(Conflict::all(&entry.manager, entry.fields.set(), &found.changed));
+                conflicts.add(&entry.manager, entry.fields.set(), &found.changed);
             }
             entry.fields.lose(&found.changed);
         }
         if !conflicts.is_empty() {
-            conflicts.sort();
             return Err(ApplyError::Conflicts(conflicts));
         }
         for entry in &mut entries.0 {

@@ -6,14 +6,18 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::conflict;
 use super::element;
 use super::typing::{Declared, Form, Struct, Typing};
+use crate::resource::field_error::cut;
 use crate::schema::Shape;
 
 /// Most things named.
 const PROBLEMS_MAX: usize = 100;
-/// Longest text of a value.
+/// Longest text of a value, or a path.
 const SHOWN_MAX_BYTES: usize = 1024;
+/// Longest text of what is wrong, which may name a value.
+const PROBLEM_MAX_BYTES: usize = 2 * SHOWN_MAX_BYTES;
 
 /// Everything wrong with a configuration, in upstream's words: one line, or a list under `errors:`; `None` if nothing is.
 pub(super) fn problems(typing: Typing<'_>, config: &Value) -> Option<String> {
@@ -35,9 +39,10 @@ struct Check {
 impl Check {
     fn note(&mut self, problem: impl std::fmt::Display) {
         if self.found.len() < PROBLEMS_MAX {
-            let path: String = self.path.iter().map(|step| element::shown(step)).collect();
+            let path = conflict::shown(self.path.iter().map(String::as_str), SHOWN_MAX_BYTES);
+            let problem = cut(problem.to_string(), PROBLEM_MAX_BYTES);
             self.found.push(match path.is_empty() {
-                true => problem.to_string(),
+                true => problem,
                 false => format!("{path}: {problem}"),
             });
         }
@@ -139,7 +144,7 @@ fn go_type(value: &Value) -> &'static str {
 fn go(value: &Value) -> String {
     let mut text = String::new();
     print(&mut text, value);
-    crate::resource::field_error::cut(text, SHOWN_MAX_BYTES)
+    cut(text, SHOWN_MAX_BYTES)
 }
 
 fn print(text: &mut String, value: &Value) {

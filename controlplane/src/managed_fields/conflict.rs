@@ -1,59 +1,105 @@
 //! Fields that an apply would change and others own, in upstream's words. Pure.
 
-use std::collections::BTreeMap;
-
 use super::element;
 use super::entry::Manager;
 use super::field_set::FieldSet;
 
+/// Most conflicts that are named; the others are counted.
+const NAMED_MAX: usize = 100;
+/// Longest text of a field.
+const FIELD_MAX_BYTES: usize = 1024;
+
 /// One field that somebody else owns.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Who, as errors say it: `"kubectl" using apps/v1`.
     pub manager: String,
-    /// Where the conflict stands among those with this manager.
-    place: usize,
-    /// The field's steps.
-    pub(super) path: Vec<String>,
+    /// The field, such as `.spec.replicas`; cut after a while.
+    pub field: String,
 }
 
-impl Conflict {
-    /// The conflicts with one manager about the fields that change.
-    pub(super) fn all(manager: &Manager, owned: &FieldSet, changed: &FieldSet) -> Vec<Self> {
+/// All conflicts of an apply: by manager, in the order in which errors name these.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conflicts(Vec<(String, FieldSet)>);
+
+impl Conflicts {
+    /// Adds those with one manager about the fields that change.
+    pub(super) fn add(&mut self, manager: &Manager, owned: &FieldSet, changed: &FieldSet) {
         let mut disputed = owned.clone();
         disputed.intersect(changed);
-        let paths = disputed.paths().into_iter().enumerate();
-        let all = paths.map(|(place, path)| Self {
-            manager: manager.shown(),
-            place,
-            path: path.into_iter().map(str::to_owned).collect(),
-        });
-        all.collect()
+        if !disputed.is_empty() {
+            let shown = manager.shown();
+            let at = self.0.partition_point(|(other, _)| *other <= shown);
+            self.0.insert(at, (shown, disputed));
+        }
     }
 
-    /// The field, such as `.spec.replicas`.
-    pub fn field(&self) -> String {
-        self.path.iter().map(|step| element::shown(step)).collect()
+    /// Forgets those about some fields.
+    pub(super) fn forget(&mut self, fields: &FieldSet) {
+        self.0.iter_mut().for_each(|(_, disputed)| disputed.subtract(fields));
+        self.0.retain(|(_, disputed)| !disputed.is_empty());
     }
 
-    /// The message of all conflicts together.
-    pub fn message(all: &[Self]) -> String {
-        if let [only] = all {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|(_, disputed)| disputed.count()).sum()
+    }
+
+    /// The first of them, at most [`NAMED_MAX`].
+    pub fn first(&self) -> Vec<Conflict> {
+        let mut first = Vec::new();
+        for (manager, disputed) in &self.0 {
+            let paths = disputed.first_paths(NAMED_MAX - first.len());
+            first.extend(paths.iter().map(|path| Conflict {
+                manager: manager.clone(),
+                field: field(path),
+            }));
+        }
+        first
+    }
+
+    /// The message of all together, which names the first.
+    pub fn message(&self) -> String {
+        let (first, count) = (self.first(), self.count());
+        if let [only] = first.as_slice() {
             return format!(
                 "Apply failed with 1 conflict: conflict with {}: {}",
-                only.manager,
-                only.field()
+                only.manager, only.field
             );
         }
-        let mut by_manager: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for conflict in all {
-            by_manager.entry(&conflict.manager).or_default().push(conflict.field());
+        let mut lines = Vec::new();
+        let mut last = None;
+        for Conflict { manager, field } in &first {
+            if last != Some(manager) {
+                lines.push(format!("conflicts with {manager}:"));
+                last = Some(manager);
+            }
+            lines.push(format!("- {field}"));
         }
-        let lines = by_manager.into_iter().flat_map(|(manager, fields)| {
-            let fields = fields.into_iter().map(|field| format!("- {field}"));
-            std::iter::once(format!("conflicts with {manager}:")).chain(fields)
-        });
-        let lines: Vec<String> = lines.collect();
-        format!("Apply failed with {} conflicts: {}", all.len(), lines.join("\n"))
+        if count > first.len() {
+            lines.push(format!("and {} more conflicts", count - first.len()));
+        }
+        format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
     }
+}
+
+fn field(path: &[&str]) -> String {
+    shown(path.iter().copied(), FIELD_MAX_BYTES)
+}
+
+/// A path as errors name it, cut after so many bytes.
+pub(super) fn shown<'p>(path: impl Iterator<Item = &'p str>, most: usize) -> String {
+    let mut text = String::new();
+    for step in path {
+        text.push_str(&element::shown(step));
+        if text.len() > most {
+            break;
+        }
+    }
+    crate::resource::field_error::cut(text, most)
 }

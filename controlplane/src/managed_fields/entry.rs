@@ -6,14 +6,21 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::field_set::FieldSet;
+use super::name::{NAME_MAX_BYTES, check_name_at};
 use crate::json_text;
+use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// Most entries of updates; older ones become one ([`OLD_UPDATES`]).
 const UPDATES_MAX: usize = 10;
 /// Most entries that are taken from a request: each is looked for among all others.
 const SENT_MAX: usize = 1000;
+/// Longest subresource and API version, in bytes.
+const TEXT_MAX_BYTES: usize = 256;
 /// The manager of what updates longer ago set.
 const OLD_UPDATES: &str = "ancient-changes";
+
+/// Most problems that are named.
+const PROBLEMS_MAX: usize = 100;
 
 /// The one form of sets of fields there is.
 const FIELDS_TYPE: &str = "FieldsV1";
@@ -62,6 +69,13 @@ impl Manager {
             && self.operation == other.operation
             && self.subresource == other.subresource
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// Whether errors may name it; clients' managers are refused otherwise ([`problems`]).
+    fn is_bounded(&self) -> bool {
+        self.name.len() <= NAME_MAX_BYTES
+            && self.subresource.len() <= TEXT_MAX_BYTES
+            && self.api_version.len() <= TEXT_MAX_BYTES
     }
 
     /// As conflicts name it.
@@ -172,12 +186,14 @@ fn read(text: &str) -> FieldSet {
 pub(super) struct Entries(pub(super) Vec<Entry>);
 
 impl Entries {
-    /// Reads the text of what has been stored.
+    /// Reads the text of what has been stored, but for managers that no client may have.
     pub(super) fn stored(list: &str) -> Self {
-        Self(json_text::items(list).filter_map(stored).collect())
+        let all = json_text::items(list).filter_map(stored);
+        Self(all.filter(|entry| entry.manager.is_bounded()).collect())
     }
 
-    /// Reads what a client sent; `None` if any of it is not valid, or if it is more than [`SENT_MAX`].
+    /// Reads what a client sent; `None` if any of it is not valid, or if it is more than [`SENT_MAX`]. Managers are checked when all
+    /// else of the object is ([`problems`]).
     pub(super) fn sent(list: &Value) -> Option<Self> {
         let list = list.as_array().filter(|list| list.len() <= SENT_MAX)?;
         let mut all = Self(Vec::with_capacity(list.len()));
@@ -190,7 +206,8 @@ impl Entries {
                 api_version: text("apiVersion").to_owned(),
                 subresource: text("subresource").to_owned(),
             };
-            if manager.api_version.is_empty() || text("fieldsType") != FIELDS_TYPE {
+            let is_version = (1..=TEXT_MAX_BYTES).contains(&manager.api_version.len());
+            if !is_version || text("fieldsType") != FIELDS_TYPE {
                 return None;
             }
             let time = Some(text("time").to_owned()).filter(|time| !time.is_empty());
@@ -311,6 +328,28 @@ fn place(entry: &Entry) -> (Operation, Option<&str>, &str, &str, &str) {
         &manager.api_version,
         &manager.subresource,
     )
+}
+
+/// What is wrong with the managers of a list that is to be stored.
+pub fn problems(list: Option<&str>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (i, entry) in json_text::items(list.unwrap_or("[]")).enumerate() {
+        for (key, value) in json_text::members(entry) {
+            let path = || format!("metadata.managedFields[{i}].{key}");
+            match key {
+                "manager" => errors.extend(check_name_at(&path(), &json_text::string(value))),
+                "subresource" if json_text::string(value).len() > TEXT_MAX_BYTES => {
+                    let detail = format!("may not be more than {TEXT_MAX_BYTES} bytes");
+                    errors.push(FieldError::new(path(), FieldErrorKind::TooLong, Value::Null, detail));
+                }
+                _ => {}
+            }
+        }
+        if errors.len() >= PROBLEMS_MAX {
+            break;
+        }
+    }
+    errors
 }
 
 fn stored(entry: &str) -> Option<Entry> {

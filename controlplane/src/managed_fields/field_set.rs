@@ -190,10 +190,10 @@ impl FieldSet {
         self
     }
 
-    /// Every field, as steps: those of a node in order before those below them.
-    pub(super) fn paths(&self) -> Vec<Vec<&str>> {
+    /// The first fields, as steps: those of a node in order before those below them.
+    pub(super) fn first_paths(&self, most: usize) -> Vec<Vec<&str>> {
         let mut found = Vec::new();
-        paths(&self.0, &mut Vec::new(), &mut found);
+        paths(&self.0, &mut Vec::new(), &mut found, most);
         found
     }
 
@@ -235,18 +235,25 @@ fn parse(sent: &Value) -> Result<Node, BadFields> {
         let Some(step) = element::canonical(step).map_err(|_| BadFields)? else {
             continue;
         };
-        let mut found = parse(child)?;
-        // Two texts of one step.
-        if let Some(Value::Object(known)) = node.below.remove(&*step) {
-            found.is_member |= is_member(&known);
-            unite(&mut found.below, &known);
+        let found = parse(child)?;
+        match node.below.get_mut(&*step) {
+            Some(Value::Object(known)) => join(known, &found),
+            _ => node.put(|| step.into_owned(), found),
         }
-        node.put(|| step.into_owned(), found);
     }
     if node.below.is_empty() {
         node.join();
     }
     Ok(node)
+}
+
+/// Adds what was read at another text of the same step; costs as much as that is, however much is known.
+fn join(known: &mut Tree, found: &Node) {
+    let is_member = found.is_member || is_member(known);
+    unite(known, &found.below);
+    if is_member && !known.is_empty() {
+        known.insert(SELF.to_owned(), Value::Object(Tree::new()));
+    }
 }
 
 fn count(tree: &Tree) -> usize {
@@ -355,15 +362,19 @@ fn intersect(with: &mut Tree, other: &Tree) {
     });
 }
 
-fn paths<'s>(tree: &'s Tree, above: &mut Vec<&'s str>, found: &mut Vec<Vec<&'s str>>) {
+fn paths<'s>(tree: &'s Tree, above: &mut Vec<&'s str>, found: &mut Vec<Vec<&'s str>>, most: usize) {
     let mut all: Vec<(&str, &Tree)> = members(tree).map(|(step, node)| (step.as_str(), node)).collect();
     all.sort_by(|(one, _), (other, _)| element::order(one, other));
-    for (step, _) in all.iter().filter(|(_, node)| is_member(node)) {
+    let left = most.saturating_sub(found.len());
+    for (step, _) in all.iter().filter(|(_, node)| is_member(node)).take(left) {
         found.push(above.iter().copied().chain([*step]).collect());
     }
     for (step, node) in all {
+        if found.len() >= most {
+            return;
+        }
         above.push(step);
-        paths(node, above, found);
+        paths(node, above, found, most);
         above.pop();
     }
 }

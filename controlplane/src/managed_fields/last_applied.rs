@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::compare::compare;
-use super::conflict::Conflict;
+use super::conflict::Conflicts;
 use super::extract::extract;
 use super::scope::Scope;
 use super::typing::Typing;
@@ -24,12 +24,7 @@ fn annotations_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// The conflicts that remain: those about fields that the annotation does not have, or not as the object has them.
-pub(super) fn disputed(
-    typing: Typing<'_>,
-    api_version: &str,
-    live: &Value,
-    mut conflicts: Vec<Conflict>,
-) -> Vec<Conflict> {
+pub(super) fn disputed(typing: Typing<'_>, api_version: &str, live: &Value, mut conflicts: Conflicts) -> Conflicts {
     let applied: Option<Value> = annotation(live).and_then(|text| serde_json::from_str(text).ok());
     let Some(applied) = applied.filter(|applied| applied["apiVersion"] == api_version) else {
         return conflicts;
@@ -37,7 +32,7 @@ pub(super) fn disputed(
     let found = compare(typing, Scope::EVERYTHING, Some(&applied), live);
     let own = extract(typing, Scope::EVERYTHING, &applied);
     let own = own.without(&found.changed).without(&found.removed);
-    conflicts.retain(|conflict| !own.has(&conflict.path));
+    conflicts.forget(&own);
     conflicts
 }
 

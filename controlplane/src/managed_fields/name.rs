@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::resource::field_error::{FieldError, FieldErrorKind};
 
 /// Longest name, in bytes.
-const NAME_MAX_BYTES: usize = 128;
+pub(super) const NAME_MAX_BYTES: usize = 128;
 
 /// Whether Go calls the character printable: letters, marks, numbers, punctuation, symbols and the plain blank.
 fn is_printable(character: char) -> bool {
@@ -23,20 +23,21 @@ fn is_format(character: char) -> bool {
 
 /// What is wrong with a `fieldManager` parameter.
 pub fn check_name(name: &str) -> Vec<FieldError> {
+    check_name_at("fieldManager", name)
+}
+
+/// What is wrong with the name of a manager at a path.
+pub(super) fn check_name_at(path: &str, name: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if name.len() > NAME_MAX_BYTES {
         let detail = format!("may not be more than {NAME_MAX_BYTES} bytes");
-        errors.push(FieldError::new(
-            "fieldManager",
-            FieldErrorKind::TooLong,
-            Value::Null,
-            detail,
-        ));
+        errors.push(FieldError::new(path, FieldErrorKind::TooLong, Value::Null, detail));
     }
-    for (at, character) in name.char_indices().filter(|(_, character)| !is_printable(*character)) {
+    let unprintable = name.char_indices().filter(|(_, character)| !is_printable(*character));
+    for (at, character) in unprintable.take(NAME_MAX_BYTES) {
         let code = u32::from(character);
         errors.push(FieldError::invalid(
-            "fieldManager",
+            path,
             name,
             format!("invalid character U+{code:04X} (at position {at})"),
         ));

@@ -203,7 +203,7 @@ impl<'s> Walk<'s> {
             }
             self.path.pop();
             self.owner = owner;
-            if is_dropped(kind.go_name(), field, value) {
+            if is_dropped(kind.go_name(), field, value, self.path.len()) {
                 dropped.push(key.clone());
             }
         }
@@ -355,14 +355,14 @@ fn value_text(text: &str, canonical: fn(&str) -> Result<String, String>) -> Resu
 }
 
 /// Whether Go's `omitempty` (or null) would leave the field out.
-fn is_dropped(owner: &str, field: &Field, value: &Value) -> bool {
+fn is_dropped(owner: &str, field: &Field, value: &Value, depth: usize) -> bool {
     match (value, &field.shape) {
         (Value::Null, _) => true,
         (Value::String(text), Shape::Time | Shape::MicroTime) => text.is_empty(),
         (_, Shape::Any) => false,
         _ if field.required => false,
-        // An empty list here says that nobody owns anything.
-        (Value::Array(items), _) => items.is_empty() && &*field.name != "managedFields",
+        // An empty list in the object's own metadata says that nobody owns anything.
+        (Value::Array(items), _) => items.is_empty() && !(&*field.name == "managedFields" && depth == 1),
         (Value::Object(map), Shape::Map(_)) => map.is_empty(),
         (Value::String(text), _) if text.is_empty() => !KEEP_EMPTY
             .iter()

@@ -6,7 +6,7 @@ use super::update::{self, Make, OnConflict};
 use super::{ATTEMPTS, Answer, Call, create, object};
 use crate::apiserver::heavy;
 use crate::apiserver::status::{ApiError, Cause};
-use crate::managed_fields::{self, Applied, Apply, ApplyError, Conflict, Live, Scope, Typing};
+use crate::managed_fields::{self, Applied, Apply, ApplyError, Live, Scope, Typing};
 use crate::resource::Kind;
 use crate::resource::field::text;
 use crate::resource::field_error::FieldError;
@@ -95,12 +95,12 @@ impl Configuration {
                 ApiError::new(500, "", text)
             }
             ApplyError::Conflicts(all) => {
-                let causes = all.iter().map(|conflict| Cause {
+                let causes = all.first().into_iter().map(|conflict| Cause {
                     kind: "FieldManagerConflict".to_owned(),
                     message: format!("conflict with {}", conflict.manager),
-                    field: conflict.field(),
+                    field: conflict.field,
                 });
-                ApiError::new(409, "Conflict", Conflict::message(&all)).with_causes(causes)
+                ApiError::new(409, "Conflict", all.message()).with_causes(causes)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Operation;
 use super::owners::Owners;
-use super::{Answer, Call, object, store_failed};
+use super::{Answer, Call, object, patch, store_failed};
 use crate::apiserver::status::ApiError;
 use crate::managed_fields;
 use crate::resource::field::{set, text};
@@ -90,7 +90,8 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
         }
         // With its name: strategies put it into labels and selectors.
         prepare(call, &mut candidate);
-        let errors = call.kind.validate(&candidate);
+        let mut errors = call.kind.validate(&candidate);
+        errors.extend(managed_fields::problems(owners.as_deref()));
         if !errors.is_empty() {
             let name = object::name(&candidate);
             return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, name, errors));
@@ -130,10 +131,7 @@ fn prepare(call: &Call<'_>, object: &mut Value) {
 
 async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run: bool) -> Result<Answer, ApiError> {
     let name = object::name(&object);
-    let raw = Bytes::from(canonical_owned(&object, owners));
-    if raw.len() > tree::SIZE_MAX_BYTES {
-        return Err(too_large());
-    }
+    let (raw, owners) = fitting(call, &object, owners, tree::SIZE_MAX_BYTES)?;
     if dry_run {
         if let Some(existing) = call.find(name).await? {
             return Err(exists(call, name, &existing.tree()));
@@ -156,8 +154,23 @@ async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run
     }
 }
 
+/// The text of an object, with its owners. Those go if it is too large only with them, unless the request is about them.
+pub(super) fn fitting<'o>(
+    call: &Call<'_>,
+    object: &Value,
+    owners: Option<&'o str>,
+    most: usize,
+) -> Result<(Bytes, Option<&'o str>), ApiError> {
+    let raw = Bytes::from(canonical_owned(object, owners));
+    match owners {
+        _ if raw.len() <= most => Ok((raw, owners)),
+        Some(_) if !patch::is_apply(call) => fitting(call, object, None, most),
+        _ => Err(too_large()),
+    }
+}
+
 /// An object with all the server adds to it is larger than a body may be.
-pub(super) fn too_large() -> ApiError {
+fn too_large() -> ApiError {
     let text = format!("Request entity too large: {}", TreeError::TooLarge);
     ApiError::new(413, "RequestEntityTooLarge", text)
 }

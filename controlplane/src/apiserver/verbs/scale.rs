@@ -56,7 +56,9 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let patch = Patch::read(call, body)?;
     let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
     let make = Make::patch(body.len(), move |old: &Old| {
-        let mut scale = patch.applied(&kind, &scale_of(&old.object)?)?;
+        let before = scale_of(&old.object)?;
+        let mut scale = patch.applied(&kind, &before)?;
+        patch::check(&before, &scale)?;
         let owners = owners.track(&mut scale, old)?;
         scaled(old, &scale, owners.as_deref())
     });
@@ -74,6 +76,7 @@ async fn apply(call: &mut Call<'_>, name: &str, body: &[u8], dry_run: bool) -> R
             owners: before_owners.as_deref(),
         };
         let scale = config.applied(owners.typing()?, Scope::WHOLE, before)?;
+        patch::check(before.object, &scale.object)?;
         scaled(old, &scale.object, scale.owners.as_deref())
     });
     let answer = update::change(call, name, dry_run, OnConflict::Repeat, make).await?;

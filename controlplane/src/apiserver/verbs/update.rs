@@ -9,10 +9,9 @@ use crate::managed_fields;
 use crate::resource::field::set;
 use crate::resource::field_error::FieldError;
 use crate::resource::{deprecated, without_effect};
-use crate::store::window::{Stored, canonical_owned};
+use crate::store::window::Stored;
 use crate::store::{Expect, Revision, StoreError};
 use crate::tree::SIZE_MAX_BYTES;
-use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -223,7 +222,10 @@ async fn prepare(
     {
         object::raise_generation(new);
     }
-    let errors = call.kind.validate_update(new, old, part);
+    let mut errors = call.kind.validate_update(new, old, part);
+    if owners.as_deref() != before.owners.as_deref() {
+        errors.extend(managed_fields::problems(owners.as_deref()));
+    }
     if !errors.is_empty() {
         return Err(ApiError::invalid(
             &call.kind.group,
@@ -249,12 +251,10 @@ async fn store(
     owners: Option<&str>,
     dry_run: bool,
 ) -> Result<Outcome, ApiError> {
-    let raw = Bytes::from(canonical_owned(&new, owners));
-    let is_deletion = object::completes_deletion(&call.kind, &new);
     // What is too large already may shrink, or stay as large.
-    if raw.len() > SIZE_MAX_BYTES.max(stored.raw().len()) {
-        return Err(create::too_large());
-    }
+    let most = SIZE_MAX_BYTES.max(stored.raw().len());
+    let (raw, owners) = create::fitting(call, &new, owners, most)?;
+    let is_deletion = object::completes_deletion(&call.kind, &new);
     // Steps of a deletion are written even when the disk is nearly full; the store bounds how far the object may grow.
     let frees_space = raw.len() <= stored.raw().len() || object::is_deleting(&new);
     if dry_run {

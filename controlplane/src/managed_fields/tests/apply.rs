@@ -11,7 +11,7 @@ fn conflicts(found: Result<Value, ApplyError>) -> (String, Vec<(String, String)>
             let ApplyError::Conflicts(all) = error else {
                 unreachable!()
             };
-            let causes = all.iter().map(|one| (one.manager.clone(), one.field())).collect();
+            let causes = all.first().into_iter().map(|one| (one.manager, one.field)).collect();
             (text, causes)
         }
         other => panic!("no conflict: {other:?}"),
@@ -238,4 +238,65 @@ fn parts_are_pruned_with_what_holds_them_unless_others_are_in_it() {
         "{gone}"
     );
     assert_eq!(gone["metadata"]["name"], "d");
+}
+
+#[test]
+fn of_many_conflicts_the_first_are_named_and_the_others_counted() {
+    let data = |value: &str| -> Value {
+        (0..5000)
+            .map(|number| (format!("k{number:04}"), json!(value)))
+            .collect()
+    };
+    let live = new_map(data("1"), "one");
+    let (text, causes) = conflicts(apply(&live, &config_map(data("2")), "two", false, 1));
+    assert_eq!(causes.len(), 100);
+    assert_eq!(causes[99], ("\"one\"".to_owned(), ".data.k0099".to_owned()));
+    assert!(
+        text.starts_with("Apply failed with 5000 conflicts: conflicts with \"one\":\n- .data.k0000\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("- .data.k0099\nand 4900 more conflicts"), "{text}");
+}
+
+#[test]
+fn long_paths_are_cut_in_conflicts_and_problems() {
+    let long = "n".repeat(1 << 16);
+    let live = new_map(json!({(long.as_str()): "1"}), "one");
+    let (text, _) = conflicts(apply(
+        &live,
+        &config_map(json!({(long.as_str()): "2"})),
+        "two",
+        false,
+        1,
+    ));
+    assert!(text.len() < 2048, "{}", text.len());
+    let unknown: serde_json::Map<String, Value> = (0..50).map(|number| (format!("x{number}"), json!(0))).collect();
+    let mut container = Value::Object(unknown);
+    container["name"] = json!(long);
+    let pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}});
+    let refused = apply(&nothing("v1", "Pod"), &pod, "one", false, 0);
+    let Err(ApplyError::Untyped(text)) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(text.len() < 50 * 2048, "{}", text.len());
+    let twice = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "finalizers": [long, long]}});
+    let Err(ApplyError::Untyped(text)) = apply(&nothing("v1", "Pod"), &twice, "one", false, 0) else {
+        panic!("a duplicate")
+    };
+    assert!(text.len() < 8192, "{}", text.len());
+}
+
+#[test]
+fn managers_that_no_client_may_have_are_not_read() {
+    let live = new_map(json!({"a": "1"}), "one");
+    for (key, length) in [("manager", 129), ("subresource", 257), ("apiVersion", 257)] {
+        let mut other = live.clone();
+        other["metadata"]["managedFields"][0][key] = json!("m".repeat(length));
+        let (text, _) = conflicts(apply(&other, &config_map(json!({"a": "2"})), "two", false, 1));
+        assert_eq!(
+            text,
+            "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.a"
+        );
+    }
 }

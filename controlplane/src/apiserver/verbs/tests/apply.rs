@@ -243,6 +243,10 @@ async fn endpoints_are_applied_to_apart() {
         "{}",
         scaled.body
     );
+    let mut other = scale.clone();
+    other["metadata"]["name"] = json!("other");
+    let other = apply(&server, &format!("{path}/scale"), "hpa&force=true", &other).await;
+    assert_eq!(other.code, 400, "{}", other.body);
     let object = get(&server, &path).await.body;
     assert!(managers(&object).contains(&"hpa Apply scale".to_owned()), "{object}");
     let conflict = apply(&server, &path, "one", &whole(2)).await;

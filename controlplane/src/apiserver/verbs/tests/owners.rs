@@ -201,3 +201,50 @@ async fn fields_are_named_as_the_requests_version_names_them() {
         json!({"f:spec": {"f:maxReplicas": {}, "f:minReplicas": {}}})
     );
 }
+
+fn owned_map(manager: &str, subresource: &str) -> Value {
+    json!({"metadata": {"name": "m", "managedFields": [{"manager": manager, "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "subresource": subresource, "fieldsV1": {"f:data": {}}}]}, "data": {}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn managers_that_a_client_names_are_checked() {
+    let server = server().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let (long, part) = ("m".repeat(129), "s".repeat(257));
+    for (manager, subresource, problem) in [
+        (long.as_str(), "", "manager: Too long: may not be more than 128 bytes"),
+        (
+            "a\u{7}b",
+            "",
+            "manager: Invalid value: \"a\\u0007b\": invalid character U+0007 (at position 1)",
+        ),
+        (
+            "a",
+            part.as_str(),
+            "subresource: Too long: may not be more than 256 bytes",
+        ),
+    ] {
+        let refused = post(&server, maps, &owned_map(manager, subresource)).await;
+        let message = format!("ConfigMap \"m\" is invalid: metadata.managedFields[0].{problem}");
+        assert_eq!((refused.code, &refused.body["message"]), (422, &json!(message)));
+    }
+    assert_eq!(post(&server, maps, &owned_map("a", "")).await.code, 201);
+    let refused = send(&server, "PUT", &format!("{maps}/m"), &[], Some(&owned_map(&long, ""))).await;
+    assert_eq!(refused.code, 422, "{}", refused.body);
+    let kept = get(&server, &format!("{maps}/m")).await.body;
+    assert_eq!(managers(&kept)[0], "a", "{kept}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_with_its_owners_alone_is_stored_without() {
+    let server = server().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let keys: serde_json::Map<String, Value> = (0..170_000).map(|key| (format!("k{key}"), json!(""))).collect();
+    let map = json!({"metadata": {"name": "m"}, "data": keys});
+    let made = post(&server, maps, &map).await;
+    assert_eq!(made.code, 201, "{}", made.body["message"]);
+    assert!(made.body["metadata"].get("managedFields").is_none());
+    let changed = send(&server, "PUT", &format!("{maps}/m"), &[], Some(&map)).await;
+    assert_eq!(changed.code, 200, "{}", changed.body["message"]);
+}
