@@ -104,6 +104,18 @@ fn empties_go_unless_they_mean_something() {
 }
 
 #[test]
+fn an_empty_list_of_owners_means_something_in_the_objects_own_metadata_alone() {
+    let body = br#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","managedFields":[]},
+        "spec":{"selector":{},"template":{"metadata":{"name":"t","managedFields":[]},"spec":{"containers":[]}}}}"#;
+    let kind = Registry::built_in().by_gvk("apps", "v1", "Deployment");
+    let decoded = decode(kind.expect("built in"), body, Media::Json)
+        .expect("readable")
+        .value;
+    assert_eq!(decoded["metadata"], json!({"name": "d", "managedFields": []}));
+    assert_eq!(decoded["spec"]["template"]["metadata"], json!({"name": "t"}));
+}
+
+#[test]
 fn scalars_are_canonical() {
     let decoded = pod(r#"{"metadata":{"creationTimestamp":"2026-01-02T03:04:05.678+01:00"},
         "spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":2,"memory":"1Gi"}}}]}}"#)
