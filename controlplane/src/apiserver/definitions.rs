@@ -23,6 +23,8 @@ use std::time::Duration;
 const RESOURCE: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 /// How soon what could not be finished is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How much later at most, when nothing changes meanwhile.
+const AGAIN_MAX: Duration = Duration::from_secs(2);
 /// Definitions that are served at most; further ones wait.
 const SERVED_MAX: usize = 4096;
 
@@ -77,39 +79,49 @@ impl Definitions {
     /// Follows the definitions until the store is closed.
     pub(super) async fn run(mut self) {
         let mut cursor: Option<Cursor> = None;
+        let mut again = AGAIN;
         loop {
             // Position first, look second: a change in between is seen by one of the two.
             let snapshot = self.window.cached();
-            let mut changes = match cursor
+            let position = cursor
                 .take()
-                .map_or_else(|| self.window.cursor(snapshot.revision).ok(), Some)
-            {
-                Some(cursor) => cursor,
-                None => continue,
-            };
+                .map_or_else(|| self.window.cursor(snapshot.revision).ok(), Some);
             let progress = match self.pass(&snapshot).await {
                 Ok(progress) => progress,
-                Err(StoreError::Closed) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "a custom resource definition cannot be looked after, retrying");
-                    Progress::Pending
+                Err(_closed) => return,
+            };
+            let next = match position {
+                None => None,
+                Some(mut changes) => {
+                    let told = match progress {
+                        Progress::Settled => Some(changes.next().await.is_ok()),
+                        Progress::Pending => tokio::time::timeout(again, changes.next())
+                            .await
+                            .ok()
+                            .map(|next| next.is_ok()),
+                    };
+                    again = match told {
+                        None => (again * 2).min(AGAIN_MAX),
+                        Some(_) => AGAIN,
+                    };
+                    told.unwrap_or(true).then_some(changes)
                 }
             };
-            let changed = match progress {
-                Progress::Settled => changes.next().await.is_ok(),
-                Progress::Pending => tokio::time::timeout(AGAIN, changes.next())
-                    .await
-                    .is_ok_and(|next| next.is_ok()),
-            };
-            // A cursor that fell behind is taken anew, at the state that is read next.
-            cursor = (changed || progress == Progress::Pending).then_some(changes);
-            if cursor.is_none() && self.window.latest().await.is_err() {
-                return;
+            // A cursor that fell behind is taken anew, at the state that is read next: not at once, or it would be a busy loop.
+            if next.is_none() {
+                if self.window.latest().await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(AGAIN).await;
             }
+            cursor = next;
         }
     }
 
-    /// Looks at every definition once.
+    /// Looks at every definition once. One that cannot be written keeps no other waiting.
+    ///
+    /// # Errors
+    /// `Closed` only.
     async fn pass(&mut self, snapshot: &Snapshot) -> Result<Progress, StoreError> {
         let gone: Vec<Arc<str>> = self
             .known
@@ -124,8 +136,14 @@ impl Definitions {
         }
         let mut progress = Progress::Settled;
         for (key, stored) in &snapshot.objects {
-            if self.settle(key, stored).await? == Progress::Pending {
-                progress = Progress::Pending;
+            match self.settle(key, stored).await {
+                Ok(Progress::Settled) => {}
+                Ok(Progress::Pending) => progress = Progress::Pending,
+                Err(StoreError::Closed) => return Err(StoreError::Closed),
+                Err(error) => {
+                    tracing::warn!(%key, %error, "a custom resource definition cannot be looked after, retrying");
+                    progress = Progress::Pending;
+                }
             }
         }
         Ok(progress)
@@ -198,15 +216,14 @@ impl Definitions {
         let mut next = definition;
         if !status::is_true(&next, "Terminating") {
             next["status"] = status::ending(&next, false, now);
-            return self.write(stored, &next).await;
+            return self.write_end(stored, &next).await;
         }
         let (group, plural) = (
             text(&next, &["spec", "group"]),
             text(&next, &["spec", "names", "plural"]),
         );
-        if let Some(window) = self.state.reader().window_of(group, plural)
-            && self.sweep(&window).await? > 0
-        {
+        // What is built in is not the definition's, whose names were never accepted then.
+        if !self.state.served().registry().is_built_in(group, plural) && self.sweep(group, plural).await? > 0 {
             return Ok(Progress::Pending);
         }
         next["status"] = status::ending(&next, true, now);
@@ -215,7 +232,7 @@ impl Definitions {
         }
         let is_last = list(&next, &["metadata", "finalizers"]).is_empty();
         if !is_last {
-            return self.write(stored, &next).await;
+            return self.write_end(stored, &next).await;
         }
         match self.state.store().delete(&stored.key, stored.revision).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(Progress::Pending),
@@ -223,11 +240,16 @@ impl Definitions {
         }
     }
 
-    /// Deletes objects of a definition that ends; those with finalizers are marked. Gives how many there were.
-    async fn sweep(&self, window: &ResourceWindow) -> Result<usize, StoreError> {
-        let snapshot = window.latest().await?;
+    /// Deletes objects of a definition that ends; those with finalizers are marked. Gives how many there were: in the store, whether
+    /// they are served or not.
+    async fn sweep(&self, group: &str, plural: &str) -> Result<usize, StoreError> {
         let store = self.state.store();
-        for stored in snapshot.objects.values() {
+        let prefix = custom::storage_prefix(group, plural);
+        // What was begun before is stored then, and what comes later sees that the definition ends.
+        let _nothing_is_made = self.state.write_locks().end_of(&prefix).await;
+        let (_, records) = store.range(&format!("/registry/{prefix}/")).await?;
+        let count = records.len();
+        for stored in records.into_iter().map(Stored::from) {
             let mut object = stored.tree();
             let written = match list(&object, &["metadata", "finalizers"]).is_empty() {
                 true => store.delete(&stored.key, stored.revision).await,
@@ -244,7 +266,17 @@ impl Definitions {
                 Err(error) => return Err(error),
             }
         }
-        Ok(snapshot.objects.len())
+        Ok(count)
+    }
+
+    /// A step of a definition's end, which a nearly full disk takes too.
+    async fn write_end(&self, stored: &Stored, definition: &Value) -> Result<Progress, StoreError> {
+        let raw = Bytes::from(canonical(definition));
+        let store = self.state.store();
+        match store.put_for_deletion(&stored.key, raw, stored.revision).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(Progress::Pending),
+            Err(error) => Err(error),
+        }
     }
 
     async fn write(&self, stored: &Stored, definition: &Value) -> Result<Progress, StoreError> {

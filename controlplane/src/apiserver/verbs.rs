@@ -138,8 +138,7 @@ pub(super) async fn serve(
     };
     if !verbs.contains(&info.verb.as_str()) {
         if kind.structural.is_some() && info.verb == "create" {
-            let why = "create not allowed while custom resource definition is terminating";
-            return Err(ApiError::new(403, "Forbidden", why));
+            return Err(definition_ends());
         }
         return Err(not_supported(kind, info));
     }
@@ -189,6 +188,12 @@ pub(super) async fn serve(
         response.extensions_mut().insert(Arc::new(reserved));
     }
     Ok(response)
+}
+
+/// The refusal of new objects of a definition that ends.
+fn definition_ends() -> ApiError {
+    let why = "create not allowed while custom resource definition is terminating";
+    ApiError::new(403, "Forbidden", why)
 }
 
 impl<'a> Call<'a> {

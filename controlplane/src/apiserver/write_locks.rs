@@ -1,5 +1,5 @@
 //! Writes that must not overtake each other, beyond what one object's revision can tell: what is made in a namespace and the
-//! beginning of that namespace's end; Services, whose addresses must differ from those of all other Services.
+//! beginning of that namespace's end; custom resources that are made and the end of their definition; Services, whose addresses must differ from those of all other Services.
 //!
 //! Owns the locks, nothing else. A lock is held until its guard is dropped, which is after the write is stored and readers see it:
 //! also when the request is given up meanwhile, for it runs in a task of its own (`verbs`).
@@ -8,41 +8,57 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
+/// Locks by name.
+type Shared = Mutex<HashMap<String, Weak<RwLock<()>>>>;
+
 /// The locks of one API server.
 #[derive(Default)]
 pub(super) struct WriteLocks {
     /// By namespace; entries that nobody holds go when another is made.
-    namespaces: Mutex<HashMap<String, Weak<RwLock<()>>>>,
+    namespaces: Shared,
+    /// By where the objects of a definition are kept; likewise.
+    definitions: Shared,
     services: Arc<AsyncMutex<()>>,
 }
 
 impl WriteLocks {
     /// Held by a request that makes something in the namespace, from before it looks at the namespace until it is stored. Many at once.
     pub(super) async fn create_in(&self, namespace: &str) -> OwnedRwLockReadGuard<()> {
-        self.namespace(namespace).read_owned().await
+        by_name(&self.namespaces, namespace).read_owned().await
     }
 
     /// Held by the request that marks the namespace as terminating. Nobody makes anything in it meanwhile: what was begun before is
     /// stored, so that the content that is looked up afterwards is all there will be.
     pub(super) async fn end(&self, namespace: &str) -> OwnedRwLockWriteGuard<()> {
-        self.namespace(namespace).write_owned().await
+        by_name(&self.namespaces, namespace).write_owned().await
+    }
+
+    /// Held by a request that makes a custom resource, from before it looks whether its definition takes any until it is stored. Many at
+    /// once.
+    pub(super) async fn create_of(&self, prefix: &str) -> OwnedRwLockReadGuard<()> {
+        by_name(&self.definitions, prefix).read_owned().await
+    }
+
+    /// Held while the objects of a definition that ends are deleted, so that none is made that the deletion does not see.
+    pub(super) async fn end_of(&self, prefix: &str) -> OwnedRwLockWriteGuard<()> {
+        by_name(&self.definitions, prefix).write_owned().await
     }
 
     /// Held by a request that writes a Service, from before it looks which addresses and ports are free. One at a time.
     pub(super) async fn write_service(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.services).lock_owned().await
     }
+}
 
-    fn namespace(&self, name: &str) -> Arc<RwLock<()>> {
-        let mut all = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = all.get(name).and_then(Weak::upgrade) {
-            return lock;
-        }
-        all.retain(|_, lock| lock.strong_count() > 0);
-        let lock = Arc::default();
-        all.insert(name.to_owned(), Arc::downgrade(&lock));
-        lock
+fn by_name(locks: &Shared, name: &str) -> Arc<RwLock<()>> {
+    let mut all = locks.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lock) = all.get(name).and_then(Weak::upgrade) {
+        return lock;
     }
+    all.retain(|_, lock| lock.strong_count() > 0);
+    let lock = Arc::default();
+    all.insert(name.to_owned(), Arc::downgrade(&lock));
+    lock
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Custom resources: the kinds that a definition asks for, and what all of them share (control-plane contract §9). Pure.
 
+mod ratchet;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -49,8 +51,8 @@ impl Strategy for Custom {
         errors
     }
 
-    fn validate_update(&self, new: &Value, _old: &Value, _subresource: &str) -> FieldErrors {
-        self.validate(new)
+    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
+        ratchet::new_errors(self.validate(new), new, old)
     }
 
     fn has_generation(&self) -> bool {
@@ -112,6 +114,11 @@ pub(crate) fn kinds(definition: &Value) -> Vec<Arc<Kind>> {
         .collect()
 }
 
+/// Where the objects of a definition are kept, below `/registry/`.
+pub(crate) fn storage_prefix(group: &str, plural: &str) -> String {
+    format!("{group}/{plural}")
+}
+
 fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind {
     let group = text(definition, &["spec", "group"]);
     let accepted = at(definition, &["status", "acceptedNames"]);
@@ -150,7 +157,7 @@ fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind
         namespaced: text(definition, &["spec", "scope"]) == "Namespaced",
         verbs: if is_ending { ENDING_VERBS } else { STANDARD_VERBS },
         subresources: status.into_iter().collect(),
-        storage_prefix: format!("{group}/{plural}").into(),
+        storage_prefix: storage_prefix(group, plural).into(),
         create_on_update: false,
         unconditional_update: false,
         returns_object_on_delete: false,
@@ -196,6 +203,9 @@ fn published(schema: &Value, definition: &str) -> Map<String, Value> {
     let described = |text: &str| json!({"type": "string", "description": text});
     if let Some(own) = schema.as_object_mut() {
         let properties = own.entry("properties").or_insert_with(|| json!({}));
+        if !properties.is_object() {
+            *properties = json!({});
+        }
         properties["apiVersion"] =
             described("APIVersion defines the versioned schema of this representation of an object.");
         properties["kind"] = described("Kind is a string value representing the REST resource this object represents.");

@@ -55,12 +55,30 @@ pub(super) async fn insert(
         "" => None,
         namespace => Some(server.write_locks().create_in(namespace).await),
     };
+    let _of_definition = match call.kind.structural.is_some() {
+        true => {
+            let guard = server.write_locks().create_of(&call.kind.storage_prefix).await;
+            still_taken(call)?;
+            Some(guard)
+        }
+        false => None,
+    };
     if !object::is_service(&call.kind) {
         return insert_now(call, object, dry_run, owners).await;
     }
     let _among_services = server.write_locks().write_service().await;
     let answer = insert_now(call, object, dry_run, owners).await?;
     call.seen(answer).await
+}
+
+/// A definition may have begun to end, or be gone, since the request came.
+fn still_taken(call: &Call<'_>) -> Result<(), ApiError> {
+    let (kind, served) = (&call.kind, call.server.served());
+    match served.registry().by_resource(&kind.group, &kind.version, &kind.plural) {
+        Some(now) if now.namespaced == kind.namespaced && now.verbs.contains(&"create") => Ok(()),
+        Some(now) if now.namespaced == kind.namespaced => Err(super::definition_ends()),
+        _ => Err(ApiError::not_found(&kind.group, &kind.plural, &call.info.name)),
+    }
 }
 
 async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: Owners) -> Result<Answer, ApiError> {

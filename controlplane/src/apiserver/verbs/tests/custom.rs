@@ -1,3 +1,5 @@
+mod ends;
+
 use super::watches::Watch;
 use super::*;
 use std::time::Duration;
