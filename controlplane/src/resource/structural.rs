@@ -2,19 +2,26 @@
 //!
 //! [`read`] makes one of `openAPIV3Schema` and says what is not structural about it; it prunes, defaults and validates trees.
 //! Trees and schemas are at most 100 levels deep ([`crate::tree`]), so that all of this may recurse; patterns run in time that is
-//! linear in the text and are bounded when they are compiled.
+//! linear in the text and are bounded when they are compiled. What a schema and an object make together is bounded too: what
+//! defaults add, and the work of judging.
 
+mod judge;
+mod patterns;
 mod read;
 mod tree;
 mod types;
 mod validate;
 
+pub(crate) use tree::DefaultsTooLarge;
+
 pub(super) use read::read;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use regex_lite::Regex;
 use serde_json::Value;
+
+use patterns::Pattern;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,12 +51,16 @@ pub(crate) struct Structural {
     /// The object is one value to whoever owns fields of it.
     atomic: bool,
     properties: BTreeMap<Box<str>, Structural>,
+    /// The properties that have a default.
+    defaulted: Box<[Box<str>]>,
     /// The values of fields that are no properties; with `any_values` they may be anything.
     values: Option<Box<Structural>>,
     any_values: bool,
     items: Option<Box<Structural>>,
     default: Option<Box<Value>>,
     rules: Option<Box<Rules>>,
+    /// At the root: why no object can be judged by this, such as that it was stored before there was a bound it is beyond.
+    unusable: Option<Box<str>>,
 }
 
 /// What a value must be beside its type.
@@ -57,7 +68,7 @@ pub(crate) struct Structural {
 struct Rules {
     required: Box<[Box<str>]>,
     allowed: Option<Box<[Value]>>,
-    pattern: Option<Regex>,
+    pattern: Option<Arc<Pattern>>,
     /// The bound, and whether it is excluded.
     minimum: Option<(f64, bool)>,
     maximum: Option<(f64, bool)>,
@@ -86,5 +97,7 @@ enum Unique {
     Keys(Box<[Box<str>]>),
 }
 
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::apiserver::status::ApiError;
+use crate::resource::structural::DefaultsTooLarge;
 
 /// Something strict field validation objects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,10 +89,22 @@ pub enum DecodeError {
     /// The table has no such type: a kind without a body.
     #[error("no schema for {0}")]
     NoSchema(String),
+    /// With its defaults the object would be larger than an object may be; says what there is too much of.
+    #[error("Request entity too large: {0}")]
+    TooLarge(String),
+}
+
+impl From<DefaultsTooLarge> for DecodeError {
+    fn from(error: DefaultsTooLarge) -> Self {
+        Self::TooLarge(error.to_string())
+    }
 }
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
-        Self::bad_request(error.to_string())
+        match error {
+            DecodeError::TooLarge(_) => Self::new(413, "RequestEntityTooLarge", error.to_string()),
+            _ => Self::bad_request(error.to_string()),
+        }
     }
 }

@@ -1,16 +1,29 @@
 //! Reading `openAPIV3Schema`, and what is not structural about one. Messages are upstream's. Pure.
 
-use regex_lite::RegexBuilder;
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
+use super::judge::{Judge, Path, WORK_MAX};
+use super::patterns::{Pattern, Patterns};
+use super::tree::{Room, is_meta};
 use super::{Bounds, Form, Rules, Structural, Unique};
 use crate::resource::field::{at, flag, list, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
-/// Bytes a compiled pattern may take.
-const PATTERN_BYTES: usize = 64 << 10;
-/// Bytes of a pattern's text.
-const PATTERN_TEXT_BYTES: usize = 4 << 10;
+/// Forms of an integer or a string that generators write beside `x-kubernetes-int-or-string`, as upstream knows them.
+const INT_OR_STRING: [&str; 2] = ["integer", "string"];
+
+/// What reading one schema owns: what is wrong with it, and what it may still take.
+struct Reading {
+    errors: FieldErrors,
+    patterns: Patterns,
+    /// For all defaults together.
+    room: Room,
+    /// Likewise.
+    work_left: u64,
+}
 
 /// Where a schema stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,30 +59,43 @@ const NO_RULES: [&str; 8] = [
 ];
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// The schema of a version's objects; errors are told below `path`.
+/// The schema of a version's objects; errors are told below `path`. By one that has any no object is taken.
 pub(in crate::resource) fn read(schema: &Value, path: &str, errors: &mut FieldErrors) -> Structural {
-    let read = schema_at(schema, path, Place::Root, errors);
-    if read.form != Form::Object && !text(schema, &["type"]).is_empty() {
-        let found = text(schema, &["type"]);
-        errors.push(FieldError::invalid(
-            format!("{path}.type"),
-            found,
-            "must be object at the root",
-        ));
+    let mut reading = Reading {
+        errors: FieldErrors::default(),
+        patterns: Patterns::default(),
+        room: Room::default(),
+        work_left: WORK_MAX,
+    };
+    let mut read = schema_at(schema, path, Place::Root, &mut reading);
+    let mut found = reading.errors;
+    let form = text(schema, &["type"]);
+    if read.form != Form::Object && !form.is_empty() {
+        let why = "must be object at the root";
+        found.push(FieldError::invalid(format!("{path}.type"), form, why));
     }
+    if found.is_empty()
+        && let Err(error) = read.try_fill_in(&mut Value::Object(Map::new()))
+    {
+        found.push(FieldError::forbidden(path, error.to_string()));
+    }
+    read.unusable = found.first().map(|first| first.to_string().into());
+    errors.append(found);
     read
 }
 
-fn schema_at(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors) -> Structural {
+fn schema_at(schema: &Value, path: &str, place: Place, reading: &mut Reading) -> Structural {
     let below = |key: &str| format!("{path}.{key}");
     if !schema.is_object() {
-        errors.push(FieldError::invalid_value(path, schema, "must be a schema"));
+        reading
+            .errors
+            .push(FieldError::invalid_value(path, schema, "must be a schema"));
         return Structural::default();
     }
-    refuse(schema, path, place, errors);
+    refuse(schema, path, place, reading);
     let int_or_string = flag(schema, &["x-kubernetes-int-or-string"]);
     let preserves = flag(schema, &["x-kubernetes-preserve-unknown-fields"]);
-    let form = form(schema, path, place, errors);
+    let form = form(schema, path, place, reading);
     let mut out = Structural {
         form: if int_or_string { Form::IntOrString } else { form },
         nullable: flag(schema, &["nullable"]),
@@ -80,28 +106,23 @@ fn schema_at(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors)
             .get("default")
             .filter(|value| !value.is_null())
             .map(|value| Box::new(value.clone())),
-        rules: rules(schema, path, errors).map(Box::new),
+        rules: rules(schema, path, reading).map(Box::new),
         ..Structural::default()
     };
     for (name, property) in at(schema, &["properties"]).as_object().into_iter().flatten() {
-        let read = match (place, name.as_str()) {
-            // Metadata is the API's own; a schema may only narrow its names.
-            (Place::Root, "metadata") => schema_at(
-                property,
-                &below("properties[metadata]"),
-                Place::Junctor,
-                &mut FieldErrors::default(),
-            ),
-            (Place::Junctor, _) => schema_at(property, &below(&format!("properties[{name}]")), Place::Junctor, errors),
-            _ => schema_at(
-                property,
-                &below(&format!("properties[{name}]")),
-                Place::Property,
-                errors,
-            ),
+        let path = below(&format!("properties[{name}]"));
+        let place_there = match place {
+            Place::Junctor => Place::Junctor,
+            _ => Place::Property,
         };
+        let read = schema_at(property, &path, place_there, reading);
+        if place == Place::Root && is_meta(name) {
+            refuse_meta(property, name, &path, reading);
+        }
         out.properties.insert(name.as_str().into(), read);
     }
+    let defaulted = out.properties.iter().filter(|(_, property)| property.default.is_some());
+    out.defaulted = defaulted.map(|(name, _)| name.clone()).collect();
     let inner = if place == Place::Junctor {
         Place::Junctor
     } else {
@@ -115,7 +136,7 @@ fn schema_at(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors)
                 values,
                 &below("additionalProperties"),
                 inner,
-                errors,
+                reading,
             )))
         }
     }
@@ -127,21 +148,23 @@ fn schema_at(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors)
     match at(schema, &["items"]) {
         Value::Null => {}
         Value::Array(_) => {
-            errors.push(FieldError::forbidden(
+            reading.errors.push(FieldError::forbidden(
                 below("items"),
                 "items must be a schema object and not an array",
             ));
         }
-        items => out.items = Some(Box::new(schema_at(items, &below("items"), inner, errors))),
+        items => out.items = Some(Box::new(schema_at(items, &below("items"), inner, reading))),
     }
     if out.form == Form::Array && out.items.is_none() && place != Place::Junctor && !preserves {
-        errors.push(FieldError::required(below("items"), "must be specified"));
+        reading
+            .errors
+            .push(FieldError::required(below("items"), "must be specified"));
     }
-    check_default(&out, path, errors);
+    check_default(&out, path, reading);
     out
 }
 
-fn form(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors) -> Form {
+fn form(schema: &Value, path: &str, place: Place, reading: &mut Reading) -> Form {
     let is_free =
         flag(schema, &["x-kubernetes-int-or-string"]) || flag(schema, &["x-kubernetes-preserve-unknown-fields"]);
     let path = format!("{path}.type");
@@ -155,7 +178,7 @@ fn form(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors) -> F
                 Place::Items => "must not be empty for specified array items",
                 Place::Values => "must not be empty for specified object fields",
             };
-            errors.push(FieldError::required(path, why));
+            reading.errors.push(FieldError::required(path, why));
             Form::Any
         }
         "object" => Form::Object,
@@ -166,18 +189,18 @@ fn form(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors) -> F
         "boolean" => Form::Boolean,
         "null" => {
             let why = "type cannot be set to null, use nullable as an alternative";
-            errors.push(FieldError::forbidden(path, why));
+            reading.errors.push(FieldError::forbidden(path, why));
             Form::Any
         }
         other => {
-            errors.push(FieldError::not_supported(path, other, &TYPES));
+            reading.errors.push(FieldError::not_supported(path, other, &TYPES));
             Form::Any
         }
     }
 }
 
 /// What may not stand here at all.
-fn refuse(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors) {
+fn refuse(schema: &Value, path: &str, place: Place, reading: &mut Reading) {
     let below = |key: &str| format!("{path}.{key}");
     let has = |key: &str| {
         let value = at(schema, &[key]);
@@ -185,74 +208,117 @@ fn refuse(schema: &Value, path: &str, place: Place, errors: &mut FieldErrors) {
     };
     for key in NOT_SUPPORTED {
         if has(key) {
-            errors.push(FieldError::forbidden(below(key), format!("{key} is not supported")));
+            reading
+                .errors
+                .push(FieldError::forbidden(below(key), format!("{key} is not supported")));
         }
     }
     if flag(schema, &["uniqueItems"]) {
         let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        errors.push(FieldError::forbidden(below("uniqueItems"), why));
+        reading.errors.push(FieldError::forbidden(below("uniqueItems"), why));
     }
     if *at(schema, &["additionalProperties"]) == Value::Bool(false) {
         let why = "additionalProperties cannot be set to false";
-        errors.push(FieldError::forbidden(below("additionalProperties"), why));
+        reading
+            .errors
+            .push(FieldError::forbidden(below("additionalProperties"), why));
     }
     if has("additionalProperties") && has("properties") {
         let why = "additionalProperties and properties are mutual exclusive";
-        errors.push(FieldError::forbidden(below("additionalProperties"), why));
+        reading
+            .errors
+            .push(FieldError::forbidden(below("additionalProperties"), why));
     }
     if !list(schema, &["x-kubernetes-validations"]).is_empty() {
         let why =
             "this server evaluates no expressions yet, so rules of x-kubernetes-validations would not be enforced";
-        errors.push(FieldError::forbidden(below("x-kubernetes-validations"), why));
+        reading
+            .errors
+            .push(FieldError::forbidden(below("x-kubernetes-validations"), why));
     }
     if place == Place::Junctor {
         for key in NO_RULES.into_iter().filter(|key| has(key)) {
-            errors.push(FieldError::forbidden(below(key), "must be empty to be structural"));
+            reading
+                .errors
+                .push(FieldError::forbidden(below(key), "must be empty to be structural"));
         }
         if has("additionalProperties") {
             let why = "must be undefined to be structural";
-            errors.push(FieldError::forbidden(below("additionalProperties"), why));
+            reading
+                .errors
+                .push(FieldError::forbidden(below("additionalProperties"), why));
         }
     }
     if place == Place::Root && flag(schema, &["nullable"]) {
-        errors.push(FieldError::forbidden(
+        reading.errors.push(FieldError::forbidden(
             below("nullable"),
             "nullable cannot be true at the root",
         ));
     }
     if flag(schema, &["x-kubernetes-embedded-resource"]) && text(schema, &["type"]) != "object" {
         let why = "must be object if x-kubernetes-embedded-resource is true";
-        errors.push(FieldError::invalid(below("type"), text(schema, &["type"]), why));
+        reading
+            .errors
+            .push(FieldError::invalid(below("type"), text(schema, &["type"]), why));
     }
 }
 
-fn check_default(schema: &Structural, path: &str, errors: &mut FieldErrors) {
+fn check_default(schema: &Structural, path: &str, reading: &mut Reading) {
     let Some(default) = &schema.default else { return };
     let mut found = FieldErrors::default();
-    schema.validate(default, "", &mut found);
+    schema.validate(
+        default,
+        &Path::ROOT,
+        &mut Judge::telling(&mut found, &mut reading.work_left),
+    );
     let mut pruned = default.clone();
     let mut unknown = Vec::new();
-    schema.prune(&mut pruned, "", &mut unknown);
+    schema.prune(&mut pruned, &Path::ROOT, &mut unknown);
     let path = format!("{path}.default");
+    if let Err(error) = schema.fill(&mut pruned, &mut reading.room) {
+        reading
+            .errors
+            .push(FieldError::forbidden(path.clone(), error.to_string()));
+    }
+    if reading.work_left == 0 {
+        let why = "the defaults of this schema take more work to validate than this server does";
+        reading.errors.push(FieldError::forbidden(path, why));
+        return;
+    }
     if !unknown.is_empty() {
-        errors.push(FieldError::invalid_value(
+        reading.errors.push(FieldError::invalid_value(
             path.clone(),
             default,
             "must not have unknown fields",
         ));
     }
     for error in found.iter() {
-        errors.push(FieldError::invalid_value(path.clone(), default, error.body()));
+        reading
+            .errors
+            .push(FieldError::invalid_value(path.clone(), default, error.body()));
     }
 }
 
-fn rules(schema: &Value, path: &str, errors: &mut FieldErrors) -> Option<Rules> {
+fn rules(schema: &Value, path: &str, reading: &mut Reading) -> Option<Rules> {
     let below = |key: &str| format!("{path}.{key}");
-    let all = |key: &str, errors: &mut FieldErrors| -> Box<[Structural]> {
+    // Where an integer or a string is asked for, saying so again is no rule.
+    let is_again = |any_of: &Value| flag(schema, &["x-kubernetes-int-or-string"]) && is_int_or_string(any_of);
+    let all = |key: &str, reading: &mut Reading| -> Box<[Structural]> {
+        if key == "anyOf" && is_again(at(schema, &[key])) {
+            return Box::default();
+        }
         let members = list(schema, &[key]).iter().enumerate();
-        members
-            .map(|(i, member)| schema_at(member, &below(&format!("{key}[{i}]")), Place::Junctor, errors))
-            .collect()
+        let read = |(i, member): (usize, &Value)| {
+            let mut member = Cow::Borrowed(member);
+            if (key, i) == ("allOf", 0)
+                && is_again(at(&member, &["anyOf"]))
+                && let Some(own) = member.to_mut().as_object_mut()
+            {
+                own.remove("anyOf");
+            }
+            schema_at(&member, &below(&format!("{key}[{i}]")), Place::Junctor, reading)
+        };
+        members.map(read).collect()
     };
     let names = |key: &str| -> Box<[Box<str>]> {
         list(schema, &[key])
@@ -269,7 +335,9 @@ fn rules(schema: &Value, path: &str, errors: &mut FieldErrors) -> Option<Rules> 
         "" | "atomic" => None,
         other => {
             let path = below("x-kubernetes-list-type");
-            errors.push(FieldError::not_supported(path, other, &["atomic", "map", "set"]));
+            reading
+                .errors
+                .push(FieldError::not_supported(path, other, &["atomic", "map", "set"]));
             None
         }
     };
@@ -277,7 +345,9 @@ fn rules(schema: &Value, path: &str, errors: &mut FieldErrors) -> Option<Rules> 
         && keys.is_empty()
     {
         let why = "must not be empty if x-kubernetes-list-type is map";
-        errors.push(FieldError::required(below("x-kubernetes-list-map-keys"), why));
+        reading
+            .errors
+            .push(FieldError::required(below("x-kubernetes-list-map-keys"), why));
     }
     let has = |key: &str| {
         schema
@@ -307,7 +377,7 @@ fn rules(schema: &Value, path: &str, errors: &mut FieldErrors) -> Option<Rules> 
     any_rule.into_iter().any(has).then(|| Rules {
         required: names("required"),
         allowed: at(schema, &["enum"]).as_array().map(|all| all.clone().into()),
-        pattern: pattern(schema, path, errors),
+        pattern: pattern(schema, path, reading),
         minimum: bound("minimum", "exclusiveMinimum"),
         maximum: bound("maximum", "exclusiveMaximum"),
         multiple_of: at(schema, &["multipleOf"]).as_f64(),
@@ -318,35 +388,77 @@ fn rules(schema: &Value, path: &str, errors: &mut FieldErrors) -> Option<Rules> 
             .filter(|format| !format.is_empty())
             .map(Box::from),
         unique,
-        all_of: all("allOf", errors),
-        any_of: all("anyOf", errors),
-        one_of: all("oneOf", errors),
+        all_of: all("allOf", reading),
+        any_of: all("anyOf", reading),
+        one_of: all("oneOf", reading),
         not: schema
             .get("not")
             .filter(|not| !not.is_null())
-            .map(|not| Box::new(schema_at(not, &below("not"), Place::Junctor, errors))),
+            .map(|not| Box::new(schema_at(not, &below("not"), Place::Junctor, reading))),
     })
 }
 
-fn pattern(schema: &Value, path: &str, errors: &mut FieldErrors) -> Option<regex_lite::Regex> {
+fn pattern(schema: &Value, path: &str, reading: &mut Reading) -> Option<Arc<Pattern>> {
     let pattern = text(schema, &["pattern"]);
     if pattern.is_empty() {
         return None;
     }
+    let refused = match reading.patterns.compile(pattern) {
+        Ok(compiled) => return Some(compiled),
+        Err(refused) => refused,
+    };
     let path = format!("{path}.pattern");
-    if pattern.len() > PATTERN_TEXT_BYTES {
-        errors.push(FieldError::invalid(
-            path,
-            pattern,
-            format!("must have at most {PATTERN_TEXT_BYTES} bytes"),
-        ));
-        return None;
+    reading
+        .errors
+        .push(FieldError::invalid(path, pattern, refused.to_string()));
+    None
+}
+
+/// What a schema may not say of what every object has. Metadata is the API's own; only its names may be narrowed.
+fn refuse_meta(schema: &Value, name: &str, path: &str, reading: &mut Reading) {
+    let (form, wanted) = (
+        text(schema, &["type"]),
+        if name == "metadata" { "object" } else { "string" },
+    );
+    if !form.is_empty() && form != wanted {
+        let why = format!("must be {wanted}");
+        reading
+            .errors
+            .push(FieldError::invalid(format!("{path}.type"), form, why));
     }
-    let compiled = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build();
-    compiled
-        .map_err(|error| {
-            let why = format!("must be a valid regular expression, but isn't: {error}");
-            errors.push(FieldError::invalid(path, pattern, why));
-        })
-        .ok()
+    let mut with_default = vec![(schema, format!("{path}.default"))];
+    if name == "metadata" {
+        let names = at(schema, &["properties"]).as_object();
+        let is_known = |key: &str| matches!(key, "type" | "properties" | "title" | "description");
+        let own = schema.as_object().into_iter().flatten();
+        let has_more = own.into_iter().any(|(key, value)| {
+            let is_said = !matches!(value, Value::Null | Value::Bool(false));
+            is_said && key != "default" && !is_known(key)
+        });
+        let is_name = |key: &str| matches!(key, "name" | "generateName");
+        if has_more || names.is_some_and(|names| !names.keys().all(|key| is_name(key))) {
+            let why =
+                "must not specify anything other than name and generateName, but metadata is implicitly specified";
+            reading.errors.push(FieldError::forbidden(path, why));
+        }
+        for (key, schema) in names.into_iter().flatten().filter(|(key, _)| is_name(key)) {
+            with_default.push((schema, format!("{path}.properties[{key}].default")));
+        }
+    }
+    for (schema, path) in with_default {
+        if !at(schema, &["default"]).is_null() {
+            reading.errors.push(FieldError::forbidden(path, "must not be set"));
+        }
+    }
+}
+
+/// Whether this is the `anyOf` that may stand, with its types, where `x-kubernetes-int-or-string` is.
+fn is_int_or_string(any_of: &Value) -> bool {
+    let members = any_of.as_array();
+    members.is_some_and(|members| {
+        members.len() == 2
+            && members.iter().zip(INT_OR_STRING).all(|(member, form)| {
+                member.as_object().is_some_and(|own| own.len() == 1) && text(member, &["type"]) == form
+            })
+    })
 }

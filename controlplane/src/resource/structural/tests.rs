@@ -3,7 +3,7 @@ use crate::resource::field_error::FieldErrors;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn schema(text: Value) -> Structural {
+pub(super) fn schema(text: Value) -> Structural {
     let mut errors = FieldErrors::default();
     let schema = read(&text, "s", &mut errors);
     let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -11,13 +11,13 @@ fn schema(text: Value) -> Structural {
     schema
 }
 
-fn refused(text: Value) -> Vec<String> {
+pub(super) fn refused(text: Value) -> Vec<String> {
     let mut errors = FieldErrors::default();
     read(&text, "s", &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
 
-fn wrong(schema: &Structural, value: &Value) -> Vec<String> {
+pub(super) fn wrong(schema: &Structural, value: &Value) -> Vec<String> {
     let mut errors = FieldErrors::default();
     schema.validate_object(value, &mut errors);
     errors.iter().map(ToString::to_string).collect()
@@ -64,6 +64,91 @@ fn what_is_not_structural_is_named() {
     ] {
         assert_eq!(refused(text.clone()), [wanted], "{text}");
     }
+}
+
+#[test]
+fn an_integer_or_a_string_is_asked_for_as_generators_write_it() {
+    let either = json!([{"type": "integer"}, {"type": "string"}]);
+    let quantity = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE])?$";
+    let schema = schema(
+        json!({"type": "object", "description": "Foo is the Schema for the foos API", "properties": {
+            "apiVersion": {"type": "string", "description": "APIVersion defines the versioned schema"},
+            "kind": {"type": "string", "description": "Kind is a string value"},
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "required": ["port"], "properties": {
+                "port": {"anyOf": either, "x-kubernetes-int-or-string": true},
+                "limits": {"type": "object", "additionalProperties":
+                    {"anyOf": either, "pattern": quantity, "x-kubernetes-int-or-string": true}},
+                "all": {"allOf": [{"anyOf": either}, {"minimum": 3}], "x-kubernetes-int-or-string": true},
+            }},
+        }}),
+    );
+    let taken = json!({"spec": {"port": "http", "limits": {"cpu": "100m", "memory": 5}, "all": 3}});
+    assert_eq!(wrong(&schema, &taken), [""; 0]);
+    for bad in [
+        json!({"spec": {"port": true}}),
+        json!({"spec": {"port": 1, "limits": {"cpu": "much"}}}),
+        json!({"spec": {"port": 1, "all": 2}}),
+    ] {
+        assert_eq!(wrong(&schema, &bad).len(), 1, "{bad}");
+    }
+    let types = [
+        "s.properties[a].anyOf[0].type: Forbidden: must be empty to be structural",
+        "s.properties[a].anyOf[1].type: Forbidden: must be empty to be structural",
+    ];
+    let without = json!({"type": "object", "properties": {"a": {"type": "string", "anyOf": either}}});
+    assert_eq!(refused(without), types);
+    let reversed = json!([{"type": "string"}, {"type": "integer"}]);
+    let other = json!({"x-kubernetes-int-or-string": true, "anyOf": reversed});
+    assert_eq!(refused(json!({"type": "object", "properties": {"a": other}})), types);
+}
+
+#[test]
+fn of_what_every_object_has_only_its_names_are_narrowed() {
+    let root = |properties: Value| json!({"type": "object", "properties": properties});
+    let more = "s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is \
+                implicitly specified";
+    for (properties, wanted) in [
+        (
+            json!({"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}),
+            more,
+        ),
+        (json!({"metadata": {"type": "object", "minProperties": 1}}), more),
+        (
+            json!({"metadata": {"type": "string"}}),
+            "s.properties[metadata].type: Invalid value: \"string\": must be object",
+        ),
+        (
+            json!({"metadata": {"type": "object", "default": {}}}),
+            "s.properties[metadata].default: Forbidden: must not be set",
+        ),
+        (
+            json!({"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}),
+            "s.properties[metadata].properties[name].default: Forbidden: must not be set",
+        ),
+        (
+            json!({"kind": {"type": "integer"}}),
+            "s.properties[kind].type: Invalid value: \"integer\": must be string",
+        ),
+        (
+            json!({"apiVersion": {"type": "string", "default": "v2"}}),
+            "s.properties[apiVersion].default: Forbidden: must not be set",
+        ),
+    ] {
+        assert_eq!(refused(root(properties.clone())), [wanted], "{properties}");
+    }
+    let name = json!({"type": "string", "maxLength": 2});
+    let schema = schema(root(
+        json!({"metadata": {"type": "object", "properties": {"name": name}}}),
+    ));
+    assert_eq!(
+        wrong(&schema, &json!({"metadata": {"name": "ab", "labels": {"a": "b"}}})),
+        [""; 0]
+    );
+    assert_eq!(
+        wrong(&schema, &json!({"metadata": {"name": "abc"}})),
+        ["metadata.name: Too long: may not be more than 2 bytes"]
+    );
 }
 
 #[test]

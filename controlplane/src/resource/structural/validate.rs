@@ -1,22 +1,22 @@
 //! What is wrong with a tree, in upstream's words. Pure.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use jiff::{Timestamp, civil::Date};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::judge::{Judge, Path, WORK_MAX};
+use super::tree::is_meta;
 use super::{Form, Rules, Structural, Unique};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// What errors of `allOf` and its kind are told of: upstream knows no path there.
 const NO_PATH: &str = "<nil>";
-
-fn below(path: &str, key: &str) -> String {
-    match path {
-        "" => key.to_owned(),
-        path => format!("{path}.{key}"),
-    }
-}
+/// Bytes of text that are read, compared or written in the time of a step.
+const BYTES_PER_STEP: u64 = 16;
+/// Allowed values that are named: more than an explanation has room for.
+const ALLOWED_SHOWN: usize = 4 << 10;
 
 fn type_of(value: &Value) -> &'static str {
     match value {
@@ -60,131 +60,151 @@ impl Form {
 }
 
 impl Structural {
-    /// Everything wrong with an object but its metadata.
+    /// Everything wrong with an object but what every kind's metadata must be.
     pub(in crate::resource) fn validate_object(&self, object: &Value, errors: &mut FieldErrors) {
-        self.validate(object, "", errors);
+        if let Some(why) = &self.unusable {
+            let why = format!("the schema of its definition cannot be used: {why}");
+            errors.push(FieldError::forbidden(NO_PATH, why));
+            return;
+        }
+        let mut work_left = WORK_MAX;
+        self.validate(object, &Path::ROOT, &mut Judge::telling(errors, &mut work_left));
+        if work_left == 0 {
+            let why = "the object and the schema of its definition take more work to validate than this server does for one object";
+            errors.push(FieldError::forbidden(NO_PATH, why));
+        }
     }
 
     /// What is wrong with the value at `path`.
-    pub(super) fn validate(&self, value: &Value, path: &str, errors: &mut FieldErrors) {
-        if errors.is_full() || (value.is_null() && (self.nullable || self.form == Form::Any)) {
+    pub(super) fn validate(&self, value: &Value, path: &Path<'_>, judge: &mut Judge<'_>) {
+        if judge.is_done() || !judge.spend(1) || (value.is_null() && (self.nullable || self.form == Form::Any)) {
             return;
         }
         if !self.form.takes(value) {
             let found = type_of(value);
-            let why = format!("{path} in body must be of type {}: {found:?}", self.form.name());
-            errors.push(FieldError::new(
-                path,
-                FieldErrorKind::TypeInvalid,
-                Value::from(found),
-                why,
-            ));
+            judge.fail(|| {
+                let why = format!("{path} in body must be of type {}: {found:?}", self.form.name());
+                let found = Value::from(found);
+                FieldError::new(path.to_string(), FieldErrorKind::TypeInvalid, found, why)
+            });
             return;
         }
         match value {
             Value::Object(map) => {
                 for (key, member) in map {
-                    let schema = self.properties.get(key.as_str()).or(self.values.as_deref());
-                    // The API's own metadata has rules of its own.
-                    if let Some(schema) = schema.filter(|_| !(path.is_empty() && key == "metadata")) {
-                        schema.validate(member, &below(path, key), errors);
+                    let is_meta = path.is_root() && is_meta(key);
+                    let values = self.values.as_deref().filter(|_| !is_meta);
+                    if let Some(schema) = self.properties.get(key.as_str()).or(values) {
+                        schema.validate(member, &path.key(key), judge);
                     }
                 }
             }
             Value::Array(members) => {
                 if let Some(items) = &self.items {
                     for (i, member) in members.iter().enumerate() {
-                        items.validate(member, &format!("{path}[{i}]"), errors);
+                        items.validate(member, &path.index(i), judge);
                     }
                 }
             }
             _ => {}
         }
         if let Some(rules) = &self.rules {
-            rules.validate(value, path, errors);
+            rules.validate(value, path, judge);
         }
-    }
-
-    fn takes(&self, value: &Value, path: &str) -> bool {
-        let mut errors = FieldErrors::default();
-        self.validate(value, path, &mut errors);
-        errors.is_empty()
     }
 }
 
 impl Rules {
-    fn validate(&self, value: &Value, path: &str, errors: &mut FieldErrors) {
+    fn validate(&self, value: &Value, path: &Path<'_>, judge: &mut Judge<'_>) {
         if let Some(allowed) = &self.allowed
+            && judge.spend(allowed.len() as u64)
             && !allowed.contains(value)
         {
-            let shown = |one: &Value| one.as_str().map_or_else(|| one.to_string(), str::to_owned);
-            let allowed: Vec<String> = allowed.iter().map(shown).collect();
-            let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-            errors.push(FieldError::not_supported(path, value.clone(), &allowed));
+            judge.fail(|| not_allowed(value, allowed, path));
+        }
+        if judge.is_done() {
+            return;
         }
         match value {
-            Value::String(text) => self.text(text, path, errors),
-            Value::Number(_) => self.number(value, path, errors),
-            Value::Array(members) => self.members(members, path, errors),
-            Value::Object(map) => {
-                for name in self.required.iter().filter(|name| !map.contains_key(&***name)) {
-                    errors.push(FieldError::required(below(path, name), ""));
-                }
-                let (count, bounds) = (map.len() as u64, &self.properties);
-                if let Some(least) = bounds.0.filter(|least| count < *least) {
-                    let why = format!("{path} in body should have at least {least} properties");
-                    errors.push(FieldError::invalid(path, count, why));
-                }
-                too_many(count, bounds.1, path, errors);
-            }
+            Value::String(text) => self.text(text, path, judge),
+            Value::Number(_) => self.number(value, path, judge),
+            Value::Array(members) => self.members(members, path, judge),
+            Value::Object(map) => self.fields(map, path, judge),
             _ => {}
         }
-        self.junctors(value, path, errors);
+        self.junctors(value, path, judge);
     }
 
-    fn text(&self, text: &str, path: &str, errors: &mut FieldErrors) {
-        let mut invalid = |why: String| errors.push(FieldError::invalid(path, text, why));
+    fn fields(&self, map: &Map<String, Value>, path: &Path<'_>, judge: &mut Judge<'_>) {
+        for name in self.required.iter().filter(|name| !map.contains_key(&***name)) {
+            if judge.is_done() || !judge.spend(1) {
+                return;
+            }
+            judge.fail(|| FieldError::required(path.key(name).to_string(), ""));
+        }
+        let (count, bounds) = (map.len() as u64, &self.properties);
+        if let Some(least) = bounds.0.filter(|least| count < *least) {
+            judge.fail(|| {
+                let why = format!("{path} in body should have at least {least} properties");
+                FieldError::invalid(path.to_string(), count, why)
+            });
+        }
+        too_many(count, bounds.1, path, judge);
+    }
+
+    fn text(&self, text: &str, path: &Path<'_>, judge: &mut Judge<'_>) {
+        if !judge.spend(text.len() as u64 / BYTES_PER_STEP) {
+            return;
+        }
+        let invalid = |why: String| FieldError::invalid_value(path.to_string(), &Value::from(text), why);
         let length = text.chars().count() as u64;
         if let Some(least) = self.length.0.filter(|least| length < *least) {
-            invalid(format!("{path} in body should be at least {least} chars long"));
+            judge.fail(|| invalid(format!("{path} in body should be at least {least} chars long")));
         }
-        if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            invalid(format!("{path} in body should match '{}'", pattern.as_str()));
+        if let Some(pattern) = &self.pattern
+            && judge.spend(pattern.steps_per_byte.saturating_mul(text.len() as u64))
+            && !pattern.regex.is_match(text)
+        {
+            judge.fail(|| invalid(format!("{path} in body should match '{}'", pattern.regex.as_str())));
         }
         if let Some(format) = self.format.as_deref().filter(|format| !has_format(text, format)) {
-            let why = format!("{path} in body must be of type {format}: {text:?}");
-            errors.push(FieldError::new(
-                path,
-                FieldErrorKind::TypeInvalid,
-                Value::from(text),
-                why,
-            ));
+            judge.fail(|| {
+                let why = format!("{path} in body must be of type {format}: {text:?}");
+                let text = Value::from(text);
+                FieldError::new(path.to_string(), FieldErrorKind::TypeInvalid, text, why)
+            });
         }
         if let Some(most) = self.length.1.filter(|most| length > *most) {
-            let why = format!("may not be more than {most} bytes");
-            errors.push(FieldError::new(path, FieldErrorKind::TooLong, Value::Null, why));
+            judge.fail(|| {
+                let why = format!("may not be more than {most} bytes");
+                FieldError::new(path.to_string(), FieldErrorKind::TooLong, Value::Null, why)
+            });
         }
     }
 
-    fn number(&self, value: &Value, path: &str, errors: &mut FieldErrors) {
+    fn number(&self, value: &Value, path: &Path<'_>, judge: &mut Judge<'_>) {
         let number = value.as_f64().unwrap_or_default();
-        let mut invalid = |why: String| errors.push(FieldError::invalid(path, value.clone(), why));
+        let mut invalid = |why: std::fmt::Arguments<'_>| {
+            judge.fail(|| {
+                FieldError::invalid(
+                    path.to_string(),
+                    value.clone(),
+                    format!("{path} in body should be {why}"),
+                )
+            });
+        };
         match self.minimum {
-            Some((bound, true)) if number <= bound => invalid(format!("{path} in body should be greater than {bound}")),
-            Some((bound, false)) if number < bound => {
-                invalid(format!("{path} in body should be greater than or equal to {bound}"));
-            }
+            Some((bound, true)) if number <= bound => invalid(format_args!("greater than {bound}")),
+            Some((bound, false)) if number < bound => invalid(format_args!("greater than or equal to {bound}")),
             _ => {}
         }
         match self.maximum {
-            Some((bound, true)) if number >= bound => invalid(format!("{path} in body should be less than {bound}")),
-            Some((bound, false)) if number > bound => {
-                invalid(format!("{path} in body should be less than or equal to {bound}"));
-            }
+            Some((bound, true)) if number >= bound => invalid(format_args!("less than {bound}")),
+            Some((bound, false)) if number > bound => invalid(format_args!("less than or equal to {bound}")),
             _ => {}
         }
         if let Some(of) = self.multiple_of.filter(|of| *of != 0.0 && (number / of).fract() != 0.0) {
-            invalid(format!("{path} in body should be a multiple of {of}"));
+            invalid(format_args!("a multiple of {of}"));
         }
         let fits = match self.format.as_deref() {
             Some("int32") => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
@@ -192,67 +212,89 @@ impl Rules {
             _ => true,
         };
         if let Some(format) = self.format.as_deref().filter(|_| !fits) {
-            let why = format!("{path} in body must be of type {format}: \"{value}\"");
-            errors.push(FieldError::new(path, FieldErrorKind::TypeInvalid, value.clone(), why));
+            judge.fail(|| {
+                let why = format!("{path} in body must be of type {format}: \"{value}\"");
+                FieldError::new(path.to_string(), FieldErrorKind::TypeInvalid, value.clone(), why)
+            });
         }
     }
 
-    fn members(&self, members: &[Value], path: &str, errors: &mut FieldErrors) {
+    fn members(&self, members: &[Value], path: &Path<'_>, judge: &mut Judge<'_>) {
         let count = members.len() as u64;
         if let Some(least) = self.items.0.filter(|least| count < *least) {
-            let why = format!("{path} in body should have at least {least} items");
-            errors.push(FieldError::invalid(path, count, why));
+            judge.fail(|| {
+                let why = format!("{path} in body should have at least {least} items");
+                FieldError::invalid(path.to_string(), count, why)
+            });
         }
-        too_many(count, self.items.1, path, errors);
+        too_many(count, self.items.1, path, judge);
         let Some(unique) = &self.unique else { return };
         let mut seen = HashSet::new();
         for (i, member) in members.iter().enumerate() {
             let shown = match unique {
-                Unique::Set => member.clone(),
+                Unique::Set => Cow::Borrowed(member),
                 Unique::Keys(keys) => {
                     let pairs = keys
                         .iter()
                         .filter_map(|key| Some((key.to_string(), member.get(&**key)?.clone())));
-                    Value::Object(pairs.collect())
+                    Cow::Owned(Value::Object(pairs.collect()))
                 }
             };
-            if !seen.insert(shown.to_string()) {
-                let path = format!("{path}[{i}]");
-                errors.push(FieldError::new(path, FieldErrorKind::Duplicate, shown, ""));
+            let text = shown.to_string();
+            if judge.is_done() || !judge.spend(1 + text.len() as u64 / BYTES_PER_STEP) {
+                return;
+            }
+            if !seen.insert(text) {
+                let path = path.index(i);
+                judge.fail(|| FieldError::new(path.to_string(), FieldErrorKind::Duplicate, shown.into_owned(), ""));
             }
         }
     }
 
-    fn junctors(&self, value: &Value, path: &str, errors: &mut FieldErrors) {
+    fn junctors(&self, value: &Value, path: &Path<'_>, judge: &mut Judge<'_>) {
         for schema in &self.all_of {
-            schema.validate(value, path, errors);
+            schema.validate(value, path, judge);
         }
-        let mut failed = |why: String| errors.push(FieldError::invalid(NO_PATH, "", why));
-        let takes = |all: &[Structural]| all.iter().filter(|schema| schema.takes(value, path)).count();
-        if !self.any_of.is_empty() && takes(&self.any_of) == 0 {
-            failed(format!("{path:?} must validate at least one schema (anyOf)"));
+        let takes =
+            |schema: &Structural, judge: &mut Judge<'_>| judge.agrees(|quiet| schema.validate(value, path, quiet));
+        let is_any = self.any_of.is_empty() || self.any_of.iter().any(|schema| takes(schema, judge));
+        let taking = self.one_of.iter().filter(|schema| takes(schema, judge)).count();
+        let is_not = self.not.as_ref().is_some_and(|not| takes(not, judge));
+        if judge.is_exhausted() {
+            return;
         }
-        if !self.one_of.is_empty() {
-            match takes(&self.one_of) {
-                1 => {}
-                0 => failed(format!(
-                    "{path:?} must validate one and only one schema (oneOf). Found none valid"
-                )),
-                many => failed(format!(
-                    "{path:?} must validate one and only one schema (oneOf). Found {many} valid alternatives"
-                )),
-            }
+        let mut failed = |why: &str| {
+            judge.fail(|| FieldError::invalid(NO_PATH, "", format!("{:?} must {why}", path.to_string())));
+        };
+        if !is_any {
+            failed("validate at least one schema (anyOf)");
         }
-        if self.not.as_ref().is_some_and(|not| not.takes(value, path)) {
-            failed(format!("{path:?} must not validate the schema (not)"));
+        match taking {
+            _ if self.one_of.is_empty() => {}
+            1 => {}
+            0 => failed("validate one and only one schema (oneOf). Found none valid"),
+            many => failed(&format!(
+                "validate one and only one schema (oneOf). Found {many} valid alternatives"
+            )),
+        }
+        if is_not {
+            failed("not validate the schema (not)");
         }
     }
 }
 
-fn too_many(count: u64, most: Option<u64>, path: &str, errors: &mut FieldErrors) {
+/// Names what is allowed, as much of it as can be shown.
+fn not_allowed(value: &Value, allowed: &[Value], path: &Path<'_>) -> FieldError {
+    let shown = |one: &Value| one.as_str().map_or_else(|| one.to_string(), str::to_owned);
+    let allowed: Vec<String> = allowed.iter().take(ALLOWED_SHOWN).map(shown).collect();
+    let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+    FieldError::not_supported(path.to_string(), value.clone(), &allowed)
+}
+
+fn too_many(count: u64, most: Option<u64>, path: &Path<'_>, judge: &mut Judge<'_>) {
     if let Some(most) = most.filter(|most| count > *most) {
         let why = format!("must have at most {most} items");
-        errors.push(FieldError::new(path, FieldErrorKind::TooMany, Value::from(count), why));
+        judge.fail(|| FieldError::new(path.to_string(), FieldErrorKind::TooMany, Value::from(count), why));
     }
 }
 

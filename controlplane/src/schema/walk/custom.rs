@@ -36,7 +36,7 @@ pub(super) fn normalize(kind: &Kind, schema: &Structural, value: &mut Value) -> 
     }
     let mut unknown = Vec::new();
     schema.prune_object(value, &mut unknown);
-    schema.fill_in(value);
+    schema.try_fill_in(value)?;
     problems.extend(unknown.into_iter().map(Problem::Unknown));
     Ok(problems)
 }
