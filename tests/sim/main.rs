@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds that once failed, each with what it found; they run first, for ever.
-const REGRESSIONS: [(u64, &str); 3] = [
+const REGRESSIONS: [(u64, &str); 4] = [
     (
         0,
         "a refused deletion was taken for done: a deployment scaled to one kept three pods",
@@ -39,6 +39,10 @@ const REGRESSIONS: [(u64, &str); 3] = [
     (
         98,
         "a node refused one pod after the other for a taint that was gone, because its watch waited to be resumed",
+    ),
+    (
+        120,
+        "the answer to the creation of a replica set got lost, and its own name was taken for another's: a second one came beside it",
     ),
 ];
 

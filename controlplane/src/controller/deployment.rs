@@ -222,7 +222,12 @@ impl Controller for Deployments {
             return vec![];
         };
         let mut new = status::status(&view, failure, now);
-        if failure.is_some_and(|f| f.creating && f.reason == "AlreadyExists") {
+        let is_taken = || {
+            let name = Key::new(&key.namespace, &template::name(&view));
+            let holder = self.informers.replica_sets.get_key(&name);
+            template::collides(&view, holder.as_deref())
+        };
+        if failure.is_some_and(|f| f.creating && f.reason == "AlreadyExists") && is_taken() {
             new.collision_count = Some(new.collision_count.unwrap_or(0) + 1);
         }
         if deployment.status.as_ref() == Some(&new) {

@@ -14,6 +14,8 @@ use crate::resource::field_error::{FieldError, FieldErrorKind};
 const UPDATES_MAX: usize = 10;
 /// Most entries that are taken from a request: each is looked for among all others.
 const SENT_MAX: usize = 1000;
+/// Most managers that apply one object: they stay for as long as they own anything, and whoever writes asks each.
+const APPLIERS_MAX: usize = 1000;
 /// Longest subresource and API version, in bytes.
 const TEXT_MAX_BYTES: usize = 256;
 /// The manager of what updates longer ago set.
@@ -330,14 +332,16 @@ fn place(entry: &Entry) -> (Operation, Option<&str>, &str, &str, &str) {
     )
 }
 
-/// What is wrong with the managers of a list that is to be stored.
+/// What is wrong with the managers of a list that is to be stored. Upstream counts none of them.
 pub fn problems(list: Option<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let mut appliers = 0;
     for (i, entry) in json_text::items(list.unwrap_or("[]")).enumerate() {
         for (key, value) in json_text::members(entry) {
             let path = || format!("metadata.managedFields[{i}].{key}");
             match key {
                 "manager" => errors.extend(check_name_at(&path(), &json_text::string(value))),
+                "operation" if json_text::string(value) == Operation::Apply.text() => appliers += 1,
                 "subresource" if json_text::string(value).len() > TEXT_MAX_BYTES => {
                     let detail = format!("may not be more than {TEXT_MAX_BYTES} bytes");
                     errors.push(FieldError::new(path(), FieldErrorKind::TooLong, Value::Null, detail));
@@ -348,6 +352,11 @@ pub fn problems(list: Option<&str>) -> Vec<FieldError> {
         if errors.len() >= PROBLEMS_MAX {
             break;
         }
+    }
+    if appliers > APPLIERS_MAX {
+        let detail = format!("must have at most {APPLIERS_MAX} items that apply");
+        let path = "metadata.managedFields".to_owned();
+        errors.push(FieldError::new(path, FieldErrorKind::TooMany, appliers.into(), detail));
     }
     errors
 }

@@ -62,6 +62,7 @@ impl Scope {
                     &["spec", "containers", ANY, "resources"],
                     &["spec", "initContainers", ANY, "resizePolicy"],
                     &["spec", "initContainers", ANY, "resources"],
+                    &["spec", "resources"],
                 ],
                 &[],
             ),

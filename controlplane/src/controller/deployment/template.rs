@@ -49,12 +49,36 @@ pub fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     names::safe_encode(&fnv.to_string())
 }
 
+fn current_hash(view: &View<'_>) -> String {
+    let collisions = view.deployment.status.as_ref().and_then(|s| s.collision_count);
+    hash(&view.spec.template, collisions)
+}
+
+/// The name that a replica set of the current template is given.
+pub fn name(view: &View<'_>) -> String {
+    format!("{}-{}", view.deployment.name_any(), current_hash(view))
+}
+
+/// Whether `holder`, which has the name of the current template's replica set, is another: then another hash is to be taken. One
+/// that is not seen yet is no reason, nor is one of this deployment and template: it was made by a request whose answer got
+/// lost, and with a second one there would be twice the pods.
+pub fn collides(view: &View<'_>, holder: Option<&ReplicaSet>) -> bool {
+    let is_own = |rs: &ReplicaSet| {
+        let owner = rs
+            .owner_references()
+            .iter()
+            .find(|owner| owner.controller == Some(true));
+        owner.is_some_and(|owner| Some(&owner.uid) == view.deployment.metadata.uid.as_ref())
+            && same(rs, &view.spec.template)
+    };
+    holder.is_some_and(|rs| !is_own(rs))
+}
+
 /// Creates the replica set of the current template.
 pub fn create(view: &View<'_>) -> Write {
     let deployment = view.deployment;
-    let collisions = deployment.status.as_ref().and_then(|s| s.collision_count);
-    let hash = hash(&view.spec.template, collisions);
-    let name = format!("{}-{hash}", deployment.name_any());
+    let hash = current_hash(view);
+    let name = name(view);
     let size = rolling::new_size(view, 0);
     let mut template = view.spec.template.clone();
     let meta = template.metadata.get_or_insert_default();

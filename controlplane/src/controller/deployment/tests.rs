@@ -100,6 +100,20 @@ fn the_hash_follows_template_and_collisions_only() {
 }
 
 #[test]
+fn a_name_collides_with_another_set_alone() {
+    let deployment = deployment(3, "a", json!({}));
+    let view = View::new(&deployment, vec![], |_| false).unwrap();
+    let own = set("a", 0, 3, 0, 3);
+    assert_eq!(own.name_any(), template::name(&view));
+    assert!(!template::collides(&view, None), "not seen yet");
+    assert!(!template::collides(&view, Some(&own)), "its answer got lost");
+    assert!(template::collides(&view, Some(&set("b", 0, 3, 0, 3))));
+    let mut foreign = ReplicaSet::clone(&own);
+    foreign.metadata.owner_references = None;
+    assert!(template::collides(&view, Some(&foreign)));
+}
+
+#[test]
 fn rolling_steps() {
     // (name, wanted, new (size, available), old (size, available), expected)
     type Row = (&'static str, i32, (i32, i32), (i32, i32), Vec<(&'static str, i32)>);

@@ -273,3 +273,39 @@ fn names_are_the_requests_or_the_programs() {
     };
     assert_eq!(managers(&unnamed), ["unknown"]);
 }
+
+#[test]
+fn so_many_apply_one_object_and_no_more() {
+    let list = |count: usize| {
+        let entry = |i: usize| {
+            json!({"manager": format!("m{i}"), "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {"f:shared": {}}}})
+        };
+        (0..count).map(entry).collect::<Value>().to_string()
+    };
+    assert!(problems(Some(&list(1000))).is_empty());
+    let told: Vec<String> = problems(Some(&list(1001))).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["metadata.managedFields: Too many: 1001: must have at most 1000 items that apply"]
+    );
+}
+
+#[test]
+fn resizes_own_the_resources_of_containers_and_of_the_pod() {
+    let live = created();
+    let mut wanted = live.clone();
+    wanted["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    wanted["spec"]["resources"] = json!({"requests": {"cpu": "2"}});
+    let through = Writer {
+        subresource: "resize",
+        ..writer("vpa", 1)
+    };
+    let resized = write(Some(&live), &wanted, through);
+    assert_eq!(
+        fields(&resized, "vpa"),
+        json!({"f:spec": {
+            "f:containers": {"k:{\"name\":\"c\"}": {"f:resources": {"f:requests": {".": {}, "f:cpu": {}}}}},
+            "f:resources": {".": {}, "f:requests": {".": {}, "f:cpu": {}}}}})
+    );
+}

@@ -1,3 +1,4 @@
+mod apply;
 mod ends;
 
 use super::watches::Watch;
