@@ -223,7 +223,7 @@ impl Controller for Deployments {
         };
         let mut new = status::status(&view, failure, now);
         let is_taken = || {
-            let name = Key::new(&key.namespace, &template::name(&view));
+            let name = Key::new(&key.namespace, template::name(&view));
             let holder = self.informers.replica_sets.get_key(&name);
             template::collides(&view, holder.as_deref())
         };
