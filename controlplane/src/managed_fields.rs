@@ -34,4 +34,7 @@ pub use typing::Typing;
 pub use update::{Live, Writer, put, settled, take, track};
 
 #[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
 mod tests;

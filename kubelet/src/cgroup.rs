@@ -119,6 +119,20 @@ pub struct CgroupSettings {
     pub node_limits: Option<NodeLimits>,
 }
 
+#[cfg(any(test, feature = "test-util"))]
+impl CgroupSettings {
+    /// Upstream's defaults of everything but the names, and nothing enforced for all pods together.
+    pub fn with_defaults(naming: CgroupNaming) -> Self {
+        Self {
+            naming,
+            cpu_cfs_quota: true,
+            cpu_cfs_period_us: 100_000,
+            pod_pids_limit: -1,
+            node_limits: None,
+        }
+    }
+}
+
 /// Limits of the whole `kubepods` cgroup: capacity less the reservations (kubelet contract §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLimits {

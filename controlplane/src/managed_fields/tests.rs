@@ -8,6 +8,7 @@ mod update;
 
 use serde_json::{Value, json};
 
+use super::testing::{entry, managers};
 use super::*;
 use crate::resource::{Kind, Registry};
 
@@ -41,18 +42,6 @@ fn writer(manager: &str, seconds: i64) -> Writer<'_> {
 /// The fields of a manager's entry; null if it has none.
 fn fields(object: &Value, manager: &str) -> Value {
     entry(object, manager)["fieldsV1"].clone()
-}
-
-fn entry(object: &Value, manager: &str) -> Value {
-    let entries = object["metadata"]["managedFields"].as_array();
-    let found = entries.into_iter().flatten().find(|entry| entry["manager"] == manager);
-    found.cloned().unwrap_or_default()
-}
-
-fn managers(object: &Value) -> Vec<&str> {
-    let entries = object["metadata"]["managedFields"].as_array();
-    let names = entries.into_iter().flatten().map(|entry| entry["manager"].as_str());
-    names.flatten().collect()
 }
 
 /// As [`super::track`], with managedFields in the objects.

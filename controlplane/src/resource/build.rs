@@ -38,31 +38,24 @@ const fn body<T: Resource + JsonSchema>() -> Body {
     }
 }
 
+/// A type of the machinery, which core's version stands for.
+const fn meta_body<T: JsonSchema>(kind: &'static str) -> Body {
+    Body {
+        group: "",
+        version: "v1",
+        kind,
+        definition: definition_of::<T>,
+        add_schema: add_schema_of::<T>,
+    }
+}
+
 pub(super) static BODIES: &[Body] = &[
     body::<k8s_openapi::api::policy::v1::Eviction>(),
     body::<k8s_openapi::api::autoscaling::v1::Scale>(),
     body::<k8s_openapi::api::authentication::v1::TokenRequest>(),
-    Body {
-        group: "",
-        version: "v1",
-        kind: "DeleteOptions",
-        definition: definition_of::<DeleteOptions>,
-        add_schema: add_schema_of::<DeleteOptions>,
-    },
-    Body {
-        group: "",
-        version: "v1",
-        kind: "ObjectMeta",
-        definition: definition_of::<ObjectMeta>,
-        add_schema: add_schema_of::<ObjectMeta>,
-    },
-    Body {
-        group: "",
-        version: "v1",
-        kind: "Status",
-        definition: definition_of::<Status>,
-        add_schema: add_schema_of::<Status>,
-    },
+    meta_body::<DeleteOptions>("DeleteOptions"),
+    meta_body::<ObjectMeta>("ObjectMeta"),
+    meta_body::<Status>("Status"),
 ];
 
 /// The table of the types of all rows and bodies.

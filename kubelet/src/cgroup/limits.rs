@@ -119,17 +119,11 @@ mod tests {
     use crate::pod::spec::testing::pod;
 
     fn settings() -> CgroupSettings {
-        CgroupSettings {
-            naming: CgroupNaming {
-                driver: CgroupDriver::Cgroupfs,
-                root: "/".into(),
-                per_qos: true,
-            },
-            cpu_cfs_quota: true,
-            cpu_cfs_period_us: 100_000,
-            pod_pids_limit: -1,
-            node_limits: None,
-        }
+        CgroupSettings::with_defaults(CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: true,
+        })
     }
 
     #[test]

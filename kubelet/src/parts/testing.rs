@@ -22,13 +22,7 @@ pub fn dependencies(
     clock: Arc<dyn Clock>,
 ) -> Dependencies {
     context.cgroups.per_qos = false;
-    let settings = CgroupSettings {
-        naming: context.cgroups.clone(),
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: -1,
-        node_limits: None,
-    };
+    let settings = CgroupSettings::with_defaults(context.cgroups.clone());
     let cgroups = Cgroups::open(root.join("cgroup"), crate::cgroup::systemd::SOCKET, settings);
     Dependencies {
         client: None,

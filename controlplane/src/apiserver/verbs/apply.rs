@@ -22,6 +22,8 @@ pub(super) struct Configuration {
     pub(super) document: Value,
     pub(super) author: Author,
     pub(super) force: bool,
+    /// The length of what was sent.
+    bytes: usize,
 }
 
 impl Configuration {
@@ -68,6 +70,7 @@ impl Configuration {
             document,
             author: call.author(api_version),
             force: call.query.flag("force"),
+            bytes: body.len(),
         })
     }
 
@@ -132,8 +135,8 @@ pub(super) async fn apply(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     for _ in 0..ATTEMPTS {
         let is_there = call.find(&name).await?.is_some();
         let done = match is_there {
-            true => change(call, &name, &config, body.len(), dry_run).await,
-            false if call.info.subresource.is_empty() => make(call, &name, &config, body.len(), dry_run).await,
+            true => change(call, &name, &config, dry_run).await,
+            false if call.info.subresource.is_empty() => make(call, &name, &config, dry_run).await,
             false => return Err(call.not_found(&name)),
         };
         match done {
@@ -150,7 +153,6 @@ async fn change(
     call: &mut Call<'_>,
     name: &str,
     config: &Arc<Configuration>,
-    bytes: usize,
     dry_run: bool,
 ) -> Result<Answer, ApiError> {
     let (kind, config, part) = (
@@ -158,7 +160,7 @@ async fn change(
         Arc::clone(config),
         call.info.subresource.clone(),
     );
-    let make = Make::patch(bytes, move |old: &Old| {
+    let make = Make::patch(config.bytes, move |old: &Old| {
         let new = laid_over(&kind, &config, &part, old.live())?;
         patch::check(&old.object, &new.object)?;
         Ok(new)
@@ -167,20 +169,14 @@ async fn change(
 }
 
 /// Makes the object of the configuration alone; whoever does must be allowed to create it.
-async fn make(
-    call: &mut Call<'_>,
-    name: &str,
-    config: &Arc<Configuration>,
-    bytes: usize,
-    dry_run: bool,
-) -> Result<Answer, ApiError> {
+async fn make(call: &mut Call<'_>, name: &str, config: &Arc<Configuration>, dry_run: bool) -> Result<Answer, ApiError> {
     let info = super::RequestInfo {
         verb: "create".to_owned(),
         ..call.info.clone()
     };
     let gate = call.server.gate();
     gate.authorize(call.user, &info, call.server.reader()).await?;
-    let (kind, config) = (Arc::clone(&call.kind), Arc::clone(config));
+    let (kind, config, bytes) = (Arc::clone(&call.kind), Arc::clone(config), config.bytes);
     let work = move || {
         let nothing = managed_fields::nothing(&kind.api_version, &kind.kind);
         let nothing = Live {

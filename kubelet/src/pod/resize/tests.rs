@@ -1,5 +1,5 @@
 use super::*;
-use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, pod_limits};
+use crate::cgroup::{CgroupSettings, pod_limits};
 use crate::pod::spec::testing::{context, pod};
 
 /// A pod of one container with these requests and limits of CPU and memory, and a policy for its memory.
@@ -24,18 +24,7 @@ fn applied(pod: &Pod) -> Applied {
 }
 
 fn values(pod: &Pod) -> Values {
-    let settings = CgroupSettings {
-        naming: CgroupNaming {
-            driver: CgroupDriver::Cgroupfs,
-            root: "/".into(),
-            per_qos: true,
-        },
-        cpu_cfs_quota: true,
-        cpu_cfs_period_us: 100_000,
-        pod_pids_limit: -1,
-        node_limits: None,
-    };
-    pod_limits(pod, &settings)
+    pod_limits(pod, &CgroupSettings::with_defaults(context().cgroups))
 }
 
 /// The steps from one pod to another, in words.

@@ -1,6 +1,13 @@
 //! Server-side apply over the wire.
 
 use super::*;
+use crate::apiserver::Reader;
+use crate::apiserver::authz::forbidden;
+use crate::apiserver::gate::Gate;
+use crate::apiserver::request::RequestInfo;
+use crate::apiserver::status::ApiError;
+use crate::apiserver::user::User;
+use async_trait::async_trait;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/a/deployments";
 
@@ -273,4 +280,49 @@ async fn racing_appliers_all_land() {
     let read = get(&server, &format!("{MAPS}/m")).await.body;
     assert_eq!(read["data"].as_object().unwrap().len(), 12);
     assert_eq!(managers(&read).len(), 12);
+}
+
+/// Everybody may do everything but create.
+struct NothingNew;
+
+#[async_trait]
+impl Gate for NothingNew {
+    fn beneath(&self) -> Option<&dyn Gate> {
+        Some(&Open)
+    }
+
+    async fn authorize(&self, user: &User, info: &RequestInfo, _reader: &Reader) -> Result<(), ApiError> {
+        match info.verb.as_str() {
+            "create" => Err(forbidden(user, info, "")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_patch_and_not_create_applies_to_what_is_there_alone() {
+    let store = Arc::new(Memory::new());
+    let with = async |gate: Arc<dyn Gate>| {
+        let start = "2026-01-01T00:00:00Z".parse().unwrap();
+        let parts = Parts {
+            store: Arc::clone(&store) as _,
+            clock: Arc::new(TokioClock::starting_at(start)),
+            seed: 7,
+            gate,
+        };
+        ApiServer::new(parts).await.unwrap()
+    };
+    let path = format!("{DEPLOYMENTS}/d");
+    let confined = with(Arc::new(NothingNew)).await;
+    let refused = apply(&confined, &path, "one", &whole(2)).await;
+    assert_eq!(refused.code, 403, "{}", refused.body);
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(message.contains("cannot create resource \"deployments\""), "{message}");
+    assert_eq!(get(&confined, &path).await.code, 404);
+    assert_eq!(
+        apply(&with(Arc::new(Open)).await, &path, "one", &whole(2)).await.code,
+        201
+    );
+    let changed = with(Arc::new(NothingNew)).await;
+    assert_eq!(apply(&changed, &path, "one", &whole(3)).await.code, 200);
 }

@@ -1,18 +1,7 @@
 //! Who comes to own what by ordinary writes.
 
 use super::*;
-
-fn entry(object: &Value, manager: &str) -> Value {
-    let entries = object["metadata"]["managedFields"].as_array();
-    let found = entries.into_iter().flatten().find(|entry| entry["manager"] == manager);
-    found.cloned().unwrap_or_default()
-}
-
-fn managers(object: &Value) -> Vec<&str> {
-    let entries = object["metadata"]["managedFields"].as_array();
-    let names = entries.into_iter().flatten().map(|entry| entry["manager"].as_str());
-    names.flatten().collect()
-}
+use crate::managed_fields::testing::{entry, managers};
 
 #[tokio::test(start_paused = true)]
 async fn programs_own_what_they_write_under_their_own_names() {
