@@ -4,11 +4,13 @@
 //! a position in the shared history and copies nothing. Never writes to the store except to compact what it has outlived.
 
 mod cursor;
+mod encoded;
 mod follow;
 mod history;
 mod stored;
 
 pub use cursor::{Batch, Cursor};
+pub use encoded::{ENCODED_BYTES, EncodedForms};
 pub use history::{Event, WatchClosed};
 pub use stored::{Selectable, Stored, canonical, canonical_owned};
 

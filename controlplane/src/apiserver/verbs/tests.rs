@@ -5,6 +5,7 @@ mod custom;
 mod large_errors;
 mod lists;
 mod owners;
+mod protobuf;
 mod reply_room;
 mod resume;
 mod versions;

@@ -135,7 +135,7 @@ impl History {
             }
         }
         if let Some(old) = &old {
-            old.forget_tree();
+            old.forget_forms();
         }
         self.newest = change.revision;
         let event = Arc::new(Event {
