@@ -65,7 +65,8 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
             (None, revision)
         }
     };
-    let cursor = match window.cursor(from) {
+    let interest = filter.interest(&call.collection(), &call.prefix);
+    let cursor = match window.cursor_of(from, interest) {
         Ok(cursor) => cursor,
         Err(RevisionError::Gone { wanted, oldest }) => return Ok(Answer::watch(gone(wanted, oldest, call.output))),
         Err(RevisionError::Future { wanted, current }) => return Err(too_large(wanted, current)),

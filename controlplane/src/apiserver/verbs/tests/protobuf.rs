@@ -8,25 +8,6 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// As [`send`], with the bytes of the reply.
-async fn sent(
-    server: &ApiServer,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: Option<&Value>,
-) -> (u16, http::HeaderMap, Vec<u8>) {
-    let mut request = Request::builder().method(method).uri(path);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let bytes = body.map_or_else(Vec::new, |body| serde_json::to_vec(body).unwrap());
-    let response = raw(server, request.body(body::full(bytes)).unwrap()).await;
-    let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.unwrap().to_bytes();
-    (parts.status.as_u16(), parts.headers, bytes.to_vec())
-}
-
 /// A request that is answered in protobuf, and the object in the answer.
 async fn ask(server: &ApiServer, method: &str, path: &str, accept: &str, body: Option<&Value>) -> (u16, Value) {
     let (code, headers, bytes) = sent(server, method, path, &[("accept", accept)], body).await;
@@ -217,7 +198,7 @@ async fn a_long_list_comes_in_pieces_with_its_length_before_it() {
     let (_, headers, bytes) = sent(&server, "GET", MAPS, &headers, None).await;
     assert_eq!(headers["content-encoding"], "gzip");
     let mut plain = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bytes.as_slice()), &mut plain).unwrap();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain).unwrap();
     assert_eq!(parse(&plain, Media::Protobuf).unwrap(), whole);
     let (_, page) = ask(&server, "GET", &format!("{MAPS}?limit=5"), METADATA_LIST, None).await;
     assert_eq!(
