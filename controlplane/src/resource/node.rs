@@ -46,7 +46,8 @@ impl Strategy for Node {
         let mut errors = FieldErrors::default();
         let mut seen = BTreeSet::new();
         for (i, taint) in list(object, &["spec", "taints"]).iter().enumerate() {
-            let path = format!("spec.taints[{i}]");
+            // The path is upstream's.
+            let path = format!("metadata.taints[{i}]");
             let value = |key: &str| text(taint, &[key]);
             invalid_each(
                 &mut errors,

@@ -67,7 +67,7 @@ impl Strategy for Pod {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = validate::spec(at(object, &["spec"]), "spec");
+        let mut errors = validate::pod(object);
         let gated = !list(object, &["spec", "schedulingGates"]).is_empty();
         if gated && !text(object, &["spec", "nodeName"]).is_empty() {
             errors.push(FieldError::forbidden(

@@ -3,10 +3,12 @@
 pub(super) mod defaults;
 pub(super) mod validate;
 
+mod annotation;
 mod container;
 mod environment;
 mod handler;
 mod placement;
 mod resize_policy;
+mod resources;
 mod rule;
 mod volume;

@@ -132,6 +132,12 @@ impl Strategy for ReplicationController {
                 &["Always"],
             ));
         }
+        if !at(template, &["spec", "activeDeadlineSeconds"]).is_null() {
+            errors.push(FieldError::forbidden(
+                "spec.template.spec.activeDeadlineSeconds",
+                "activeDeadlineSeconds in ReplicationController is not Supported",
+            ));
+        }
         errors
     }
 

@@ -64,7 +64,7 @@ mod tests {
         negative["overhead"]["podFixed"]["memory"] = json!("-1");
         assert_eq!(
             told(RuntimeClass.validate(&negative)),
-            ["overhead.limits.memory: Invalid value: \"-1\": must be greater than or equal to 0"]
+            ["overhead.limits[memory]: Invalid value: \"-1\": must be greater than or equal to 0"]
         );
     }
 }

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::field::{at, copy, default_text, default_to, list_mut, one_of, text};
+use super::field::{at, copy, default_text, default_to, invalid_each, list_mut, non_negative, one_of, text};
+use super::name::dns1123_label;
 use super::pod_spec::defaults;
-use super::template::{non_negatives, validate_selected};
+use super::template::{int_or_percent, is_zero, non_negatives, percent, validate_selected};
 use super::{PrepareContext, Strategy, reset_status};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -21,6 +22,33 @@ const MAY_CHANGE: &[&str] = &[
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 ];
+
+/// What only rolling updates have, and that it is right.
+fn rolling_update(errors: &mut FieldErrors, strategy: &Value) {
+    let rolling = at(strategy, &["rollingUpdate"]);
+    let path = "spec.updateStrategy.rollingUpdate";
+    if text(strategy, &["type"]) == "OnDelete" && !rolling.is_null() {
+        let why = "only allowed for updateStrategy 'RollingUpdate'";
+        errors.push(FieldError::invalid_value(path, rolling, why));
+        return;
+    }
+    non_negative(errors, rolling, path, "partition");
+    let unavailable = at(rolling, &["maxUnavailable"]);
+    if unavailable.is_null() {
+        return;
+    }
+    let field = format!("{path}.maxUnavailable");
+    if let Err(problem) = int_or_percent(unavailable) {
+        errors.push(FieldError::invalid_value(field.as_str(), unavailable, problem));
+    }
+    if is_zero(unavailable) {
+        errors.push(FieldError::invalid_value(field.as_str(), unavailable, "cannot be 0"));
+    }
+    if percent(unavailable) > 100 {
+        let why = "must not be greater than 100%";
+        errors.push(FieldError::invalid_value(field, unavailable, why));
+    }
+}
 
 impl Strategy for StatefulSet {
     fn default(&self, object: &mut Value) {
@@ -64,6 +92,14 @@ impl Strategy for StatefulSet {
             &["replicas", "minReadySeconds", "revisionHistoryLimit"],
         );
         let value = |path: &[&str]| text(object, path).to_owned();
+        let spec = at(object, &["spec"]);
+        non_negative(&mut errors, at(spec, &["ordinals"]), "spec.ordinals", "start");
+        rolling_update(&mut errors, at(spec, &["updateStrategy"]));
+        let service = text(spec, &["serviceName"]);
+        if !service.is_empty() {
+            let problems = dns1123_label(service);
+            invalid_each(&mut errors, "spec.serviceName", &json!(service), problems);
+        }
         one_of(
             &mut errors,
             "spec.podManagementPolicy",

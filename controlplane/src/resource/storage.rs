@@ -3,7 +3,10 @@
 use proto::api::quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::field::{at, copy, default_text, default_to, immutable, list, one_of, set, text};
+use super::field::{at, copy, default_text, default_to, immutable, invalid_each, list, one_of, set, text};
+use super::name::dns1123_subdomain;
+use super::pod_spec::validate::node_selector;
+use super::selector;
 use super::{PrepareContext, Strategy};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -49,6 +52,69 @@ fn volume_mode(errors: &mut FieldErrors, object: &Value) {
     );
 }
 
+/// What a claim is filled from.
+fn data_source(errors: &mut FieldErrors, spec: &Value, key: &str) {
+    let source = at(spec, &[key]);
+    if source.is_null() {
+        return;
+    }
+    let path = format!("spec.{key}");
+    for key in ["name", "kind"] {
+        if text(source, &[key]).is_empty() {
+            errors.push(FieldError::required(format!("{path}.{key}"), ""));
+        }
+    }
+    let (group, kind) = (text(source, &["apiGroup"]), text(source, &["kind"]));
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(FieldError::invalid(path, kind, why));
+    } else if !group.is_empty() {
+        let problems = dns1123_subdomain(group);
+        invalid_each(errors, &format!("{path}.apiGroup"), &json!(group), problems);
+    }
+}
+
+/// The name of a class, where one is given.
+fn class_name(errors: &mut FieldErrors, spec: &Value, key: &str) {
+    let name = text(spec, &[key]);
+    if !name.is_empty() {
+        invalid_each(errors, &format!("spec.{key}"), &json!(name), dns1123_subdomain(name));
+    }
+}
+
+/// A path of the node, and what may be done with it once a volume is free again.
+fn node_path(errors: &mut FieldErrors, spec: &Value) {
+    for key in ["hostPath", "local"] {
+        let source = at(spec, &[key]);
+        let (path, place) = (format!("spec.{key}.path"), text(source, &["path"]));
+        if source.is_null() {
+            continue;
+        }
+        if place.is_empty() {
+            errors.push(FieldError::required(path, ""));
+        } else if place.split('/').any(|part| part == "..") {
+            errors.push(FieldError::invalid(path, place, "must not contain '..'"));
+        }
+    }
+    let place = text(spec, &["hostPath", "path"]);
+    let is_root = place.starts_with('/') && place.split('/').all(|part| part.is_empty() || part == ".");
+    if is_root && text(spec, &["persistentVolumeReclaimPolicy"]) == "Recycle" {
+        let why = "may not be 'recycle' for a hostPath mount of '/'";
+        errors.push(FieldError::forbidden("spec.persistentVolumeReclaimPolicy", why));
+    }
+    let affinity = at(spec, &["nodeAffinity"]);
+    let required = at(affinity, &["required"]);
+    if !affinity.is_null() && required.is_null() {
+        let why = "must specify required node constraints";
+        errors.push(FieldError::required("spec.nodeAffinity.required", why));
+    } else if !required.is_null() {
+        node_selector(errors, required, "spec.nodeAffinity.required");
+    } else if !at(spec, &["local"]).is_null() {
+        let why = "Local volume requires node affinity";
+        errors.push(FieldError::required("spec.nodeAffinity", why));
+    }
+}
+
 fn default_mode(object: &mut Value) {
     if let Some(spec) = object.get_mut("spec") {
         default_text(spec, "volumeMode", "Filesystem");
@@ -82,6 +148,12 @@ impl Strategy for Claim {
             )),
             _ => {}
         }
+        let spec = at(object, &["spec"]);
+        selector::validate(&mut errors, at(spec, &["selector"]), "spec.selector");
+        data_source(&mut errors, spec, "dataSource");
+        data_source(&mut errors, spec, "dataSourceRef");
+        class_name(&mut errors, spec, "storageClassName");
+        class_name(&mut errors, spec, "volumeAttributesClassName");
         errors
     }
 
@@ -89,7 +161,7 @@ impl Strategy for Claim {
         if subresource == "status" {
             return FieldErrors::default();
         }
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         let mut neutral = new.clone();
         let bound = text(old, &["status", "phase"]) == "Bound";
         if text(old, &["spec", "volumeName"]).is_empty() {
@@ -162,6 +234,9 @@ impl Strategy for Volume {
         } else if sources > 1 {
             errors.push(FieldError::forbidden("spec", "may not specify more than 1 volume type"));
         }
+        let spec = at(object, &["spec"]);
+        node_path(&mut errors, spec);
+        class_name(&mut errors, spec, "storageClassName");
         errors
     }
 
@@ -169,7 +244,7 @@ impl Strategy for Volume {
         if subresource == "status" {
             return FieldErrors::default();
         }
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         if source(new).ne(source(old)) {
             errors.push(FieldError::forbidden(
                 "spec.persistentvolumesource",

@@ -9,7 +9,7 @@ use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// `spec.selector` and `spec.template` of a workload whose pods always restart.
 pub(super) fn validate_selected(errors: &mut FieldErrors, object: &Value, kind: &str) {
-    validate_selector(errors, object);
+    validate_selector(errors, object, kind);
     let template = at(object, &["spec", "template"]);
     if template.is_null() {
         errors.push(FieldError::required("spec.template", ""));
@@ -42,7 +42,7 @@ pub(super) fn validate_selected(errors: &mut FieldErrors, object: &Value, kind: 
 }
 
 /// A selector that is there, right, and not empty.
-pub(super) fn validate_selector(errors: &mut FieldErrors, object: &Value) {
+pub(super) fn validate_selector(errors: &mut FieldErrors, object: &Value, kind: &str) {
     let chosen = at(object, &["spec", "selector"]);
     if chosen.is_null() {
         errors.push(FieldError::required("spec.selector", ""));
@@ -50,11 +50,13 @@ pub(super) fn validate_selector(errors: &mut FieldErrors, object: &Value) {
     }
     selector::validate(errors, chosen, "spec.selector");
     if selector::is_empty(chosen) {
-        errors.push(FieldError::invalid(
-            "spec.selector",
-            chosen.clone(),
-            "empty selector is invalid for deployment",
-        ));
+        // Of ReplicaSets upstream says what it says of Deployments.
+        let kind = match kind {
+            "ReplicaSet" => "deployment".to_owned(),
+            kind => kind.to_lowercase(),
+        };
+        let why = format!("empty selector is invalid for {kind}");
+        errors.push(FieldError::invalid_value("spec.selector", chosen, why));
     }
 }
 

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 
 mod batch;
+mod core;
+mod pods;
 mod service;
 
 /// The kind of a core or named group, in the version it is stored in.

@@ -71,8 +71,10 @@ fn validation_texts() {
         (
             container(json!({"resources": {"limits": {"gpu": "1"}}})),
             "spec.containers[0].resources.limits[gpu]: Invalid value: \"gpu\": must be a standard resource type or fully \
-             qualified; spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard resource \
-             type or fully qualified",
+             qualified; spec.containers[0].resources.limits[gpu]: Invalid value: \"gpu\": must be a standard resource for \
+             containers; spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard resource \
+             type or fully qualified; spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard \
+             resource for containers",
         ),
         (
             container(json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.foo"}}}]})),

@@ -18,7 +18,7 @@ pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What is wrong with the spec and was not before.
 pub(super) fn spec(new: &Value, old: &Value) -> FieldErrors {
-    FieldErrors::of_update(new, old, |pod| validate::spec(at(pod, &["spec"]), "spec"))
+    FieldErrors::of_update(new, old, validate::pod)
 }
 
 /// The main endpoint.

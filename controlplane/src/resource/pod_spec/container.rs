@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::api::quantity::Quantity;
 use serde_json::Value;
 
-use super::rule::{required_label, user_or_group};
+use super::rule::{descending, required_label, user_or_group};
 use super::volume::ByName;
-use super::{environment, handler, resize_policy};
-use crate::resource::field::{at, entries, flag, int, invalid_each, list, one_of, text};
+use super::{environment, handler, resize_policy, resources};
+use crate::resource::field::{at, flag, int, invalid_each, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
-use crate::resource::name::{port_name, port_number, qualified_name};
+use crate::resource::name::{port_name, port_number};
 
 /// Which list a container stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
     if list(spec, &["containers"]).is_empty() {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
+    let claims = resources::claims(errors, spec, path);
+    let grace = int(spec, &["terminationGracePeriodSeconds"]);
     let mut names = BTreeSet::new();
     let mut targets = BTreeSet::new();
     let mut host_ports = BTreeSet::new();
@@ -44,6 +46,13 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
             }
             validate(errors, container, &base, role, volumes);
             environment::validate(errors, container, &base, volumes);
+            resources::used_claims(errors, container, &base, &claims);
+            handler::sleeps(
+                errors,
+                at(container, &["lifecycle"]),
+                &format!("{base}.lifecycle"),
+                grace,
+            );
             proc_mount(
                 errors,
                 container,
@@ -103,7 +112,7 @@ fn validate(errors: &mut FieldErrors, container: &Value, base: &str, role: Role,
             &["Always", "Never", "OnFailure"],
         );
     }
-    resources(errors, at(container, &["resources"]), &format!("{base}.resources"));
+    resources::container(errors, at(container, &["resources"]), &format!("{base}.resources"));
     mounts(errors, container, base, volumes);
     security(
         errors,
@@ -197,15 +206,15 @@ fn ports(
         invalid_each(errors, &field, &value, port_number(host_port));
         if host_network && host_port != number {
             errors.push(FieldError::invalid(
-                format!("{path}.containerPort"),
-                number,
-                "must match `hostPort` when `hostNetwork` is true",
+                field.as_str(),
+                host_port,
+                "must match `containerPort` when `hostNetwork` is true",
             ));
         }
         let key = (host_port, protocol.to_owned(), text(port, &["hostIP"]).to_owned());
         if role == Role::Main && !host_ports.insert(key) {
-            let shown = format!("{host_port}/{protocol}/{}", text(port, &["hostIP"]));
-            errors.push(duplicate(field, shown.trim_end_matches('/')));
+            let shown = format!("{protocol}/{}/{host_port}", text(port, &["hostIP"]));
+            errors.push(duplicate(field, &shown));
         }
     }
 }
@@ -218,51 +227,6 @@ pub(super) fn quantity(errors: &mut FieldErrors, value: &Value, path: &str) {
             path,
             value.clone(),
             "must be greater than or equal to 0",
-        ));
-    }
-}
-
-/// Requests and limits of a container (or pod) at `path`.
-pub(super) fn resources(errors: &mut FieldErrors, resources: &Value, path: &str) {
-    for kind in ["limits", "requests"] {
-        for (name, value) in entries(resources, &[kind]) {
-            let field = format!("{path}.{kind}[{name}]");
-            resource_name(errors, name, &field);
-            quantity(errors, value, &format!("{path}.{kind}.{name}"));
-        }
-    }
-    for (name, request) in entries(resources, &["requests"]) {
-        let limit = text(resources, &["limits", name]);
-        let (Some(Ok(asked)), Ok(bound)) = (request.as_str().map(Quantity::parse), Quantity::parse(limit)) else {
-            continue;
-        };
-        let overcommits = !name.contains('/') && !name.starts_with("hugepages-");
-        if overcommits && asked > bound {
-            errors.push(FieldError::invalid(
-                format!("{path}.requests"),
-                request.clone(),
-                format!("must be less than or equal to {name} limit of {limit}"),
-            ));
-        } else if !overcommits && asked != bound {
-            errors.push(FieldError::invalid(
-                format!("{path}.requests"),
-                request.clone(),
-                format!("must be equal to {name} limit of {limit}"),
-            ));
-        }
-    }
-}
-
-fn resource_name(errors: &mut FieldErrors, name: &str, path: &str) {
-    let problems = qualified_name(name);
-    let standard = ["cpu", "memory", "ephemeral-storage", "storage"].contains(&name) || name.starts_with("hugepages-");
-    if !problems.is_empty() {
-        invalid_each(errors, path, &Value::from(name), problems);
-    } else if !name.contains('/') && !standard {
-        errors.push(FieldError::invalid(
-            path,
-            name,
-            "must be a standard resource type or fully qualified",
         ));
     }
 }
@@ -305,15 +269,6 @@ fn mounts(errors: &mut FieldErrors, container: &Value, base: &str, volumes: &ByN
                 "subPathExpr and subPath are mutually exclusive",
             ));
         }
-    }
-}
-
-/// A path that stays below where it begins.
-fn descending(errors: &mut FieldErrors, value: &str, path: &str) {
-    if value.starts_with('/') {
-        errors.push(FieldError::invalid(path, value, "must be a relative path"));
-    } else if value.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(path, value, "must not contain '..'"));
     }
 }
 
@@ -369,6 +324,11 @@ fn security(errors: &mut FieldErrors, context: &Value, path: &str) {
         at(context, &["seccompProfile"]),
         &format!("{path}.seccompProfile"),
     );
+    app_armor(
+        errors,
+        at(context, &["appArmorProfile"]),
+        &format!("{path}.appArmorProfile"),
+    );
     let escalation = at(context, &["allowPrivilegeEscalation"]) == &Value::Bool(false);
     if escalation && flag(context, &["privileged"]) {
         errors.push(FieldError::invalid(
@@ -393,23 +353,59 @@ pub(super) fn seccomp(errors: &mut FieldErrors, profile: &Value, path: &str) {
         return;
     }
     let kind = text(profile, &["type"]);
-    one_of(
-        errors,
-        &format!("{path}.type"),
-        kind,
-        &["Localhost", "RuntimeDefault", "Unconfined"],
-    );
-    let file = at(profile, &["localhostProfile"]);
-    if kind == "Localhost" && file.is_null() {
-        errors.push(FieldError::required(
-            format!("{path}.localhostProfile"),
-            "must be set when seccomp type is Localhost",
-        ));
-    } else if kind != "Localhost" && !file.is_null() {
-        errors.push(FieldError::invalid(
-            format!("{path}.localhostProfile"),
-            profile.clone(),
-            "can only be set when seccomp type is Localhost",
-        ));
+    profile_type(errors, kind, path, "type is required when seccompProfile is set");
+    let field = format!("{path}.localhostProfile");
+    match at(profile, &["localhostProfile"]).as_str() {
+        None if kind == "Localhost" => {
+            let why = "must be set when seccomp type is Localhost";
+            errors.push(FieldError::required(field, why));
+        }
+        Some(file) if kind == "Localhost" => descending(errors, file, &field),
+        Some(_) => {
+            let why = "can only be set when seccomp type is Localhost";
+            errors.push(FieldError::invalid_value(field, profile, why));
+        }
+        None => {}
+    }
+}
+
+/// An AppArmor profile.
+pub(super) fn app_armor(errors: &mut FieldErrors, profile: &Value, path: &str) {
+    if profile.is_null() {
+        return;
+    }
+    let kind = text(profile, &["type"]);
+    profile_type(errors, kind, path, "type is required when appArmorProfile is set");
+    let field = format!("{path}.localhostProfile");
+    let required = "must be set when AppArmor type is Localhost";
+    match at(profile, &["localhostProfile"]).as_str() {
+        None if kind == "Localhost" => errors.push(FieldError::required(field, required)),
+        Some(name) if kind == "Localhost" => {
+            if name.trim() != name {
+                let why = "must not be padded with whitespace";
+                errors.push(FieldError::invalid(field.as_str(), name, why));
+            } else if name.is_empty() {
+                errors.push(FieldError::required(field.as_str(), required));
+            }
+            // A path the system takes.
+            if name.len() > 4095 {
+                let why = "may not be more than 4095 bytes";
+                errors.push(FieldError::new(field, FieldErrorKind::TooLong, Value::Null, why));
+            }
+        }
+        Some(name) if ["RuntimeDefault", "Unconfined"].contains(&kind) => {
+            let why = "can only be set when AppArmor type is Localhost";
+            errors.push(FieldError::invalid(field, name, why));
+        }
+        _ => {}
+    }
+}
+
+fn profile_type(errors: &mut FieldErrors, kind: &str, path: &str, required: &str) {
+    let (field, kinds) = (format!("{path}.type"), ["Localhost", "RuntimeDefault", "Unconfined"]);
+    if kind.is_empty() {
+        errors.push(FieldError::required(field, required));
+    } else if !kinds.contains(&kind) {
+        errors.push(FieldError::not_supported(field, kind, &kinds));
     }
 }

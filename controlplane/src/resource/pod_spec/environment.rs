@@ -42,6 +42,11 @@ pub(super) fn validate(errors: &mut FieldErrors, container: &Value, base: &str, 
     }
     for (i, from) in list(container, &["envFrom"]).iter().enumerate() {
         let path = format!("{base}.envFrom[{i}]");
+        let prefix = text(from, &["prefix"]);
+        if !prefix.is_empty() {
+            let problems = env_var_name(prefix);
+            invalid_each(errors, &format!("{path}.prefix"), &Value::from(prefix), problems);
+        }
         let sources: Vec<&str> = ["configMapRef", "secretRef"]
             .into_iter()
             .filter(|key| !at(from, &[key]).is_null())

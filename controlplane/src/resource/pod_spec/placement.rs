@@ -88,23 +88,27 @@ fn validate_toleration(errors: &mut FieldErrors, toleration: &Value, path: &str)
 fn node_affinity(errors: &mut FieldErrors, affinity: &Value, path: &str) {
     let required = at(affinity, &["requiredDuringSchedulingIgnoredDuringExecution"]);
     if !required.is_null() {
-        let base = format!("{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
-        let terms = list(required, &["nodeSelectorTerms"]);
-        if terms.is_empty() {
-            errors.push(FieldError::required(
-                base.clone(),
-                "must have at least one node selector term",
-            ));
-        }
-        for (i, term) in terms.iter().enumerate() {
-            node_term(errors, term, &format!("{base}[{i}]"));
-        }
+        let base = format!("{path}.requiredDuringSchedulingIgnoredDuringExecution");
+        node_selector(errors, required, &base);
     }
     let preferred = list(affinity, &["preferredDuringSchedulingIgnoredDuringExecution"]);
     for (i, item) in preferred.iter().enumerate() {
         let base = format!("{path}.preferredDuringSchedulingIgnoredDuringExecution[{i}]");
         weight(errors, item, &base);
         node_term(errors, at(item, &["preference"]), &format!("{base}.preference"));
+    }
+}
+
+/// Everything wrong with a node selector.
+pub(super) fn node_selector(errors: &mut FieldErrors, selector: &Value, path: &str) {
+    let base = format!("{path}.nodeSelectorTerms");
+    let terms = list(selector, &["nodeSelectorTerms"]);
+    if terms.is_empty() {
+        let why = "must have at least one node selector term";
+        errors.push(FieldError::required(base.as_str(), why));
+    }
+    for (i, term) in terms.iter().enumerate() {
+        node_term(errors, term, &format!("{base}[{i}]"));
     }
 }
 

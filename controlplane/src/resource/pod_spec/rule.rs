@@ -29,3 +29,12 @@ pub(super) fn required_label(errors: &mut FieldErrors, path: &str, name: &str) {
         invalid_each(errors, path, &Value::from(name), dns1123_label(name));
     }
 }
+
+/// A path that stays below where it begins.
+pub(super) fn descending(errors: &mut FieldErrors, value: &str, path: &str) {
+    if value.starts_with('/') {
+        errors.push(FieldError::invalid(path, value, "must be a relative path"));
+    } else if value.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, value, "must not contain '..'"));
+    }
+}

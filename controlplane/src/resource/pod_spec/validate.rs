@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::rule::{MAX_INT32, user_or_group};
-use super::{container, placement, volume};
+use super::{annotation, container, placement, resources, volume};
 use crate::resource::field::{at, entries, flag, int, invalid_each, list, non_negative, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::metadata::{validate_annotations, validate_labels};
@@ -21,15 +21,18 @@ pub(crate) fn template(template: &Value, path: &str) -> FieldErrors {
     let mut errors = FieldErrors::default();
     validate_labels(
         at(template, &["metadata", "labels"]),
-        &format!("{path}.metadata.labels"),
+        &format!("{path}.labels"),
         &mut errors,
     );
     validate_annotations(
         at(template, &["metadata", "annotations"]),
-        &format!("{path}.metadata.annotations"),
+        &format!("{path}.annotations"),
         &mut errors,
     );
-    errors.append(spec(at(template, &["spec"]), &format!("{path}.spec")));
+    let inner = at(template, &["spec"]);
+    let annotations = at(template, &["metadata", "annotations"]);
+    annotation::validate(&mut errors, annotations, inner, &format!("{path}.annotations"));
+    errors.append(spec(inner, &format!("{path}.spec")));
     if !list(template, &["spec", "ephemeralContainers"]).is_empty() {
         errors.push(FieldError::forbidden(
             format!("{path}.spec.ephemeralContainers"),
@@ -39,11 +42,21 @@ pub(crate) fn template(template: &Value, path: &str) -> FieldErrors {
     errors
 }
 
+/// Everything wrong with a pod's annotations and spec.
+pub(crate) fn pod(pod: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    let (annotations, inner) = (at(pod, &["metadata", "annotations"]), at(pod, &["spec"]));
+    annotation::validate(&mut errors, annotations, inner, "metadata.annotations");
+    errors.append(spec(inner, "spec"));
+    errors
+}
+
 /// Everything wrong with a pod spec at `path` (such as `spec`).
 pub(crate) fn spec(spec: &Value, path: &str) -> FieldErrors {
     let mut errors = FieldErrors::default();
     let volumes = volume::validate_all(&mut errors, spec, path);
     container::validate_all(&mut errors, spec, path, &volumes);
+    resources::pod(&mut errors, spec, path);
     policies(&mut errors, spec, path);
     names(&mut errors, spec, path);
     security(&mut errors, spec, path);
@@ -55,12 +68,17 @@ pub(crate) fn spec(spec: &Value, path: &str) -> FieldErrors {
 
 /// Everything wrong with requests and limits at `path`.
 pub(crate) fn resources(errors: &mut FieldErrors, resources: &Value, path: &str) {
-    container::resources(errors, resources, path);
+    resources::container(errors, resources, path);
 }
 
 /// Everything wrong with tolerations at `path`.
 pub(crate) fn tolerations(errors: &mut FieldErrors, tolerations: &[Value], path: &str) {
     placement::tolerations(errors, tolerations, path);
+}
+
+/// Everything wrong with a node selector.
+pub(crate) fn node_selector(errors: &mut FieldErrors, selector: &Value, path: &str) {
+    placement::node_selector(errors, selector, path);
 }
 
 fn policies(errors: &mut FieldErrors, spec: &Value, path: &str) {
@@ -109,6 +127,7 @@ fn names(errors: &mut FieldErrors, spec: &Value, path: &str) {
         ("priorityClassName", dns1123_subdomain),
         ("runtimeClassName", dns1123_subdomain),
         ("hostname", dns1123_label),
+        ("hostnameOverride", dns1123_subdomain),
         ("subdomain", dns1123_label),
         ("schedulerName", qualified_name),
     ] {
@@ -188,6 +207,11 @@ fn security(errors: &mut FieldErrors, spec: &Value, path: &str) {
         at(context, &["seccompProfile"]),
         &format!("{base}.seccompProfile"),
     );
+    container::app_armor(
+        errors,
+        at(context, &["appArmorProfile"]),
+        &format!("{base}.appArmorProfile"),
+    );
     host_users(errors, spec, path);
     if flag(spec, &["shareProcessNamespace"]) && flag(spec, &["hostPID"]) {
         errors.push(FieldError::invalid(
@@ -241,7 +265,13 @@ fn dns(errors: &mut FieldErrors, spec: &Value, path: &str) {
     let config = at(spec, &["dnsConfig"]);
     let base = format!("{path}.dnsConfig");
     let servers = list(config, &["nameservers"]);
-    if text(spec, &["dnsPolicy"]) == "None" && servers.is_empty() {
+    let has_policy_none = text(spec, &["dnsPolicy"]) == "None";
+    if has_policy_none && config.is_null() {
+        let why = "must provide `dnsConfig` when `dnsPolicy` is None";
+        errors.push(FieldError::required(base.as_str(), why));
+        return;
+    }
+    if has_policy_none && servers.is_empty() {
         errors.push(FieldError::required(
             format!("{base}.nameservers"),
             "must provide at least one DNS nameserver when `dnsPolicy` is None",

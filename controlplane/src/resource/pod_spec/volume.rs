@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::environment::{field_path, resource_field};
-use super::rule::required_label;
+use super::rule::{descending, required_label};
 use crate::resource::field::{at, int, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
+use crate::resource::resource_name::quantity;
 
 /// The volumes of a pod by name.
 pub(super) type ByName<'v> = BTreeMap<&'v str, &'v Value>;
@@ -75,6 +76,19 @@ fn source(errors: &mut FieldErrors, volume: &Value, base: &str) {
         "nfs" => {
             required(errors, source, &path, "server");
             required(errors, source, &path, "path");
+            let place = text(source, &["path"]);
+            if !place.starts_with('/') {
+                let why = "must be an absolute path";
+                errors.push(FieldError::invalid(format!("{path}.path"), place, why));
+            }
+        }
+        "emptyDir" if quantity(at(source, &["sizeLimit"])).is_some_and(|most| most.is_negative()) => {
+            let why = "SizeLimit field must be a valid resource quantity";
+            errors.push(FieldError::forbidden(format!("{path}.sizeLimit"), why));
+        }
+        "gitRepo" => {
+            required(errors, source, &path, "repository");
+            descending(errors, text(source, &["directory"]), &format!("{path}.directory"));
         }
         "image" => required(errors, source, &path, "reference"),
         _ => {}
@@ -195,7 +209,8 @@ fn projected(errors: &mut FieldErrors, source: &Value, path: &str) {
         let base = format!("{path}.sources[{i}]");
         let count = part.as_object().map_or(0, serde_json::Map::len);
         if count > 1 {
-            errors.push(FieldError::forbidden(base, "may not specify more than 1 volume type"));
+            let why = "may not specify more than 1 volume type per source";
+            errors.push(FieldError::forbidden(base, why));
             continue;
         }
         for key in ["secret", "configMap"] {

@@ -465,7 +465,7 @@ async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
     );
     assert_eq!(told(&post(&server, MAPS, &config_map("m", json!({}))).await), [""; 0]);
     let mut pod = pod("p");
-    pod["spec"]["resourceClaims"] = json!([{"name": "gpu"}]);
+    pod["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "g"}]);
     pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
     let told_of_pod = told(&post(&server, PODS, &pod).await);
     assert_eq!(told_of_pod.len(), 2, "{told_of_pod:?}");
