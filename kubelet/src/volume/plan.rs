@@ -19,7 +19,7 @@ const TOKEN_LIFE_DEFAULT: i64 = 3600;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct VolumePlan {
     pub(super) name: String,
-    /// Below the pod's directory; empty for a host path.
+    /// Below the pod's directory; empty for a host path and an image.
     pub(super) directory: PathBuf,
     pub(super) source: Source,
 }
@@ -27,8 +27,13 @@ pub(super) struct VolumePlan {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Source {
     EmptyDir(EmptyDir),
-    HostPath { path: PathBuf, kind: String },
+    HostPath {
+        path: PathBuf,
+        kind: String,
+    },
     Files(Files),
+    /// An image, which the runtime mounts.
+    Image,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +151,12 @@ fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {
             name: volume.name.clone(),
             directory: PathBuf::new(),
             source,
+        });
+    } else if volume.image.is_some() {
+        return Ok(VolumePlan {
+            name: volume.name.clone(),
+            directory: PathBuf::new(),
+            source: Source::Image,
         });
     } else if let Some(map) = &volume.config_map {
         ("configmap", Source::Files(config_map(map)))

@@ -66,6 +66,11 @@ impl Inner {
         let plan = &volume.plan;
         let path = self.pod_dir(&uid_of(pod)).join(&plan.directory);
         match &plan.source {
+            Source::Image => Ok(HostVolume {
+                path: PathBuf::new(),
+                read_only: true,
+                own: false,
+            }),
             Source::HostPath { path, kind } => {
                 local::check_host_path(path, kind).map_err(|why| set_up(&plan.name, why))?;
                 Ok(HostVolume {
