@@ -369,16 +369,24 @@ mod tests {
             ("A".to_owned(), "x/y".to_owned()),
             ("UP".to_owned(), "../z".to_owned()),
             ("E".to_owned(), String::new()),
+            ("ROOT".to_owned(), "/r".to_owned()),
         ]);
         let one = |expr: &str| {
             let (_, c) = container(&format!(r#"[{{"name":"v","mountPath":"/m","subPathExpr":"{expr}"}}]"#));
             sub_paths(&c, &vars).map(|mut v| v.remove(0).path)
         };
         assert_eq!(one("p/$(A)"), Ok(PathBuf::from("p/x/y")));
+        assert_eq!(one("$$(A)"), Ok(PathBuf::from("$(A)")), "escaped");
+        assert_eq!(one("$(A"), Ok(PathBuf::from("$(A")), "no reference");
+        assert_eq!(one("$(A)$(A)/..x"), Ok(PathBuf::from("x/yx/y/..x")));
         for (bad, why) in [
             ("$(NONE)", "missing value for \"NONE\""),
             ("$(E)", "missing value for \"E\""),
             ("$(UP)", "unable to provision SubPath `../z`: must not contain '..'"),
+            ("$(A)$(E)$(NONE)", "missing value for \"E\""),
+            ("$(ROOT)", "error SubPath `/r` must not be an absolute path"),
+            ("a/$(UP)", "unable to provision SubPath `a/../z`: must not contain '..'"),
+            ("a/..", "unable to provision SubPath `a/..`: must not contain '..'"),
             ("/abs", "error SubPath `/abs` must not be an absolute path"),
         ] {
             assert_eq!(
