@@ -2,7 +2,7 @@
 //!
 //! For everything that handles pods without deciding their life, which is [`crate::pod`]'s: knows of this crate its identifiers alone.
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, Volume};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -149,6 +149,35 @@ pub fn find<'a>(pod: &'a Pod, name: &str) -> Option<(Kind, Cow<'a, Container>)> 
             let ephemeral = ephemerals(pod).iter().find(|container| container.name == name)?;
             Some((Kind::Ephemeral, Cow::Owned(of_ephemeral(ephemeral))))
         })
+}
+
+/// A volume that is an image, as what has images there sees it: a container of that image, by a name that no container has.
+pub fn image_volume(volume: &Volume) -> Option<Container> {
+    let source = volume.image.as_ref()?;
+    let reference = source.reference.clone().filter(|reference| !reference.is_empty())?;
+    Some(Container {
+        name: format!("volume/{}", volume.name),
+        image: Some(reference),
+        image_pull_policy: source.pull_policy.clone(),
+        ..Container::default()
+    })
+}
+
+/// The image volumes that a container mounts, likewise.
+pub fn image_volumes(pod: &Pod, container: &Container) -> Vec<Container> {
+    let is_mounted = |volume: &&Volume| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|mount| mount.name == volume.name)
+    };
+    let volumes = spec(pod).volumes.iter().flatten().filter(is_mounted);
+    volumes.filter_map(image_volume).collect()
+}
+
+/// What an image is had for: a container, or a volume in its guise.
+pub fn image_user<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, Container>> {
+    let volumes = || spec(pod).volumes.iter().flatten().filter_map(image_volume);
+    let found = find(pod, name).map(|(_, container)| container);
+    found.or_else(|| volumes().find(|volume| volume.name == name).map(Cow::Owned))
 }
 
 /// Whether the pod uses the node's network.

@@ -26,6 +26,7 @@ use crate::runtime::observed::ObservedPod;
 use crate::runtime::{ImageInfo, RuntimeError};
 use crate::volume::{Ending, HostVolume};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,8 @@ pub struct Subject {
     pub volumes: Arc<BTreeMap<String, HostVolume>>,
     /// The image a start creates from.
     pub image: Option<ImageInfo>,
+    /// The images of the volumes it mounts that are images, by volume.
+    pub volume_images: BTreeMap<String, ImageInfo>,
     /// The pod's end, if it is ending.
     pub ending: Option<Ending>,
     /// What it runs with, as a resize begins from it.
@@ -165,7 +168,7 @@ impl Executor {
             }
             Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
-                let asked = pod_object::find(&subject.pod, &container).map(|(_, spec)| spec.into_owned());
+                let asked = pod_object::image_user(&subject.pod, &container).map(Cow::into_owned);
                 Effect::Image(Box::new(asked.unwrap_or_default()), result)
             }
             Operation::StartContainer {
@@ -260,7 +263,7 @@ impl Executor {
     }
 
     async fn image(&self, subject: &Subject, container: &str) -> Result<ImageInfo, ImageError> {
-        let Some((_, container)) = pod_object::find(&subject.pod, container) else {
+        let Some(container) = pod_object::image_user(&subject.pod, container) else {
             let message = format!("container {container:?} is no longer in the pod");
             return Err(ImageError {
                 reason: waiting::ERR_IMAGE_PULL,

@@ -368,15 +368,16 @@ impl Worker {
         now: Timestamp,
     ) {
         tracing::debug!(pod = %self.uid, ?operation, "starting");
-        let image = match operation {
+        let (image, volume_images) = match operation {
             Operation::StartContainer { container, .. } => {
                 let named = crate::pod_object::find(&desired.pod, container);
-                match named.map(|(_, spec)| self.memory.image(&spec, now)) {
+                let image = match named.map(|(_, spec)| self.memory.image(&spec, now)) {
                     Some(ImageState::Ready(image)) => Some(image.clone()),
                     _ => None,
-                }
+                };
+                (image, self.memory.volume_images(&desired.pod, container, now))
             }
-            _ => None,
+            _ => (None, BTreeMap::new()),
         };
         let pod = self.subject_pod(&desired.pod, operation);
         self.note_resources(&pod, operation);
@@ -387,6 +388,7 @@ impl Worker {
             observed: observed.clone(),
             volumes: self.volumes.clone(),
             image,
+            volume_images,
             ending: self.state.termination().map(Termination::mark),
         };
         let task = self

@@ -94,6 +94,18 @@ fn validation_texts() {
             "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
         ),
         (
+            json!({"spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "-1"}}]}}),
+            "spec.volumes[0].emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "v", "image": {}}]}}),
+            "spec.volumes[0].image.reference: Required value",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "v", "image": {"reference": "i", "pullPolicy": "Often"}}]}}),
+            "spec.volumes[0].image.pullPolicy: Unsupported value: \"Often\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+        ),
+        (
             json!({"spec": {"initContainers": [{"name": "i", "image": "a", "readinessProbe": {"exec": {"command": ["x"]}}}]}}),
             "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without \
              restartPolicy=Always",

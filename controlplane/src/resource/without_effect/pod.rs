@@ -10,6 +10,7 @@ const VOLUMES: &[&str] = &[
     "downwardAPI",
     "emptyDir",
     "hostPath",
+    "image",
     "projected",
     "secret",
 ];
@@ -59,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         PENDING,
     ),
     field(
-        "volumes of other types than configMap, downwardAPI, emptyDir, hostPath, projected and secret",
+        "volumes of other types than configMap, downwardAPI, emptyDir, hostPath, image, projected and secret",
         |spec| source(spec, |name| !CLAIMS.contains(&name) && !VOLUMES.contains(&name)),
         NOT_MOUNTED,
     ),

@@ -130,6 +130,11 @@ impl Worker {
     fn take_start(&mut self, key: &Key, container: String, result: Result<ContainerId, Failure>) -> bool {
         // The next start looks at the image again, as its pull policy may want.
         self.memory.images.remove(&container);
+        let pod = self.desired.borrow().pod.clone();
+        let mounting = pod_object::find(&pod, &container).map(|(_, spec)| pod_object::image_volumes(&pod, &spec));
+        for volume in mounting.into_iter().flatten() {
+            self.memory.images.remove(&volume.name);
+        }
         let resources = self.memory.applying.remove(key);
         match result {
             Ok(id) => {

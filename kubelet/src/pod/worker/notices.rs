@@ -50,9 +50,8 @@ impl Worker {
                     recorder.container(pod, name, Severity::Warning, reason::event::BACK_OFF, message);
                 }
                 reason::waiting::IMAGE_PULL_BACK_OFF => {
-                    let image = pod_object::find(pod, name)
-                        .and_then(|(_, c)| c.image.clone())
-                        .unwrap_or_default();
+                    // Its own, or that of a volume it mounts.
+                    let image = waiting.message.split('"').nth(1).unwrap_or_default();
                     let message = format!("Back-off pulling image \"{image}\"");
                     recorder.container(pod, name, Severity::Normal, reason::event::BACK_OFF, message);
                     recorder.container(

@@ -238,6 +238,11 @@ impl Runtime for FakeRuntime {
         let passage = self.enter("CreateContainer", &name).await?;
         let now = self.shared.clock.now();
         let id = self.state().create_container(sandbox, &config, now)?;
+        let images = config
+            .mounts
+            .into_iter()
+            .filter_map(|mount| Some((mount.image?.image, mount.image_sub_path)));
+        self.state().mounted_images.extend(images);
         passage.reply(id)
     }
 

@@ -81,6 +81,7 @@ pub(super) struct State {
     /// Memory in use by containers of a name, bytes.
     pub(super) memory: BTreeMap<String, u64>,
     pub(super) layers: BTreeMap<String, u64>,
+    pub(super) mounted_images: Vec<(String, String)>,
 }
 
 impl State {
