@@ -18,15 +18,17 @@ use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::Config;
+use crate::events::Severity;
 use crate::host::KernelMounter;
 use crate::host::addresses::HostIps;
 use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Kubelet, KubeletError};
 use crate::node::{self, Facts, NodeReporter, allocatable};
-use crate::parts::{Dependencies, Settings};
+use crate::parts::{Dependencies, Parts, Settings};
 use crate::pod::spec::NodeContext;
 use crate::rate::Rate;
+use crate::reason::event;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
 use crate::server::{Auth, BindError, Server, ServerSettings, bind, serve_health, serve_read_only, serve_tls};
@@ -386,6 +388,16 @@ fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     Ok(())
 }
 
+/// Tells on the node that its cgroups are of the version that goes.
+fn tell_of_cgroups(parts: &Parts) {
+    if !parts.context.cgroup_v2 {
+        let message = "cgroup v1 detected. cgroup v1 support is unsupported and will be removed in a future release. \
+                       Please migrate to cgroup v2.";
+        let (recorder, node) = (&parts.recorder, &parts.context.node_name);
+        recorder.node(node, Severity::Warning, event::CGROUP_V1, message);
+    }
+}
+
 async fn drain(mut tasks: JoinSet<()>) {
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
     if drained.is_err() {
@@ -418,6 +430,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     let kept = known.keep(&mut tasks, &stop).await?;
     let built = build(&config, &facts, &host_ips, client.as_ref(), runtime.clone(), driver)?;
     let heartbeat = built.kubelet.parts().heartbeat.clone();
+    tell_of_cgroups(&built.kubelet.parts());
     match built.reporter {
         Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,

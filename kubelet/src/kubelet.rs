@@ -12,7 +12,7 @@ use crate::admission::Ledger;
 use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
 use crate::cgroup::CgroupError;
-use crate::events::Sink;
+use crate::events::{Severity, Sink};
 use crate::host::FileWork;
 use crate::image::Images;
 use crate::image::records::Records;
@@ -23,6 +23,7 @@ use crate::pod::mirror;
 use crate::pod::worker::{Network, Shared};
 use crate::pod::workers::Workers;
 use crate::probe::prober;
+use crate::reason::event;
 use crate::source::{Pods, Sources};
 use crate::volume::VolumeError;
 use std::sync::Arc;
@@ -71,8 +72,12 @@ impl Kubelet {
 
     /// Runs until shut down. Pods go on; the next kubelet takes them over.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), KubeletError> {
+        self.tell(event::STARTING, "Starting kubelet.");
         self.parts.volumes.setup().await.map_err(KubeletError::Directories)?;
         self.parts.cgroups.setup().await.map_err(KubeletError::Cgroups)?;
+        if self.parts.cgroups.enforces_node_limits() {
+            self.tell(event::NODE_ALLOCATABLE_ENFORCED, "Updated Node Allocatable limit across pods");
+        }
         let Some(runtime_name) = self.reach_runtime(&shutdown).await else {
             return Ok(());
         };
@@ -121,6 +126,12 @@ impl Kubelet {
         }
         sink.abort();
         Ok(())
+    }
+
+    /// Tells something that went well about the node.
+    fn tell(&self, reason: &str, message: &str) {
+        let (recorder, node) = (&self.parts.recorder, &self.parts.context.node_name);
+        recorder.node(node, Severity::Normal, reason, message);
     }
 
     /// Waits until the runtime answers and it is known which pods it has something of; nothing if shut down before.
