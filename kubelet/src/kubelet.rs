@@ -76,12 +76,15 @@ impl Kubelet {
         self.parts.volumes.setup().await.map_err(KubeletError::Directories)?;
         self.parts.cgroups.setup().await.map_err(KubeletError::Cgroups)?;
         if self.parts.cgroups.enforces_node_limits() {
-            self.tell(event::NODE_ALLOCATABLE_ENFORCED, "Updated Node Allocatable limit across pods");
+            self.tell(
+                event::NODE_ALLOCATABLE_ENFORCED,
+                "Updated Node Allocatable limit across pods",
+            );
         }
         let Some(runtime_name) = self.reach_runtime(&shutdown).await else {
             return Ok(());
         };
-        let statuses = StatusWriter::default();
+        let statuses = StatusWriter::new(self.parts.metrics.pods.clone());
         let (pods, desired) = watch::channel(Pods::default());
         let (network, network_seen) = watch::channel(Network::default());
         let shared = self.shared(runtime_name, statuses.clone(), network_seen, shutdown.clone());
@@ -173,13 +176,8 @@ impl Kubelet {
         shutdown: CancellationToken,
     ) -> Shared {
         let (parts, settings) = (&self.parts, &self.settings);
-        let images = Images::new(
-            parts.runtime.clone(),
-            parts.objects.clone(),
-            parts.recorder.clone(),
-            Records::new(&parts.context.root_dir, parts.clock.clone()),
-            settings.images.clone(),
-        );
+        let records = Records::new(&parts.context.root_dir, parts.clock.clone());
+        let images = Images::new(parts, records, settings.images.clone());
         let executor = Executor {
             parts: parts.clone(),
             images,
@@ -193,6 +191,7 @@ impl Kubelet {
             clock: parts.clock.clone(),
             kubelet_start: parts.clock.now(),
             host_ips: parts.context.host_ips.clone(),
+            metrics: parts.metrics.probes.clone(),
         };
         Shared {
             parts: parts.clone(),

@@ -9,10 +9,12 @@ mod pod_network;
 mod register;
 mod resolver;
 mod rival;
+mod startup;
 mod status;
 
 pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
+pub(crate) use status::architecture;
 pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
 
 use crate::admission::description::Describer;
@@ -95,6 +97,7 @@ pub struct NodeReporter {
     node: Informer<Node>,
     random: StdRng,
     told: Told,
+    startup: startup::Startup,
 }
 
 /// What was last written, to write only what changed.
@@ -144,6 +147,7 @@ impl NodeReporter {
             node: Informer::spawn_as_tree(Api::all(client.clone()), options),
             random: StdRng::seed_from_u64(parts.seed),
             told: Told::default(),
+            startup: startup::Startup::begin(parts.clock.now()),
             parts,
             client,
             config,
@@ -209,7 +213,9 @@ impl NodeReporter {
             let labels = register::Registration::new(&self.config.node, &self.facts);
             let first = self.first_status().await;
             self.tell(notices::of_status(&self.facts.name, None, &first));
+            self.startup.tries(self.parts.clock.now());
             register::register(&self.api(), &labels, first, self.parts.seed).await;
+            self.startup.registered(self.parts.clock.now());
         }
     }
 
@@ -355,6 +361,9 @@ impl NodeReporter {
         }
         let before = written.status.as_ref().unwrap_or(&old);
         self.tell(notices::of_status(&self.facts.name, Some(before), &new));
+        if health.is_ready() {
+            self.startup.ready(&self.parts).await;
+        }
         written.status = Some(new);
         let report = self.config.node.status_report.as_secs_f64();
         let wait = report * self.random.random_range(0.5..1.5);

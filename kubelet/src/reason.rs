@@ -98,6 +98,8 @@ pub mod event {
     pub const STARTING: &str = "Starting";
     /// A container is started.
     pub const STARTED: &str = "Started";
+    /// The runtime does not stop a container by the signal it asks for (upstream has no such event).
+    pub const STOP_SIGNAL_IGNORED: &str = "StopSignalIgnored";
     /// A probe failed.
     pub const UNHEALTHY: &str = "Unhealthy";
 }

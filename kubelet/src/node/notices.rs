@@ -102,10 +102,19 @@ mod tests {
             let all: Vec<_> = more.iter().chain(&well).copied().collect();
             status(&all)
         };
-        let sufficient = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
+        let sufficient = [
+            "NodeHasSufficientMemory",
+            "NodeHasNoDiskPressure",
+            "NodeHasSufficientPID",
+        ];
         for (what, old, new, expected) in [
             ("a new node", None, with(&[("Ready", "False")]), &sufficient[..]),
-            ("one that only others described", Some(status(&[])), with(&[]), &sufficient),
+            (
+                "one that only others described",
+                Some(status(&[])),
+                with(&[]),
+                &sufficient,
+            ),
             (
                 "nothing turned",
                 Some(with(&[("Ready", "True")])),
@@ -138,7 +147,11 @@ mod tests {
                     ("DiskPressure", "True"),
                     ("PIDPressure", "True"),
                 ]),
-                &["NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"],
+                &[
+                    "NodeHasInsufficientMemory",
+                    "NodeHasDiskPressure",
+                    "NodeHasInsufficientPID",
+                ],
             ),
         ] {
             let told = of_status("n", old.as_ref(), &new);
@@ -161,11 +174,7 @@ mod tests {
         let told = of_boot("n", &of("one"), "two").expect("told");
         assert_eq!(
             (told.severity, told.reason, told.message.as_str()),
-            (
-                Severity::Warning,
-                "Rebooted",
-                "Node n has been rebooted, boot id: two"
-            )
+            (Severity::Warning, "Rebooted", "Node n has been rebooted, boot id: two")
         );
         for (old, new) in [("one", "one"), ("", "two")] {
             assert_eq!(of_boot("n", &of(old), new), None, "{old} {new}");

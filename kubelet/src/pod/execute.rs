@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 pub use resize::ResizeError;
 pub use runtime_load::RuntimeLoad;
@@ -62,6 +63,8 @@ pub struct Subject {
     pub volumes: Arc<BTreeMap<String, HostVolume>>,
     /// The image a start creates from.
     pub image: Option<ImageInfo>,
+    /// Whether it starts again once it has ended.
+    pub returns: bool,
     /// The pod's end, if it is ending.
     pub ending: Option<Ending>,
     /// What it runs with, as a resize begins from it.
@@ -201,7 +204,8 @@ impl Executor {
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }
             Operation::RemoveContainer { id, starts_anew } => {
-                let removed = self.remove_container(subject, &id, starts_anew).await;
+                let keeps_log = starts_anew || subject.returns;
+                let removed = self.remove_container(subject, &id, keeps_log).await;
                 Effect::Done(removed.map_err(Failure::Remove))
             }
             Operation::RemoveSandbox { id } => {
@@ -213,7 +217,9 @@ impl Executor {
                 Effect::Done(released.map_err(Failure::ReleaseVolumes))
             }
             Operation::ReleaseCgroup => {
+                let begun = Instant::now();
                 let released = self.parts.cgroups.release_pod(&subject.uid).await;
+                self.parts.metrics.pods.cgroup("destroy", begun.elapsed());
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
@@ -236,7 +242,9 @@ impl Executor {
 
     async fn prepare(&self, subject: &Subject) -> Result<(), Failure> {
         let cgroup = async {
+            let begun = Instant::now();
             let made = self.parts.cgroups.ensure_pod(&subject.pod).await;
+            self.parts.metrics.pods.cgroup("create", begun.elapsed());
             made.map_err(Failure::PodCgroup)
         };
         let dirs = async {
@@ -310,6 +318,9 @@ impl Executor {
     }
 
     async fn purge(&self, subject: &Subject) -> Result<(), Failure> {
+        if subject.returns {
+            return Ok(());
+        }
         let path = spec::pod_log_directory(&subject.pod, &self.parts.context);
         let directory = path.clone();
         let removed = self

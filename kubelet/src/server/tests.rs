@@ -1,11 +1,13 @@
 //! The server over loopback TLS, with pods in memory, the scripted runtime and a pretended API server that judges.
 
+mod pages;
+
 use super::*;
 use crate::certificate::serving::Serving;
 use crate::config::{AuthorizationMode, ServerConfig as Settings, ServingTls};
 use crate::id::PodUid;
 use crate::parts::testing::{context, dependencies};
-use crate::pod::view::PodSnapshot;
+use crate::pod::view::{Life, PodSnapshot};
 use crate::runtime::fake::FakeRuntime;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
 use http_body_util::{BodyExt, Empty, Full};
@@ -90,6 +92,7 @@ fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> Obs
         termination_policy: "File".into(),
         pre_stop: String::new(),
         ports: String::new(),
+        stop_signal: None,
         user: None,
     }
 }
@@ -100,6 +103,7 @@ struct Bench {
     roots: rustls::RootCertStore,
     stop: CancellationToken,
     dir: tempfile::TempDir,
+    runtime: FakeRuntime,
 }
 
 impl Drop for Bench {
@@ -137,10 +141,10 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}))
     .expect("status");
     let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
-    let runtime = Arc::new(FakeRuntime::new(clock.clone(), 0));
+    let runtime = FakeRuntime::new(clock.clone(), 0);
     let mut node = context();
     node.root_dir = dir.path().to_owned();
-    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, runtime, clock));
+    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock));
     parts.pods.publish(
         PodUid::from("u-1"),
         PodSnapshot {
@@ -149,6 +153,7 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
             observed: Arc::new(observed),
             active: true,
             ended: false,
+            life: Life::default(),
         },
     );
     let of_server = ServerSettings {
@@ -156,6 +161,9 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         stream_idle: Duration::from_secs(60),
         configuration: json!({"kind": "KubeletConfiguration", "port": 10250}),
         roots: Roots::default(),
+        certificates: Certificates::default(),
+        level: LogLevel::default(),
+        flags: BTreeMap::new(),
     };
     let auth = Auth::new(&settings(), Some(api()), "node-a");
     let server = Server::new(parts, auth, of_server);
@@ -195,6 +203,7 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         roots,
         stop,
         dir,
+        runtime,
     }
 }
 

@@ -89,11 +89,6 @@ pub(super) const ROWS: &[Row] = &[
         },
         "nothing limits how much is written",
     ),
-    field(
-        "containers.lifecycle.stopSignal",
-        |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
-        "the image's own stop signal is sent",
-    ),
 ];
 
 fn affinity(spec: &Value, strength: &str) -> bool {

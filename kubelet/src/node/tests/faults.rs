@@ -203,7 +203,12 @@ fn reasons(server: &Server) -> Vec<String> {
 async fn what_becomes_of_the_node_is_told_once() {
     let server = Arc::new(Mutex::new(Server::default()));
     let kubelet = AtWork::on_machine(&server, "aaa", "one");
-    let said = |what: &str| reasons(&server.lock().expect("lock")).iter().filter(|r| *r == what).count();
+    let said = |what: &str| {
+        reasons(&server.lock().expect("lock"))
+            .iter()
+            .filter(|r| *r == what)
+            .count()
+    };
     let has = |what: &'static str| move |s: &Server| reasons(s).iter().any(|r| r == what);
     until(&server, "described", has("NodeHasSufficientMemory")).await;
     until(&server, "its pressure told", has("NodeHasSufficientPID")).await;
@@ -220,7 +225,13 @@ async fn what_becomes_of_the_node_is_told_once() {
     }
     until(&server, "cordoned", has("NodeNotSchedulable")).await;
     tokio::time::sleep(Duration::from_secs(700)).await;
-    for told in ["NodeReady", "NodeNotReady", "NodeNotSchedulable", "NodeHasSufficientMemory", "NodeHasNoDiskPressure"] {
+    for told in [
+        "NodeReady",
+        "NodeNotReady",
+        "NodeNotSchedulable",
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+    ] {
         assert_eq!(said(told), 1, "{told}");
     }
     assert_eq!(said("Rebooted"), 0);

@@ -155,7 +155,9 @@ pub fn search_limit_exceeded(node: &ResolvConf, path: &std::path::Path, cluster_
         ));
     }
     (node.searches.join(" ").len() > SEARCH_CHARS_MAX).then(|| {
-        format!("Resolv.conf file '{path}' contains search line which length is more than allowed {SEARCH_CHARS_MAX} chars!")
+        format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {SEARCH_CHARS_MAX} chars!"
+        )
     })
 }
 
