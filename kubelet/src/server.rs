@@ -4,6 +4,7 @@
 
 mod answer;
 mod auth;
+mod cadvisor;
 mod checkpoint;
 mod debug;
 mod disabled;
@@ -40,7 +41,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+
+/// Streams of exec, attach and port-forward that are open at a time.
+const STREAMS_MAX: usize = 1000;
 
 /// How the server behaves.
 pub struct ServerSettings {
@@ -91,6 +95,8 @@ pub struct Server {
     auth: Auth,
     settings: ServerSettings,
     checkpoints: checkpoint::Turn,
+    /// Places for streams: they outlive the connections they came by.
+    streams: Arc<Semaphore>,
     started: Timestamp,
 }
 
@@ -109,6 +115,7 @@ impl Server {
         Arc::new(Self {
             started: parts.clock.now(),
             checkpoints: checkpoint::Turn::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             parts,
             auth,
             settings,
@@ -211,6 +218,7 @@ impl Server {
             ),
             Route::RunningPods => pods::running_pods(&parts.pods),
             Route::Metrics => answer::metrics(&self.all_metrics().await),
+            Route::MetricsCadvisor => answer::metrics(&cadvisor::page(self).await),
             Route::MetricsSlis => answer::metrics(&parts.metrics.health.text()),
             Route::MetricsProbes => answer::metrics(&parts.metrics.probes.text()),
             Route::MetricsResource => answer::metrics(&metrics::resource(self).await),

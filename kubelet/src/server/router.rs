@@ -43,6 +43,7 @@ pub(super) enum Route {
     Summary,
     RunningPods,
     Metrics,
+    MetricsCadvisor,
     MetricsProbes,
     MetricsResource,
     MetricsSlis,
@@ -112,6 +113,7 @@ pub(super) fn is_read_only(route: &Route) -> bool {
             | Route::Pods
             | Route::Summary
             | Route::Metrics
+            | Route::MetricsCadvisor
             | Route::MetricsProbes
             | Route::MetricsResource
             | Route::MetricsSlis
@@ -160,6 +162,7 @@ pub(super) fn route(method: &Method, path: &RequestPath) -> Result<Route, Status
         ("stats", [kind]) if kind == "summary" => (get || post, Some(Route::Summary)),
         ("runningpods", []) => (get, Some(Route::RunningPods)),
         ("metrics", []) => (get, Some(Route::Metrics)),
+        ("metrics", [kind]) if kind == "cadvisor" => (get, Some(Route::MetricsCadvisor)),
         ("metrics", [kind]) if kind == "probes" => (get, Some(Route::MetricsProbes)),
         ("metrics", [kind]) if kind == "slis" => (get, Some(Route::MetricsSlis)),
         ("metrics", [kind]) if kind == "resource" => (get, Some(Route::MetricsResource)),

@@ -104,6 +104,7 @@ struct Bench {
     stop: CancellationToken,
     dir: tempfile::TempDir,
     runtime: FakeRuntime,
+    server: Arc<Server>,
 }
 
 impl Drop for Bench {
@@ -193,7 +194,7 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
     let address = listener.local_addr().expect("address");
     let stop = CancellationToken::new();
     tokio::spawn(serve_read_only(plain, server.clone(), stop.clone()));
-    tokio::spawn(serve_tls(listener, tls, server, stop.clone()));
+    tokio::spawn(serve_tls(listener, tls, server.clone(), stop.clone()));
     let mut roots = rustls::RootCertStore::empty();
     let own = CertificateDer::from_pem_file(dir.path().join("pki/kubelet.crt")).expect("pem");
     roots.add(own).expect("root");
@@ -204,6 +205,7 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         stop,
         dir,
         runtime,
+        server,
     }
 }
 
@@ -355,6 +357,19 @@ async fn streams_want_an_upgrade_and_a_container_that_runs() {
     keyless.headers_mut().insert("sec-websocket-protocol", offered);
     let (code, text) = bench.send(false, keyless).await;
     assert_eq!(code, 400, "refused before the runtime is asked: {text}");
+    let taken = bench
+        .server
+        .streams
+        .clone()
+        .try_acquire_many_owned(1000)
+        .expect("all places");
+    assert_eq!(bench.send(false, post(exec, "SPDY/3.1")).await.0, 429);
+    let calls = bench.runtime.calls();
+    assert!(
+        !calls.iter().any(|call| call.starts_with("Exec")),
+        "nothing was asked for: {calls:?}"
+    );
+    drop(taken);
     for upgrade in ["SPDY/3.1", "websocket"] {
         let (code, text) = bench.send(false, post(exec, upgrade)).await;
         assert_eq!(code, 500, "the scripted runtime has no streams");

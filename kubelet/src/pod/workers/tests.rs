@@ -3,6 +3,7 @@ mod classes;
 mod ephemeral;
 mod faults;
 mod hooks;
+mod image_changes;
 mod images;
 mod resize;
 mod restart_all;

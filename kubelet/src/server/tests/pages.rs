@@ -14,6 +14,8 @@ async fn what_the_process_tells_of_itself() {
         ("/debug/pprof/", 200, "cmdline"),
         ("/debug/pprof/profile", 501, "a profile of Go's runtime"),
         ("/metrics/slis", 200, ""),
+        ("/metrics/cadvisor", 200, "\ncontainer_scrape_error 0\n"),
+        ("/metrics/cadvisor", 200, "namespace=\"shop\",pod=\"web\"} "),
         ("/metrics/probes", 200, ""),
         ("/metrics", 200, "process_resident_memory_bytes"),
         ("/metrics", 200, "kubelet_certificate_manager_client_ttl_seconds +Inf"),
