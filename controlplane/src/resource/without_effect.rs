@@ -191,12 +191,6 @@ pub(super) fn pod_spec_path(kind: &Kind) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Every container of a pod's spec.
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    let fields = ["initContainers", "containers", "ephemeralContainers"];
-    fields.into_iter().flat_map(|field| list(spec, &[field]))
-}
-
 /// The table as README has it: rows of one effect share a line.
 #[cfg(test)]
 fn listing() -> String {

@@ -50,6 +50,7 @@ pub struct PodMetrics {
     restarted: Counters,
     orphaned: Counter,
     fallbacks: Counter,
+    evictions: Counters,
     relists: Histogram,
     relist_intervals: Histogram,
     looks: Histogram,
@@ -143,6 +144,11 @@ impl PodMetrics {
                 "kubelet_lifecycle_handler_http_fallbacks",
                 "Hooks that asked for TLS, were answered without it and worked without it",
             ),
+            evictions: counters(
+                r,
+                "kubelet_evictions",
+                "Pods the node ended, by what it or they ran short of",
+            ),
             relists: histogram(
                 r,
                 "kubelet_pleg_relist_duration_seconds",
@@ -229,6 +235,11 @@ impl PodMetrics {
     /// Counts a hook that was answered without the TLS it asked for.
     pub fn hook_fell_back(&self) {
         self.fallbacks.inc();
+    }
+
+    /// Counts a pod that the node ends; the signals are a fixed set.
+    pub fn evicted(&self, signal: &'static str) {
+        self.evictions.get_or_create(&label("eviction_signal", signal)).inc();
     }
 
     /// Counts a status the API server knows now, so long after it changed.

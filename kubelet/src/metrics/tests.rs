@@ -22,6 +22,7 @@ const PRESENT: &[&str] = &[
     "cgroup_manager_duration_seconds",
     "cgroup_version",
     "desired_pods",
+    "evictions",
     "http_inflight_requests",
     "http_requests_duration_seconds",
     "http_requests_total",
@@ -83,7 +84,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("device_plugin_alloc_duration_seconds", "device plugins"),
     ("device_plugin_registration_total", "device plugins"),
     ("eviction_stats_age_seconds", "eviction"),
-    ("evictions", "eviction"),
     ("first_network_pod_start_sli_duration_seconds", "not told apart"),
     ("graceful_shutdown_end_time_seconds", "graceful shutdown"),
     ("graceful_shutdown_start_time_seconds", "graceful shutdown"),
@@ -126,6 +126,7 @@ fn busy(metrics: &Metrics) {
     pods.orphaned();
     pods.container_started(crate::pod_object::Kind::Regular, Some("CreateContainerError"));
     pods.hook_fell_back();
+    pods.evicted("emptydirfs.limit");
     pods.status_written(second);
     pods.relisted(second, Some(second), Some(1.0));
     pods.looked(second);
@@ -183,6 +184,7 @@ async fn labels_are_upstreams() {
         r#"kubelet_working_pods{lifecycle="sync",config="desired",static=""} 0"#,
         r#"kubelet_desired_pods{static="true"} 0"#,
         r#"kubelet_restarted_pods_total{static="true"} 1"#,
+        r#"kubelet_evictions{eviction_signal="emptydirfs.limit"} 1"#,
         "kubelet_pleg_discard_events 0",
         "kubelet_certificate_manager_client_ttl_seconds +Inf",
     ] {

@@ -3,7 +3,7 @@
 //! Our library writes OpenMetrics. The two differ in how counters are declared, in units and in the end mark.
 
 /// Counters that upstream names without the suffix that OpenMetrics demands.
-const WITHOUT_SUFFIX: &[&str] = &["kubelet_pleg_discard_events"];
+const WITHOUT_SUFFIX: &[&str] = &["kubelet_evictions", "kubelet_pleg_discard_events"];
 
 /// Brings OpenMetrics text into the classic format.
 pub(super) fn classic(open: &str) -> String {

@@ -5,7 +5,7 @@ use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::text;
-use crate::store::window::Stored;
+use crate::store::window::{Interest, Stored};
 use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -70,12 +70,36 @@ impl Filter {
         self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
     }
 
-    fn read(&self, value: &Value) -> BTreeMap<&'static str, String> {
-        let mut fields = self.kind.strategy.selectable_fields(value);
-        fields.insert("metadata.name", object::name(value).to_owned());
-        fields.insert("metadata.namespace", text(value, &["metadata", "namespace"]).to_owned());
-        fields
+    /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field, one
+    /// namespace. `collection` is the prefix of their keys, `all` that of the whole resource.
+    pub(super) fn interest(&self, collection: &str, all: &str) -> Option<Interest> {
+        let is_closed = !self.kind.namespaced || collection != all;
+        if let (Some(name), true) = (self.single_name(), is_closed) {
+            return Some(Interest::Key(format!("{collection}{name}").into()));
+        }
+        let mut required = self.fields.requirements.iter().filter(|term| term.equal);
+        if let Some(term) = required.find(|term| term.field != "metadata.namespace") {
+            let kind = Arc::clone(&self.kind);
+            return Some(Interest::Field {
+                field: term.field.as_str().into(),
+                value: term.value.as_str().into(),
+                read: Arc::new(move |value| read(&kind, value)),
+            });
+        }
+        (collection != all).then(|| Interest::Prefix(collection.into()))
     }
+
+    fn read(&self, value: &Value) -> BTreeMap<&'static str, String> {
+        read(&self.kind, value)
+    }
+}
+
+/// What field selectors can ask of an object.
+fn read(kind: &Kind, value: &Value) -> BTreeMap<&'static str, String> {
+    let mut fields = kind.strategy.selectable_fields(value);
+    fields.insert("metadata.name", object::name(value).to_owned());
+    fields.insert("metadata.namespace", text(value, &["metadata", "namespace"]).to_owned());
+    fields
 }
 
 fn is_known(kind: &Kind, field: &str) -> bool {

@@ -5,6 +5,7 @@
 //!
 //! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
 
+use super::encoded::Encoded;
 use crate::json_text;
 use crate::store::{Record, Revision};
 use bytes::Bytes;
@@ -30,6 +31,7 @@ pub struct Stored {
     pub created: Revision,
     raw: Bytes,
     value: Mutex<Option<Arc<Value>>>,
+    encoded: Mutex<Option<Encoded>>,
     selectable: OnceLock<Selectable>,
 }
 
@@ -84,6 +86,7 @@ impl Stored {
             created,
             raw,
             value: Mutex::default(),
+            encoded: Mutex::default(),
             selectable: OnceLock::new(),
         }
     }
@@ -128,9 +131,19 @@ impl Stored {
         Some((&rest[end..], &rest[..end]))
     }
 
-    /// Lets go of the tree: the object has been written over.
-    pub(super) fn forget_tree(&self) {
+    /// Lets go of the tree and of the form: the object has been written over.
+    pub(super) fn forget_forms(&self) {
         self.kept().take();
+        self.forget_encoded();
+    }
+
+    /// What [`super::EncodedForms`] keeps here.
+    pub(super) fn encoded(&self) -> MutexGuard<'_, Option<Encoded>> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget_encoded(&self) {
+        self.encoded().take();
     }
 
     fn parse(&self) -> Value {
@@ -261,7 +274,7 @@ mod tests {
         assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
         assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
         assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
-        stored.forget_tree();
+        stored.forget_forms();
         assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
     }
 

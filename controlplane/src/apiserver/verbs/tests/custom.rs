@@ -1,5 +1,6 @@
 mod apply;
 mod ends;
+mod forms;
 
 use super::watches::Watch;
 use super::*;

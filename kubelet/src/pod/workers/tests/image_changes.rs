@@ -85,13 +85,12 @@ async fn changes(place: Place, what: &str, change: impl Fn(&mut Container)) {
         };
         pod["spec"][list][index]["image"] = NEW.into();
     });
-    bench.until(&format!("{what}: ready"), |b| is_ready(b, "p")).await;
+    let renewed = |b: &Bench| told(b, "changing").is_some_and(|told| told.image == NEW) && is_ready(b, "p");
+    bench.until(&format!("{what}: ready"), renewed).await;
     let after = told(&bench, "changing").expect("told");
     assert_eq!((after.restart_count, after.image.as_str()), (1, NEW), "{what}");
-    assert!(
-        has_event(&bench, "Killing", "changing definition changed, will be restarted"),
-        "{what}"
-    );
+    let text = "changing definition changed";
+    bench.until("told why", |b| has_event(b, "Killing", text)).await;
     let other = told(&bench, "c").expect("told");
     assert_eq!(other.restart_count, 0, "{what}");
     assert!(
