@@ -4,7 +4,7 @@
 //! A row leaves the table with the change that makes its subject work.
 
 use super::Kind;
-use super::field::{at, list, text};
+use super::field::{at, text};
 use serde_json::Value;
 
 mod pod;

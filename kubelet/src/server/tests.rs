@@ -393,24 +393,6 @@ async fn metrics_and_a_taken_port() {
 }
 
 #[tokio::test]
-async fn the_configuration_and_the_usage_are_told() {
-    let bench = bench().await;
-    let (code, shown) = bench.get(Some("good"), "/configz").await;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!((code, &shown["kubeletconfig"]["port"]), (200, &json!(10250)));
-    let (code, shown) = bench.get(Some("good"), "/stats/summary").await;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!((code, &shown["node"]["nodeName"]), (200, &json!("node-a")));
-    assert!(shown["node"]["memory"]["availableBytes"].as_u64() > Some(0), "{shown}");
-    assert!(shown["node"]["fs"]["capacityBytes"].as_u64() > Some(0), "{shown}");
-    assert_eq!(shown["pods"].as_array().map(Vec::len), Some(1));
-    let (_, shown) = bench.get(Some("good"), "/stats/summary?only_cpu_and_memory=true").await;
-    assert!(!shown.contains("capacityBytes"), "{shown}");
-    let (_, shown) = bench.get(Some("good"), "/metrics/resource").await;
-    assert!(shown.contains("\nnode_cpu_usage_seconds_total "), "{shown}");
-}
-
-#[tokio::test]
 async fn the_read_only_port_asks_nobody_and_changes_nothing() {
     let bench = bench().await;
     let get = async |method: &str, path: &str| {
