@@ -5,9 +5,11 @@
 //! linear in the text and are bounded when they are compiled. What a schema and an object make together is bounded too: what
 //! defaults add, and the work of judging.
 
+mod field_path;
 mod judge;
 mod patterns;
 mod read;
+mod settled;
 mod tree;
 mod types;
 mod validate;

@@ -1,14 +1,15 @@
 //! Which objects of a collection a request wants: label and field selectors (control-plane contract §2.8).
 
 use super::object;
+use crate::apiserver::reply;
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::text;
-use crate::store::window::Stored;
+use crate::store::window::{Selectable, Stored};
 use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Both selectors of a request.
@@ -66,19 +67,40 @@ impl Filter {
         if self.is_everything() {
             return true;
         }
-        let selectable = stored.selectable(|value| self.read(value));
+        let selectable = stored.selectable(self.kind.defined.form, |stored| self.read(stored));
         self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
     }
 
-    fn read(&self, value: &Value) -> BTreeMap<&'static str, String> {
-        let mut fields = self.kind.strategy.selectable_fields(value);
-        fields.insert("metadata.name", object::name(value).to_owned());
-        fields.insert("metadata.namespace", text(value, &["metadata", "namespace"]).to_owned());
-        fields
+    fn read(&self, stored: &Stored) -> Selectable {
+        if self.kind.defined.has_selectable() {
+            let shown = reply::whole(stored, stored.revision, &self.kind);
+            let fields = self.kind.defined.selectable(&shown);
+            return Selectable::of(&shown, fields.into_iter().chain(names(&shown)));
+        }
+        let tree = stored.tree();
+        let fields = self.kind.strategy.selectable_fields(&tree);
+        let fields = fields.into_iter().map(|(name, text)| (Cow::Borrowed(name), text));
+        Selectable::of(&tree, fields.chain(names(&tree)))
     }
 }
 
+/// What of every object selects.
+fn names(value: &Value) -> [(Cow<'static, str>, String); 2] {
+    [
+        (Cow::Borrowed("metadata.name"), object::name(value).to_owned()),
+        (
+            Cow::Borrowed("metadata.namespace"),
+            text(value, &["metadata", "namespace"]).to_owned(),
+        ),
+    ]
+}
+
 fn is_known(kind: &Kind, field: &str) -> bool {
+    if kind.structural.is_some() {
+        return field == "metadata.name"
+            || (field == "metadata.namespace" && kind.namespaced)
+            || kind.defined.selects(field);
+    }
     // These accept metadata.name and their own fields only.
     let without_namespace = matches!(
         &*kind.plural,
@@ -91,7 +113,9 @@ fn is_known(kind: &Kind, field: &str) -> bool {
 
 fn unknown(kind: &Kind, field: &str) -> ApiError {
     ApiError::bad_request(match kind.strategy.field_labels() {
-        [] => format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+        [] if kind.structural.is_none() => {
+            format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
         _ => format!("field label not supported: {field}"),
     })
 }

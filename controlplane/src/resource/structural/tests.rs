@@ -225,14 +225,17 @@ proptest! {
             "b": {"type": "object", "additionalProperties": {"type": "object", "properties": {"a": {"type": "boolean", "default": true}}}},
         }}));
         let mut once = json!({"a": a, "b": b, "c": 1});
+        let sent = once.clone();
         schema.prune_object(&mut once, &mut Vec::new());
         schema.fill_in(&mut once);
+        prop_assert_eq!(schema.is_settled(sent.to_string().as_bytes()), sent == once);
         let mut twice = once.clone();
         let mut unknown = Vec::new();
         schema.prune_object(&mut twice, &mut unknown);
         schema.fill_in(&mut twice);
         prop_assert_eq!(&once, &twice);
         prop_assert!(unknown.is_empty());
+        prop_assert!(schema.is_settled(once.to_string().as_bytes()), "{}", once);
         wrong(&schema, &once);
     }
 }

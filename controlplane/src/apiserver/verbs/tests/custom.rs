@@ -1,5 +1,7 @@
 mod apply;
 mod ends;
+mod parts;
+mod stored;
 
 use super::watches::Watch;
 use super::*;
