@@ -2,11 +2,12 @@
 //!
 //! A watch owns a position in the resource's history and a timer; the objects' bytes are shared with every other reader.
 
+mod retirement;
+
 use super::filter::Filter;
 use super::{Answer, Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::drain::Lift;
 use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
-use crate::apiserver::served::Served;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body, reply};
 use crate::resource::Kind;
@@ -17,11 +18,11 @@ use bytes::{Bytes, BytesMut};
 use client::Clock;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use retirement::Retirement;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +97,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
             clock: Arc::clone(call.server.clock()),
             has_columns: false,
         },
-        served: call.kind.structural.as_ref().map(|_| call.server.publisher().follow()),
+        retirement: Retirement::of(call),
         prefix: call.collection(),
         filter,
         seen: from,
@@ -118,17 +119,6 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
         response,
         initial_bytes: initial_bytes.unwrap_or_default(),
     })
-}
-
-/// Returns when something else is served, where that is asked.
-async fn changed(served: &mut Option<watch::Receiver<Arc<Served>>>) {
-    match served {
-        Some(served) => match served.changed().await {
-            Ok(()) => {}
-            Err(_closed) => std::future::pending().await,
-        },
-        None => std::future::pending().await,
-    }
 }
 
 /// The objects of the collection that the watch is about. Nothing else of the snapshot is kept.
@@ -271,8 +261,7 @@ struct Watcher {
     /// Written and not handed over yet.
     ready: VecDeque<Bytes>,
     writer: Writer,
-    /// What is served, for a kind that came in: a watch ends before anything is written that is of another form than its own.
-    served: Option<watch::Receiver<Arc<Served>>>,
+    retirement: Retirement,
     prefix: String,
     filter: Filter,
     /// Every event up to this revision has been written.
@@ -316,12 +305,12 @@ impl Watcher {
                         }
                     }
                     batch = self.cursor.next() => self.accept(batch.ok()?),
-                    () = changed(&mut self.served) => {}
+                    () = self.retirement.changed() => {}
                 }
             } else if self.closing.is_cancelled() {
                 return None;
             }
-            if self.is_retired() {
+            if self.retirement.is_over() {
                 return None;
             }
             self.write(&mut out);
@@ -329,15 +318,6 @@ impl Watcher {
                 return Some(first);
             }
         }
-    }
-
-    /// Whether its kind is not served any more as it was when the watch began; clients watch again from where they are.
-    fn is_retired(&self) -> bool {
-        let Some(served) = &self.served else { return false };
-        let own = &self.writer.kind;
-        let served = served.borrow();
-        let kind = served.registry().by_resource(&own.group, &own.version, &own.plural);
-        kind.is_none_or(|kind| kind.defined.form != own.defined.form)
     }
 
     /// The first frame now, the others later.
