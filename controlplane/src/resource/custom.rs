@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::columns::DefinedColumns;
 use super::conversion::{Conversion, Converter};
 use super::field::{at, flag, list, text};
-use super::field_error::FieldErrors;
+use super::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use super::structural::{self, Structural};
 use super::{Kind, KindStrategy, Name, PrepareContext, Registry, STANDARD_VERBS, Strategy, Subresource, api_version};
 use super::{clear_status, columns::KindPrinter, isolate};
@@ -28,6 +28,37 @@ const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "pa
 struct Custom {
     schema: Arc<Structural>,
     has_status: bool,
+}
+
+impl Custom {
+    /// What is wrong with an object but what rules of expressions say.
+    fn judged(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
+        self.schema.validate_object(object, &mut errors);
+        errors
+    }
+
+    /// Adds what rules of expressions say. They are asked of nothing that has another form than they expect.
+    fn with_rules(&self, mut errors: FieldErrors, object: &Value, old: Option<&Value>) -> FieldErrors {
+        let is_blocking = |kind: FieldErrorKind| {
+            matches!(
+                kind,
+                FieldErrorKind::NotSupported
+                    | FieldErrorKind::Required
+                    | FieldErrorKind::TooLong
+                    | FieldErrorKind::TooMany
+                    | FieldErrorKind::TypeInvalid
+            )
+        };
+        if self.schema.has_rules() && errors.iter().any(|error| is_blocking(error.kind)) {
+            let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete \
+                       validation";
+            errors.push(FieldError::invalid("<nil>", Value::Null, why));
+        } else {
+            self.schema.obey(object, old, &mut errors);
+        }
+        errors
+    }
 }
 
 impl Strategy for Custom {
@@ -50,13 +81,11 @@ impl Strategy for Custom {
     fn stamp(&self, _new: &mut Value, _old: &Value, _now: Timestamp) {}
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::default();
-        self.schema.validate_object(object, &mut errors);
-        errors
+        self.with_rules(self.judged(object), object, None)
     }
 
     fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
-        ratchet::new_errors(self.validate(new), new, old)
+        self.with_rules(ratchet::new_errors(self.judged(new), new, old), new, Some(old))
     }
 
     fn has_generation(&self) -> bool {
