@@ -199,7 +199,7 @@ impl ApiServer {
         let audit_id = request.headers().get(AUDIT_ID).cloned();
         let audit_id = audit_id.or_else(|| HeaderValue::try_from(self.uuid()).ok());
         let query = Query::parse(request.uri().query().unwrap_or(""));
-        let output = Output::negotiate(request.headers(), &query).unwrap_or(Output::JSON);
+        let output = Output::of_status(request.headers(), &query);
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
         let served = self.inner.state.served();

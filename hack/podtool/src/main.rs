@@ -10,6 +10,7 @@ mod figures;
 mod flood;
 mod floor;
 mod idle;
+mod nodes;
 mod pods;
 mod processes;
 mod runtime;

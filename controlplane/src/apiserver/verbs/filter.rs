@@ -6,10 +6,11 @@ use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::text;
-use crate::store::window::{Selectable, Stored};
+use crate::store::window::{Interest, Selectable, Stored};
 use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Both selectors of a request.
@@ -67,31 +68,66 @@ impl Filter {
         if self.is_everything() {
             return true;
         }
-        let selectable = stored.selectable(self.kind.defined.form, |stored| self.read(stored));
+        // Names alone are the same in every form.
+        let form = match self.kind.defined.has_selectable() {
+            true => self.kind.defined.form,
+            false => 0,
+        };
+        let selectable = stored.selectable(form, |stored| self.read(stored));
         self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
     }
 
-    fn read(&self, stored: &Stored) -> Selectable {
-        if self.kind.defined.has_selectable() {
-            let shown = reply::whole(stored, stored.revision, &self.kind);
-            let fields = self.kind.defined.selectable(&shown);
-            return Selectable::of(&shown, fields.into_iter().chain(names(&shown)));
+    /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field, one
+    /// namespace. `collection` is the prefix of their keys, `all` that of the whole resource.
+    pub(super) fn interest(&self, collection: &str, all: &str) -> Option<Interest> {
+        let is_closed = !self.kind.namespaced || collection != all;
+        if let (Some(name), true) = (self.single_name(), is_closed) {
+            return Some(Interest::Key(format!("{collection}{name}").into()));
         }
-        let tree = stored.tree();
-        let fields = self.kind.strategy.selectable_fields(&tree);
-        let fields = fields.into_iter().map(|(name, text)| (Cow::Borrowed(name), text));
-        Selectable::of(&tree, fields.chain(names(&tree)))
+        let mut required = self.fields.requirements.iter().filter(|term| term.equal);
+        // Fields of a kind that came in are its form's, and interests outlive forms.
+        let is_lasting = !self.kind.defined.has_selectable();
+        if let Some(term) = required.find(|term| is_lasting && term.field != "metadata.namespace") {
+            let kind = Arc::clone(&self.kind);
+            return Some(Interest::Field {
+                field: term.field.as_str().into(),
+                value: term.value.as_str().into(),
+                read: Arc::new(move |value| read(&kind, value)),
+            });
+        }
+        (collection != all).then(|| Interest::Prefix(collection.into()))
+    }
+
+    fn read(&self, stored: &Stored) -> Selectable {
+        if !self.kind.defined.has_selectable() {
+            let tree = stored.tree();
+            return Selectable::of(&tree, borrowed(read(&self.kind, &tree)));
+        }
+        let shown = reply::whole(stored, stored.revision, &self.kind);
+        let fields = self.kind.defined.selectable(&shown);
+        Selectable::of(&shown, fields.into_iter().chain(borrowed(names(&shown))))
     }
 }
 
+/// What field selectors can ask of an object, unless its kind came in with fields of its own.
+fn read(kind: &Kind, value: &Value) -> BTreeMap<&'static str, String> {
+    let mut fields = kind.strategy.selectable_fields(value);
+    fields.extend(names(value));
+    fields
+}
+
+fn borrowed(
+    fields: impl IntoIterator<Item = (&'static str, String)>,
+) -> impl Iterator<Item = (Cow<'static, str>, String)> {
+    fields.into_iter().map(|(name, text)| (Cow::Borrowed(name), text))
+}
+
 /// What of every object selects.
-fn names(value: &Value) -> [(Cow<'static, str>, String); 2] {
+fn names(value: &Value) -> [(&'static str, String); 2] {
+    let namespace = text(value, &["metadata", "namespace"]);
     [
-        (Cow::Borrowed("metadata.name"), object::name(value).to_owned()),
-        (
-            Cow::Borrowed("metadata.namespace"),
-            text(value, &["metadata", "namespace"]).to_owned(),
-        ),
+        ("metadata.name", object::name(value).to_owned()),
+        ("metadata.namespace", namespace.to_owned()),
     ]
 }
 

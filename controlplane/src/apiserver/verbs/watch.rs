@@ -7,13 +7,14 @@ mod retirement;
 use super::filter::Filter;
 use super::{Answer, Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::drain::Lift;
-use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
+use crate::apiserver::negotiate::{Encoding, Output, Shape, not_acceptable};
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body, reply};
 use crate::resource::Kind;
 use crate::resource::field_error::FieldError;
+use crate::schema::protobuf;
 use crate::store::Revision;
-use crate::store::window::{Batch, Cursor, Event, RevisionError, Snapshot, Stored};
+use crate::store::window::{Batch, Cursor, EncodedForms, Event, RevisionError, Snapshot, Stored};
 use bytes::{Bytes, BytesMut};
 use client::Clock;
 use http::Response;
@@ -67,9 +68,10 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
             (None, revision)
         }
     };
-    let cursor = match window.cursor(from) {
+    let interest = filter.interest(&call.collection(), &call.prefix);
+    let cursor = match window.cursor_of(from, interest) {
         Ok(cursor) => cursor,
-        Err(RevisionError::Gone { wanted, oldest }) => return Ok(Answer::watch(gone(wanted, oldest))),
+        Err(RevisionError::Gone { wanted, oldest }) => return Ok(Answer::watch(gone(wanted, oldest, call.output))),
         Err(RevisionError::Future { wanted, current }) => return Err(too_large(wanted, current)),
     };
     let now = Instant::now();
@@ -92,6 +94,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
         ready: VecDeque::new(),
         writer: Writer {
             kind: Arc::clone(&call.kind),
+            forms: Arc::clone(call.server.forms()),
             output: call.output,
             include: call.query.text("includeObject").to_owned(),
             clock: Arc::clone(call.server.clock()),
@@ -110,7 +113,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
         let piece = watcher.next().await?;
         Some((piece, watcher))
     });
-    let mut response = response(body::stream(pieces));
+    let mut response = response(body::stream(pieces), call.output);
     if initial_bytes.is_some() {
         // Whoever sends the reply keeps the request's place, its room and its deadline until then.
         response.extensions_mut().insert(lift);
@@ -145,24 +148,32 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     }
 }
 
-fn response(body: Body) -> Response<Body> {
+fn response(body: Body, output: Output) -> Response<Body> {
+    let content_type = match output.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Json | Encoding::Yaml => "application/json",
+    };
     let mut response = Response::new(body);
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
 /// A watch from a revision that is no longer kept: 200 with a single ERROR event.
-fn gone(wanted: Revision, oldest: Revision) -> Response<Body> {
+fn gone(wanted: Revision, oldest: Revision, output: Output) -> Response<Body> {
     let error = ApiError::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"));
-    response(body::full(line(&json!({"type": "ERROR", "object": error.to_status()}))))
+    response(body::full(event(output, "ERROR", &error.to_status())), output)
 }
 
-fn line(value: &Value) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
+/// An event of an object that is no stored one.
+fn event(output: Output, what: &str, object: &Value) -> Vec<u8> {
+    if output.encoding == Encoding::Protobuf {
+        // Negotiated only for kinds that have this form.
+        let object = protobuf::of_object(object).unwrap_or_default();
+        return [protobuf::event_head(what, object.len()), object].concat();
+    }
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n").into_bytes()
 }
 
 enum Start {
@@ -420,6 +431,7 @@ impl Out {
 /// Writes events in the negotiated shape.
 struct Writer {
     kind: Arc<Kind>,
+    forms: Arc<EncodedForms>,
     output: Output,
     include: String,
     clock: Arc<dyn Clock>,
@@ -429,6 +441,16 @@ struct Writer {
 
 impl Writer {
     fn event(&mut self, out: &mut Out, what: &str, stored: &Arc<Stored>, revision: Revision) {
+        if self.output.shape == Shape::Whole && self.output.encoding == Encoding::Protobuf {
+            let raw = reply::message(stored, revision, &self.kind, &self.forms);
+            let (head, tail) = protobuf::envelope(&self.kind.api_version, &self.kind.kind, raw.len());
+            let object = head.len() + raw.len() + tail.len();
+            out.text.extend_from_slice(&protobuf::event_head(what, object));
+            out.text.extend_from_slice(&head);
+            out.share(raw);
+            out.text.extend_from_slice(tail);
+            return;
+        }
         if self.output.shape == Shape::Whole {
             let (head, rest) = reply::parts(stored, revision, &self.kind);
             out.text.extend_from_slice(b"{\"type\":\"");
@@ -446,10 +468,10 @@ impl Writer {
             Shape::Whole | Shape::PartialList(_) => Ok(value),
         };
         let event = match object {
-            Ok(object) => json!({"type": what, "object": object}),
-            Err(error) => json!({"type": "ERROR", "object": error.to_status()}),
+            Ok(object) => event(self.output, what, &object),
+            Err(error) => event(self.output, "ERROR", &error.to_status()),
         };
-        out.text.extend_from_slice(&line(&event));
+        out.text.extend_from_slice(&event);
     }
 
     fn row(&mut self, value: Value, version: &str) -> Result<Value, ApiError> {
@@ -481,7 +503,6 @@ impl Writer {
         if matches!(self.output.shape, Shape::Table(_)) {
             object["rows"] = json!([]);
         }
-        out.text
-            .extend_from_slice(&line(&json!({"type": "BOOKMARK", "object": object})));
+        out.text.extend_from_slice(&event(self.output, "BOOKMARK", &object));
     }
 }

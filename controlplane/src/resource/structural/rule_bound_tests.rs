@@ -1,7 +1,7 @@
 //! What rules may cost, by estimate and by what they do.
 
 use super::read::read;
-use super::rule_tests::{integer, obeyed, ruled};
+use super::rule_tests::{obeyed, ruled};
 use super::tests::{refused, schema};
 use crate::resource::field_error::FieldErrors;
 use serde_json::json;

@@ -28,7 +28,7 @@ fn text() -> Value {
     json!({"type": "string", "maxLength": 100})
 }
 
-pub(super) fn integer() -> Value {
+fn integer() -> Value {
     json!({"type": "integer"})
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
 
+use super::encoded::Encoded;
 use crate::json_text;
 use crate::store::{Record, Revision};
 use bytes::Bytes;
@@ -37,6 +38,7 @@ pub struct Stored {
     selectable: Mutex<Option<(u64, Arc<Selectable>)>>,
     /// The bytes as a form has them; `None` for the stored ones.
     remade: Mutex<Option<(u64, Option<Bytes>)>>,
+    encoded: Mutex<Option<Encoded>>,
 }
 
 /// What selectors can ask of an object. Small, because every watched revision has one.
@@ -93,6 +95,7 @@ impl Stored {
             value: Mutex::default(),
             selectable: Mutex::default(),
             remade: Mutex::default(),
+            encoded: Mutex::default(),
         }
     }
 
@@ -136,10 +139,20 @@ impl Stored {
         Some((&rest[end..], &rest[..end]))
     }
 
-    /// Lets go of the tree: the object has been written over.
-    pub(super) fn forget_tree(&self) {
+    /// Lets go of the tree and of the form: the object has been written over.
+    pub(super) fn forget_forms(&self) {
         self.kept().take();
         self.remade.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.forget_encoded();
+    }
+
+    /// What [`super::EncodedForms`] keeps here.
+    pub(super) fn encoded(&self) -> MutexGuard<'_, Option<Encoded>> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget_encoded(&self) {
+        self.encoded().take();
     }
 
     fn parse(&self) -> Value {
@@ -308,7 +321,7 @@ mod tests {
         assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
         assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
         assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
-        stored.forget_tree();
+        stored.forget_forms();
         assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
     }
 

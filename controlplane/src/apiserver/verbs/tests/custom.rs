@@ -1,5 +1,6 @@
 mod apply;
 mod ends;
+mod forms;
 mod many;
 mod parts;
 mod rules;
