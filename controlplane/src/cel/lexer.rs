@@ -86,7 +86,7 @@ pub(super) enum Token {
 }
 
 /// Words that are no names.
-const RESERVED: [&str; 17] = [
+pub(super) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

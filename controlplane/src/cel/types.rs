@@ -1,5 +1,6 @@
 //! Types of expressions, and the types that a schema's values have. Pure.
 
+use super::lexer::RESERVED;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -91,34 +92,12 @@ pub(crate) enum Listed {
     Keys(Box<[Box<str>]>),
 }
 
-/// Words that are fields' names only in disguise.
-const KEYWORDS: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+/// Words that are values or an operator, and fields' names only in disguise, as those that are reserved.
+const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
 /// The name that expressions have for a field; `None` if they have none.
 pub(crate) fn escaped(name: &str) -> Option<String> {
-    if KEYWORDS.contains(&name) {
+    if WORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }
     let is_letter = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '.' | '/' | '-');

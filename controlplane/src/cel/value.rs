@@ -63,6 +63,14 @@ pub(super) fn error<T>(why: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Error(why.into()))
 }
 
+/// The text that an argument is.
+pub(super) fn text<'v>(args: &'v [Val<'_>], at: usize) -> Result<&'v str, Failure> {
+    match args.get(at) {
+        Some(Val::Text(text)) => Ok(text),
+        _ => error("no such overload"),
+    }
+}
+
 impl<'a> Val<'a> {
     /// A string that was made.
     pub(super) fn text(text: impl Into<Rc<str>>) -> Self {

@@ -10,11 +10,14 @@ use crate::resource::field_error::FieldErrors;
 use crate::resource::structural::Structural;
 use crate::schema;
 use crate::store::window::Stored;
+use crate::tree;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// What the rules of a version may cost by estimate before they are evaluated apart: some milliseconds' worth.
 const COSTLY: u64 = 50_000;
+/// As much of an object is counted to know whether it is large.
+const LARGE_BYTES: usize = 128 << 10;
 
 impl Call<'_> {
     /// An object of the call's kind in the form that is stored.
@@ -35,7 +38,9 @@ impl Call<'_> {
             Some(old) => kind.validate_update(new, old, part),
         };
         let part = self.info.subresource.as_str();
-        let is_costly = |schema: &Structural| schema.has_rules() && schema.most_cost() > COSTLY;
+        // What is compared as a whole costs little by estimate, however large it is.
+        let is_large = || heavy::is_large(tree::size(new, LARGE_BYTES));
+        let is_costly = |schema: &Structural| schema.has_rules() && (schema.most_cost() > COSTLY || is_large());
         if !self.kind.structural.as_deref().is_some_and(is_costly) {
             return Ok(judge(&self.kind, new, old, part));
         }

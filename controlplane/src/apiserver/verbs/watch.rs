@@ -2,6 +2,7 @@
 //!
 //! A watch owns a position in the resource's history and a timer; the objects' bytes are shared with every other reader.
 
+mod frames;
 mod retirement;
 
 use super::filter::Filter;
@@ -15,8 +16,9 @@ use crate::resource::field_error::FieldError;
 use crate::schema::protobuf;
 use crate::store::Revision;
 use crate::store::window::{Batch, Cursor, EncodedForms, Event, RevisionError, Snapshot, Stored};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use client::Clock;
+use frames::Out;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use retirement::Retirement;
@@ -35,8 +37,6 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 /// A piece of the body ends once it has this many bytes; only one event may go beyond.
 const PIECE_BYTES: usize = 64 << 10;
-/// Objects of at least so many bytes are not copied for each watch.
-const SHARED_BYTES: usize = 16 << 10;
 /// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
 const LONGEST_SECONDS: u64 = 24 * 3600;
 
@@ -392,39 +392,6 @@ impl Watcher {
                 (None, None) => {}
             }
         }
-    }
-}
-
-/// Frames being written: small events together, the bytes of large objects as they are in memory, which all watches share.
-#[derive(Default)]
-struct Out {
-    frames: VecDeque<Bytes>,
-    /// What follows the frames.
-    text: BytesMut,
-    /// Bytes in the frames.
-    framed: usize,
-}
-
-impl Out {
-    fn len(&self) -> usize {
-        self.framed + self.text.len()
-    }
-
-    fn share(&mut self, bytes: Bytes) {
-        if bytes.len() < SHARED_BYTES {
-            self.text.extend_from_slice(&bytes);
-            return;
-        }
-        let before = self.text.split().freeze();
-        self.framed += before.len() + bytes.len();
-        self.frames.extend([before, bytes]);
-    }
-
-    fn frames(mut self) -> VecDeque<Bytes> {
-        if !self.text.is_empty() {
-            self.frames.push_back(self.text.freeze());
-        }
-        self.frames
     }
 }
 

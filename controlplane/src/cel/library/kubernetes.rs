@@ -5,16 +5,9 @@ use std::rc::Rc;
 use proto::api::quantity::{Format, Quantity};
 
 use super::super::eval::{Budget, Failure, Outcome};
-use super::super::value::{Val, error};
+use super::super::value::{Val, error, text};
 use super::{net, time};
 use crate::resource::name;
-
-fn text<'v>(args: &'v [Val<'_>], at: usize) -> Result<&'v str, Failure> {
-    match args.get(at) {
-        Some(Val::Text(text)) => Ok(text),
-        _ => error("no such overload"),
-    }
-}
 
 fn amount(args: &[Val<'_>], at: usize) -> Result<Quantity, Failure> {
     match args.get(at) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::super::eval::{Budget, Failure, Outcome};
-use super::super::value::{Val, error};
+use super::super::eval::{Budget, Outcome};
+use super::super::value::{Val, error, text};
 
 /// A URL in its parts.
 #[derive(Debug, PartialEq)]
@@ -14,13 +14,6 @@ pub(in super::super) struct Url {
     host: Box<str>,
     path: Box<str>,
     query: Box<str>,
-}
-
-fn text<'v>(args: &'v [Val<'_>], at: usize) -> Result<&'v str, Failure> {
-    match args.get(at) {
-        Some(Val::Text(text)) => Ok(text),
-        _ => error("no such overload"),
-    }
 }
 
 /// A whole URL, or an absolute path.

@@ -1,15 +1,7 @@
 //! Strings. Places are counted in characters.
 
 use super::super::eval::{Budget, Failure, Outcome};
-use super::super::value::{Text, Val, error};
-
-/// The text that an argument is.
-fn text<'v>(args: &'v [Val<'_>], at: usize) -> Result<&'v str, Failure> {
-    match args.get(at) {
-        Some(Val::Text(text)) => Ok(text),
-        _ => error("no such overload"),
-    }
-}
+use super::super::value::{Text, Val, error, text};
 
 fn int(args: &[Val<'_>], at: usize) -> Result<Option<i64>, Failure> {
     match args.get(at) {

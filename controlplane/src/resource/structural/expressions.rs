@@ -20,6 +20,8 @@ const RULE_COST: u64 = 10_000_000;
 const TOTAL_COST: u64 = 100_000_000;
 /// Rules of a version; upstream has no such bound.
 const RULES_MAX: usize = 2_000;
+/// Bytes of the expressions of a version; upstream has no such bound either.
+const RULES_BYTES: usize = 512 << 10;
 /// What is told of those that make the total too large.
 const EXPENSIVE_MAX: usize = 4;
 const REASONS: [&str; 4] = [
@@ -61,6 +63,7 @@ pub(super) struct Compiling {
     total: u64,
     expensive: Vec<(String, u64)>,
     count: usize,
+    bytes: usize,
 }
 
 /// Where a schema stands.
@@ -166,10 +169,10 @@ impl Structural {
         let mut rules = Vec::new();
         for (i, raw) in wanted.iter().enumerate() {
             let path = format!("{}.x-kubernetes-validations[{i}]", place.path);
-            compiling.count += 1;
-            if compiling.count > RULES_MAX {
-                if compiling.count == RULES_MAX + 1 {
-                    let why = format!("this server takes at most {RULES_MAX} rules in a version");
+            if !compiling.has_room_for(raw) {
+                if compiling.errors.is_empty() {
+                    let why =
+                        format!("this server takes at most {RULES_MAX} rules of {RULES_BYTES} bytes in a version");
                     compiling.errors.push(FieldError::forbidden(path, why));
                 }
                 break;
@@ -328,6 +331,13 @@ fn written(steps: &[FieldStep]) -> String {
 }
 
 impl Compiling {
+    /// Whether one more rule is checked at all.
+    fn has_room_for(&mut self, rule: &Value) -> bool {
+        self.count += 1;
+        self.bytes += text(rule, &["rule"]).len() + text(rule, &["messageExpression"]).len();
+        self.count <= RULES_MAX && self.bytes <= RULES_BYTES
+    }
+
     fn observe(&mut self, path: String, what: &str, cost: u64) {
         if cost > RULE_COST {
             self.costs.push(FieldError::forbidden(

@@ -36,6 +36,19 @@ fn what_rules_may_cost_is_bounded_by_estimate() {
 }
 
 #[test]
+fn a_version_has_so_many_rules_and_so_much_of_them() {
+    let rules = |count: usize, rule: &str| {
+        let rules: Vec<_> = vec![json!({"rule": rule}); count];
+        refused(json!({"type": "object", "x-kubernetes-validations": rules}))
+    };
+    assert_eq!(rules(2_000, "true"), [""; 0]);
+    let wanted = "this server takes at most 2000 rules of 524288 bytes in a version";
+    assert!(rules(2_001, "true")[0].ends_with(wanted));
+    let long = format!("'{}' != ''", "x".repeat(50_000));
+    assert!(rules(11, &long)[0].ends_with(wanted));
+}
+
+#[test]
 fn evaluating_is_bounded_in_cost_work_and_memory() {
     let items = json!({"type": "array", "maxItems": 1000, "items": {"type": "integer"}});
     let nested = schema(
