@@ -113,7 +113,7 @@ fn published(registry: &Registry, kinds: &[Arc<Kind>]) -> Map<String, Value> {
     let mut all = Map::new();
     let mut add = |published: &Definitions| match published {
         Definitions::BuiltIn(add) => built_in.push(*add),
-        Definitions::Own(own) => all.extend(own.iter().map(|(name, own)| (name.clone(), own.clone()))),
+        Definitions::Own(own) => all.extend(serde_json::from_str::<Map<String, Value>>(own).unwrap_or_default()),
     };
     for kind in kinds {
         add(&kind.published);

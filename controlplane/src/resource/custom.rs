@@ -218,7 +218,7 @@ fn kind(definition: &Value, version: &Value, form: u64, storage: Option<Arc<Kind
         default_propagation_orphan: false,
         definition: definition_name.into(),
         types: Arc::new(types),
-        published: Definitions::Own(Arc::new(published)),
+        published: Definitions::Own(Value::Object(published).to_string().into()),
         printer: KindPrinter::Defined(Arc::new(DefinedColumns::read(list(
             version,
             &["additionalPrinterColumns"],
