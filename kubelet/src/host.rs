@@ -10,6 +10,7 @@ pub mod machine;
 pub mod mount;
 pub mod traffic;
 pub mod tree;
+pub mod usage;
 
 pub use file_work::{FileWork, WorkError};
 #[cfg(any(test, feature = "test-util"))]

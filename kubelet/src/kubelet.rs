@@ -13,6 +13,8 @@ use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
 use crate::cgroup::CgroupError;
 use crate::events::Sink;
+use crate::eviction::Kills;
+use crate::eviction::local_storage::LocalStorage;
 use crate::host::FileWork;
 use crate::image::Images;
 use crate::image::records::Records;
@@ -87,7 +89,8 @@ impl Kubelet {
             apparmor: self.settings.apparmor,
         };
         let described = self.parts.described.subscribe();
-        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), described);
+        let (kills, killed) = watch::channel(Kills::default());
+        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killed, described);
 
         let mut tasks = JoinSet::new();
         tasks.spawn(self.parts.pleg.clone().run(shutdown.clone()));
@@ -112,6 +115,7 @@ impl Kubelet {
         };
         tasks.spawn(sources.run(pods, shutdown.clone()));
         tasks.spawn(workers.run());
+        tasks.spawn(LocalStorage::new(self.parts.clone(), kills).run(shutdown.clone()));
         let sink = tokio::spawn(self.sink.run());
 
         shutdown.cancelled().await;

@@ -13,6 +13,7 @@ mod checksum;
 pub mod config;
 pub mod downward;
 pub mod events;
+pub mod eviction;
 pub mod expansion;
 pub mod heartbeat;
 pub mod host;

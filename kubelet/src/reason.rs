@@ -12,6 +12,8 @@ pub mod event {
     pub const DEADLINE_EXCEEDED: &str = super::pod::DEADLINE_EXCEEDED;
     /// Another kubelet of this node's name is at work (upstream has no such event).
     pub const DUPLICATE_NODE_NAME: &str = "DuplicateNodeName";
+    /// The pod had to go: it used too much, or the node had too little.
+    pub const EVICTED: &str = super::pod::EVICTED;
     /// The pod's resolver configuration had to be cut.
     pub const DNS_CONFIG_FORMING: &str = "DNSConfigForming";
     /// An image is not there, and is not to be pulled.
@@ -124,7 +126,7 @@ pub mod terminated {
 pub mod pod {
     /// It was active for longer than it may.
     pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
-    /// The node had too little of something.
+    /// It used too much of something, or the node had too little.
     pub const EVICTED: &str = "Evicted";
     /// It made room for a critical pod.
     pub const PREEMPTING: &str = "Preempting";

@@ -135,6 +135,14 @@ impl Volumes {
         self.inner.pod_dir(uid)
     }
 
+    /// Where the volumes of a pod are that have a directory of their own, by name.
+    pub fn directories(&self, pod: &Pod) -> Vec<(String, PathBuf)> {
+        let dir = self.pod_dir(&uid_of(pod));
+        let plans = plan::plans(pod).flatten();
+        let own = plans.filter(|plan| !plan.directory.as_os_str().is_empty());
+        own.map(|plan| (plan.name, dir.join(plan.directory))).collect()
+    }
+
     /// Works on the files of one pod; what hangs is waited for [`FILES_DEADLINE`].
     async fn files<T: Send + 'static>(
         &self,
@@ -274,7 +282,7 @@ impl Volumes {
 
     /// Marks that the pod's containers are being stopped.
     pub async fn mark_ending(&self, pod: &PodUid, ending: Ending) -> Result<(), VolumeError> {
-        self.marks(pod, move |dir| ending::write(dir, ending)).await
+        self.marks(pod, move |dir| ending::write(dir, &ending)).await
     }
 
     /// The end of the pod that an earlier kubelet began, if its directory is still there.

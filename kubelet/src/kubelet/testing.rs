@@ -385,10 +385,9 @@ impl Bench {
         bench
     }
 
-    /// The file of a volume of a pod, as containers see it now.
-    pub(crate) fn volume_file(&self, pod: &str, volume: &str) -> String {
-        let volumes = self.root.path().join(format!("kubelet/pods/{pod}/volumes"));
-        std::fs::read_to_string(volumes.join(volume)).unwrap_or_default()
+    /// Where something in a pod's volumes is.
+    pub(crate) fn volume_path(&self, pod: &str, volume: &str) -> PathBuf {
+        self.root.path().join(format!("kubelet/pods/{pod}/volumes/{volume}"))
     }
 
     /// The directory of static pods.
@@ -422,7 +421,7 @@ impl Bench {
 
     /// Leaves the directory of a pod with a mount in it, as a kubelet that died does; gives the mount point.
     pub(crate) fn leave(&self, pod: &str) -> PathBuf {
-        let point = self.root.path().join(format!("kubelet/pods/{pod}/volumes/v"));
+        let point = self.volume_path(pod, "v");
         std::fs::create_dir_all(&point).expect("a directory");
         crate::host::Mounter::tmpfs(&*self.mounter, &point, "").expect("a mount");
         point

@@ -280,13 +280,13 @@ impl Executor {
 
     /// Tells the next kubelet, should this one die, that the pod's grace has begun. Without the mark it would begin anew.
     async fn mark_ending(&self, subject: &Subject) {
-        let Some(ending) = subject
-            .ending
-            .filter(|ending| ending.grace_seconds > grace::STOP_SECONDS_MIN)
-        else {
+        // A grace as short as the least there is may as well begin anew.
+        let tells =
+            |ending: &&Ending| ending.grace_seconds > grace::STOP_SECONDS_MIN || ending.storage_exceeded.is_some();
+        let Some(ending) = subject.ending.as_ref().filter(tells) else {
             return;
         };
-        if let Err(error) = self.parts.volumes.mark_ending(&subject.uid, ending).await {
+        if let Err(error) = self.parts.volumes.mark_ending(&subject.uid, ending.clone()).await {
             tracing::debug!(pod = %subject.uid, %error, "the pod's end is not marked");
         }
     }

@@ -5,6 +5,7 @@
 //! ```
 
 use super::grace;
+use crate::volume::Ending;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -21,6 +22,11 @@ pub enum Cause {
     Failed {
         /// Pod-level reason, such as `Evicted` or `DeadlineExceeded`.
         reason: String,
+        /// Pod-level message.
+        message: String,
+    },
+    /// It uses more of the node's storage than it may: failed as evicted, but nobody disrupted it.
+    StorageExceeded {
         /// Pod-level message.
         message: String,
     },
@@ -50,6 +56,21 @@ pub enum PodState {
     Terminated(Termination),
     /// Nothing is held for it but dead containers, their logs and the stopped sandbox.
     Released(Termination),
+}
+
+impl Termination {
+    /// The mark by which the next kubelet goes on with it.
+    pub(super) fn mark(&self) -> Ending {
+        let storage_exceeded = match &self.cause {
+            Cause::StorageExceeded { message } => Some(message.clone()),
+            _ => None,
+        };
+        Ending {
+            since: self.since,
+            grace_seconds: self.grace_seconds,
+            storage_exceeded,
+        }
+    }
 }
 
 impl PodState {
@@ -85,13 +106,18 @@ impl PodState {
         }
     }
 
-    /// Goes on with an end that an earlier kubelet began then, with that grace: what has passed of it has passed.
-    pub(super) fn resume(&mut self, since: Timestamp, grace_seconds: i64, now: Timestamp) {
+    /// Goes on with an end that an earlier kubelet began: what has passed of its grace has passed. A pod that ends for no other
+    /// reason ends for the one that is marked, if that is not seen again by itself.
+    pub(super) fn resume(&mut self, mark: &Ending, pod: &Pod, now: Timestamp) {
+        if let Some(message) = &mark.storage_exceeded {
+            let message = message.clone();
+            self.terminate(Cause::StorageExceeded { message }, pod, Some(mark.grace_seconds), now);
+        }
         if let Self::Terminating(t) = self
-            && since < t.since
+            && mark.since < t.since
         {
-            t.grace_seconds = grace::shorten(grace_seconds, since, t.grace_seconds, now);
-            t.since = since;
+            t.grace_seconds = grace::shorten(mark.grace_seconds, mark.since, t.grace_seconds, now);
+            t.since = mark.since;
         }
     }
 
@@ -120,7 +146,12 @@ mod tests {
         let pod = pod("p").build();
         let resumed = |state: &mut PodState, since, grace| {
             state.terminate(Cause::Deleted, &pod, None, at(100));
-            state.resume(at(since), grace, at(100));
+            let mark = Ending {
+                since: at(since),
+                grace_seconds: grace,
+                storage_exceeded: None,
+            };
+            state.resume(&mark, &pod, at(100));
             state.termination().map(|t| (t.since, t.grace_seconds))
         };
         assert_eq!(resumed(&mut PodState::Syncing, 80, 30), Some((at(80), 30)));
@@ -134,9 +165,21 @@ mod tests {
             Some((at(100), 30)),
             "the clock went back: the mark says nothing"
         );
+        let mut mark = Ending {
+            since: at(80),
+            grace_seconds: 30,
+            storage_exceeded: None,
+        };
         let mut state = PodState::Syncing;
-        state.resume(at(80), 30, at(100));
+        state.resume(&mark, &pod, at(100));
         assert_eq!(state, PodState::Syncing, "what does not end is not ended");
+        mark.storage_exceeded = Some("too much".to_owned());
+        state.resume(&mark, &pod, at(100));
+        assert_eq!(
+            state.termination().map(Termination::mark),
+            Some(mark),
+            "but what was evicted is"
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::plan;
 use super::state::{Cause, PodState};
 use crate::pod_object;
 use crate::probe::outcome::Outcomes;
+use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodStatus};
@@ -134,8 +135,16 @@ pub fn is_terminal(status: Option<&PodStatus>) -> bool {
 fn failure(state: &PodState) -> Option<(&str, &str)> {
     match state.termination().map(|termination| &termination.cause) {
         Some(Cause::Failed { reason, message }) => Some((reason, message)),
+        Some(Cause::StorageExceeded { message }) => Some((reason::pod::EVICTED, message)),
         _ => None,
     }
+}
+
+/// Whether it is the node's need that fails the pod.
+fn is_disrupted(state: &PodState) -> bool {
+    let by_node = [reason::pod::EVICTED, reason::pod::PREEMPTING, reason::pod::TERMINATED];
+    let cause = state.termination().map(|termination| &termination.cause);
+    matches!(cause, Some(Cause::Failed { reason, .. }) if by_node.contains(&reason.as_str()))
 }
 
 /// Whether all containers are being restarted.

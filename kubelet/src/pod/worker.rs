@@ -16,7 +16,7 @@ use super::execute::{Executor, Reply, Subject};
 use super::memory::{ImageState, Memory};
 use super::operation::{End, Key, Operation};
 use super::plan::{self, Advance, InFlight, Plan};
-use super::state::{Cause, PodState};
+use super::state::{Cause, PodState, Termination};
 use super::status;
 use crate::allocation::decide::Pending;
 use crate::api_status::StatusWriter;
@@ -162,7 +162,7 @@ impl Worker {
             if !remembered && let Some(observed) = observed.as_deref() {
                 self.remember(&desired.pod, observed);
                 self.remember_resources(&desired.pod, observed);
-                if observed.alive().next().is_some() {
+                if !observed.is_empty() {
                     self.resumed = self.shared.parts.volumes.ending(&self.uid).await;
                 }
                 remembered = true;
@@ -205,7 +205,7 @@ impl Worker {
         if observed.is_some()
             && let Some(ending) = self.resumed.take()
         {
-            self.state.resume(ending.since, ending.grace_seconds, now);
+            self.state.resume(&ending, &desired.pod, now);
         }
         let plan = loop {
             let plan = self.plan(desired, observed, outcomes, now);
@@ -264,6 +264,7 @@ impl Worker {
             );
         }
         if let Some(kill) = &desired.kill {
+            self.tell_kill(kill, pod);
             self.state.terminate(kill.cause.clone(), pod, kill.grace_seconds, now);
         }
         if pod.metadata.deletion_timestamp.is_some() {
@@ -386,10 +387,7 @@ impl Worker {
             observed: observed.clone(),
             volumes: self.volumes.clone(),
             image,
-            ending: self.state.termination().map(|termination| Ending {
-                since: termination.since,
-                grace_seconds: termination.grace_seconds,
-            }),
+            ending: self.state.termination().map(Termination::mark),
         };
         let task = self
             .tasks

@@ -16,6 +16,7 @@ use crate::admission::decide::Rejection;
 use crate::admission::description::Description;
 use crate::admission::placement::NodeView;
 use crate::allocation::PodResources;
+use crate::eviction::Kills;
 use crate::id::{FullName, PodUid};
 use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
@@ -50,6 +51,8 @@ pub struct Workers {
     ledger: Ledger,
     pods: watch::Receiver<Pods>,
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
+    /// The pods the node ends.
+    kills: watch::Receiver<Kills>,
     /// The node as it is described: what new pods are judged by.
     node: Description,
     live: BTreeMap<PodUid, Live>,
@@ -89,7 +92,13 @@ struct Live {
 
 impl Workers {
     /// Workers for the pods a source delivers.
-    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, node: Description) -> Self {
+    pub fn new(
+        shared: Shared,
+        ledger: Ledger,
+        pods: watch::Receiver<Pods>,
+        kills: watch::Receiver<Kills>,
+        node: Description,
+    ) -> Self {
         let known = shared.parts.pleg.known();
         let leftovers = Leftovers::new(shared.executor.clone());
         Self {
@@ -97,6 +106,7 @@ impl Workers {
             ledger,
             pods,
             known,
+            kills,
             node,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -125,6 +135,7 @@ impl Workers {
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.take(joined),
                 Ok(()) = self.pods.changed() => {}
                 Ok(()) = self.known.changed() => {}
+                Ok(()) = self.kills.changed() => {}
                 Ok(()) = self.node.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
@@ -175,6 +186,7 @@ impl Workers {
                 self.admit(uid, pod, &known, &node);
             }
         }
+        self.hand_on_kills();
         // What vanished from the runtime meanwhile has nobody else to release it.
         if complete && !self.cooling.contains_key(&PodUid::from(LEFTOVERS)) {
             self.leftovers.look();
@@ -184,6 +196,18 @@ impl Workers {
         }
         self.resize(&node);
         self.refresh_shares(&pods);
+    }
+
+    /// Tells the workers of pods the node ends.
+    fn hand_on_kills(&mut self) {
+        for (uid, kill) in self.kills.borrow_and_update().iter() {
+            let Some(live) = self.live.get(uid) else { continue };
+            live.desired.send_if_modified(|desired| {
+                let news = desired.kill.is_none();
+                desired.kill.get_or_insert_with(|| kill.clone());
+                news
+            });
+        }
     }
 
     fn is_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {

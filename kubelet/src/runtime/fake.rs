@@ -158,6 +158,11 @@ impl FakeRuntime {
         self.state().refuses_list_of_all = refuse;
     }
 
+    /// Sets how much containers of that name have written into their layers.
+    pub fn set_layer(&self, container: &str, bytes: u64) {
+        self.state().layers.insert(container.to_owned(), bytes);
+    }
+
     /// Sets how much memory containers of that name use.
     pub fn set_memory(&self, container: &str, bytes: u64) {
         self.state().memory.insert(container.to_owned(), bytes);

@@ -205,6 +205,7 @@ async fn a_uid_that_names_no_directory_touches_nothing() {
         let ending = Ending {
             since: jiff::Timestamp::UNIX_EPOCH,
             grace_seconds: 1,
+            storage_exceeded: None,
         };
         assert!(bench.volumes.mark_ending(&uid, ending).await.is_err());
     }

@@ -1,7 +1,7 @@
 //! Fields of a pod's spec that the scheduler or the kubelet does not obey yet. `applies` sees the spec.
 
 use super::{Row, containers, part};
-use crate::resource::field::{at, list, text};
+use crate::resource::field::{list, text};
 use serde_json::Value;
 
 /// Volume sources a node of ours mounts.
@@ -72,22 +72,6 @@ pub(super) const ROWS: &[Row] = &[
             members(sources).any(|name| !PROJECTIONS.contains(&name))
         },
         NOT_MOUNTED,
-    ),
-    field(
-        "volumes.emptyDir.sizeLimit on disk",
-        |spec| {
-            let dirs = list(spec, &["volumes"]).iter().map(|volume| at(volume, &["emptyDir"]));
-            let mut on_disk = dirs.filter(|dir| text(dir, &["medium"]).is_empty());
-            on_disk.any(|dir| !at(dir, &["sizeLimit"]).is_null())
-        },
-        "nothing limits how much is written",
-    ),
-    field(
-        "containers.resources.limits ephemeral-storage",
-        |spec| {
-            containers(spec).any(|container| !at(container, &["resources", "limits", "ephemeral-storage"]).is_null())
-        },
-        "nothing limits how much is written",
     ),
     field(
         "containers.lifecycle.stopSignal",

@@ -62,12 +62,7 @@ impl Source<'_> {
             self.set(conditions, kind, &self.all_containers_restarting());
         }
         super::resize::tell(inputs, conditions);
-        let told_by_node = super::failure(inputs.state).map(|(reason, _)| reason);
-        let disrupts = matches!(
-            told_by_node,
-            Some(reason::pod::EVICTED | reason::pod::PREEMPTING | reason::pod::TERMINATED)
-        );
-        if disrupts && inputs.state.has_ended() {
+        if super::is_disrupted(inputs.state) && inputs.state.has_ended() {
             let message = super::failure(inputs.state).map_or("", |(_, message)| message);
             let verdict = Verdict {
                 holds: true,

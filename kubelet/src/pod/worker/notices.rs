@@ -1,10 +1,11 @@
 //! Events a worker records when something begins to hold, once each time.
 
 use super::resize::ToldResize;
-use super::{Desired, Worker};
+use super::{Desired, Kill, Worker};
 use crate::events::{Recorder, Severity};
 use crate::pod::memory::Change;
 use crate::pod::plan::Plan;
+use crate::pod::state::Cause;
 use crate::pod_object;
 use crate::reason;
 use crate::runtime::RuntimeError;
@@ -75,6 +76,16 @@ impl Worker {
             let message = format!("error determining status: {error}");
             let recorder = &self.shared.parts.recorder;
             recorder.pod(&desired.pod, Severity::Warning, reason::event::FAILED_SYNC, message);
+        }
+    }
+
+    /// Tells that the node is about to end the pod; nothing if it ends already.
+    pub(super) fn tell_kill(&self, kill: &Kill, pod: &Pod) {
+        if self.state.termination().is_none()
+            && let Cause::StorageExceeded { message } = &kill.cause
+        {
+            let recorder = &self.shared.parts.recorder;
+            recorder.pod(pod, Severity::Warning, reason::event::EVICTED, message.clone());
         }
     }
 

@@ -1,6 +1,7 @@
 mod admission;
 mod classes;
 mod ephemeral;
+mod eviction;
 mod faults;
 mod hooks;
 mod images;

@@ -416,9 +416,11 @@ impl Runtime for FakeRuntime {
     async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
         self.enter("ListContainerStats", "").await?;
         let memory = self.state().memory.clone();
+        let layers = self.state().layers.clone();
         let usage = |(pod, name): (PodUid, String)| ContainerUsage {
             pod: Some(pod),
             memory: memory.get(&name).copied(),
+            layer: layers.get(&name).map(|bytes| (*bytes, 1)),
             name,
             at_nanos: 1_000_000_000,
             cpu_nanos: Some(2_000_000_000),

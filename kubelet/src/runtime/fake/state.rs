@@ -80,6 +80,7 @@ pub(super) struct State {
     pub(super) refuses_list_of_all: bool,
     /// Memory in use by containers of a name, bytes.
     pub(super) memory: BTreeMap<String, u64>,
+    pub(super) layers: BTreeMap<String, u64>,
 }
 
 impl State {

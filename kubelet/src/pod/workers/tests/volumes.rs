@@ -14,7 +14,10 @@ async fn a_pod_sees_its_labels_and_annotations_change() {
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "info", "mountPath": "/info"}]);
     bench.api.create(&serde_json::from_value(pod).expect("a pod"));
     bench.until("ready", |b| is_ready(b, "p")).await;
-    let shown = |b: &Bench, field: &str| b.volume_file("p", &format!("kubernetes.io~downward-api/info/{field}"));
+    let shown = |b: &Bench, field: &str| {
+        let path = b.volume_path("p", &format!("kubernetes.io~downward-api/info/{field}"));
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
     assert_eq!(shown(&bench, "labels"), "tier=\"one\"");
     bench
         .api
