@@ -164,6 +164,19 @@ impl Disk {
         }
     }
 
+    /// As [`Disk::close`], once a window that has been dropped lets go of the store, at its task's next turn.
+    #[cfg(test)]
+    pub(crate) async fn close_when_alone(mut disk: Arc<Self>) {
+        let alone = loop {
+            match Arc::try_unwrap(disk) {
+                Ok(alone) => break alone,
+                Err(shared) => disk = shared,
+            }
+            tokio::task::yield_now().await;
+        };
+        alone.close().await;
+    }
+
     async fn submit(&self, key: &str, write: Operation) -> Result<Revision, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = Job {

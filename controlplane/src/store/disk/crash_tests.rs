@@ -196,16 +196,7 @@ async fn check(directory: &Path, started: Revision, report: &Report) -> Revision
         assert_eq!(state, expected);
     }
     drop((pods, window));
-    // The window's task lets go of the store at its next turn.
-    let mut disk = disk;
-    let disk = loop {
-        match Arc::try_unwrap(disk) {
-            Ok(alone) => break alone,
-            Err(shared) => disk = shared,
-        }
-        tokio::task::yield_now().await;
-    };
-    disk.close().await;
+    Disk::close_when_alone(disk).await;
     newest
 }
 

@@ -19,17 +19,9 @@ async fn open(directory: &Path) -> (Arc<Disk>, Window) {
     (disk, window)
 }
 
-async fn close(mut disk: Arc<Disk>, window: Window) {
+async fn close(disk: Arc<Disk>, window: Window) {
     drop(window);
-    // The window's task lets go of the store at its next turn.
-    let disk = loop {
-        match Arc::try_unwrap(disk) {
-            Ok(alone) => break alone,
-            Err(shared) => disk = shared,
-        }
-        tokio::task::yield_now().await;
-    };
-    disk.close().await;
+    Disk::close_when_alone(disk).await;
 }
 
 /// Puts or deletes keys in turn; the last revision.
