@@ -17,6 +17,7 @@ use crate::schema::{AddSchema, Definitions, definitions};
 
 mod components;
 pub mod kept;
+mod message;
 mod paths;
 mod v2;
 
@@ -105,6 +106,11 @@ fn v3_group(registry: &Registry, version: &Version) -> Document {
 /// `/openapi/v2`: everything in one document, in JSON.
 fn v2(registry: &Registry) -> Document {
     Document::new(v2::document(registry).to_string().into_bytes())
+}
+
+/// As [`v2`], as protobuf.
+fn v2_message(registry: &Registry) -> Document {
+    Document::new(message::document(&v2::document(registry)))
 }
 
 /// The published types of these kinds, of the bodies of their subresources, and of deletes.
