@@ -19,10 +19,13 @@ use crate::resource::field_error::FieldErrors;
 use crate::resource::structural::Structural;
 use crate::schema::{Definitions, Schema, SchemaTable, TypeId};
 
+mod address;
+mod autoscaler;
 mod build;
 pub(crate) mod certificate;
 pub(crate) mod columns;
 mod config_data;
+mod controller_revision;
 mod conversion;
 pub(crate) mod custom;
 mod daemon_set;
@@ -44,6 +47,8 @@ mod priority_class;
 mod rbac;
 mod registry;
 mod replica_set;
+mod resource_name;
+mod resource_quota;
 mod runtime_class;
 mod stateful_set;
 mod storage;
@@ -364,6 +369,9 @@ impl Strategy for Generational {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod validation_tests;
 
 #[cfg(test)]
 mod workload_tests;

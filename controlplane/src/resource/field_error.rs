@@ -77,7 +77,7 @@ pub struct FieldError {
     pub path: String,
     /// What is wrong.
     pub kind: FieldErrorKind,
-    /// The offending value as JSON, or the beginning of it; empty for the kinds that print none.
+    /// The offending value as JSON, or the beginning of it; empty where none is printed.
     pub shown: String,
     /// Explanation, may be empty.
     pub detail: String,
@@ -114,6 +114,11 @@ impl FieldError {
             shown: shown(value),
             ..Self::invalid(path, Value::Null, detail)
         }
+    }
+
+    /// `Invalid value` of something that is not shown.
+    pub fn invalid_unshown(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::omitting(path, FieldErrorKind::Invalid, detail)
     }
 
     /// Of a value that is not shown.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::certificate::SigningRequest;
 use super::config_data::{ConfigMap, Secret};
+use super::controller_revision::ControllerRevision;
 use super::conversion::{AutoscalerV1, EventsV1};
 use super::daemon_set::DaemonSet;
 use super::definition::Definition;
@@ -31,6 +32,7 @@ use super::policy::{Autoscaler, Budget};
 use super::priority_class::PriorityClass;
 use super::rbac::{Binding, Role};
 use super::replica_set::{PodTemplate, ReplicaSet, ReplicationController};
+use super::resource_quota::ResourceQuota;
 use super::runtime_class::RuntimeClass;
 use super::service::Service;
 use super::stateful_set::StatefulSet;
@@ -147,7 +149,8 @@ pub(super) static KINDS: &[Row] = &[
     Row::namespaced::<core::ResourceQuota>("resourcequota")
         .short(&["quota"])
         .sub(&[status("", "v1", "ResourceQuota")])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&ResourceQuota),
     Row::namespaced::<core::Secret>("secret").strategy(&Secret),
     Row::namespaced::<core::ServiceAccount>("serviceaccount")
         .short(&["sa"])
@@ -165,7 +168,7 @@ pub(super) static KINDS: &[Row] = &[
         .returned_on_delete()
         .strategy(&Service),
     // apps, 17800
-    Row::namespaced::<apps::ControllerRevision>("controllerrevision"),
+    Row::namespaced::<apps::ControllerRevision>("controllerrevision").strategy(&ControllerRevision),
     Row::namespaced::<apps::DaemonSet>("daemonset")
         .short(&["ds"])
         .category(ALL)
