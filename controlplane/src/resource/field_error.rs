@@ -118,9 +118,14 @@ impl FieldError {
 
     /// `Invalid value` of something that is not shown.
     pub fn invalid_unshown(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::omitting(path, FieldErrorKind::Invalid, detail)
+    }
+
+    /// Of a value that is not shown.
+    pub fn omitting(path: impl Into<String>, kind: FieldErrorKind, detail: impl Into<String>) -> Self {
         Self {
             shown: String::new(),
-            ..Self::invalid(path, Value::Null, detail)
+            ..Self::new(path, kind, Value::Null, detail)
         }
     }
 
@@ -139,7 +144,7 @@ impl FieldError {
     /// The text after the path: kind, value, detail.
     pub(crate) fn body(&self) -> String {
         let mut text = self.kind.text().to_owned();
-        if !self.shown.is_empty() {
+        if self.kind.prints_value() && !self.shown.is_empty() {
             text.push_str(&format!(": {}", self.shown));
         }
         if !self.detail.is_empty() {

@@ -1,5 +1,6 @@
 //! What is wrong with probes and lifecycle hooks. Pure.
 
+use proto::api::signal;
 use serde_json::Value;
 
 use crate::resource::field::{at, int, invalid_each, list, non_negative, one_of, text};
@@ -59,6 +60,18 @@ pub(super) fn sleeps(errors: &mut FieldErrors, hooks: &Value, path: &str, grace:
             let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
             errors.push(FieldError::invalid(format!("{path}.{key}.sleep"), seconds, why));
         }
+    }
+}
+
+/// A stop signal is one that the pod's operating system has.
+pub(super) fn stop_signal(errors: &mut FieldErrors, given: &str, os: &str, container: &str) {
+    if given.is_empty() {
+        return;
+    }
+    let path = format!("{container}.lifecycle.stopSignal");
+    match signal::of_os(os) {
+        Some(signals) => one_of(errors, &path, given, signals),
+        None => errors.push(FieldError::forbidden(path, signal::NEEDS_OS)),
     }
 }
 
