@@ -14,16 +14,20 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::resource::columns::KindPrinter;
+use crate::resource::custom::Defined;
 use crate::resource::field_error::FieldErrors;
 use crate::resource::structural::Structural;
 use crate::schema::{Definitions, Schema, SchemaTable, TypeId};
 
+mod address;
 mod admission_policy;
+mod autoscaler;
 mod build;
 pub(crate) mod certificate;
 mod check;
 pub(crate) mod columns;
 mod config_data;
+mod controller_revision;
 mod conversion;
 mod csi;
 pub(crate) mod custom;
@@ -52,6 +56,8 @@ mod priority_class;
 mod rbac;
 mod registry;
 mod replica_set;
+mod resource_name;
+mod resource_quota;
 mod resource_slice;
 mod runtime_class;
 mod service_cidr;
@@ -139,6 +145,8 @@ pub struct Kind {
     pub strategy: KindStrategy,
     /// What its definition says of its fields; `None` for built-in kinds, whose types stand in `types`.
     pub(crate) structural: Option<Arc<Structural>>,
+    /// What its definition says beside; of built-in kinds nothing.
+    pub(crate) defined: Defined,
     /// The warning every reply carries, where its version is deprecated by its definition.
     pub(crate) deprecation: Option<Box<str>>,
     /// Set where its objects are stored in the form of another kind.
@@ -364,6 +372,9 @@ impl Strategy for Plain {}
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod validation_tests;
 
 #[cfg(test)]
 mod workload_tests;

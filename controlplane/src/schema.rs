@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use schemars::SchemaGenerator;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 mod build;
 mod builder;
@@ -157,8 +157,9 @@ pub type AddSchema = fn(&mut SchemaGenerator) -> schemars::Schema;
 pub enum Definitions {
     /// In k8s-openapi.
     BuiltIn(AddSchema),
-    /// With the kind: by name, in OpenAPI's form.
-    Own(Arc<Map<String, Value>>),
+    /// With the kind: by name, in OpenAPI's form, as JSON. A tree would take ten times as much, and is asked for only while documents
+    /// are made.
+    Own(Arc<str>),
 }
 
 type Make = Box<dyn FnOnce() -> Schema + Send>;

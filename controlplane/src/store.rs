@@ -44,6 +44,19 @@ pub struct Change {
     pub created: bool,
 }
 
+/// A write of before, by what it took the place of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The write's revision.
+    pub revision: Revision,
+    /// Full key.
+    pub key: Arc<str>,
+    /// Whether the key was deleted.
+    pub is_deletion: bool,
+    /// What was there before; `None` if the key was created.
+    pub old: Option<Record>,
+}
+
 /// Precondition of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -131,6 +144,12 @@ pub trait Store: Send + Sync + 'static {
     /// has not read, and may hold writes back meanwhile.
     async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
         self.watch("", after).await
+    }
+
+    /// What the backend remembers of the writes of before it was opened, the oldest first and the newest of all the last; told once.
+    /// Nothing where it remembers none, or not all of them.
+    async fn remembered(&self) -> Vec<Replaced> {
+        Vec::new()
     }
 
     /// The newest durable revision (linearizable).

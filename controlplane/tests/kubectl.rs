@@ -74,6 +74,11 @@ fn manifests_with_mistakes_are_refused_by_name() {
         error.contains("is invalid") && error.contains("spec.containers"),
         "{error}"
     );
+    let stranger = "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata:\n  name: m\n";
+    for stranger in [stranger, &stranger.replace("stable.example.com/v1", "v1")] {
+        let error = cluster.kubectl_fails(&["apply", "-f", "-"], stranger);
+        assert!(error.contains("no matches for kind \"CronTab\""), "{error}");
+    }
     let broken = "apiVersion: v1\nkind: [\n";
     assert!(cluster.kubectl_fails(&["create", "-f", "-"], broken).contains("error"));
 }

@@ -2,7 +2,7 @@
 //!
 //! For everything that handles pods without deciding their life, which is [`crate::pod`]'s: knows of this crate its identifiers alone.
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, Volume};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -151,6 +151,35 @@ pub fn find<'a>(pod: &'a Pod, name: &str) -> Option<(Kind, Cow<'a, Container>)> 
         })
 }
 
+/// A volume that is an image, as what has images there sees it: a container of that image, by a name that no container has.
+pub fn image_volume(volume: &Volume) -> Option<Container> {
+    let source = volume.image.as_ref()?;
+    let reference = source.reference.clone().filter(|reference| !reference.is_empty())?;
+    Some(Container {
+        name: format!("volume/{}", volume.name),
+        image: Some(reference),
+        image_pull_policy: source.pull_policy.clone(),
+        ..Container::default()
+    })
+}
+
+/// The image volumes that a container mounts, likewise.
+pub fn image_volumes(pod: &Pod, container: &Container) -> Vec<Container> {
+    let is_mounted = |volume: &&Volume| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|mount| mount.name == volume.name)
+    };
+    let volumes = spec(pod).volumes.iter().flatten().filter(is_mounted);
+    volumes.filter_map(image_volume).collect()
+}
+
+/// What an image is had for: a container, or a volume in its guise.
+pub fn image_user<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, Container>> {
+    let volumes = || spec(pod).volumes.iter().flatten().filter_map(image_volume);
+    let found = find(pod, name).map(|(_, container)| container);
+    found.or_else(|| volumes().find(|volume| volume.name == name).map(Cow::Owned))
+}
+
 /// Whether the pod uses the node's network.
 pub fn host_network(pod: &Pod) -> bool {
     spec(pod).host_network.unwrap_or(false)
@@ -226,6 +255,22 @@ pub fn restarts_after_stop(pod: &Pod, kind: Kind, container: &Container) -> bool
         .as_deref()
         .unwrap_or_else(|| restart_policy(pod));
     kind == Kind::Sidecar || (kind != Kind::Ephemeral && policy != "Never")
+}
+
+/// Whether the pod comes from a file of this node.
+pub fn is_of_file(pod: &Pod) -> bool {
+    annotated(pod, annotation::SOURCE) == Some("file")
+}
+
+/// When its source saw a static pod first, as it was written down.
+pub fn seen(pod: &Pod) -> Option<&str> {
+    annotated(pod, annotation::SEEN)
+}
+
+/// The signal a container asks to be stopped by.
+pub fn stop_signal(container: &Container) -> Option<&str> {
+    let asked = container.lifecycle.as_ref()?.stop_signal.as_deref();
+    asked.filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod set_up;
 mod user_namespace;
 
 pub use atomic_writer::WriteError;
-pub use container_files::{ContainerFiles, ContainerFilesRequest, SubPath};
+pub use container_files::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
 pub use ending::Ending;
 pub use env_file::EnvFile;
 pub use env_format::{EnvFileError, EnvFileValues};
@@ -54,7 +54,7 @@ const NO_POD: &str = "";
 /// A volume as the translation to CRI sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostVolume {
-    /// Where it is on the host.
+    /// Where it is on the host; empty for an image, which the runtime mounts.
     pub path: PathBuf,
     /// Its content is the kubelet's: containers only read it.
     pub read_only: bool,

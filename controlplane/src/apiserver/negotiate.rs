@@ -165,6 +165,11 @@ impl Clause {
     }
 }
 
+/// The media types a client accepts, the best first.
+pub(crate) fn accepted(headers: &HeaderMap) -> Vec<String> {
+    clauses(headers).into_iter().map(|clause| clause.media).collect()
+}
+
 fn clauses(headers: &HeaderMap) -> Vec<Clause> {
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut found: Vec<Clause> = texts

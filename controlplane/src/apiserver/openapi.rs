@@ -17,6 +17,7 @@ use crate::schema::{AddSchema, Definitions, definitions};
 
 mod components;
 pub mod kept;
+mod message;
 mod paths;
 mod v2;
 
@@ -107,13 +108,18 @@ fn v2(registry: &Registry) -> Document {
     Document::new(v2::document(registry).to_string().into_bytes())
 }
 
+/// As [`v2`], as protobuf.
+fn v2_message(registry: &Registry) -> Document {
+    Document::new(message::document(&v2::document(registry)))
+}
+
 /// The published types of these kinds, of the bodies of their subresources, and of deletes.
 fn published(registry: &Registry, kinds: &[Arc<Kind>]) -> Map<String, Value> {
     let mut built_in: Vec<AddSchema> = Vec::new();
     let mut all = Map::new();
     let mut add = |published: &Definitions| match published {
         Definitions::BuiltIn(add) => built_in.push(*add),
-        Definitions::Own(own) => all.extend(own.iter().map(|(name, own)| (name.clone(), own.clone()))),
+        Definitions::Own(own) => all.extend(serde_json::from_str::<Map<String, Value>>(own).unwrap_or_default()),
     };
     for kind in kinds {
         add(&kind.published);

@@ -9,9 +9,10 @@ use super::negotiate::{Encoding, Output, PROTOBUF, Shape, not_acceptable};
 use super::status::ApiError;
 use super::{Body, body, printer};
 use crate::resource::Kind;
+use crate::resource::structural::Structural;
 use crate::schema::protobuf::{self, Message};
 use crate::store::Revision;
-use crate::store::window::{EncodedForms, Stored};
+use crate::store::window::{EncodedForms, Stored, canonical};
 use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING,
@@ -279,15 +280,38 @@ pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Va
     value["kind"] = json!(&*storage.kind);
     value["apiVersion"] = json!(&*storage.api_version);
     value["metadata"]["resourceVersion"] = json!(revision.to_string());
+    if let Some(schema) = &storage.structural {
+        schema.refresh(&mut value);
+    }
     kind.presented(value)
 }
 
 /// The object's JSON in the form of a kind, in two parts: most often head and shared rest (see [`Stored::json`]).
 pub(super) fn parts(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> (Bytes, Bytes) {
     match kind.conversion {
-        None => stored.json(Some((&kind.api_version, &kind.kind)), revision),
+        None => json_of(stored, revision, kind),
         Some(_) => (Bytes::from(whole(stored, revision, kind).to_string()), Bytes::new()),
     }
+}
+
+/// An object in the form that is stored, in two parts, with kind and apiVersion.
+pub(super) fn json_of(stored: &Stored, revision: Revision, kind: &Kind) -> (Bytes, Bytes) {
+    let names = Some((&*kind.api_version, &*kind.kind));
+    match &kind.structural {
+        None => stored.json(names, revision),
+        Some(schema) => stored.json_in_form(kind.defined.form, |stored| remade(stored, schema), names, revision),
+    }
+}
+
+/// The bytes of an object that was stored under another schema as this one has them; `None` if they are the same.
+fn remade(stored: &Stored, schema: &Structural) -> Option<Bytes> {
+    if schema.is_settled(stored.raw()) {
+        return None;
+    }
+    let mut object = stored.owned_tree();
+    schema.refresh(&mut object);
+    let bytes = canonical(&object);
+    (bytes != *stored.raw()).then(|| Bytes::from(bytes))
 }
 
 /// The object's bare message in the form of a kind; shared with every other reader.

@@ -76,7 +76,7 @@ impl ApiServer {
         let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
         let expiry = tokio::spawn(expiry::run(store, state.reader().clone(), clock));
         let definitions = Definitions::begin(Arc::clone(&state)).await?;
-        let definitions = tokio::spawn(definitions.run());
+        let definitions = tokio::spawn(definitions.keep());
         let drains: Arc<OutgoingReplies> = Arc::default();
         let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {

@@ -77,7 +77,7 @@ pub struct FieldError {
     pub path: String,
     /// What is wrong.
     pub kind: FieldErrorKind,
-    /// The offending value as JSON, or the beginning of it; empty for the kinds that print none.
+    /// The offending value as JSON, or the beginning of it; empty where none is printed.
     pub shown: String,
     /// Explanation, may be empty.
     pub detail: String,
@@ -116,6 +116,19 @@ impl FieldError {
         }
     }
 
+    /// `Invalid value` of something that is not shown.
+    pub fn invalid_unshown(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::omitting(path, FieldErrorKind::Invalid, detail)
+    }
+
+    /// Of a value that is not shown.
+    pub fn omitting(path: impl Into<String>, kind: FieldErrorKind, detail: impl Into<String>) -> Self {
+        Self {
+            shown: String::new(),
+            ..Self::new(path, kind, Value::Null, detail)
+        }
+    }
+
     /// `Forbidden`.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Forbidden, Value::Null, detail)
@@ -131,7 +144,7 @@ impl FieldError {
     /// The text after the path: kind, value, detail.
     pub(crate) fn body(&self) -> String {
         let mut text = self.kind.text().to_owned();
-        if self.kind.prints_value() {
+        if self.kind.prints_value() && !self.shown.is_empty() {
             text.push_str(&format!(": {}", self.shown));
         }
         if !self.detail.is_empty() {

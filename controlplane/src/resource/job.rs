@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::field::{
-    at, copy, default_text, default_to, flag, immutable, int, list, list_mut, object_mut, one_of, set, text,
+    at, copy, default_text, default_to, flag, immutable, int, list, list_mut, non_negative, object_mut, one_of, set,
+    text,
 };
+use super::name::dns1123_label;
 use super::pod_spec::{defaults, validate};
+use super::selector;
 use super::template::non_negatives;
 use super::{NameRule, PrepareContext, Strategy, reset_status};
 use crate::resource::field_error::{FieldError, FieldErrors};
+
+mod policy;
+mod schedule;
 
 /// The Job kind's strategy.
 pub(super) struct Job;
@@ -68,24 +74,28 @@ impl Strategy for Job {
                 labels.insert(key.to_owned(), json!(name));
             }
         }
-        if at(object, &["spec", "selector"]).is_null() {
-            set(
-                object,
-                &["spec", "selector"],
-                json!({"matchLabels": {CONTROLLER_UID: ctx.uid}}),
-            );
+        if let Some(labels) = object_mut(object, &["spec", "selector", "matchLabels"]) {
+            labels.entry(CONTROLLER_UID).or_insert_with(|| json!(ctx.uid));
         }
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        validate_job(object, "")
+        let mut errors = generated_selector(object);
+        errors.append(validate_job(object, ""));
+        selected(&mut errors, object);
+        pod_names(&mut errors, object);
+        errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return FieldErrors::default();
+            return FieldErrors::of_update(new, old, validate_status);
         }
-        let mut errors = FieldErrors::of_update(new, old, |job| validate_job(job, ""));
+        let mut errors = FieldErrors::of_update(new, old, |job| {
+            let mut errors = validate_job(job, "");
+            selected(&mut errors, job);
+            errors
+        });
         for key in [
             "selector",
             "completionMode",
@@ -162,6 +172,80 @@ fn template(errors: &mut FieldErrors, new: &Value, old: &Value) {
     immutable(errors, &neutral, old, &["spec", "template"]);
 }
 
+/// The selector that was made for the Job, and the labels it selects: nothing else may stand there.
+fn generated_selector(job: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    let chosen = at(job, &["spec", "selector"]);
+    if flag(job, &["spec", "manualSelector"]) || chosen.is_null() {
+        return errors;
+    }
+    let (uid, name) = (text(job, &["metadata", "uid"]), text(job, &["metadata", "name"]));
+    if uid.is_empty() {
+        errors.push(FieldError::required("metadata.uid", ""));
+    }
+    let mut expected = serde_json::Map::new();
+    for (key, value) in [
+        ("controller-uid", uid),
+        ("job-name", name),
+        (CONTROLLER_UID, uid),
+        (JOB_NAME, name),
+    ] {
+        let labels = at(job, &["spec", "template", "metadata", "labels"]);
+        let label = at(labels, &[key]).as_str();
+        let path = "spec.template.metadata.labels";
+        if label.is_none() {
+            let why = format!("must be '{value}'");
+            errors.push(FieldError::required(format!("{path}[{key}]"), why));
+        } else if label != Some(value) {
+            let why = format!("must be '{value}'");
+            errors.push(FieldError::invalid_value(format!("{path}[{key}]"), labels, why));
+        }
+        expected.insert(key.to_owned(), json!(value));
+    }
+    if !selector::matches(chosen, &Value::Object(expected)) {
+        let why = "`selector` not auto-generated";
+        errors.push(FieldError::invalid_value("spec.selector", chosen, why));
+    }
+    errors
+}
+
+/// A selector that is there, right, and selects the pods made.
+fn selected(errors: &mut FieldErrors, job: &Value) {
+    let chosen = at(job, &["spec", "selector"]);
+    if chosen.is_null() {
+        errors.push(FieldError::required("spec.selector", ""));
+        return;
+    }
+    selector::validate(errors, chosen, "spec.selector");
+    let labels = at(job, &["spec", "template", "metadata", "labels"]);
+    if !selector::matches(chosen, labels) {
+        let why = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid_value("spec.template.metadata.labels", labels, why));
+    }
+}
+
+/// The hostname of the last pod of an indexed Job is its name and index.
+fn pod_names(errors: &mut FieldErrors, job: &Value) {
+    let name = text(job, &["metadata", "name"]);
+    let completions = int(job, &["spec", "completions"]).unwrap_or(0);
+    if text(job, &["spec", "completionMode"]) != "Indexed" || completions < 1 {
+        return;
+    }
+    let hostname = format!("{name}-{}", completions - 1);
+    if !dns1123_label(&hostname).is_empty() {
+        let why = format!("will not able to create pod with invalid DNS label: {hostname}");
+        errors.push(FieldError::invalid("metadata.name", name, why));
+    }
+}
+
+fn validate_status(job: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    for key in ["active", "succeeded", "failed", "ready", "terminating"] {
+        non_negative(&mut errors, at(job, &["status"]), "status", key);
+    }
+    errors
+}
+
 /// Everything wrong with the job spec under `prefix` (empty, or `spec.jobTemplate.` for a CronJob's).
 fn validate_job(object: &Value, prefix: &str) -> FieldErrors {
     let mut errors = FieldErrors::default();
@@ -217,15 +301,7 @@ fn validate_job(object: &Value, prefix: &str) -> FieldErrors {
             "only \"Never\" is supported when podFailurePolicy is specified",
         ));
     }
-    let rules = list(spec, &["podFailurePolicy", "rules"]).len();
-    if rules > 20 {
-        errors.push(FieldError::new(
-            "spec.podFailurePolicy.rules",
-            crate::resource::field_error::FieldErrorKind::TooMany,
-            json!(rules),
-            "must have at most 20 items",
-        ));
-    }
+    policy::validate(&mut errors, spec);
     errors.append(validate::template(at(spec, &["template"]), "spec.template"));
     errors.below(prefix)
 }
@@ -258,7 +334,7 @@ impl Strategy for CronJob {
         let schedule = text(spec, &["schedule"]);
         if schedule.is_empty() {
             errors.push(FieldError::required("spec.schedule", ""));
-        } else if let Err(problem) = check_schedule(schedule) {
+        } else if let Err(problem) = schedule::check(schedule) {
             errors.push(FieldError::invalid("spec.schedule", schedule, problem));
         }
         one_of(
@@ -281,6 +357,16 @@ impl Strategy for CronJob {
             default_job(inner);
         }
         errors.append(validate_job(&job, "spec.jobTemplate."));
+        let chosen = at(&job, &["spec", "selector"]);
+        if !chosen.is_null() {
+            let why = "`selector` will be auto-generated";
+            errors.push(FieldError::invalid_value("spec.jobTemplate.spec.selector", chosen, why));
+        }
+        if flag(&job, &["spec", "manualSelector"]) {
+            let path = "spec.jobTemplate.spec.manualSelector";
+            errors.push(FieldError::not_supported(path, true, &["nil", "false"]));
+        }
+        schedule::time_zone(&mut errors, at(spec, &["timeZone"]));
         errors
     }
 
@@ -301,108 +387,14 @@ impl Strategy for CronJob {
     }
 }
 
-/// Whether a text has the form of a schedule: five fields in range, or one of the `@` words.
-fn check_schedule(text: &str) -> Result<(), String> {
-    if text.starts_with("TZ=") || text.starts_with("CRON_TZ=") {
-        return Err("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned());
-    }
-    if let Some(word) = text.strip_prefix('@') {
-        let every = word.strip_prefix("every ").is_some_and(|rest| !rest.is_empty());
-        let known = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
-        if every || known.contains(&word) {
-            return Ok(());
-        }
-        return Err(format!("unrecognized descriptor: {text}"));
-    }
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    if fields.len() != 5 {
-        return Err(format!(
-            "expected exactly 5 fields, found {}: [{}]",
-            fields.len(),
-            fields.join(" ")
-        ));
-    }
-    let months = [
-        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-    ];
-    let days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-    let ranges: [(u32, u32, &[&str]); 5] = [
-        (0, 59, &[]),
-        (0, 23, &[]),
-        (1, 31, &[]),
-        (1, 12, &months),
-        (0, 7, &days),
-    ];
-    for (field, (low, high, names)) in fields.iter().zip(ranges) {
-        for part in field.split(',') {
-            check_part(part, low, high, names)?;
-        }
-    }
-    Ok(())
-}
-
-fn check_part(part: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
-    let (range, step) = match part.split_once('/') {
-        Some((range, step)) => (range, Some(step)),
-        None => (part, None),
-    };
-    if let Some(step) = step
-        && !step.parse::<u32>().is_ok_and(|step| step > 0)
-    {
-        return Err(format!("step of range should be a positive number: {part}"));
-    }
-    if range == "*" || range == "?" {
-        return Ok(());
-    }
-    let bound = |text: &str| {
-        let named = names.iter().position(|name| text.eq_ignore_ascii_case(name));
-        let number = match named {
-            Some(i) => u32::try_from(i).ok().map(|i| i + u32::from(names.len() == 12)),
-            None => text.parse().ok(),
-        };
-        number.ok_or_else(|| format!("failed to parse int from {text}"))
-    };
-    let (first, last) = match range.split_once('-') {
-        Some((first, last)) => (bound(first)?, bound(last)?),
-        None => (bound(range)?, bound(range)?),
-    };
-    if first < low || last > high {
-        return Err(format!("{part}: outside of the range ({low} to {high})"));
-    }
-    if first > last {
-        return Err(format!(
-            "beginning of range ({first}) beyond end of range ({last}): {part}"
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn schedules() {
-        for (text, good) in [
-            ("*/5 * * * *", true),
-            ("0 9-17 * jan mon-fri", true),
-            ("@daily", true),
-            ("@every 1h", true),
-            ("@sometimes", false),
-            ("* * * *", false),
-            ("60 * * * *", false),
-            ("5-1 * * * *", false),
-            ("*/0 * * * *", false),
-            ("TZ=UTC 0 0 * * *", false),
-        ] {
-            assert_eq!(check_schedule(text).is_ok(), good, "{text}");
-        }
-    }
-
-    #[test]
     fn a_job_selects_its_own_pods() {
-        let mut job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {"restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "busybox"}]}}}});
+        let mut job = json!({"metadata": {"name": "j", "uid": "u-1"}, "spec": {"template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}}}});
         Job.default(&mut job);
         let ctx = PrepareContext {
             uid: "u-1",

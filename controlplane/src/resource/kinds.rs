@@ -16,6 +16,7 @@ use std::sync::Arc;
 use super::admission_policy::{Policy, PolicyBinding};
 use super::certificate::SigningRequest;
 use super::config_data::{ConfigMap, Secret};
+use super::controller_revision::ControllerRevision;
 use super::conversion::{AutoscalerV1, EventsV1};
 use super::csi::{CsiDriver, CsiNode, StorageCapacity};
 use super::daemon_set::DaemonSet;
@@ -38,6 +39,7 @@ use super::policy::{Autoscaler, Budget};
 use super::priority_class::PriorityClass;
 use super::rbac::{Binding, Role};
 use super::replica_set::{PodTemplate, ReplicaSet, ReplicationController};
+use super::resource_quota::ResourceQuota;
 use super::resource_slice::ResourceSlice;
 use super::runtime_class::RuntimeClass;
 use super::service::Service;
@@ -157,7 +159,8 @@ pub(super) static KINDS: &[Row] = &[
     Row::namespaced::<core::ResourceQuota>("resourcequota")
         .short(&["quota"])
         .sub(&[status("", "v1", "ResourceQuota")])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&ResourceQuota),
     Row::namespaced::<core::Secret>("secret").strategy(&Secret),
     Row::namespaced::<core::ServiceAccount>("serviceaccount")
         .short(&["sa"])
@@ -175,7 +178,7 @@ pub(super) static KINDS: &[Row] = &[
         .returned_on_delete()
         .strategy(&Service),
     // apps, 17800
-    Row::namespaced::<apps::ControllerRevision>("controllerrevision"),
+    Row::namespaced::<apps::ControllerRevision>("controllerrevision").strategy(&ControllerRevision),
     Row::namespaced::<apps::DaemonSet>("daemonset")
         .short(&["ds"])
         .category(ALL)

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::field::{at, default_text, default_to, int, list, list_mut, text};
+use super::autoscaler;
+use super::field::{at, default_text, default_to, int, list, list_mut, non_negative};
 use super::selector;
-use super::template::int_or_percent;
+use super::template::{int_or_percent, percent};
 use super::{PrepareContext, Strategy, reset_status};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -76,10 +77,21 @@ impl Strategy for Autoscaler {
                 "must be greater than or equal to `minReplicas`",
             ));
         }
-        for key in ["kind", "name"] {
-            if text(object, &["spec", "scaleTargetRef", key]).is_empty() {
-                errors.push(FieldError::required(format!("spec.scaleTargetRef.{key}"), ""));
-            }
+        let spec = at(object, &["spec"]);
+        let target = at(spec, &["scaleTargetRef"]);
+        autoscaler::reference(&mut errors, target, "spec.scaleTargetRef");
+        autoscaler::metrics(&mut errors, spec);
+        autoscaler::behavior(&mut errors, spec);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
+        if subresource != "status" {
+            return FieldErrors::of_update(new, old, |object| self.validate(object));
+        }
+        let mut errors = FieldErrors::default();
+        for key in ["currentReplicas", "desiredReplicas"] {
+            non_negative(&mut errors, at(new, &["status"]), "status", key);
         }
         errors
     }
@@ -113,8 +125,31 @@ impl Strategy for Budget {
             {
                 errors.push(FieldError::invalid(format!("spec.{key}"), value.clone(), problem));
             }
+            if percent(value) > 100 {
+                let why = "must not be greater than 100%";
+                errors.push(FieldError::invalid(format!("spec.{key}"), value.clone(), why));
+            }
+        }
+        let policy = at(spec, &["unhealthyPodEvictionPolicy"]);
+        let policies = ["AlwaysAllow", "IfHealthyBudget"];
+        if let Some(policy) = policy.as_str()
+            && !policies.contains(&policy)
+        {
+            let field = "spec.unhealthyPodEvictionPolicy";
+            errors.push(FieldError::not_supported(field, policy, &policies));
         }
         selector::validate(&mut errors, at(spec, &["selector"]), "spec.selector");
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
+        if subresource != "status" {
+            return FieldErrors::of_update(new, old, |object| self.validate(object));
+        }
+        let mut errors = FieldErrors::default();
+        for key in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            non_negative(&mut errors, at(new, &["status"]), "status", key);
+        }
         errors
     }
 

@@ -2,17 +2,17 @@
 //! knowledge. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
 use super::field::{at, copy, default_text, default_to, int, invalid_each, list, list_mut, one_of, remove, set, text};
 use super::metadata::validate_labels;
-use super::name::{dns1123_label, port_name, port_number};
+use super::name::{dns1123_label, port_name, port_number, qualified_name};
 use super::{NameRule, PrepareContext, Strategy, isolate};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 mod allocate;
+mod rules;
 
 pub use allocate::{AllocateError, Range, allocate, allocate_node_ports, held};
 
@@ -88,27 +88,8 @@ impl Strategy for Service {
         if subresource == "status" {
             return FieldErrors::default();
         }
-        let mut errors = validate(new);
-        let kind = |object: &Value| text(object, &["spec", "type"]).to_owned();
-        if kind(new) != "ExternalName" && kind(old) != "ExternalName" {
-            let before = text(old, &["spec", "clusterIP"]);
-            let after = text(new, &["spec", "clusterIP"]);
-            if !before.is_empty() && before != after {
-                errors.push(FieldError::invalid(
-                    "spec.clusterIPs[0]",
-                    at(new, &["spec", "clusterIPs"]).clone(),
-                    "may not change once set",
-                ));
-            }
-        }
-        let class = &["spec", "loadBalancerClass"];
-        if kind(new) == "LoadBalancer" && kind(old) == "LoadBalancer" && at(new, class) != at(old, class) {
-            errors.push(FieldError::invalid(
-                "spec.loadBalancerClass",
-                at(new, class).clone(),
-                "may not change once set",
-            ));
-        }
+        let mut errors = FieldErrors::of_update(new, old, validate);
+        rules::update(&mut errors, new, old);
         errors
     }
 
@@ -189,16 +170,24 @@ fn keep_allocated(new: &mut Value, old: &Value) {
                 remove(port, "nodePort");
             }
         }
-        if let Some(spec) = new.get_mut("spec") {
-            for key in [
-                "externalTrafficPolicy",
-                "allocateLoadBalancerNodePorts",
-                "healthCheckNodePort",
-            ] {
-                if at(spec, &[key]) == at(old, &["spec", key]) && list(spec, &["externalIPs"]).is_empty() {
-                    remove(spec, key);
-                }
-            }
+    }
+    drop_what_the_type_had(new, old);
+}
+
+/// What another type had goes with it, unless the sender changed it.
+fn drop_what_the_type_had(new: &mut Value, old: &Value) {
+    let is_balanced = |object: &Value| text(object, &["spec", "type"]) == "LoadBalancer";
+    let no_longer_balanced = is_balanced(old) && !is_balanced(new);
+    let no_longer_external = rules::is_external(old) && !rules::is_external(new);
+    let Some(spec) = new.get_mut("spec") else { return };
+    for (key, goes) in [
+        ("externalTrafficPolicy", no_longer_external),
+        ("allocateLoadBalancerNodePorts", no_longer_balanced),
+        ("healthCheckNodePort", no_longer_balanced),
+        ("loadBalancerClass", no_longer_balanced),
+    ] {
+        if goes && at(spec, &[key]) == at(old, &["spec", key]) {
+            remove(spec, key);
         }
     }
 }
@@ -215,7 +204,9 @@ fn validate(object: &Value) -> FieldErrors {
     }
     validate_ports(&mut errors, ports, kind);
     validate_type(&mut errors, spec, kind, headless);
-    validate_addresses(&mut errors, spec);
+    rules::addresses(&mut errors, spec);
+    rules::traffic(&mut errors, object);
+    rules::balanced(&mut errors, object);
     validate_labels(at(spec, &["selector"]), "spec.selector", &mut errors);
     one_of(
         &mut errors,
@@ -229,12 +220,11 @@ fn validate(object: &Value) -> FieldErrors {
         errors.push(FieldError::invalid(
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
             seconds,
-            "must be greater than 0 and less than or equal to 86400",
+            "must be greater than 0 and less than 86400",
         ));
     }
     for (key, supported) in [
         ("internalTrafficPolicy", &["Cluster", "Local"][..]),
-        ("externalTrafficPolicy", &["Cluster", "Local"]),
         (
             "ipFamilyPolicy",
             &["PreferDualStack", "RequireDualStack", "SingleStack"],
@@ -260,10 +250,15 @@ fn validate_type(errors: &mut FieldErrors, spec: &Value, kind: &str, headless: b
                 invalid_each(errors, "spec.externalName", &json!(name), problems);
             }
             if !list(spec, &["clusterIPs"]).is_empty() || !text(spec, &["clusterIP"]).is_empty() {
-                errors.push(FieldError::forbidden(
-                    "spec.clusterIPs[0]",
-                    "may not be set for ExternalName services",
-                ));
+                let why = "may not be set for ExternalName services";
+                errors.push(FieldError::forbidden("spec.clusterIPs", why));
+            }
+            for key in ["ipFamilies", "ipFamilyPolicy"] {
+                let value = at(spec, &[key]);
+                if !value.is_null() && value != &json!([]) {
+                    let why = "may not be set for ExternalName services";
+                    errors.push(FieldError::forbidden(format!("spec.{key}"), why));
+                }
             }
         }
         "LoadBalancer" if headless => errors.push(FieldError::invalid(
@@ -277,40 +272,6 @@ fn validate_type(errors: &mut FieldErrors, spec: &Value, kind: &str, headless: b
             "may not be set to 'None' for NodePort services",
         )),
         _ => {}
-    }
-}
-
-fn validate_addresses(errors: &mut FieldErrors, spec: &Value) {
-    let addresses = list(spec, &["clusterIPs"]);
-    let single = text(spec, &["clusterIP"]);
-    if let Some(first) = addresses.first().and_then(Value::as_str)
-        && !single.is_empty()
-        && single != first
-    {
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs",
-            Value::from(addresses.to_vec()),
-            "first value must match `clusterIP`",
-        ));
-    }
-    for (i, address) in addresses.iter().enumerate() {
-        let value = address.as_str().unwrap_or("");
-        if value != "None" && value.parse::<IpAddr>().is_err() {
-            errors.push(FieldError::invalid(
-                format!("spec.clusterIPs[{i}]"),
-                value,
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-            ));
-        }
-    }
-    for (i, address) in list(spec, &["externalIPs"]).iter().enumerate() {
-        if address.as_str().and_then(|ip| ip.parse::<IpAddr>().ok()).is_none() {
-            errors.push(FieldError::invalid(
-                format!("spec.externalIPs[{i}]"),
-                address.clone(),
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-            ));
-        }
     }
 }
 
@@ -347,8 +308,12 @@ fn validate_ports(errors: &mut FieldErrors, ports: &[Value], kind: &str) {
             _ => Vec::new(),
         };
         invalid_each(errors, &format!("{path}.targetPort"), target, problems);
+        if let Some(application) = at(port, &["appProtocol"]).as_str() {
+            let problems = qualified_name(application);
+            invalid_each(errors, &format!("{path}.appProtocol"), &json!(application), problems);
+        }
         let node_port = int(port, &["nodePort"]).unwrap_or(0);
-        if node_port != 0 && !matches!(kind, "NodePort" | "LoadBalancer") {
+        if node_port != 0 && kind == "ClusterIP" {
             errors.push(FieldError::forbidden(
                 format!("{path}.nodePort"),
                 format!("may not be used when `type` is '{kind}'"),

@@ -15,7 +15,7 @@ use field_table::{Field, Form, Label, message_of, messages};
 use serde_json::{Map, Value};
 use special::{special, union};
 use wire::{Item, Wire, utf8, varint};
-pub(crate) use write::{GROWTH_MAX, ItemHead, Message, envelope, event_head, list_parts, of_object};
+pub(crate) use write::{Backwards, GROWTH_MAX, ItemHead, Message, envelope, event_head, list_parts, of_object};
 
 /// How an object in this form begins (control-plane contract §1).
 const MAGIC: &[u8] = b"k8s\0";

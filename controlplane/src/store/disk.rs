@@ -9,21 +9,23 @@ mod compaction;
 mod directory;
 #[cfg(feature = "test-util")]
 pub mod paced;
+mod past;
 mod records;
 mod reserve;
 
 use super::feed::Feed;
-use super::{Change, Expect, Record, Revision, Store, StoreError};
+use super::{Change, Expect, Record, Replaced, Revision, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use compaction::Freed;
 use directory::{Directory, in_use, unusable};
 use futures::stream::BoxStream;
+use past::Past;
 use records::{META, RECORDS};
 use redb::{CompactionError, Database};
 use reserve::{Budget, Leaving, Verdict};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 
 /// The file in the data directory.
@@ -76,6 +78,8 @@ pub struct Disk {
     database: SharedDatabase,
     feed: Feed,
     path: PathBuf,
+    /// Of before it was opened, until somebody asks.
+    remembered: Mutex<Vec<Replaced>>,
     hand: Hand,
 }
 
@@ -131,7 +135,7 @@ impl Disk {
 
     /// The store around a writer, which `begin` sets going.
     fn with(
-        writer: Writer,
+        mut writer: Writer,
         begin: impl FnOnce(Writer, mpsc::Receiver<Job>) -> Result<Hand, StoreError>,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -141,6 +145,7 @@ impl Disk {
             database,
             feed,
             path,
+            remembered: Mutex::new(std::mem::take(&mut writer.remembered)),
             hand: begin(writer, queue)?,
         })
     }
@@ -157,6 +162,19 @@ impl Disk {
             #[cfg(feature = "test-util")]
             Hand::Task(writer) => writer.ended().await,
         }
+    }
+
+    /// As [`Disk::close`], once a window that has been dropped lets go of the store, at its task's next turn.
+    #[cfg(test)]
+    pub(crate) async fn close_when_alone(mut disk: Arc<Self>) {
+        let alone = loop {
+            match Arc::try_unwrap(disk) {
+                Ok(alone) => break alone,
+                Err(shared) => disk = shared,
+            }
+            tokio::task::yield_now().await;
+        };
+        alone.close().await;
     }
 
     async fn submit(&self, key: &str, write: Operation) -> Result<Revision, StoreError> {
@@ -223,6 +241,11 @@ impl Store for Disk {
         self.feed.follow(after)
     }
 
+    async fn remembered(&self) -> Vec<Replaced> {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut remembered)
+    }
+
     async fn current_revision(&self) -> Result<Revision, StoreError> {
         Ok(self.feed.newest())
     }
@@ -242,11 +265,14 @@ struct Writer {
     directory: Directory,
     leaving: Leaving,
     freed: Freed,
+    past: Past,
+    remembered: Vec<Replaced>,
 }
 
 impl Writer {
     fn new(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
         let revision = records::prepare(&database, path)?;
+        let (past, remembered) = Past::open(path, revision);
         Ok(Self {
             database: Arc::new(RwLock::new(database)),
             feed: Feed::after(revision),
@@ -255,6 +281,8 @@ impl Writer {
             leaving: Leaving::default(),
             freed: Freed::before_this_process(directory.compaction_failed()),
             directory,
+            past,
+            remembered,
         })
     }
 
@@ -301,7 +329,8 @@ impl Writer {
         let before = revision;
         let mut changes = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        let mut budget = Budget::new(self.free_bytes_for(batch)?);
+        let free_bytes = self.free_bytes_for(batch)?;
+        let mut budget = Budget::new(free_bytes);
         let transaction = self
             .database
             .read()
@@ -325,8 +354,10 @@ impl Writer {
                     continue;
                 }
                 let answer = records::apply(&mut records, job, revision + 1)?;
-                answers.push(answer.map(|(change, replaced_bytes)| {
+                answers.push(answer.map(|(change, old)| {
                     revision = change.revision;
+                    self.past.note(&change, old.as_ref());
+                    let replaced_bytes = old.map_or(0, |old| old.value.len());
                     self.freed.replaced(replaced_bytes, job.bytes());
                     if change.value.is_none() {
                         self.leaving.removed(&change.key);
@@ -339,6 +370,8 @@ impl Writer {
                 transaction.open_table(META)?.insert("revision", revision)?;
             }
         }
+        // Ahead of the commit: what is never committed is known by its revision.
+        self.past.write(free_bytes);
         Ok(Staged {
             transaction,
             changes,

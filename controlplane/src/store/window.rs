@@ -8,6 +8,7 @@ mod encoded;
 mod follow;
 mod history;
 mod interest;
+mod past;
 mod stored;
 
 pub use cursor::{Batch, Cursor};
@@ -20,6 +21,7 @@ use super::{Revision, Store, StoreError};
 use futures::stream::{Stream, StreamExt};
 use history::History;
 use imbl::OrdMap;
+use past::UnclaimedPast;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -76,6 +78,8 @@ struct Resources {
     by_prefix: BTreeMap<String, Arc<ResourceWindow>>,
     /// Objects under no known prefix yet.
     unclaimed: OrdMap<Arc<str>, Arc<Stored>>,
+    /// What led to them.
+    past: UnclaimedPast,
 }
 
 impl Resources {
@@ -119,7 +123,9 @@ impl Window {
     /// # Errors
     /// As [`Window::open`].
     pub async fn open_with(store: Arc<dyn Store>, history_bytes: usize) -> Result<Self, StoreError> {
+        let remembered = store.remembered().await;
         let (revision, records) = store.range("").await?;
+        let past = UnclaimedPast::of(remembered, revision, &records);
         let changes = store.follow(revision).await?;
         let unclaimed = records
             .into_iter()
@@ -127,10 +133,11 @@ impl Window {
             .collect();
         let shared = Arc::new(Shared {
             applied: watch::Sender::new(revision),
-            oldest: watch::Sender::new(revision),
+            oldest: watch::Sender::new(past.base().unwrap_or(revision)),
             resources: RwLock::new(Resources {
                 by_prefix: BTreeMap::new(),
                 unclaimed,
+                past,
             }),
             history_bytes,
         });
@@ -177,7 +184,7 @@ impl Window {
             store: Arc::clone(&self.store),
             applied: self.shared.applied.subscribe(),
             oldest: self.shared.oldest.subscribe(),
-            history: Mutex::new(History::new(objects, revision)),
+            history: Mutex::new(resources.past.claim(prefix, objects, revision)),
             changed: watch::Sender::new(0),
         });
         resources.by_prefix.insert(prefix.to_owned(), Arc::clone(&resource));
@@ -192,6 +199,8 @@ impl Window {
         };
         let objects = released.history().objects();
         resources.unclaimed.extend(objects);
+        // What has been claimed once has no past here any more.
+        resources.past.forget();
         // The write lock holds the feeding task back, so `applied` is exactly what the objects show.
         let revision = *self.shared.applied.borrow();
         released.history().replace(OrdMap::new(), revision);

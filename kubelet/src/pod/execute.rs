@@ -26,10 +26,12 @@ use crate::runtime::observed::ObservedPod;
 use crate::runtime::{ImageInfo, RuntimeError};
 use crate::volume::{Ending, HostVolume};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 pub use resize::ResizeError;
 pub use runtime_load::RuntimeLoad;
@@ -62,6 +64,10 @@ pub struct Subject {
     pub volumes: Arc<BTreeMap<String, HostVolume>>,
     /// The image a start creates from.
     pub image: Option<ImageInfo>,
+    /// The images of the volumes it mounts that are images, by volume.
+    pub volume_images: BTreeMap<String, ImageInfo>,
+    /// Whether it starts again once it has ended.
+    pub returns: bool,
     /// The pod's end, if it is ending.
     pub ending: Option<Ending>,
     /// What it runs with, as a resize begins from it.
@@ -165,7 +171,7 @@ impl Executor {
             }
             Operation::PrepareImage { container, .. } => {
                 let result = self.image(subject, &container).await;
-                let asked = pod_object::find(&subject.pod, &container).map(|(_, spec)| spec.into_owned());
+                let asked = pod_object::image_user(&subject.pod, &container).map(Cow::into_owned);
                 Effect::Image(Box::new(asked.unwrap_or_default()), result)
             }
             Operation::StartContainer {
@@ -201,7 +207,8 @@ impl Executor {
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }
             Operation::RemoveContainer { id, starts_anew } => {
-                let removed = self.remove_container(subject, &id, starts_anew).await;
+                let keeps_log = starts_anew || subject.returns;
+                let removed = self.remove_container(subject, &id, keeps_log).await;
                 Effect::Done(removed.map_err(Failure::Remove))
             }
             Operation::RemoveSandbox { id } => {
@@ -213,7 +220,9 @@ impl Executor {
                 Effect::Done(released.map_err(Failure::ReleaseVolumes))
             }
             Operation::ReleaseCgroup => {
+                let begun = Instant::now();
                 let released = self.parts.cgroups.release_pod(&subject.uid).await;
+                self.parts.metrics.pods.cgroup("destroy", begun.elapsed());
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
@@ -236,7 +245,9 @@ impl Executor {
 
     async fn prepare(&self, subject: &Subject) -> Result<(), Failure> {
         let cgroup = async {
+            let begun = Instant::now();
             let made = self.parts.cgroups.ensure_pod(&subject.pod).await;
+            self.parts.metrics.pods.cgroup("create", begun.elapsed());
             made.map_err(Failure::PodCgroup)
         };
         let dirs = async {
@@ -260,7 +271,7 @@ impl Executor {
     }
 
     async fn image(&self, subject: &Subject, container: &str) -> Result<ImageInfo, ImageError> {
-        let Some((_, container)) = pod_object::find(&subject.pod, container) else {
+        let Some(container) = pod_object::image_user(&subject.pod, container) else {
             let message = format!("container {container:?} is no longer in the pod");
             return Err(ImageError {
                 reason: waiting::ERR_IMAGE_PULL,
@@ -310,6 +321,9 @@ impl Executor {
     }
 
     async fn purge(&self, subject: &Subject) -> Result<(), Failure> {
+        if subject.returns {
+            return Ok(());
+        }
         let path = spec::pod_log_directory(&subject.pod, &self.parts.context);
         let directory = path.clone();
         let removed = self

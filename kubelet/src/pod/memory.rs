@@ -13,8 +13,10 @@ use super::resize::Applied;
 use crate::allocation::PodResources;
 use crate::id::{ContainerId, SandboxId};
 use crate::image;
+use crate::pod_object;
+use crate::runtime::ImageInfo;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a container is not running, in the words of its status.
@@ -32,7 +34,7 @@ pub struct ReadyImage {
     /// The reference that was asked for: a container that names another has no image yet.
     pub reference: String,
     /// The image as the runtime knows it.
-    pub image: crate::runtime::ImageInfo,
+    pub image: ImageInfo,
 }
 
 /// What a failure to have an image belongs to: the reference as written, and the policy by which it was to be had.
@@ -59,7 +61,7 @@ pub enum ImageState<'a> {
     /// Nobody looked yet, or it may be tried again.
     Unknown,
     /// It is there.
-    Ready(&'a crate::runtime::ImageInfo),
+    Ready(&'a ImageInfo),
     /// It could not be had, and is not tried again yet.
     Failed(&'a ImageFailure),
 }
@@ -191,8 +193,19 @@ impl Memory {
         }
     }
 
+    /// The images of the volumes a container mounts that are images, by volume.
+    pub fn volume_images(&self, pod: &Pod, container: &str, now: Timestamp) -> BTreeMap<String, ImageInfo> {
+        let mounting = pod_object::find(pod, container).map(|(_, spec)| pod_object::image_volumes(pod, &spec));
+        let users = mounting.into_iter().flatten();
+        let ready = users.filter_map(|user| match self.image(&user, now) {
+            ImageState::Ready(image) => Some((user.name.strip_prefix("volume/")?.to_owned(), image.clone())),
+            _ => None,
+        });
+        ready.collect()
+    }
+
     /// Notes that a container's image is there.
-    pub fn image_ready(&mut self, container: &Container, image: crate::runtime::ImageInfo) {
+    pub fn image_ready(&mut self, container: &Container, image: ImageInfo) {
         self.image_failures.remove(&image_key(container));
         let reference = container.image.clone().unwrap_or_default();
         let ready = ReadyImage { reference, image };
@@ -249,7 +262,7 @@ mod tests {
     fn an_image_is_that_of_the_name_it_was_asked_for() {
         let (old, new) = (naming("a:1"), naming("a:2"));
         let mut memory = Memory::default();
-        memory.image_ready(&old, crate::runtime::ImageInfo::default());
+        memory.image_ready(&old, ImageInfo::default());
         assert!(matches!(memory.image(&old, at(0)), ImageState::Ready(_)));
         assert_eq!(memory.image(&new, at(0)), ImageState::Unknown);
     }
@@ -274,7 +287,7 @@ mod tests {
             ImageState::Unknown,
             "the right name waits for nothing"
         );
-        memory.image_ready(&right, crate::runtime::ImageInfo::default());
+        memory.image_ready(&right, ImageInfo::default());
         assert_eq!(failing(&memory, 6), Some((1, at(10))), "the wrong one still does");
         assert_eq!(memory.image(&typo, at(10)), ImageState::Unknown);
         memory.image_failed(&typo, "ErrImagePull", "no".into(), at(10));

@@ -21,11 +21,11 @@ pub use crate::objects::ResolvedObjects;
 pub use crate::volume::{ContainerFiles, EnvFileError, SubPath};
 pub use container::{ContainerInput, container_config};
 pub use context::{NodeContext, ResolvConf};
-pub use dns::{DnsWarning, dns_config};
+pub use dns::{DnsWarning, dns_config, search_limit_exceeded};
 pub use env::{env_files, env_references, environment};
 pub use hash::container_hash;
 pub use hosts::hosts_file;
-pub use mounts::{mounts_hosts_file, recursive_read_only, sub_paths, termination_path};
+pub use mounts::{image_mounts, mounts_hosts_file, recursive_read_only, sub_paths, termination_path};
 pub use resources::{container_resources, oom_score_adj, sandbox_resources};
 pub use sandbox::{hostname, pod_log_directory, sandbox_config};
 pub use security::apparmor_profile;
@@ -66,6 +66,16 @@ pub enum SpecError {
         container: String,
         /// The volume named by the mount.
         volume: String,
+    },
+    /// An image is to be mounted, which the runtime cannot do.
+    #[error("image volumes need {needed}: the node's runtime is {runtime} {version}")]
+    ImageVolumes {
+        /// What can.
+        needed: &'static str,
+        /// The runtime's name.
+        runtime: String,
+        /// Its version.
+        version: String,
     },
     /// `runAsNonRoot` would be broken.
     #[error("{0}")]

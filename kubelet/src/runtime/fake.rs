@@ -158,6 +158,11 @@ impl FakeRuntime {
         self.state().refuses_list_of_all = refuse;
     }
 
+    /// Images that containers were created with as mounts, each with the path inside it, in order.
+    pub fn mounted_images(&self) -> Vec<(String, String)> {
+        self.state().mounted_images.clone()
+    }
+
     /// Sets how much containers of that name have written into their layers.
     pub fn set_layer(&self, container: &str, bytes: u64) {
         self.state().layers.insert(container.to_owned(), bytes);

@@ -28,9 +28,16 @@ fn text(field: &mut Option<String>, default: &str) {
     }
 }
 
+fn pull_policy(image: Option<&str>) -> &'static str {
+    if reference::is_latest(image.unwrap_or_default()) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    }
+}
+
 fn container(container: &mut Container, host_network: bool) {
-    let latest = reference::is_latest(container.image.as_deref().unwrap_or_default());
-    let policy = if latest { "Always" } else { "IfNotPresent" };
+    let policy = pull_policy(container.image.as_deref());
     text(&mut container.image_pull_policy, policy);
     text(&mut container.termination_message_path, "/dev/termination-log");
     text(&mut container.termination_message_policy, "File");
@@ -98,6 +105,9 @@ fn volumes(spec: &mut PodSpec) {
     for volume in spec.volumes.iter_mut().flatten() {
         if let Some(path) = &mut volume.host_path {
             path.type_.get_or_insert_default();
+        }
+        if let Some(image) = &mut volume.image {
+            text(&mut image.pull_policy, pull_policy(image.reference.as_deref()));
         }
         if let Some(downward) = &mut volume.downward_api {
             downward.default_mode.get_or_insert(FILE_MODE);

@@ -23,6 +23,19 @@ pub struct ContainerFiles {
     pub termination_log: Option<PathBuf>,
     /// Bound sub path by the mount's index in `volumeMounts`.
     pub sub_paths: BTreeMap<usize, PathBuf>,
+    /// Images to be mounted, by the mount's index.
+    pub images: BTreeMap<usize, ImageMount>,
+}
+
+/// An image that the runtime mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageMount {
+    /// Its id.
+    pub id: String,
+    /// How the pod names it.
+    pub reference: String,
+    /// What of it is mounted; empty for all.
+    pub sub_path: PathBuf,
 }
 
 /// A sub path of a volume that has to be resolved on the host without leaving the volume.
@@ -84,6 +97,7 @@ pub(super) fn prepare(inner: &Inner, request: &ContainerFilesRequest) -> Result<
         etc_hosts,
         termination_log: Some(termination),
         sub_paths,
+        images: BTreeMap::new(),
     })
 }
 

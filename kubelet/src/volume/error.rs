@@ -103,6 +103,12 @@ pub enum ReleaseError {
         /// Why.
         why: io::Error,
     },
+    /// One of them is there though it was unmounted.
+    #[error("unmount {path}: it is still mounted")]
+    StillMounted {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// Its directory could not be removed.
     #[error("remove {path}: {why}")]
     Remove {
@@ -174,6 +180,15 @@ pub enum SetUpError {
     /// An emptyDir of a medium there is none of.
     #[error("unknown storage medium {0:?}")]
     Medium(String),
+    /// An emptyDir of huge pages, without saying of which of the sizes the pod requests.
+    #[error("medium: {0} can't be used if container requests multiple huge page sizes")]
+    HugePageSizes(String),
+    /// An emptyDir of huge pages that the pod does not request.
+    #[error("medium {0}: hugePages storage requested, but there is no resource request for huge pages")]
+    NoHugePages(String),
+    /// gitRepo volumes, which nobody should have: the program that fills them does what the repository says.
+    #[error("git-repo volume plugin has been disabled: clone into an emptyDir in an init container instead")]
+    GitRepo,
     /// Its files could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),

@@ -1,8 +1,8 @@
 //! Host paths and the size of memory volumes.
 
 use super::SetUpError;
-use crate::downward;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use proto::api::resources::{every_container_limits, pod_limits};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
@@ -51,19 +51,15 @@ pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), SetUpError>
     Err(SetUpError::HostPathIsNot { path, what })
 }
 
-/// The size of a memory volume in bytes: the node's memory, less where the pod or the volume is limited.
+/// The size of a memory volume in bytes: the node's memory for pods, less where the pod as a whole or the volume is limited.
 pub(super) fn memory_volume_size(pod: &Pod, size_limit: Option<i64>, node_memory: i64) -> i64 {
-    let spec = pod.spec.clone().unwrap_or_default();
-    let limit = |c: &k8s_openapi::api::core::v1::Container| {
-        let limits = c.resources.as_ref()?.limits.as_ref()?;
-        limits.get("memory").map(downward::value).filter(|bytes| *bytes > 0)
-    };
-    let of_containers: Option<i64> = spec.containers.iter().map(limit).sum();
-    [Some(node_memory), of_containers.filter(|bytes| *bytes > 0), size_limit]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(node_memory)
+    let limited = |spec: &&PodSpec| every_container_limits(spec, "memory");
+    let of_pod = pod.spec.as_ref().filter(limited).and_then(|spec| {
+        let limit = pod_limits(spec).get("memory")?.value();
+        (limit > 0).then_some(limit)
+    });
+    let most = of_pod.unwrap_or(node_memory);
+    size_limit.map_or(most, |limit| limit.min(most))
 }
 
 #[cfg(test)]
@@ -100,11 +96,21 @@ mod tests {
     #[test]
     fn memory_volumes_have_the_smallest_limit() {
         let limited = r#"{"containers":[{"name":"c","resources":{"limits":{"memory":"100"}}}]}"#;
+        let half = r#"{"containers":[{"name":"c","resources":{"limits":{"memory":"100"}}},{"name":"d"}]}"#;
+        let with_init = limited.replace(
+            "{\"containers\"",
+            r#"{"initContainers":[{"name":"i","resources":{"limits":{"memory":"300"}}}],"containers""#,
+        );
+        let of_pod = r#"{"resources":{"limits":{"memory":"400"}},"containers":[{"name":"c"}]}"#;
         for (spec, size_limit, expected) in [
             ("{}", None, 1000),
             ("{}", Some(10), 10),
             (limited, None, 100),
             (limited, Some(500), 100),
+            (half, None, 1000),
+            (half, Some(500), 500),
+            (&with_init, None, 300),
+            (of_pod, None, 400),
         ] {
             assert_eq!(
                 memory_volume_size(&pod(spec), size_limit, 1000),

@@ -320,7 +320,7 @@ mod tests {
             ),
             (
                 r#""gitRepo":{"repository":"x"}"#,
-                "MountVolume.SetUp failed for volume \"v\" : volume type gitRepo is not supported by this kubelet",
+                "MountVolume.SetUp failed for volume \"v\" : git-repo volume plugin has been disabled: clone into an emptyDir in an init container instead",
             ),
         ] {
             assert_eq!(files(volume, "").expect_err(volume), error);

@@ -8,9 +8,13 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, KeyToPath, Pod,
     ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
+use proto::api::quantity::Quantity;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+/// Media of huge pages: of the one size the pod requests, and of the size that follows.
+const HUGE_PAGES: &str = "HugePages";
+const HUGE_PAGES_OF: &str = "HugePages-";
 const MODE_DEFAULT: i32 = 0o644;
 /// What a token projection without a life of its own asks for, seconds.
 const TOKEN_LIFE_DEFAULT: i64 = 3600;
@@ -19,7 +23,7 @@ const TOKEN_LIFE_DEFAULT: i64 = 3600;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct VolumePlan {
     pub(super) name: String,
-    /// Below the pod's directory; empty for a host path.
+    /// Below the pod's directory; empty for a host path and an image.
     pub(super) directory: PathBuf,
     pub(super) source: Source,
 }
@@ -27,8 +31,13 @@ pub(super) struct VolumePlan {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Source {
     EmptyDir(EmptyDir),
-    HostPath { path: PathBuf, kind: String },
+    HostPath {
+        path: PathBuf,
+        kind: String,
+    },
     Files(Files),
+    /// An image, which the runtime mounts.
+    Image,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +51,7 @@ pub(super) struct EmptyDir {
 pub(super) enum Medium {
     Disk,
     Memory,
-    /// The page size as the mount option wants it, such as `2M`.
+    /// The page size as the mount option wants it, in bytes.
     HugePages(String),
 }
 
@@ -131,12 +140,12 @@ pub(super) fn plans(pod: &Pod) -> impl Iterator<Item = Result<VolumePlan, Volume
     volumes
         .iter()
         .filter(move |v| mounted.contains(v.name.as_str()))
-        .map(plan)
+        .map(|volume| plan(pod, volume))
 }
 
-fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {
+fn plan(pod: &Pod, volume: &Volume) -> Result<VolumePlan, VolumeError> {
     let (plugin, source) = if let Some(empty) = &volume.empty_dir {
-        ("empty-dir", empty_dir(volume, empty)?)
+        ("empty-dir", empty_dir(pod, volume, empty)?)
     } else if let Some(host) = &volume.host_path {
         let source = Source::HostPath {
             path: PathBuf::from(&host.path),
@@ -146,6 +155,12 @@ fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {
             name: volume.name.clone(),
             directory: PathBuf::new(),
             source,
+        });
+    } else if volume.image.is_some() {
+        return Ok(VolumePlan {
+            name: volume.name.clone(),
+            directory: PathBuf::new(),
+            source: Source::Image,
         });
     } else if let Some(map) = &volume.config_map {
         ("configmap", Source::Files(config_map(map)))
@@ -166,6 +181,9 @@ fn plan(volume: &Volume) -> Result<VolumePlan, VolumeError> {
 }
 
 fn unsupported(volume: &Volume) -> SetUpError {
+    if volume.git_repo.is_some() {
+        return SetUpError::GitRepo;
+    }
     // The kind is whatever field is set besides the name.
     let kind = serde_json::to_value(volume)
         .ok()
@@ -173,20 +191,47 @@ fn unsupported(volume: &Volume) -> SetUpError {
     kind.map_or(SetUpError::NoSource, SetUpError::Unsupported)
 }
 
-fn empty_dir(volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Source, VolumeError> {
+fn empty_dir(pod: &Pod, volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Source, VolumeError> {
     let medium = match source.medium.as_deref().unwrap_or("") {
         "" => Medium::Disk,
         "Memory" => Medium::Memory,
-        other => match other.strip_prefix("HugePages-") {
-            // The kernel writes 2M where the API writes 2Mi.
-            Some(size) => Medium::HugePages(size.trim_end_matches('i').to_owned()),
-            None => return Err(set_up(&volume.name, SetUpError::Medium(other.to_owned()))),
-        },
+        huge if huge == HUGE_PAGES || huge.starts_with(HUGE_PAGES_OF) => {
+            Medium::HugePages(page_size(pod, huge).map_err(|why| set_up(&volume.name, why))?)
+        }
+        other => return Err(set_up(&volume.name, SetUpError::Medium(other.to_owned()))),
     };
     Ok(Source::EmptyDir(EmptyDir {
         medium,
         size_limit: source.size_limit.as_ref().map(downward::value).filter(|size| *size > 0),
     }))
+}
+
+/// The size of a medium's pages as the kernel reads it: one that the pod requests, and the only one unless the medium names it.
+fn page_size(pod: &Pod, medium: &str) -> Result<String, SetUpError> {
+    let spec = pod.spec.as_ref();
+    let containers = spec
+        .into_iter()
+        .flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+    let of_containers = containers.filter_map(|container| container.resources.as_ref());
+    let of_pod = spec.and_then(|spec| spec.resources.as_ref());
+    let requests = of_containers
+        .chain(of_pod)
+        .filter_map(|resources| resources.requests.as_ref());
+    let names = requests.flat_map(|list| list.keys());
+    let sizes = names.filter_map(|name| Quantity::parse(name.strip_prefix("hugepages-")?).ok());
+    let wanted = medium.strip_prefix(HUGE_PAGES_OF).map(Quantity::parse).transpose();
+    let Ok(wanted) = wanted else {
+        return Err(SetUpError::Medium(medium.to_owned()));
+    };
+    let sizes: BTreeSet<i64> = sizes.map(Quantity::value).collect();
+    let size = match wanted {
+        Some(wanted) => sizes.get(&wanted.value()),
+        None if sizes.len() > 1 => return Err(SetUpError::HugePageSizes(medium.to_owned())),
+        None => sizes.first(),
+    };
+    let size = size.ok_or_else(|| SetUpError::NoHugePages(medium.to_owned()))?;
+    // In bytes, which the kernel takes as well as its own 2M.
+    Ok(size.to_string())
 }
 
 fn config_map(source: &ConfigMapVolumeSource) -> Files {
@@ -260,4 +305,43 @@ fn projected_files(volume: &Volume, source: &ProjectedVolumeSource) -> Result<Fi
         default_mode: source.default_mode.unwrap_or(MODE_DEFAULT),
         parts: parts.collect::<Result<_, _>>()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::spec::testing::pod;
+
+    #[test]
+    fn pages_are_of_a_size_that_the_pod_requests() {
+        let none = |medium: &str| {
+            format!("medium {medium}: hugePages storage requested, but there is no resource request for huge pages")
+        };
+        let both = r#""hugepages-2Mi":"4Mi","hugepages-1Gi":"1Gi""#;
+        for (medium, requests, expected) in [
+            ("HugePages", r#""hugepages-2Mi":"4Mi""#, Ok("2097152".to_owned())),
+            ("HugePages", r#""memory":"4Mi""#, Err(none("HugePages"))),
+            (
+                "HugePages",
+                both,
+                Err("medium: HugePages can't be used if container requests multiple huge page sizes".to_owned()),
+            ),
+            ("HugePages-1Gi", both, Ok("1073741824".to_owned())),
+            ("HugePages-2048Ki", both, Ok("2097152".to_owned())),
+            ("HugePages-1Gi", r#""hugepages-2Mi":"4Mi""#, Err(none("HugePages-1Gi"))),
+            (
+                "HugePages-x",
+                both,
+                Err("unknown storage medium \"HugePages-x\"".to_owned()),
+            ),
+        ] {
+            let of_container =
+                format!(r#"{{"containers":[{{"name":"c","resources":{{"requests":{{{requests}}}}}}}]}}"#);
+            let of_pod = format!(r#"{{"resources":{{"requests":{{{requests}}}}},"containers":[{{"name":"c"}}]}}"#);
+            for spec in [of_container, of_pod] {
+                let size = page_size(&pod(&spec), medium).map_err(|error| error.to_string());
+                assert_eq!(size, expected, "{medium} {spec}");
+            }
+        }
+    }
 }

@@ -44,6 +44,11 @@ impl Inner {
             let unmounted = self.mounter.unmount(&path);
             unmounted.map_err(|why| ReleaseError::Unmount { path, why })?;
         }
+        // An unmount that worked need not be the last word: somebody may mount again, or the kernel only looked away.
+        let left = self.mounter.mounts_below(dir).map_err(ReleaseError::Mounts)?;
+        if let Some(path) = left.into_iter().next() {
+            return Err(ReleaseError::StillMounted { path });
+        }
         tree::remove(dir).map_err(|why| ReleaseError::Remove {
             path: dir.to_owned(),
             why,
@@ -66,6 +71,11 @@ impl Inner {
         let plan = &volume.plan;
         let path = self.pod_dir(&uid_of(pod)).join(&plan.directory);
         match &plan.source {
+            Source::Image => Ok(HostVolume {
+                path: PathBuf::new(),
+                read_only: true,
+                own: false,
+            }),
             Source::HostPath { path, kind } => {
                 local::check_host_path(path, kind).map_err(|why| set_up(&plan.name, why))?;
                 Ok(HostVolume {
@@ -75,10 +85,14 @@ impl Inner {
                 })
             }
             Source::EmptyDir(empty) => {
-                let fresh = !path.is_dir();
+                let ready = path.is_dir() && self.marker(pod, &plan.name).exists();
                 self.make_empty_dir(pod, &path, empty, mounted)
                     .map_err(|why| set_up(&plan.name, why))?;
-                if fresh || !self.marker(pod, &plan.name).exists() {
+                if !ready {
+                    if empty.medium == plan::Medium::Disk {
+                        // Whoever made it may have died before its mode was right.
+                        public(&path).map_err(|why| set_up(&plan.name, why))?;
+                    }
                     if let Some(gid) = fs_group(pod) {
                         tree::give_to_group(&path, gid, false).map_err(|why| set_up(&plan.name, why))?;
                     }
@@ -128,6 +142,8 @@ impl Inner {
         fs::write(marker, "")
     }
 
+    /// Makes the directory and what is mounted there. A tmpfs is as the kernel makes it, sticky and for everybody; huge pages are
+    /// their owner's alone, or the pod's group's.
     pub(super) fn make_empty_dir(
         &self,
         pod: &Pod,
@@ -143,8 +159,7 @@ impl Inner {
             plan::Medium::Disk => Ok(()),
             plan::Medium::Memory => {
                 let size = local::memory_volume_size(pod, empty.size_limit, self.settings.allocatable.memory);
-                self.tmpfs(path, size)?;
-                fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+                self.tmpfs(path, size)
             }
             plan::Medium::HugePages(size) => self.mounter.hugetlbfs(path, &format!("pagesize={size}")),
         }
@@ -163,10 +178,13 @@ impl Inner {
         make_public_dir(path)?;
         if tmpfs && !mounted.contains(path) {
             self.tmpfs(path, self.settings.allocatable.memory)?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
         }
         Ok(())
     }
+}
+
+fn public(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
 }
 
 /// A volume's own directory, 0777 whatever the umask says; parents 0750.
@@ -175,5 +193,5 @@ fn make_public_dir(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+    public(path)
 }

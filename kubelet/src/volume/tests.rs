@@ -98,6 +98,45 @@ async fn ensure_is_idempotent_and_release_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_mount_that_stays_keeps_the_pods_directory() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let volumes = bench.volumes.ensure(&pod(SPEC)).await.expect("ensure");
+    fs::write(volumes["mem"].path.join("precious"), "x").expect("file");
+    bench.mounter.hold(&volumes["mem"].path, true);
+    let uid = PodUid::from("u-1");
+    let error = bench.volumes.release(&uid).await.expect_err("mounted");
+    assert!(error.to_string().contains("still mounted"), "{error}");
+    assert!(volumes["mem"].path.join("precious").exists());
+    bench.mounter.hold(&volumes["mem"].path, false);
+    bench.volumes.release(&uid).await.expect("release");
+    assert!(!bench.root.path().join("pods/u-1").exists());
+}
+
+#[tokio::test]
+async fn what_a_container_planted_leads_no_teardown_out_of_the_volume() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    let volumes = bench.volumes.ensure(&pod(SPEC)).await.expect("ensure");
+    let outside = bench.root.path().join("outside");
+    fs::create_dir_all(outside.join("dir")).expect("dirs");
+    fs::write(outside.join("dir/precious"), "x").expect("file");
+    let info = &volumes["info"].path;
+    let data = info.join("..data");
+    let current = info.join(fs::read_link(&data).expect("a link"));
+    fs::remove_file(&data).expect("unlinked");
+    fs::remove_dir_all(&current).expect("removed");
+    for planted in [&data, &current, &info.join("labels.d"), &info.join("..data_tmp")] {
+        std::os::unix::fs::symlink(&outside, planted).expect("planted");
+    }
+    let disk = &volumes["disk"].path;
+    std::os::unix::fs::symlink(outside.join("dir"), disk.join("link")).expect("planted");
+    bench.volumes.release(&PodUid::from("u-1")).await.expect("release");
+    assert!(!bench.root.path().join("pods/u-1").exists());
+    assert!(outside.join("dir/precious").exists());
+}
+
+#[tokio::test]
 async fn a_container_start_gets_its_files() {
     let bench = bench();
     let pod = pod(SPEC);

@@ -236,6 +236,13 @@ class Apply(Kubectl):
             os.remove(os.path.join(directory, "b.yaml"))
             self.says("configmap/a unchanged\nconfigmap/b pruned", "apply", "-f", directory, "--prune", "-l", "set=s", "--prune-allowlist=core/v1/ConfigMap")
 
+    def test_a_kind_that_does_not_exist(self):
+        self.each(self.unknown_kind)
+
+    def unknown_kind(self):
+        for verb in ("apply", "create"):
+            self.fails('no matches for kind "Nothing" in version "v1"', verb, "-f", "-", given="apiVersion: v1\nkind: Nothing\nmetadata: {name: x}\n")
+
 
 class Delete(Kubectl):
     def test_what_delete_takes_along(self):

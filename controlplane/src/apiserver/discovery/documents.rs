@@ -1,14 +1,12 @@
 //! `/openapi/v3` and `/openapi/v2` over HTTP: negotiation, caching headers, redirects to the current hash (control-plane
-//! contract §1). The documents are [`super::super::openapi`]'s. Their protobuf forms are not served: 406.
+//! contract §1). The documents are [`super::super::openapi`]'s. The protobuf forms of v3 are not served: 406.
 
 use super::super::openapi::kept::Kept;
 use super::super::openapi::{Answer, OpenApi};
 use super::super::request::Query;
 use super::super::{Body, body, negotiate, reply};
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
-};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
@@ -17,16 +15,18 @@ use crate::apiserver::status::ApiError;
 /// Clients keep a document whose URL carries its hash this long.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
 
+/// The media type of v2's message, and how it was spelled before; answered is the first.
+const V2_MESSAGE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const V2_MESSAGE_BEFORE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
 /// Answers `/openapi/v2` or a path below `/openapi/v3`.
 pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Response<Body>, ApiError> {
-    let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    if accept.is_some_and(|accept| !takes_json(accept)) {
-        return Err(negotiate::not_acceptable());
-    }
+    let form = Form::of(path, &parts.headers).ok_or_else(negotiate::not_acceptable)?;
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let (document, immutable) = match openapi.answer(path, query.text("hash")) {
         Answer::NotFound => return Ok(reply::not_found_page()),
         Answer::Moved(to) => return Ok(moved(&to)),
+        Answer::Document { .. } if form == Form::Message => (openapi.v2_message(), false),
         Answer::Document { document, immutable } => (document, immutable),
     };
     let etag = format!("\"{}\"", document.hash);
@@ -36,7 +36,7 @@ pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Resp
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        whole(&document, reply::accepts_gzip(&parts.headers))
+        whole(&document, form, reply::accepts_gzip(&parts.headers))
     };
     let headers = response.headers_mut();
     if let Ok(etag) = HeaderValue::try_from(etag) {
@@ -50,14 +50,14 @@ pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Resp
 }
 
 /// The document, compressed for clients that take it so; for others it is uncompressed as it is sent.
-fn whole(document: &Kept, is_compressed: bool) -> Response<Body> {
+fn whole(document: &Kept, form: Form, is_compressed: bool) -> Response<Body> {
     let body = match is_compressed {
         true => body::full(document.compressed.clone()),
         false => body::stream(futures::stream::iter(document.pieces())),
     };
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     if is_compressed {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -65,11 +65,35 @@ fn whole(document: &Kept, is_compressed: bool) -> Response<Body> {
     response
 }
 
-fn takes_json(accept: &str) -> bool {
-    accept
-        .split(',')
-        .map(|clause| clause.split(';').next().unwrap_or("").trim())
-        .any(|media| matches!(media, "" | "*/*" | "application/*" | "application/json"))
+/// How a document is written down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    /// Of v2 alone.
+    Message,
+}
+
+impl Form {
+    /// The form that is accepted first; `None` if there is none.
+    fn of(path: &str, headers: &http::HeaderMap) -> Option<Self> {
+        let is_v2 = path.starts_with("/openapi/v2");
+        let accepted = negotiate::accepted(headers);
+        if accepted.is_empty() {
+            return Some(Self::Json);
+        }
+        accepted.iter().find_map(|media| match media.as_str() {
+            "*/*" | "application/*" | "application/json" => Some(Self::Json),
+            V2_MESSAGE | V2_MESSAGE_BEFORE if is_v2 => Some(Self::Message),
+            _ => None,
+        })
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Message => V2_MESSAGE,
+        }
+    }
 }
 
 fn moved(to: &str) -> Response<Body> {
@@ -86,6 +110,7 @@ mod tests {
     use super::*;
     use crate::resource::Registry;
     use http::Request;
+    use http::header::ACCEPT;
     use std::sync::Arc;
 
     fn openapi() -> OpenApi {
@@ -118,6 +143,26 @@ mod tests {
         let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
         assert_eq!(get(group, protobuf).map(|_| ()).map_err(|error| error.code), Err(406));
     }
+    #[test]
+    fn v2_is_a_message_for_those_who_accept_that_first() {
+        for (accept, expected) in [
+            (V2_MESSAGE, V2_MESSAGE),
+            (V2_MESSAGE_BEFORE, V2_MESSAGE),
+            (
+                "application/json;q=0.9, application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+                V2_MESSAGE,
+            ),
+            (
+                "application/com.github.proto-openapi.spec.v2@v1.0+protobuf;q=0.5, */*",
+                "application/json",
+            ),
+        ] {
+            let answer = get("/openapi/v2", accept).unwrap();
+            assert_eq!(answer.headers()[CONTENT_TYPE], expected, "{accept}");
+        }
+        assert!(get("/openapi/v3/api/v1", V2_MESSAGE).is_err());
+    }
+
     #[tokio::test]
     async fn a_document_is_the_same_compressed_and_not() {
         use http_body_util::BodyExt;

@@ -1,7 +1,7 @@
 //! The documents as they are kept: made once for all requests, since they change with the kinds only, and compressed, since
 //! together they have many megabytes and most clients take them so.
 
-use super::{Document, group_key, v2, v3_group, v3_index};
+use super::{Document, group_key, v2, v2_message, v3_group, v3_index};
 use crate::resource::{Registry, Version};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
@@ -15,7 +15,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A document, compressed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// JSON, as gzip.
+    /// JSON, or a message, as gzip.
     pub compressed: Bytes,
     /// [`Document::hash`], of what it was before.
     pub hash: String,
@@ -32,7 +32,7 @@ impl Kept {
         }
     }
 
-    /// The JSON, a piece at a time.
+    /// What it was before, a piece at a time.
     pub fn pieces(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
         let mut decoder = GzDecoder::new(self.compressed.clone().reader());
         std::iter::from_fn(move || {
@@ -53,6 +53,7 @@ pub struct OpenApi {
     versions: Vec<(Arc<Version>, Cell)>,
     index: OnceLock<Arc<Kept>>,
     v2: OnceLock<Arc<Kept>>,
+    v2_message: OnceLock<Arc<Kept>>,
 }
 
 impl OpenApi {
@@ -82,6 +83,7 @@ impl OpenApi {
                 .collect(),
             index: OnceLock::new(),
             v2: OnceLock::new(),
+            v2_message: OnceLock::new(),
             registry,
         }
     }
@@ -124,11 +126,19 @@ impl OpenApi {
         Arc::clone(document)
     }
 
+    /// As [`OpenApi::v2`], as protobuf.
+    pub fn v2_message(&self) -> Arc<Kept> {
+        let document = self
+            .v2_message
+            .get_or_init(|| Arc::new(Kept::new(v2_message(&self.registry))));
+        Arc::clone(document)
+    }
+
     /// Whether what is asked for below `/openapi/` is there already. Making it takes long, the first time.
     pub fn is_made(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         match path.strip_prefix("/openapi/v3") {
-            None => self.v2.get().is_some(),
+            None => self.v2.get().is_some() && self.v2_message.get().is_some(),
             Some("") => self.index.get().is_some(),
             Some(key) => self
                 .cell(key.trim_matches('/'))
@@ -155,6 +165,7 @@ mod tests {
             assert!(kept.pieces().all(|piece| piece.len() <= PIECE_BYTES));
             kept_bytes += kept.compressed.len();
         }
+        all.v2_message();
         assert!(all.is_made("/openapi/v2") && all.is_made("/openapi/v3/api/v1"));
         assert!(kept_bytes < 2 << 20, "{kept_bytes} bytes are kept");
     }

@@ -1,7 +1,7 @@
 //! Lists written piece by piece: what has been sent is let go of. Never decides what is in a list.
 
 use super::layout::Layout;
-use super::{Context, Page, partial, table_of, whole};
+use super::{Context, Page, json_of, partial, table_of, whole};
 use crate::apiserver::negotiate::Shape;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
@@ -145,9 +145,10 @@ impl Pieces {
     /// An object's stored bytes.
     fn splice(&mut self, stored: &Stored) {
         // Lists of custom resources say of each object what it is.
-        let names = (&*self.kind.api_version, &*self.kind.kind);
-        let names = self.kind.structural.as_ref().map(|_| names);
-        let (head, rest) = stored.json(names, stored.revision);
+        let (head, rest) = match self.kind.structural {
+            None => stored.json(None, stored.revision),
+            Some(_) => json_of(stored, stored.revision, &self.kind),
+        };
         self.comma();
         self.text.write(&head);
         self.text.write(&rest);

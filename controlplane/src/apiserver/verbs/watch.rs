@@ -2,6 +2,9 @@
 //!
 //! A watch owns a position in the resource's history and a timer; the objects' bytes are shared with every other reader.
 
+mod frames;
+mod retirement;
+
 use super::filter::Filter;
 use super::{Answer, Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::drain::Lift;
@@ -13,10 +16,12 @@ use crate::resource::field_error::FieldError;
 use crate::schema::protobuf;
 use crate::store::Revision;
 use crate::store::window::{Batch, Cursor, EncodedForms, Event, RevisionError, Snapshot, Stored};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use client::Clock;
+use frames::Out;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use retirement::Retirement;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,8 +37,6 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 /// A piece of the body ends once it has this many bytes; only one event may go beyond.
 const PIECE_BYTES: usize = 64 << 10;
-/// Objects of at least so many bytes are not copied for each watch.
-const SHARED_BYTES: usize = 16 << 10;
 /// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
 const LONGEST_SECONDS: u64 = 24 * 3600;
 
@@ -97,6 +100,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
             clock: Arc::clone(call.server.clock()),
             has_columns: false,
         },
+        retirement: Retirement::of(call),
         prefix: call.collection(),
         filter,
         seen: from,
@@ -268,6 +272,7 @@ struct Watcher {
     /// Written and not handed over yet.
     ready: VecDeque<Bytes>,
     writer: Writer,
+    retirement: Retirement,
     prefix: String,
     filter: Filter,
     /// Every event up to this revision has been written.
@@ -311,8 +316,12 @@ impl Watcher {
                         }
                     }
                     batch = self.cursor.next() => self.accept(batch.ok()?),
+                    () = self.retirement.changed() => {}
                 }
             } else if self.closing.is_cancelled() {
+                return None;
+            }
+            if self.retirement.is_over() {
                 return None;
             }
             self.write(&mut out);
@@ -383,39 +392,6 @@ impl Watcher {
                 (None, None) => {}
             }
         }
-    }
-}
-
-/// Frames being written: small events together, the bytes of large objects as they are in memory, which all watches share.
-#[derive(Default)]
-struct Out {
-    frames: VecDeque<Bytes>,
-    /// What follows the frames.
-    text: BytesMut,
-    /// Bytes in the frames.
-    framed: usize,
-}
-
-impl Out {
-    fn len(&self) -> usize {
-        self.framed + self.text.len()
-    }
-
-    fn share(&mut self, bytes: Bytes) {
-        if bytes.len() < SHARED_BYTES {
-            self.text.extend_from_slice(&bytes);
-            return;
-        }
-        let before = self.text.split().freeze();
-        self.framed += before.len() + bytes.len();
-        self.frames.extend([before, bytes]);
-    }
-
-    fn frames(mut self) -> VecDeque<Bytes> {
-        if !self.text.is_empty() {
-            self.frames.push_back(self.text.freeze());
-        }
-        self.frames
     }
 }
 

@@ -53,6 +53,10 @@ fn validation_texts() {
              \"IfNotPresent\", \"Never\"",
         ),
         (
+            container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}})),
+            "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+        ),
+        (
             container(json!({"ports": [{"containerPort": 70000}]})),
             "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
         ),
@@ -92,6 +96,18 @@ fn validation_texts() {
         (
             json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]}}),
             "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "-1"}}]}}),
+            "spec.volumes[0].emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "v", "image": {}}]}}),
+            "spec.volumes[0].image.reference: Required value",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "v", "image": {"reference": "i", "pullPolicy": "Often"}}]}}),
+            "spec.volumes[0].image.pullPolicy: Unsupported value: \"Often\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
         ),
         (
             json!({"spec": {"initContainers": [{"name": "i", "image": "a", "readinessProbe": {"exec": {"command": ["x"]}}}]}}),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::api::quantity::Quantity;
 use serde_json::Value;
 
 use super::environment::{field_path, resource_field};
@@ -76,7 +77,8 @@ fn source(errors: &mut FieldErrors, volume: &Value, base: &str) {
             required(errors, source, &path, "server");
             required(errors, source, &path, "path");
         }
-        "image" => required(errors, source, &path, "reference"),
+        "emptyDir" => empty_dir(errors, source, &path),
+        "image" => image(errors, source, &path),
         _ => {}
     }
 }
@@ -85,6 +87,27 @@ fn required(errors: &mut FieldErrors, source: &Value, path: &str, key: &str) {
     if text(source, &[key]).is_empty() {
         errors.push(FieldError::required(format!("{path}.{key}"), ""));
     }
+}
+
+fn empty_dir(errors: &mut FieldErrors, source: &Value, path: &str) {
+    let limit = Quantity::parse(text(source, &["sizeLimit"]));
+    if limit.is_ok_and(Quantity::is_negative) {
+        let why = "SizeLimit field must be a valid resource quantity";
+        errors.push(FieldError::forbidden(format!("{path}.sizeLimit"), why));
+    }
+}
+
+fn image(errors: &mut FieldErrors, source: &Value, path: &str) {
+    // Whoever makes pods of a template may fill it in.
+    if path.starts_with("spec.volumes[") {
+        required(errors, source, path, "reference");
+    }
+    one_of(
+        errors,
+        &format!("{path}.pullPolicy"),
+        text(source, &["pullPolicy"]),
+        &["Always", "IfNotPresent", "Never"],
+    );
 }
 
 fn host_path(errors: &mut FieldErrors, source: &Value, path: &str) {

@@ -1,6 +1,5 @@
 use super::super::{KindStrategy, Plain, columns};
 use super::*;
-use serde_json::Map;
 
 /// A kind that came in, of any types.
 pub(crate) fn defined(group: &str, version: &str, plural: &str) -> Arc<Kind> {
@@ -26,10 +25,11 @@ pub(crate) fn defined(group: &str, version: &str, plural: &str) -> Arc<Kind> {
         default_propagation_orphan: false,
         definition: like.definition.clone(),
         types: Arc::clone(&like.types),
-        published: Definitions::Own(Arc::new(Map::new())),
+        published: Definitions::Own("{}".into()),
         printer: columns::built_in("", "ServiceAccount"),
         strategy: KindStrategy::Defined(Arc::new(Plain)),
         structural: None,
+        defined: Default::default(),
         deprecation: None,
         conversion: None,
     })

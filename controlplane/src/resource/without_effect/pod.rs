@@ -1,6 +1,6 @@
 //! Fields of a pod's spec that the scheduler or the kubelet does not obey yet. `applies` sees the spec.
 
-use super::{Row, containers, part};
+use super::{Row, part};
 use crate::resource::field::{list, text};
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ const VOLUMES: &[&str] = &[
     "downwardAPI",
     "emptyDir",
     "hostPath",
+    "image",
     "projected",
     "secret",
 ];
@@ -59,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         PENDING,
     ),
     field(
-        "volumes of other types than configMap, downwardAPI, emptyDir, hostPath, projected and secret",
+        "volumes of other types than configMap, downwardAPI, emptyDir, hostPath, image, projected and secret",
         |spec| source(spec, |name| !CLAIMS.contains(&name) && !VOLUMES.contains(&name)),
         NOT_MOUNTED,
     ),
@@ -72,11 +73,6 @@ pub(super) const ROWS: &[Row] = &[
             members(sources).any(|name| !PROJECTIONS.contains(&name))
         },
         NOT_MOUNTED,
-    ),
-    field(
-        "containers.lifecycle.stopSignal",
-        |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
-        "the image's own stop signal is sent",
     ),
 ];
 

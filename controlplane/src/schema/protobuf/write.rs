@@ -107,10 +107,11 @@ impl ItemHead {
 
 /// Bytes written from the last to the first.
 #[derive(Default)]
-struct Backwards(Vec<u8>);
+pub(crate) struct Backwards(Vec<u8>);
 
 impl Backwards {
-    fn finish(mut self) -> Vec<u8> {
+    /// The bytes, the first one first.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.0.reverse();
         self.0
     }
@@ -139,20 +140,28 @@ impl Backwards {
     }
 
     /// A member that is a message, with what `inner` writes.
-    fn nested(&mut self, number: u32, inner: impl FnOnce(&mut Self)) {
+    pub(crate) fn nested(&mut self, number: u32, inner: impl FnOnce(&mut Self)) {
         let before = self.0.len();
         inner(self);
         self.varint((self.0.len() - before) as u64);
         self.tag(number, LENGTH);
     }
 
-    fn text(&mut self, number: u32, text: &str) {
+    /// A member that is text.
+    pub(crate) fn text(&mut self, number: u32, text: &str) {
         self.nested(number, |out| out.bytes(text.as_bytes()));
     }
 
-    fn int(&mut self, number: u32, value: i64) {
+    /// A member that is a whole number, or true or false.
+    pub(crate) fn int(&mut self, number: u32, value: i64) {
         self.varint(value.cast_unsigned());
         self.tag(number, VARINT);
+    }
+
+    /// A member that is any number.
+    pub(crate) fn double(&mut self, number: u32, value: f64) {
+        self.bytes(&value.to_le_bytes());
+        self.tag(number, FIXED64);
     }
 
     fn message(&mut self, name: &str, members: &Map<String, Value>) {
@@ -198,10 +207,7 @@ impl Backwards {
             }
             (Form::Bool, Value::Bool(value)) => self.int(number, i64::from(*value)),
             (Form::Int, Value::Number(value)) => self.int(number, value.as_i64().unwrap_or_default()),
-            (Form::Double, Value::Number(value)) => {
-                self.bytes(&value.as_f64().unwrap_or_default().to_le_bytes());
-                self.tag(number, FIXED64);
-            }
+            (Form::Double, Value::Number(value)) => self.double(number, value.as_f64().unwrap_or_default()),
             (Form::Message(name), value) => self.nested(number, |out| {
                 if !out.special(name, value)
                     && let Some(members) = value.as_object()

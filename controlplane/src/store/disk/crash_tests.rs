@@ -2,7 +2,7 @@
 //! [`VICTIM`] set to the directory it works in.
 
 use super::*;
-use crate::store::window::{RevisionError, Window};
+use crate::store::window::Window;
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -179,23 +179,24 @@ async fn check(directory: &Path, started: Revision, report: &Report) -> Revision
     let window = Window::open(disk.clone()).await.unwrap();
     let pods = window.resource(PODS);
     for revision in [started, started + 1, last, newest] {
-        match pods.watch(revision) {
-            Ok(_) => assert_eq!(revision, newest, "a watch that goes on has missed nothing"),
-            Err(RevisionError::Gone { oldest, .. }) => assert!(revision < newest && oldest == newest),
-            Err(other) => panic!("{other}"),
+        let mut state = pods.at(revision).unwrap().objects;
+        let count = usize::try_from(newest - revision).unwrap();
+        let events: Vec<_> = pods.watch(revision).unwrap().take(count).collect().await;
+        let revisions: Vec<Revision> = events.iter().map(|event| event.revision).collect();
+        assert_eq!(
+            revisions,
+            (revision + 1..=newest).collect::<Vec<_>>(),
+            "a watch that goes on misses nothing"
+        );
+        for new in events.iter().filter_map(|event| event.new.as_ref()) {
+            state.insert(Arc::clone(&new.key), Arc::clone(new));
         }
+        let state: Vec<(&str, &Bytes)> = state.iter().map(|(key, stored)| (&**key, stored.raw())).collect();
+        let expected: Vec<(&str, &Bytes)> = records.iter().map(|record| (&*record.key, &record.value)).collect();
+        assert_eq!(state, expected);
     }
     drop((pods, window));
-    // The window's task lets go of the store at its next turn.
-    let mut disk = disk;
-    let disk = loop {
-        match Arc::try_unwrap(disk) {
-            Ok(alone) => break alone,
-            Err(shared) => disk = shared,
-        }
-        tokio::task::yield_now().await;
-    };
-    disk.close().await;
+    Disk::close_when_alone(disk).await;
     newest
 }
 

@@ -17,12 +17,12 @@ pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::ne
 pub(super) const FORMAT: u64 = 1;
 
 /// Applies one write inside the open transaction; a precondition that does not hold is an answer, not a failure. Beside the change
-/// stands how long the value was that it took the place of.
+/// stands what it took the place of.
 pub(super) fn apply(
     records: &mut Table<'_, &'static str, &'static [u8]>,
     job: &Job,
     revision: Revision,
-) -> Result<Result<(Change, usize), StoreError>, redb::Error> {
+) -> Result<Result<(Change, Option<Record>), StoreError>, redb::Error> {
     let key: Arc<str> = Arc::from(job.key.as_str());
     let current = records
         .get(job.key.as_str())?
@@ -58,7 +58,7 @@ pub(super) fn apply(
         created: value.is_some() && current.is_none(),
         value,
     };
-    Ok(Ok((change, current.map_or(0, |record| record.value.len()))))
+    Ok(Ok((change, current)))
 }
 
 /// The length of the key's value; 0 if there is none.

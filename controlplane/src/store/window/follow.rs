@@ -74,15 +74,8 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
             if !touched.iter().any(|seen| Arc::ptr_eq(seen, owner)) {
                 touched.push(Arc::clone(owner));
             }
-        } else if let Some(value) = change.value {
-            let created = match resources.unclaimed.get(&change.key) {
-                Some(stored) if !change.created => stored.created,
-                _ => change.revision,
-            };
-            let stored = Stored::new(Arc::clone(&change.key), change.revision, created, value);
-            resources.unclaimed.insert(change.key, Arc::new(stored));
         } else {
-            resources.unclaimed.remove(&change.key);
+            apply_unclaimed(resources, change);
         }
     }
     bound_history(resources, shared.history_bytes);
@@ -90,6 +83,20 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
         resource.wake();
     }
     shared.applied.send_replace(newest);
+}
+
+fn apply_unclaimed(resources: &mut Resources, change: Change) {
+    let (revision, key) = (change.revision, change.key);
+    let old = resources.unclaimed.remove(&key);
+    if let Some(value) = change.value {
+        let created = match &old {
+            Some(old) if !change.created => old.created,
+            _ => revision,
+        };
+        let stored = Stored::new(Arc::clone(&key), revision, created, value);
+        resources.unclaimed.insert(Arc::clone(&key), Arc::new(stored));
+    }
+    resources.past.note(revision, key, old);
 }
 
 /// Makes all resources together hold no more than `limit` of their past: the one with the largest past forgets first, so that
@@ -128,6 +135,9 @@ async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived:
         tracing::warn!(%error, "the store cannot be compacted");
     }
     if let Some(revision) = outlived {
+        let mut resources = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
+        resources.past.forget();
+        drop(resources);
         shared.oldest.send_replace(revision);
     }
 }
@@ -182,6 +192,7 @@ fn replace(shared: &Shared, revision: Revision, records: Vec<Record>) {
         resource.history().replace(own, revision);
     }
     guard.unclaimed = rest;
+    guard.past.forget();
     for resource in guard.by_prefix.values() {
         resource.wake();
     }

@@ -4,9 +4,10 @@
 //! Owns, for each such interest somebody has, the positions of the events that may matter to it, and its wake-up. What it keeps
 //! for an interest goes with its last reader, and with the events. Never reads or filters events itself.
 
-use super::Stored;
 use super::history::{Event, WatchClosed};
+use super::{Selectable, Stored};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -161,7 +162,14 @@ impl Interests {
             }
         }
         for (field, of) in &mut self.fields {
-            let has = |stored: &Arc<Stored>| Box::from(stored.selectable(|value| (of.read)(value)).field(field));
+            let read = |stored: &Stored| {
+                let tree = stored.tree();
+                let fields = (of.read)(&tree)
+                    .into_iter()
+                    .map(|(name, text)| (Cow::Borrowed(name), text));
+                Selectable::of(&tree, fields)
+            };
+            let has = |stored: &Arc<Stored>| Box::from(stored.selectable(0, read).field(field));
             let values = sides.map(|side| side.map(has));
             for value in values.into_iter().flatten() {
                 let value: Box<str> = value;

@@ -15,6 +15,8 @@ pub struct FakeMounter {
     /// Mount points whose file system hangs, and whoever waits for that to end.
     hung: Mutex<BTreeSet<PathBuf>>,
     goes_on: Condvar,
+    /// Mount points that stay whatever is asked.
+    held: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl FakeMounter {
@@ -31,6 +33,16 @@ impl FakeMounter {
     pub fn hang(&self, target: &Path) {
         let mut hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
         hung.insert(target.to_owned());
+    }
+
+    /// Has unmounts of this target do nothing, though they say otherwise.
+    pub fn hold(&self, target: &Path, held: bool) {
+        let mut all = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held {
+            all.insert(target.to_owned());
+        } else {
+            all.remove(target);
+        }
     }
 
     /// Has what hangs go on.
@@ -71,7 +83,10 @@ impl Mounter for FakeMounter {
 
     fn unmount(&self, target: &Path) -> io::Result<()> {
         self.wait(target);
-        self.with(|table| table.remove(target));
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held.contains(target) {
+            self.with(|table| table.remove(target));
+        }
         Ok(())
     }
 

@@ -5,11 +5,13 @@ use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
 use crate::pod::failure::StartError;
-use crate::pod::spec::{self, ContainerInput};
+use crate::pod::spec::{self, ContainerInput, SpecError};
 use crate::pod_object;
 use crate::reason::event;
-use crate::volume::ContainerFilesRequest;
+use crate::runtime::RuntimeVersion;
+use crate::volume::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
 use k8s_openapi::api::core::v1::Container;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 impl Executor {
@@ -69,6 +71,8 @@ impl Executor {
                     .await?
             }
         };
+        let mut sub_paths = spec::sub_paths(container, &environment).map_err(StartError::Spec)?;
+        let images = self.image_mounts(subject, container, &mut sub_paths).await?;
         let node_hosts = self.node_hosts(pod).await.map_err(StartError::NodeFile)?;
         let request = ContainerFilesRequest {
             pod: subject.uid.clone(),
@@ -76,15 +80,11 @@ impl Executor {
             restart_count,
             log_directory: logs,
             hosts: spec::hosts_file(pod, &pod_ips, context, &node_hosts),
-            sub_paths: spec::sub_paths(container, &environment).map_err(StartError::Spec)?,
+            sub_paths,
             volumes: (*subject.volumes).clone(),
         };
-        let files = self
-            .parts
-            .volumes
-            .prepare_container(request)
-            .await
-            .map_err(StartError::Files)?;
+        let files = volumes.prepare_container(request).await.map_err(StartError::Files)?;
+        let files = ContainerFiles { images, ..files };
         let image = subject.image.clone().unwrap_or_default();
         let ids = self.ids(subject).await.map_err(StartError::Files)?;
         let config = spec::container_config(&ContainerInput {
@@ -144,6 +144,34 @@ impl Executor {
 }
 
 impl Executor {
+    /// The images a container mounts.
+    ///
+    /// # Errors
+    /// One is not there, or the runtime would not mount it: an older one takes it for a directory without a name.
+    async fn image_mounts(
+        &self,
+        subject: &Subject,
+        container: &Container,
+        sub_paths: &mut Vec<SubPath>,
+    ) -> Result<BTreeMap<usize, ImageMount>, StartError> {
+        let images = spec::image_mounts(&subject.pod, container, &subject.volume_images, sub_paths);
+        let images = images.map_err(StartError::Spec)?;
+        if images.is_empty() {
+            return Ok(images);
+        }
+        match self.parts.runtime.version().await {
+            Ok(RuntimeVersion { name, version }) if lacks_image_mounts(&name, &version) => {
+                Err(StartError::Spec(SpecError::ImageVolumes {
+                    needed: "containerd 2.1",
+                    runtime: name,
+                    version,
+                }))
+            }
+            // What it says of the mounts themselves will do.
+            _ => Ok(images),
+        }
+    }
+
     async fn restart_count(
         &self,
         subject: &Subject,
@@ -154,6 +182,13 @@ impl Executor {
         let container = container.name.clone();
         counted.await.map_err(|why| StartError::Logs { container, why })
     }
+}
+
+/// Whether the runtime is known not to mount images; of others nobody knows before they are asked.
+fn lacks_image_mounts(name: &str, version: &str) -> bool {
+    let mut numbers = version.trim_start_matches('v').split(['.', '-', '+', '~']);
+    let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
+    name == "containerd" && next().is_some_and(|major| major < 2 || (major == 2 && next() == Some(0)))
 }
 
 /// The container whose processes an ephemeral container is to see, if it names one.
@@ -186,6 +221,21 @@ fn number_of(file: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runtimes_that_mount_no_images_are_known() {
+        for (name, version, lacks) in [
+            ("containerd", "1.6.20~ds1", true),
+            ("containerd", "v1.7.28", true),
+            ("containerd", "2.0.5", true),
+            ("containerd", "v2.1.0-rc.1", false),
+            ("containerd", "2.2.0", false),
+            ("containerd", "", false),
+            ("cri-o", "1.30.0", false),
+        ] {
+            assert_eq!(lacks_image_mounts(name, version), lacks, "{name} {version}");
+        }
+    }
 
     #[test]
     fn the_restart_count_goes_on_from_the_logs() {

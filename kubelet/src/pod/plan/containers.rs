@@ -3,7 +3,7 @@
 use super::stopping::{self, Wanted};
 use super::{Draft, Inputs, crash, sandbox};
 use crate::pod::hook::declared;
-use crate::pod::memory::{ImageState, PostStart, Waiting};
+use crate::pod::memory::{ImageFailure, ImageState, PostStart, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::spec::container_hash;
 use crate::pod::{grace, state};
@@ -150,7 +150,10 @@ impl<'o> Walk<'_, '_, 'o> {
 
     /// Whether an init container has done its work.
     fn is_over(&self, container: &Container) -> bool {
-        !self.draft.is_running(&Key::Start(container.name.clone()))
+        // One that was stopped to be started anew did not do its work, however politely it ended.
+        let again = self.draft.inputs.memory.restart_wanted.contains(&container.name);
+        !again
+            && !self.draft.is_running(&Key::Start(container.name.clone()))
             && self
                 .here(&container.name)
                 .is_some_and(|c| c.state == ContainerState::Exited && c.exit_code == 0)
@@ -230,22 +233,8 @@ impl<'o> Walk<'_, '_, 'o> {
             self.tell_last_error(name);
             return;
         }
-        match inputs.memory.image(container, inputs.now) {
-            ImageState::Ready(_) => {}
-            ImageState::Failed(failure) => {
-                self.draft.wake(failure.again);
-                self.tell_pull(container, failure.reason, &failure.message, failure.at);
-                return;
-            }
-            ImageState::Unknown => {
-                self.draft.attempt(Operation::PrepareImage {
-                    container: name.clone(),
-                    image: container.image.clone().unwrap_or_default(),
-                });
-                self.tell_last_error(name);
-                self.blocked = true;
-                return;
-            }
+        if self.lacks_image(container) {
+            return;
         }
         self.tell_last_error(name);
         let Some(sandbox) = self.sandbox else { return };
@@ -269,6 +258,35 @@ impl<'o> Walk<'_, '_, 'o> {
         self.blocked = true;
     }
 
+    /// Has the images there that the container is made from and mounts; tells whether one is missing.
+    fn lacks_image(&mut self, container: &Container) -> bool {
+        let inputs = self.draft.inputs;
+        let volumes = pod_object::image_volumes(inputs.pod, container);
+        let mut missing = false;
+        for user in std::iter::once(container).chain(&volumes) {
+            match inputs.memory.image(user, inputs.now) {
+                ImageState::Ready(_) => {}
+                ImageState::Failed(failure) => {
+                    self.draft.wake(failure.again);
+                    self.tell_pull(&container.name, user, failure);
+                    return true;
+                }
+                ImageState::Unknown => {
+                    self.draft.attempt(Operation::PrepareImage {
+                        container: user.name.clone(),
+                        image: user.image.clone().unwrap_or_default(),
+                    });
+                    missing = true;
+                }
+            }
+        }
+        if missing {
+            self.tell_last_error(&container.name);
+            self.blocked = true;
+        }
+        missing
+    }
+
     /// Whether the container came to a pod whose volumes were ready before, and mounts one that nobody did.
     fn lacks_volume(&self, container: &Container) -> bool {
         let mounted = &self.draft.inputs.memory.mounted;
@@ -283,24 +301,25 @@ impl<'o> Walk<'_, '_, 'o> {
     }
 
     /// A failed pull is first told as it failed, then as a back-off with the same text.
-    fn tell_pull(&mut self, container: &Container, reason: &'static str, message: &str, at: Timestamp) {
-        let backs_off_at = at.saturating_add(PULL_ERROR_SHOWN).unwrap_or(Timestamp::MAX);
-        let waiting = if self.draft.inputs.now < backs_off_at || reason != reason::waiting::ERR_IMAGE_PULL {
-            if reason == reason::waiting::ERR_IMAGE_PULL {
+    fn tell_pull(&mut self, name: &str, user: &Container, failure: &ImageFailure) {
+        let ImageFailure { reason, message, .. } = failure;
+        let backs_off_at = failure.at.saturating_add(PULL_ERROR_SHOWN).unwrap_or(Timestamp::MAX);
+        let waiting = if self.draft.inputs.now < backs_off_at || *reason != reason::waiting::ERR_IMAGE_PULL {
+            if *reason == reason::waiting::ERR_IMAGE_PULL {
                 self.draft.wake(backs_off_at);
             }
             Waiting {
-                reason: reason.to_owned(),
-                message: message.to_owned(),
+                reason: (*reason).to_owned(),
+                message: message.clone(),
             }
         } else {
-            let image = container.image.as_deref().unwrap_or_default();
+            let image = user.image.as_deref().unwrap_or_default();
             Waiting {
                 reason: reason::waiting::IMAGE_PULL_BACK_OFF.to_owned(),
                 message: format!("Back-off pulling image \"{image}\": {reason}: {message}"),
             }
         };
-        self.draft.plan.waiting.insert(container.name.clone(), waiting);
+        self.draft.plan.waiting.insert(name.to_owned(), waiting);
     }
 }
 

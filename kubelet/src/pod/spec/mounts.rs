@@ -2,8 +2,9 @@
 
 use super::{ContainerInput, SpecError, namespaces};
 use crate::expansion::expand;
-use crate::volume::{ContainerFiles, HostVolume, SubPath};
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use crate::runtime::ImageInfo;
+use crate::volume::{ContainerFiles, HostVolume, ImageMount, SubPath};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use proto::cri;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -97,15 +98,27 @@ fn volume_mount(
     (volumes, can_recurse): (&BTreeMap<String, HostVolume>, bool),
     files: &ContainerFiles,
 ) -> Result<cri::Mount, SpecError> {
-    let volume = volumes.get(&mount.name).ok_or_else(|| SpecError::VolumeMissing {
-        container: container.name.clone(),
-        volume: mount.name.clone(),
-    })?;
-    let host_path = files.sub_paths.get(&index).unwrap_or(&volume.path);
+    let volume = volumes
+        .get(&mount.name)
+        .ok_or_else(|| missing(container, &mount.name))?;
     let container_path = match mount.mount_path.strip_prefix('/') {
         Some(_) => mount.mount_path.clone(),
         None => format!("/{}", mount.mount_path),
     };
+    if let Some(image) = files.images.get(&index) {
+        return Ok(cri::Mount {
+            container_path,
+            readonly: true,
+            image: Some(cri::ImageSpec {
+                image: image.id.clone(),
+                user_specified_image: image.reference.clone(),
+                ..cri::ImageSpec::default()
+            }),
+            image_sub_path: text(&image.sub_path),
+            ..Default::default()
+        });
+    }
+    let host_path = files.sub_paths.get(&index).unwrap_or(&volume.path);
     Ok(cri::Mount {
         container_path,
         host_path: text(host_path),
@@ -114,6 +127,43 @@ fn volume_mount(
         recursive_read_only: recursive_read_only(mount, can_recurse)?,
         ..Default::default()
     })
+}
+
+fn missing(container: &Container, volume: &str) -> SpecError {
+    SpecError::VolumeMissing {
+        container: container.name.clone(),
+        volume: volume.to_owned(),
+    }
+}
+
+/// The images a container mounts, by the index of the mount; `images` tells those that are there by volume. Their sub paths are
+/// taken out of `sub_paths`, because they are in no directory of the node.
+///
+/// # Errors
+/// An image is not there.
+pub fn image_mounts(
+    pod: &Pod,
+    container: &Container,
+    images: &BTreeMap<String, ImageInfo>,
+    sub_paths: &mut Vec<SubPath>,
+) -> Result<BTreeMap<usize, ImageMount>, SpecError> {
+    let volumes = || pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let mut out = BTreeMap::new();
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let volume = volumes().find(|volume| volume.name == mount.name);
+        let Some(source) = volume.and_then(|volume| volume.image.as_ref()) else {
+            continue;
+        };
+        let image = images.get(&mount.name).ok_or_else(|| missing(container, &mount.name))?;
+        let own = sub_paths.extract_if(.., |sub| sub.index == index).next();
+        let mount = ImageMount {
+            id: image.id.clone(),
+            reference: source.reference.clone().unwrap_or_default(),
+            sub_path: own.map(|sub| sub.path).unwrap_or_default(),
+        };
+        out.insert(index, mount);
+    }
+    Ok(out)
 }
 
 /// Whether a mount is read only with all that is mounted below it; `supported` tells whether the handler can do that
@@ -191,9 +241,7 @@ mod tests {
     use super::super::NodeContext;
     use super::super::testing::{context, pod};
     use super::*;
-    use crate::runtime::ImageInfo;
     use crate::user_namespace::IdRange;
-    use k8s_openapi::api::core::v1::Pod;
 
     /// The mounts of a container in a pod with or without ids of its own, by a handler that can or cannot recurse.
     fn made(
@@ -251,6 +299,7 @@ mod tests {
             etc_hosts: Some("/p/etc-hosts".into()),
             termination_log: Some("/p/t".into()),
             sub_paths: BTreeMap::from([(1, PathBuf::from("/sub/1"))]),
+            images: BTreeMap::new(),
         };
         let got: Vec<_> = made((&pod, &c), &volumes, &files, None, false)
             .expect("mounts")
@@ -269,6 +318,44 @@ mod tests {
     }
 
     #[test]
+    fn images_are_the_runtimes_to_mount() {
+        let spec = r#"{"volumes":[{"name":"i","image":{"reference":"img:1"}},{"name":"d","emptyDir":{}}],"containers":[{"name":"c",
+            "volumeMounts":[{"name":"d","mountPath":"/d","subPath":"x"},{"name":"i","mountPath":"/i","subPathExpr":"$(A)/y"}]}]}"#;
+        let pod = pod(spec);
+        let c = &pod.spec.as_ref().expect("spec").containers[0];
+        let vars = BTreeMap::from([("A".to_owned(), "x".to_owned())]);
+        let mut subs = sub_paths(c, &vars).expect("sub paths");
+        let none = image_mounts(&pod, c, &BTreeMap::new(), &mut subs).expect_err("the image is not there");
+        assert!(matches!(none, SpecError::VolumeMissing { .. }), "{none}");
+        let info = ImageInfo {
+            id: "sha256:1".into(),
+            ..ImageInfo::default()
+        };
+        let images = image_mounts(&pod, c, &BTreeMap::from([("i".to_owned(), info)]), &mut subs).expect("mounts");
+        assert_eq!(
+            subs.iter().map(|sub| sub.index).collect::<Vec<_>>(),
+            [0],
+            "the node binds the other alone"
+        );
+        let files = ContainerFiles {
+            images,
+            ..ContainerFiles::default()
+        };
+        let volumes = BTreeMap::from([("i".to_owned(), volume("")), ("d".to_owned(), volume("/v/d"))]);
+        let made = made((&pod, c), &volumes, &files, None, false).expect("mounts");
+        let image = made[1]
+            .image
+            .as_ref()
+            .map(|i| (i.image.as_str(), i.user_specified_image.as_str()));
+        assert_eq!(image, Some(("sha256:1", "img:1")));
+        assert_eq!(
+            (made[1].image_sub_path.as_str(), made[1].host_path.as_str()),
+            ("x/y", "")
+        );
+        assert!(made[1].readonly && made[0].image.is_none());
+    }
+
+    #[test]
     fn own_hosts_mount_wins_and_missing_volumes_are_named() {
         let (pod, c) = container(r#"[{"name":"a","mountPath":"/etc/hosts"}]"#);
         assert!(!mounts_hosts_file(&c));
@@ -282,16 +369,24 @@ mod tests {
             ("A".to_owned(), "x/y".to_owned()),
             ("UP".to_owned(), "../z".to_owned()),
             ("E".to_owned(), String::new()),
+            ("ROOT".to_owned(), "/r".to_owned()),
         ]);
         let one = |expr: &str| {
             let (_, c) = container(&format!(r#"[{{"name":"v","mountPath":"/m","subPathExpr":"{expr}"}}]"#));
             sub_paths(&c, &vars).map(|mut v| v.remove(0).path)
         };
         assert_eq!(one("p/$(A)"), Ok(PathBuf::from("p/x/y")));
+        assert_eq!(one("$$(A)"), Ok(PathBuf::from("$(A)")), "escaped");
+        assert_eq!(one("$(A"), Ok(PathBuf::from("$(A")), "no reference");
+        assert_eq!(one("$(A)$(A)/..x"), Ok(PathBuf::from("x/yx/y/..x")));
         for (bad, why) in [
             ("$(NONE)", "missing value for \"NONE\""),
             ("$(E)", "missing value for \"E\""),
             ("$(UP)", "unable to provision SubPath `../z`: must not contain '..'"),
+            ("$(A)$(E)$(NONE)", "missing value for \"E\""),
+            ("$(ROOT)", "error SubPath `/r` must not be an absolute path"),
+            ("a/$(UP)", "unable to provision SubPath `a/../z`: must not contain '..'"),
+            ("a/..", "unable to provision SubPath `a/..`: must not contain '..'"),
             ("/abs", "error SubPath `/abs` must not be an absolute path"),
         ] {
             assert_eq!(

@@ -10,6 +10,7 @@ use crate::runtime::{
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use proto::cri as pb;
+use std::path::Path;
 use std::time::Duration;
 use tonic::Code;
 
@@ -238,6 +239,11 @@ impl Runtime for FakeRuntime {
         let passage = self.enter("CreateContainer", &name).await?;
         let now = self.shared.clock.now();
         let id = self.state().create_container(sandbox, &config, now)?;
+        let images = config
+            .mounts
+            .into_iter()
+            .filter_map(|mount| Some((mount.image?.image, mount.image_sub_path)));
+        self.state().mounted_images.extend(images);
         passage.reply(id)
     }
 
@@ -446,6 +452,12 @@ impl Runtime for FakeRuntime {
     async fn image_fs_info(&self) -> Result<pb::ImageFsInfoResponse, RuntimeError> {
         self.enter("ImageFsInfo", "").await?;
         Ok(pb::ImageFsInfoResponse::default())
+    }
+
+    async fn checkpoint_container(&self, id: &ContainerId, path: &Path, _: Duration) -> Result<(), RuntimeError> {
+        self.enter("CheckpointContainer", id.as_str()).await?;
+        let written = std::fs::write(path, id.as_str());
+        written.map_err(|error| RuntimeError::new("CheckpointContainer", Code::Unknown, error.to_string()))
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {

@@ -197,3 +197,44 @@ async fn image_of(bench: &Bench, name: &str) -> String {
     let image = bench.runtime.image_status(name).await.expect("an answer");
     image.expect("present").id
 }
+
+/// A pod that mounts the private image beside what it runs.
+fn mounting(name: &str, pull_secret: Option<&str>) -> Pod {
+    let mut pod = serde_json::to_value(private(name, pull_secret, "IfNotPresent")).expect("a pod");
+    pod["spec"]["volumes"] =
+        serde_json::json!([{"name": "i", "image": {"reference": PRIVATE, "pullPolicy": "Always"}}]);
+    pod["spec"]["containers"][0]["image"] = "img:latest".into();
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        serde_json::json!([{"name": "i", "mountPath": "/i", "subPath": "models"}]);
+    serde_json::from_value(pod).expect("a pod")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_an_image_that_is_pulled_with_the_pods_secrets() {
+    let bench = Bench::new();
+    bench.runtime.add_private_image(PRIVATE, "1");
+    bench.api.add_secret(&secret("right", "1"));
+    let kubelet = bench.start();
+    bench.api.create(&mounting("a", Some("right")));
+    bench.until("ready", |b| is_ready(b, "a")).await;
+    let mounted = bench.runtime.mounted_images();
+    let id = format!("sha256:{}", hex::encode(PRIVATE));
+    assert_eq!(mounted, [(id, "models".to_owned())]);
+    assert_eq!(pulls(&bench), 1);
+    bench
+        .until("told", |b| {
+            has_event(b, "Pulled", "Successfully pulled image \"r.io/private:1\"")
+        })
+        .await;
+
+    bench.api.create(&mounting("b", None));
+    bench.until("b without", |b| waits(b, "b", "ErrImagePull")).await;
+    bench.until("b waits", |b| waits(b, "b", "ImagePullBackOff")).await;
+    bench
+        .until("told", |b| {
+            has_event(b, "BackOff", "Back-off pulling image \"r.io/private:1\"")
+        })
+        .await;
+    assert_eq!(bench.running("b"), 0);
+    kubelet.kill().await;
+}
