@@ -20,24 +20,33 @@ use crate::resource::structural::Structural;
 use crate::schema::{Definitions, Schema, SchemaTable, TypeId};
 
 mod address;
+mod admission_policy;
 mod autoscaler;
 mod build;
 pub(crate) mod certificate;
+mod check;
 pub(crate) mod columns;
 mod config_data;
 mod controller_revision;
 mod conversion;
+mod csi;
 pub(crate) mod custom;
 mod daemon_set;
 pub(crate) mod definition;
 mod deployment;
 pub(crate) mod deprecated;
+mod device;
+mod endpoint_slice;
 mod event;
+mod flow;
+mod ingress;
 mod job;
 mod json_path;
 mod kinds;
+mod lease;
 mod limit_range;
 mod namespace;
+mod network_policy;
 mod networking;
 mod node;
 pub(crate) mod pod;
@@ -49,9 +58,12 @@ mod registry;
 mod replica_set;
 mod resource_name;
 mod resource_quota;
+mod resource_slice;
 mod runtime_class;
+mod service_cidr;
 mod stateful_set;
 mod storage;
+mod storage_class;
 pub(crate) mod structural;
 mod template;
 mod webhook;
@@ -358,15 +370,6 @@ pub(crate) struct Plain;
 
 impl Strategy for Plain {}
 
-/// As [`Plain`], with `metadata.generation`.
-pub(crate) struct Generational;
-
-impl Strategy for Generational {
-    fn has_generation(&self) -> bool {
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests;
 
@@ -375,6 +378,9 @@ mod validation_tests;
 
 #[cfg(test)]
 mod workload_tests;
+
+#[cfg(test)]
+mod rule_tests;
 
 #[cfg(test)]
 mod shape_tests;

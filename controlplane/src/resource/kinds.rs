@@ -9,23 +9,30 @@ use k8s_openapi::api::{
     storage::v1 as storage,
 };
 
-use super::Generational;
 use super::build::{Part, Row};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use std::sync::Arc;
 
+use super::admission_policy::{Policy, PolicyBinding};
 use super::certificate::SigningRequest;
 use super::config_data::{ConfigMap, Secret};
 use super::controller_revision::ControllerRevision;
 use super::conversion::{AutoscalerV1, EventsV1};
+use super::csi::{CsiDriver, CsiNode, StorageCapacity};
 use super::daemon_set::DaemonSet;
 use super::definition::Definition;
 use super::deployment::Deployment;
+use super::device::{Claim as DeviceClaim, ClaimTemplate, DeviceClass};
+use super::endpoint_slice::EndpointSlice;
 use super::event::Event;
+use super::flow::{FlowSchema, PriorityLevel};
+use super::ingress::{Ingress, IngressClass};
 use super::job::{CronJob, Job};
+use super::lease::Lease;
 use super::limit_range::LimitRange;
 use super::namespace::Namespace;
-use super::networking::{EndpointSlice, Endpoints, Ingress, IngressClass, NetworkPolicy};
+use super::network_policy::NetworkPolicy;
+use super::networking::Endpoints;
 use super::node::Node;
 use super::pod::Pod;
 use super::policy::{Autoscaler, Budget};
@@ -33,11 +40,14 @@ use super::priority_class::PriorityClass;
 use super::rbac::{Binding, Role};
 use super::replica_set::{PodTemplate, ReplicaSet, ReplicationController};
 use super::resource_quota::ResourceQuota;
+use super::resource_slice::ResourceSlice;
 use super::runtime_class::RuntimeClass;
 use super::service::Service;
+use super::service_cidr::{IpAddress, ServiceCidr};
 use super::stateful_set::StatefulSet;
-use super::storage::{Claim, CsiDriver, StorageClass, Volume};
-use super::webhook::{FlowSchema, Policy, PolicyBinding, PriorityLevel, Webhooks};
+use super::storage::{Claim, Volume};
+use super::storage_class::{Attachment, AttributesClass, StorageClass};
+use super::webhook::Webhooks;
 
 const CHANGE: &[&str] = &["get", "patch", "update"];
 const CREATE: &[&str] = &["create"];
@@ -249,11 +259,15 @@ pub(super) static KINDS: &[Row] = &[
         .sub(&[status("networking.k8s.io", "v1", "Ingress")])
         .stored_at("ingress")
         .strategy(&Ingress),
-    Row::cluster::<networking::IPAddress>("ipaddress").short(&["ip"]),
+    Row::cluster::<networking::IPAddress>("ipaddress")
+        .short(&["ip"])
+        .strategy(&IpAddress),
     Row::namespaced::<networking::NetworkPolicy>("networkpolicy")
         .short(&["netpol"])
         .strategy(&NetworkPolicy),
-    Row::cluster::<networking::ServiceCIDR>("servicecidr").sub(&[status("networking.k8s.io", "v1", "ServiceCIDR")]),
+    Row::cluster::<networking::ServiceCIDR>("servicecidr")
+        .sub(&[status("networking.k8s.io", "v1", "ServiceCIDR")])
+        .strategy(&ServiceCidr),
     // policy, 17100
     Row::namespaced::<policy::PodDisruptionBudget>("poddisruptionbudget")
         .short(&["pdb"])
@@ -280,8 +294,11 @@ pub(super) static KINDS: &[Row] = &[
         .strategy(&CsiDriver),
     Row::cluster::<storage::CSINode>("csinode")
         .conditional()
-        .returned_on_delete(),
-    Row::namespaced::<storage::CSIStorageCapacity>("csistoragecapacity").conditional(),
+        .returned_on_delete()
+        .strategy(&CsiNode),
+    Row::namespaced::<storage::CSIStorageCapacity>("csistoragecapacity")
+        .conditional()
+        .strategy(&StorageCapacity),
     Row::cluster::<storage::StorageClass>("storageclass")
         .short(&["sc"])
         .returned_on_delete()
@@ -289,19 +306,21 @@ pub(super) static KINDS: &[Row] = &[
     Row::cluster::<storage::VolumeAttachment>("volumeattachment")
         .sub(&[status("storage.k8s.io", "v1", "VolumeAttachment")])
         .conditional()
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&Attachment),
     Row::cluster::<storage::VolumeAttributesClass>("volumeattributesclass")
         .short(&["vac"])
-        .returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&AttributesClass),
     // admissionregistration.k8s.io, 16700
     Row::cluster::<admissionregistration::MutatingAdmissionPolicy>("mutatingadmissionpolicy")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&Policy),
+        .strategy(&Policy { mutating: true }),
     Row::cluster::<admissionregistration::MutatingAdmissionPolicyBinding>("mutatingadmissionpolicybinding")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&PolicyBinding),
+        .strategy(&PolicyBinding { mutating: true }),
     Row::cluster::<admissionregistration::MutatingWebhookConfiguration>("mutatingwebhookconfiguration")
         .category(API_EXTENSIONS)
         .conditional()
@@ -314,11 +333,11 @@ pub(super) static KINDS: &[Row] = &[
             "ValidatingAdmissionPolicy",
         )])
         .conditional()
-        .strategy(&Policy),
+        .strategy(&Policy { mutating: false }),
     Row::cluster::<admissionregistration::ValidatingAdmissionPolicyBinding>("validatingadmissionpolicybinding")
         .category(API_EXTENSIONS)
         .conditional()
-        .strategy(&PolicyBinding),
+        .strategy(&PolicyBinding { mutating: false }),
     Row::cluster::<admissionregistration::ValidatingWebhookConfiguration>("validatingwebhookconfiguration")
         .category(API_EXTENSIONS)
         .conditional()
@@ -338,7 +357,8 @@ pub(super) static KINDS: &[Row] = &[
     // coordination.k8s.io, 16500
     Row::namespaced::<coordination::Lease>("lease")
         .create_on_update()
-        .conditional(),
+        .conditional()
+        .strategy(&Lease),
     // node.k8s.io, 16300
     Row::cluster::<node::RuntimeClass>("runtimeclass")
         .create_on_update()
@@ -349,14 +369,17 @@ pub(super) static KINDS: &[Row] = &[
     // resource.k8s.io, 16200
     Row::cluster::<resource::DeviceClass>("deviceclass")
         .returned_on_delete()
-        .strategy(&Generational),
+        .strategy(&DeviceClass),
     Row::namespaced::<resource::ResourceClaim>("resourceclaim")
         .sub(&[status("resource.k8s.io", "v1", "ResourceClaim")])
-        .returned_on_delete(),
-    Row::namespaced::<resource::ResourceClaimTemplate>("resourceclaimtemplate").returned_on_delete(),
+        .returned_on_delete()
+        .strategy(&DeviceClaim),
+    Row::namespaced::<resource::ResourceClaimTemplate>("resourceclaimtemplate")
+        .returned_on_delete()
+        .strategy(&ClaimTemplate),
     Row::cluster::<resource::ResourceSlice>("resourceslice")
         .returned_on_delete()
-        .strategy(&Generational),
+        .strategy(&ResourceSlice),
     // flowcontrol.apiserver.k8s.io, 16100
     Row::cluster::<flowcontrol::FlowSchema>("flowschema")
         .sub(&[status("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")])

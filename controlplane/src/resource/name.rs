@@ -5,6 +5,8 @@
 
 use proto::api::names;
 
+use super::check::canonical_address;
+
 /// Longest DNS subdomain.
 const SUBDOMAIN_MAX: usize = 253;
 
@@ -21,6 +23,8 @@ pub enum NameRule {
     PathSegment,
     /// DNS-1123 subdomain of at most 52 characters, so that a Job name made from it fits.
     CronJob,
+    /// An IP address in its one spelling.
+    Address,
 }
 
 impl NameRule {
@@ -35,6 +39,7 @@ impl NameRule {
             Self::Subdomain => dns1123_subdomain(&masked),
             Self::Label | Self::ServiceLabel => dns1123_label(&masked),
             Self::PathSegment => path_segment(name, prefix),
+            Self::Address => canonical_address(name),
             Self::CronJob => {
                 let mut problems = dns1123_subdomain(&masked);
                 if name.len() > 52 {

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
+use super::check::{invalid, required, segment};
 use super::field::{at, default_text, immutable, list, list_mut, one_of, text};
+use super::name::dns1123_subdomain;
 use super::{NameRule, PrepareContext, Strategy};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -111,9 +113,7 @@ impl Strategy for Binding {
         if !kinds.contains(&text(role, &["kind"])) {
             errors.push(FieldError::not_supported("roleRef.kind", text(role, &["kind"]), kinds));
         }
-        if text(role, &["name"]).is_empty() {
-            errors.push(FieldError::required("roleRef.name", ""));
-        }
+        required(&mut errors, "roleRef.name", text(role, &["name"]), segment);
         for (i, subject) in list(object, &["subjects"]).iter().enumerate() {
             let path = format!("subjects[{i}]");
             if text(subject, &["name"]).is_empty() {
@@ -135,7 +135,16 @@ impl Strategy for Binding {
                     &[expected],
                 ));
             }
-            if kind == "ServiceAccount" && text(subject, &["namespace"]).is_empty() {
+            if kind == "ServiceAccount" {
+                let name = text(subject, &["name"]);
+                let problems = if name.is_empty() {
+                    Vec::new()
+                } else {
+                    dns1123_subdomain(name)
+                };
+                invalid(&mut errors, &format!("{path}.name"), name, problems);
+            }
+            if self.cluster && kind == "ServiceAccount" && text(subject, &["namespace"]).is_empty() {
                 errors.push(FieldError::required(format!("{path}.namespace"), ""));
             }
         }
@@ -143,7 +152,7 @@ impl Strategy for Binding {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
-        let mut errors = self.validate(new);
+        let mut errors = FieldErrors::of_update(new, old, |object| self.validate(object));
         if at(new, &["roleRef"]) != at(old, &["roleRef"]) {
             errors.push(FieldError::invalid(
                 "roleRef",

@@ -16,12 +16,6 @@ pub(super) struct Claim;
 /// The PersistentVolume kind's strategy.
 pub(super) struct Volume;
 
-/// The StorageClass kind's strategy.
-pub(super) struct StorageClass;
-
-/// The CSIDriver kind's strategy.
-pub(super) struct CsiDriver;
-
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 fn access_modes(errors: &mut FieldErrors, object: &Value) {
@@ -276,63 +270,4 @@ fn source(volume: &Value) -> impl Iterator<Item = (&String, &Value)> {
     spec.into_iter()
         .flatten()
         .filter(|(key, _)| !COMMON.contains(&key.as_str()))
-}
-
-impl Strategy for StorageClass {
-    fn default(&self, object: &mut Value) {
-        default_text(object, "reclaimPolicy", "Delete");
-        default_text(object, "volumeBindingMode", "Immediate");
-    }
-
-    fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::default();
-        if text(object, &["provisioner"]).is_empty() {
-            errors.push(FieldError::required("provisioner", ""));
-        }
-        one_of(
-            &mut errors,
-            "reclaimPolicy",
-            text(object, &["reclaimPolicy"]),
-            &["Delete", "Retain"],
-        );
-        one_of(
-            &mut errors,
-            "volumeBindingMode",
-            text(object, &["volumeBindingMode"]),
-            &["Immediate", "WaitForFirstConsumer"],
-        );
-        errors
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
-        let mut errors = self.validate(new);
-        if at(new, &["parameters"]) != at(old, &["parameters"]) {
-            errors.push(FieldError::forbidden(
-                "parameters",
-                "updates to parameters are forbidden.",
-            ));
-        }
-        if at(new, &["provisioner"]) != at(old, &["provisioner"]) {
-            errors.push(FieldError::forbidden(
-                "provisioner",
-                "updates to provisioner are forbidden.",
-            ));
-        }
-        for key in ["reclaimPolicy", "volumeBindingMode"] {
-            immutable(&mut errors, new, old, &[key]);
-        }
-        errors
-    }
-}
-
-impl Strategy for CsiDriver {
-    fn default(&self, object: &mut Value) {
-        let Some(spec) = object.get_mut("spec") else { return };
-        default_to(spec, "attachRequired", true);
-        for key in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
-            default_to(spec, key, false);
-        }
-        default_text(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-        default_to(spec, "volumeLifecycleModes", json!(["Persistent"]));
-    }
 }
