@@ -105,6 +105,15 @@ pub enum ObjectError {
 enum Entry {
     ConfigMap(Informer<ConfigMap>),
     Secret(Informer<Secret>),
+    /// They never change, so nobody watches them.
+    FixedConfigMap(Arc<ConfigMap>),
+    FixedSecret(Arc<Secret>),
+}
+
+impl Entry {
+    fn is_fixed(&self) -> bool {
+        matches!(self, Self::FixedConfigMap(_) | Self::FixedSecret(_))
+    }
 }
 
 struct Watched {
@@ -160,8 +169,19 @@ impl Objects {
             entry: Arc::new(self.start(server, reference)),
             pods: BTreeSet::new(),
         });
-        found.pods.insert(pod.clone());
+        // One that never changes may have been deleted and made anew: a pod that comes later gets that.
+        if found.pods.insert(pod.clone()) && found.entry.is_fixed() {
+            found.entry = Arc::new(self.start(server, reference));
+        }
         Ok(found.entry.clone())
+    }
+
+    /// Watches an object no longer.
+    fn fix(&self, reference: &ObjectRef, entry: Entry) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = watched.get_mut(reference) {
+            found.entry = Arc::new(entry);
+        }
     }
 
     fn start(&self, server: &Server, reference: &ObjectRef) -> Entry {
@@ -175,30 +195,43 @@ impl Objects {
         }
     }
 
-    /// The ConfigMap, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
+    /// The ConfigMap, or `None` when there is none; watched until [`Self::release`] of every pod that asked, or until it is seen to
+    /// be immutable.
     pub async fn config_map(
         &self,
         pod: &PodUid,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<ConfigMap>>, ObjectError> {
-        match &*self.entry(pod, &ObjectRef::config_map(namespace, name))? {
+        let reference = ObjectRef::config_map(namespace, name);
+        match &*self.entry(pod, &reference)? {
             Entry::ConfigMap(informer) => {
                 answered(informer, "configmap").await?;
-                Ok(informer.get(namespace, name))
+                let found = informer.get(namespace, name);
+                if let Some(map) = found.as_ref().filter(|map| map.immutable == Some(true)) {
+                    self.fix(&reference, Entry::FixedConfigMap(map.clone()));
+                }
+                Ok(found)
             }
-            Entry::Secret(_) => Ok(None),
+            Entry::FixedConfigMap(map) => Ok(Some(map.clone())),
+            Entry::Secret(_) | Entry::FixedSecret(_) => Ok(None),
         }
     }
 
-    /// The Secret, or `None` when there is none; watched until [`Self::release`] of every pod that asked.
+    /// The Secret, or `None` when there is none; watched as ConfigMaps are.
     pub async fn secret(&self, pod: &PodUid, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>, ObjectError> {
-        match &*self.entry(pod, &ObjectRef::secret(namespace, name))? {
+        let reference = ObjectRef::secret(namespace, name);
+        match &*self.entry(pod, &reference)? {
             Entry::Secret(informer) => {
                 answered(informer, "secret").await?;
-                Ok(informer.get(namespace, name))
+                let found = informer.get(namespace, name);
+                if let Some(secret) = found.as_ref().filter(|secret| secret.immutable == Some(true)) {
+                    self.fix(&reference, Entry::FixedSecret(secret.clone()));
+                }
+                Ok(found)
             }
-            Entry::ConfigMap(_) => Ok(None),
+            Entry::FixedSecret(secret) => Ok(Some(secret.clone())),
+            Entry::ConfigMap(_) | Entry::FixedConfigMap(_) => Ok(None),
         }
     }
 
@@ -266,7 +299,7 @@ impl Objects {
                 Ok(Entry::ConfigMap(informer)) => changes.config_maps.push(informer.subscribe()),
                 Ok(Entry::Secret(informer)) => changes.secrets.push(informer.subscribe()),
                 // Without an API server nothing changes.
-                Err(_) => {}
+                Ok(Entry::FixedConfigMap(_) | Entry::FixedSecret(_)) | Err(_) => {}
             }
         }
         changes
@@ -313,3 +346,6 @@ impl Changes {
         futures::future::select_all(all).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

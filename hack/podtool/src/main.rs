@@ -1,10 +1,11 @@
 //! What the commands in `hack/` need from a runtime or an API server and a shell cannot do well.
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
-//! while nothing happens, `api` an API server under load and floods, `schedule` a scheduler with many hollow nodes, `remove-all` empties a
-//! runtime. Never part of a cluster.
+//! while nothing happens, `api` an API server under load and floods, `schedule` a scheduler with many hollow nodes,
+//! `config-map` changes of mounted files, `remove-all` empties a runtime. Never part of a cluster.
 
 mod api;
+mod configmap;
 mod connect;
 mod figures;
 mod flood;
@@ -48,6 +49,8 @@ enum Command {
     Api(ApiArgs),
     /// Pods bound a second; fills a control plane of its own with nodes that nobody runs.
     Schedule(ScheduleArgs),
+    /// How long changes of a ConfigMap take to the files of a pod on this machine.
+    ConfigMap(ConfigMapArgs),
     /// Stops and removes every pod of a runtime.
     RemoveAll(RemoveAllArgs),
 }
@@ -107,6 +110,25 @@ struct FillArgs {
     /// How many pods; 0 deletes those of an earlier fill.
     #[arg(long)]
     count: usize,
+    /// Image, present on the node.
+    #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
+    image: String,
+}
+
+#[derive(Args)]
+struct ConfigMapArgs {
+    /// Kubeconfig of the cluster.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// Node the pod is bound to: this machine.
+    #[arg(long)]
+    node: String,
+    /// The kubelet's root directory.
+    #[arg(long)]
+    root_dir: PathBuf,
+    /// How many changes.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    changes: u32,
     /// Image, present on the node.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     image: String,
@@ -183,6 +205,15 @@ async fn main() -> anyhow::Result<()> {
         Command::Schedule(args) => {
             let [nodes, pods] = [args.nodes, args.pods].map(|count| count as usize);
             schedule::measure(&args.kubeconfig, args.server, nodes, pods).await
+        }
+        Command::ConfigMap(args) => {
+            let plan = configmap::Plan {
+                node: args.node,
+                root_dir: &args.root_dir,
+                image: args.image,
+                changes: args.changes as usize,
+            };
+            configmap::measure(&args.kubeconfig, plan).await
         }
         Command::RemoveAll(args) => {
             let removed = runtime::remove_all(&args.runtime).await?;

@@ -228,7 +228,7 @@ fn token_file(pod: &Pod, token: &Token, default_mode: i32) -> File {
     File {
         bytes: token.value.clone().into_bytes(),
         mode: bits(if private { TOKEN_MODE } else { default_mode }),
-        owner: user.filter(|_| group.is_none()).and_then(|u| u32::try_from(u).ok()),
+        owner: user.and_then(|u| u32::try_from(u).ok()),
     }
 }
 
@@ -345,6 +345,17 @@ mod tests {
         ] {
             let got = files(projected, more).expect("files");
             assert_eq!(got[2], file("token", "jwt", 0o600), "{more}");
+        }
+        let token = &input().tokens["token"];
+        for (context, owner) in [
+            (r#"{"fsGroup":5}"#, None),
+            (r#"{"runAsUser":7}"#, Some(7)),
+            (r#"{"runAsUser":7,"fsGroup":5}"#, Some(7)),
+        ] {
+            let pod = pod(&format!(
+                r#"{{"securityContext":{context},"containers":[{{"name":"c"}}]}}"#
+            ));
+            assert_eq!(token_file(&pod, token, 0o644).owner, owner, "{context}");
         }
     }
 }

@@ -122,8 +122,9 @@ impl Inner {
         let Some(payload) = &volume.payload else { return Ok(()) };
         let path = self.pod_dir(&uid_of(pod)).join(&volume.plan.directory);
         let group = fs_group(pod);
-        atomic_writer::write(&path, payload, self.clock.now(), |new| {
-            group.map_or(Ok(()), |gid| tree::give_to_group(new, gid, true))
+        atomic_writer::write(&path, payload, self.clock.now(), |_| {
+            // The volume's own directory as well.
+            group.map_or(Ok(()), |gid| tree::give_to_group(&path, gid, true))
         })
         .map_err(|why| set_up(&volume.plan.name, why))
     }
