@@ -70,11 +70,16 @@ enum Found {
 
 async fn tree(directory: &Path, below: PathBuf, as_directory: bool) -> Answer {
     let directory = directory.to_owned();
+    let name = below
+        .file_name()
+        .unwrap_or("logs".as_ref())
+        .to_string_lossy()
+        .into_owned();
     let found = client::blocking::spawn(move || open(&directory, &below)).await;
     match found.unwrap_or_else(|error| Err(io::Error::other(error))) {
         Ok(Found::File(file)) => answer::stream(streamed(file)),
         // Names in a list are relative to it.
-        Ok(Found::Directory(_)) if !as_directory => answer::text(301, "Moved Permanently\n"),
+        Ok(Found::Directory(_)) if !as_directory => answer::moved(&(as_link(&name) + "/")),
         Ok(Found::Directory(names)) => answer::html(&listed(&names)),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => answer::not_found(),

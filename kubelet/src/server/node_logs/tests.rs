@@ -58,6 +58,21 @@ async fn files_are_read_and_nothing_outside_is() {
 }
 
 #[tokio::test]
+async fn a_directory_without_its_slash_is_elsewhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir_all(dir.path().join("pods/a b:c")).expect("made");
+    for (path, expected) in [
+        ("/logs", "logs/"),
+        ("/logs/pods", "pods/"),
+        ("/logs/pods/a%20b:c", "./a%20b:c/"),
+    ] {
+        let answer = answer(dir.path(), &RequestPath::parse(path), path, &Query::parse(""), false).await;
+        assert_eq!(answer.status(), 301, "{path}");
+        assert_eq!(answer.headers()["location"], expected, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn services_without_a_journal_are_looked_for_in_files_and_only_where_queries_are_on() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("no-such-unit-9.log"), "of the service\n").expect("written");
