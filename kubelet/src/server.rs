@@ -101,6 +101,7 @@ pub struct Server {
     auth: Auth,
     settings: ServerSettings,
     checkpoints: checkpoint::Turn,
+    node_logs: node_logs::Places,
     /// Places for streams: they outlive the connections they came by.
     streams: Arc<Semaphore>,
     /// What each pod has of them.
@@ -123,6 +124,7 @@ impl Server {
         Arc::new(Self {
             started: parts.clock.now(),
             checkpoints: checkpoint::Turn::default(),
+            node_logs: node_logs::Places::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             of_pods: Shares::new(STREAMS_OF_POD_MAX),
             parts,
@@ -237,7 +239,8 @@ impl Server {
             Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
             Route::NodeLogs => {
                 let (directory, raw) = (Path::new(node_logs::DIRECTORY), request.uri().path());
-                node_logs::answer(directory, path, raw, &query, settings.handlers.system_log_query).await
+                let with_queries = settings.handlers.system_log_query;
+                node_logs::answer(&self.node_logs, directory, path, raw, &query, with_queries).await
             }
             Route::Statusz => zpages::status(request.headers(), self.started, parts.clock.now(), router::PATHS),
             Route::Flagz => zpages::flags(request.headers(), &settings.flags),

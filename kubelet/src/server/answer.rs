@@ -5,7 +5,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -68,6 +68,13 @@ pub(super) fn metrics(text: &str) -> Answer {
 /// Text that is not complete yet.
 pub(super) fn stream(body: Body) -> Answer {
     with(200, TEXT, body)
+}
+
+/// Text of so many bytes: a body that ends before is an error to whoever reads it.
+pub(super) fn sized(body: Body, bytes: u64) -> Answer {
+    let mut answer = stream(body);
+    answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+    answer
 }
 
 /// Raw bytes.
