@@ -7,6 +7,7 @@ mod grpc;
 pub(crate) mod http;
 pub mod outcome;
 pub mod prober;
+mod redirect;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;

@@ -9,6 +9,7 @@ mod checkpoint;
 mod debug;
 mod disabled;
 mod health;
+mod idle;
 mod listen;
 mod logs;
 mod metrics;
@@ -16,6 +17,7 @@ mod node_logs;
 mod pods;
 mod request;
 mod router;
+mod share;
 mod stream;
 mod summary;
 mod zpages;
@@ -28,6 +30,7 @@ pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
 use crate::certificate::store::Pair;
 use crate::config::Handlers;
 use crate::host::machine::Roots;
+use crate::id::PodUid;
 use crate::log::LogLevel;
 use crate::metrics::{self as counted, Port};
 use crate::parts::Parts;
@@ -36,6 +39,7 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use request::{Query, RequestPath};
 use router::Route;
+use share::Shares;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -45,6 +49,8 @@ use tokio::sync::{Semaphore, watch};
 
 /// Streams of exec, attach and port-forward that are open at a time.
 const STREAMS_MAX: usize = 1000;
+/// Of those, into one pod: whoever may enter one leaves room for others.
+const STREAMS_OF_POD_MAX: usize = 100;
 
 /// How the server behaves.
 pub struct ServerSettings {
@@ -95,8 +101,11 @@ pub struct Server {
     auth: Auth,
     settings: ServerSettings,
     checkpoints: checkpoint::Turn,
+    node_logs: node_logs::Places,
     /// Places for streams: they outlive the connections they came by.
     streams: Arc<Semaphore>,
+    /// What each pod has of them.
+    of_pods: Shares<PodUid>,
     started: Timestamp,
 }
 
@@ -115,7 +124,9 @@ impl Server {
         Arc::new(Self {
             started: parts.clock.now(),
             checkpoints: checkpoint::Turn::default(),
+            node_logs: node_logs::Places::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            of_pods: Shares::new(STREAMS_OF_POD_MAX),
             parts,
             auth,
             settings,
@@ -123,10 +134,13 @@ impl Server {
     }
 
     /// Answers one request.
-    pub async fn answer(self: Arc<Self>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
+    pub async fn answer(self: Arc<Self>, peer: Arc<Peer>, mut request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let begun = self.parts.metrics.http_request(Port::ReadWrite, method.as_str(), &path);
-        let answer = answer::counted(self.admit(&peer, request).await, begun);
+        let begun = Arc::new(begun);
+        // What is upgraded goes on after its answer.
+        request.extensions_mut().insert(begun.clone());
+        let answer = answer::holding(self.admit(&peer, request).await, begun);
         let code = answer.status().as_u16();
         tracing::debug!(%method, path, code, peer = %peer.address, "request");
         answer
@@ -179,7 +193,7 @@ impl Server {
             Ok(route) if router::is_read_only(&route) => self.route(&parsed, request).await,
             _ => answer::text(405, disabled::DEBUG),
         };
-        answer::counted(answer, begun)
+        answer::holding(answer, begun)
     }
 
     fn health(&self) -> Health {
@@ -225,7 +239,8 @@ impl Server {
             Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
             Route::NodeLogs => {
                 let (directory, raw) = (Path::new(node_logs::DIRECTORY), request.uri().path());
-                node_logs::answer(directory, path, raw, &query, settings.handlers.system_log_query).await
+                let with_queries = settings.handlers.system_log_query;
+                node_logs::answer(&self.node_logs, directory, path, raw, &query, with_queries).await
             }
             Route::Statusz => zpages::status(request.headers(), self.started, parts.clock.now(), router::PATHS),
             Route::Flagz => zpages::flags(request.headers(), &settings.flags),

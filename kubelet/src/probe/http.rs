@@ -1,9 +1,10 @@
 //! The HTTP probe: one GET on a connection of its own (kubelet contract §4.4). Lifecycle hooks ask the same way.
 
 use super::check::{CheckError, Report, dial_error};
+use super::redirect::{self, Target};
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT};
-use http::{Method, Request, StatusCode, Uri};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::HTTPHeader;
@@ -14,7 +15,8 @@ use tokio_rustls::TlsConnector;
 
 /// The most that is read of an answer, bytes.
 const BODY_BYTES_MAX: usize = 10 * 1024;
-const REDIRECTS_MAX: usize = 10;
+/// Requests of one check, the first and those that redirects ask for.
+const REQUESTS_MAX: usize = 10;
 /// The statuses that send somebody elsewhere.
 const FOLLOWED: [u16; 5] = [301, 302, 303, 307, 308];
 /// How probes introduce themselves.
@@ -94,30 +96,23 @@ impl Question {
     }
 
     /// Where a redirect leads: on the same host a new question, elsewhere nothing.
-    pub(crate) fn redirected(&self, location: &str) -> Option<Self> {
-        if !location.contains("://") && !location.starts_with("//") {
-            let path = self.relative(location);
-            return Some(Self { path, ..self.clone() });
-        }
-        let scheme = match (location.starts_with("//"), self.https) {
-            (true, true) => "https:",
-            (true, false) => "http:",
-            (false, _) => "",
-        };
-        let uri: Uri = format!("{scheme}{location}").parse().ok()?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let host = uri.host()?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let https = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
-        (host == self.host).then(|| Self {
-            https,
-            host: host.to_owned(),
-            port,
-            path,
-            // A name of one's own is given to whom the first question went, and along relative ways.
-            headers: self.without_host(),
-            agent: self.agent,
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with a location that cannot be read.
+    fn redirected(&self, location: &[u8]) -> Result<Option<Self>, &'static str> {
+        Ok(match redirect::target(self.https, &self.path, location)? {
+            Target::Path(path) => Some(Self { path, ..self.clone() }),
+            Target::Server(place, path) if place.host == self.host => Some(Self {
+                https: place.https,
+                host: place.host,
+                port: place.port,
+                path,
+                // A name of one's own is given to whom the first question went, and along relative ways.
+                headers: self.without_host(),
+                agent: self.agent,
+            }),
+            Target::Server(..) | Target::Nowhere => None,
         })
     }
 
@@ -128,48 +123,50 @@ impl Question {
             .filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
         others.cloned().collect()
     }
+}
 
-    /// The path a relative redirect means.
-    fn relative(&self, location: &str) -> String {
-        let location = location.split('#').next().unwrap_or_default();
-        let own = self.path.split('?').next().unwrap_or_default();
-        match location.chars().next() {
-            None => self.path.clone(),
-            Some('/') => location.to_owned(),
-            Some('?') => format!("{own}{location}"),
-            Some(_) => {
-                let directory = own.rsplit_once('/').map_or("", |(directory, _)| directory);
-                format!("{directory}/{location}")
+/// Asks, and follows redirects on the same host; one that leads elsewhere, or nowhere, is the answer. What is asked last stands in
+/// `question` afterwards.
+pub(crate) async fn follow(question: &mut Question) -> Result<Answer, Trouble> {
+    for number in 0..REQUESTS_MAX {
+        let answer = once(question).await.map_err(|trouble| match trouble {
+            // Only the first question is the user's own.
+            Trouble::Broken(text) if number > 0 => Trouble::Failed(text),
+            other => other,
+        })?;
+        let follows = FOLLOWED.contains(&answer.status.as_u16());
+        let Some(location) = answer.location.as_deref().filter(|_| follows) else {
+            return Ok(answer);
+        };
+        match question.redirected(location) {
+            Ok(Some(next)) => *question = next,
+            Ok(None) => return Ok(answer),
+            Err(why) => {
+                let location = String::from_utf8_lossy(location);
+                let text = format!("failed to parse Location header {location:?}: {why}");
+                return Err(Trouble::Failed(text));
             }
         }
     }
+    Err(Trouble::Failed(format!("stopped after {REQUESTS_MAX} redirects")))
 }
 
 /// Asks, and follows redirects on the same host. `Err` is a probe that cannot be carried out.
 pub(super) async fn ask(question: Question) -> Result<Report, CheckError> {
     let mut question = question;
-    for _ in 0..=REDIRECTS_MAX {
-        let url = question.url();
-        let answer = match once(&question).await {
-            Ok(answer) => answer,
-            Err(Trouble::Broken(text)) => return Err(CheckError::Question(text)),
-            Err(trouble) => return Ok(Report::failed(format!("Get \"{url}\": {trouble}"))),
-        };
+    match follow(&mut question).await {
         // What has no place to go on to, or one elsewhere, is an answer, though not one that should be.
-        let next = answer.location.filter(|_| FOLLOWED.contains(&answer.status.as_u16()));
-        match next.and_then(|location| question.redirected(&location)) {
-            Some(next) => question = next,
-            None if answer.status.is_redirection() => {
-                let text = format!("Probe terminated redirects, Response body: {}", answer.body);
-                return Ok(Report::warned(text));
-            }
-            None => return Ok(judge(answer.status)),
+        Ok(answer) if answer.status.is_redirection() => {
+            let text = format!("Probe terminated redirects, Response body: {}", answer.body);
+            Ok(Report::warned(text))
+        }
+        Ok(answer) => Ok(judge(answer.status)),
+        Err(Trouble::Broken(text)) => Err(CheckError::Question(text)),
+        Err(trouble) => {
+            let url = question.url();
+            Ok(Report::failed(format!("Get \"{url}\": {trouble}")))
         }
     }
-    let url = question.url();
-    Ok(Report::failed(format!(
-        "Get \"{url}\": stopped after {REDIRECTS_MAX} redirects"
-    )))
 }
 
 fn judge(status: StatusCode) -> Report {
@@ -182,8 +179,9 @@ fn judge(status: StatusCode) -> Report {
 
 /// What came back.
 pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) location: Option<String>,
+    status: StatusCode,
+    /// As it was sent; never empty.
+    location: Option<Vec<u8>>,
     body: String,
 }
 
@@ -202,7 +200,7 @@ pub enum Trouble {
 }
 
 /// Asks once, on a connection of its own, following nothing.
-pub(crate) async fn once(question: &Question) -> Result<Answer, Trouble> {
+async fn once(question: &Question) -> Result<Answer, Trouble> {
     let request = question.request().map_err(Trouble::Broken)?;
     let address = question.authority();
     let stream = TcpStream::connect(&address)
@@ -248,8 +246,8 @@ where
         let location = response
             .headers()
             .get(LOCATION)
-            .and_then(|value| value.to_str().ok())
-            .map(str::to_owned);
+            .map(|value| value.as_bytes().to_vec())
+            .filter(|location| !location.is_empty());
         // Only the beginning matters; a longer or broken body changes nothing.
         let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
         let body = body
@@ -329,6 +327,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_redirect_is_read_with_all_its_letters_or_is_a_failure() {
+        const NO: &str = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
+        for (first, asked_next) in [
+            (
+                "HTTP/1.1 302 Found\r\nLocation: /in?to=https://app.example/\r\nContent-Length: 0\r\n\r\n",
+                "GET /in?to=https://app.example/ ",
+            ),
+            (
+                "HTTP/1.1 302 Found\r\nLocation: ../in?msg=session expired\r\nContent-Length: 0\r\n\r\n",
+                "GET /in?msg=session%20expired ",
+            ),
+            (
+                "HTTP/1.1 302 Found\r\nLocation: /caf\u{e9}\r\nContent-Length: 0\r\n\r\n",
+                "GET /caf%C3%A9 ",
+            ),
+        ] {
+            let (port, asked) = serve(vec![first, NO]).await;
+            let report = ask(question(port, &[])).await.expect("asked");
+            assert_eq!(report, Report::failed("HTTP probe failed with statuscode: 500".into()));
+            let asked = asked.await.expect("server").remove(1);
+            assert!(asked.starts_with(asked_next), "{asked}");
+        }
+        let (port, _) = serve(vec![
+            "HTTP/1.1 302 Found\r\nLocation: /%zz\r\nContent-Length: 0\r\n\r\n",
+        ])
+        .await;
+        let report = ask(question(port, &[])).await.expect("asked");
+        let why = "failed to parse Location header \"/%zz\": invalid URL escape";
+        let text = format!("Get \"http://127.0.0.1:{port}/healthz?x=1\": {why}");
+        assert_eq!(report, Report::failed(text));
+    }
+
+    #[tokio::test]
+    async fn ten_requests_are_sent_and_no_more() {
+        let next = "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n";
+        let end = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let (port, _) = serve([vec![next; 9], vec![end]].concat()).await;
+        assert_eq!(ask(question(port, &[])).await.expect("asked"), Report::passed());
+        let (port, _) = serve([vec![next; 10], vec![end]].concat()).await;
+        let text = format!("Get \"http://127.0.0.1:{port}/\": stopped after 10 redirects");
+        assert_eq!(ask(question(port, &[])).await.expect("asked"), Report::failed(text));
+    }
+
+    #[tokio::test]
     async fn nobody_there_is_a_failure_with_upstreams_words() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let port = listener.local_addr().expect("address").port();
@@ -352,13 +394,13 @@ mod tests {
             ("//127.0.0.1:81/x", "http://127.0.0.1:81/x"),
             ("https://127.0.0.1/x", "https://127.0.0.1:443/x"),
         ] {
-            let next = asked.redirected(location).expect(location);
+            let next = asked.redirected(location.as_bytes()).expect(location).expect(location);
             assert_eq!(next.url(), expected, "{location}");
             let named = next.headers.iter().any(|(name, _)| name == "Host");
             assert_eq!(named, !location.contains("//"), "{location}");
         }
-        assert_eq!(asked.redirected("http://192.0.2.1/"), None);
-        assert_eq!(asked.redirected("//192.0.2.1/"), None);
+        assert_eq!(asked.redirected(b"http://192.0.2.1/"), Ok(None));
+        assert_eq!(asked.redirected(b"//192.0.2.1/"), Ok(None));
     }
 
     #[tokio::test]

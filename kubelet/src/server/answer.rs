@@ -1,12 +1,11 @@
 //! Answers in the few forms there are.
 
-use crate::metrics::Begun;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -42,6 +41,15 @@ pub(super) fn not_found() -> Answer {
     text(404, "404 page not found\n")
 }
 
+/// It is elsewhere, said against the path that was asked for.
+pub(super) fn moved(location: &str) -> Answer {
+    let mut answer = text(301, "Moved Permanently\n");
+    if let Ok(location) = HeaderValue::from_str(location) {
+        answer.headers_mut().insert(LOCATION, location);
+    }
+    answer
+}
+
 /// A page.
 pub(super) fn html(page: &str) -> Answer {
     with(200, HTML, whole(page.to_owned()))
@@ -62,18 +70,25 @@ pub(super) fn stream(body: Body) -> Answer {
     with(200, TEXT, body)
 }
 
+/// Text of so many bytes: a body that ends before is an error to whoever reads it.
+pub(super) fn sized(body: Body, bytes: u64) -> Answer {
+    let mut answer = stream(body);
+    answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+    answer
+}
+
 /// Raw bytes.
 pub(super) fn bytes(bytes: Vec<u8>) -> Answer {
     with(200, TEXT, whole(bytes))
 }
 
-/// A body whose request is under way until its last part is sent, or nobody wants it any more.
-struct Counted {
+/// A body that keeps something until its last part is sent, or nobody wants it any more.
+struct Holding<T> {
     body: Body,
-    _begun: Begun,
+    _held: T,
 }
 
-impl hyper::body::Body for Counted {
+impl<T: Unpin> hyper::body::Body for Holding<T> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -90,7 +105,7 @@ impl hyper::body::Body for Counted {
     }
 }
 
-/// The same answer, counted as under way until it is sent.
-pub(super) fn counted(answer: Answer, begun: Begun) -> Answer {
-    answer.map(|body| Counted { body, _begun: begun }.boxed())
+/// The same answer, which keeps `held` until it is sent.
+pub(super) fn holding(answer: Answer, held: impl Send + Sync + Unpin + 'static) -> Answer {
+    answer.map(|body| Holding { body, _held: held }.boxed())
 }

@@ -112,7 +112,7 @@ impl Labels<'_> {
 
     /// With one label more.
     fn with(&self, name: &str, value: &str) -> String {
-        self.among(&format!("{name}={value:?},"))
+        self.among(&format!("{name}={},", label(value)))
     }
 
     fn among(&self, more: &str) -> String {
@@ -123,11 +123,16 @@ impl Labels<'_> {
             None => ("", "", ""),
         };
         let (namespace, pod) = (of(meta.namespace.as_deref()), of(meta.name.as_deref()));
-        format!(
-            "{{container={container:?},{more}id={:?},image={image:?},name={name:?},namespace={namespace:?},pod={pod:?}}}",
-            self.id
-        )
+        let (id, container, image) = (label(&self.id), label(container), label(image));
+        let (name, namespace, pod) = (label(name), label(&namespace), label(&pod));
+        format!("{{container={container},{more}id={id},image={image},name={name},namespace={namespace},pod={pod}}}")
     }
+}
+
+/// A label's value in its quotes. The format knows these three escapes alone; pods name their interfaces as they like.
+fn label(value: &str) -> String {
+    let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+    format!("\"{value}\"")
 }
 
 /// Prometheus text of pods and containers.
@@ -183,4 +188,16 @@ pub(super) async fn page(server: &Server) -> String {
         }
     }
     page.text(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_the_three_escapes_of_the_format_and_no_others() {
+        assert_eq!(label("eth0"), "\"eth0\"");
+        assert_eq!(label("a\u{1}'\u{e9}\t"), "\"a\u{1}'\u{e9}\t\"");
+        assert_eq!(label("a\\\"\n"), r#""a\\\"\n""#);
+    }
 }

@@ -7,8 +7,9 @@ use super::Server;
 use super::answer::{self, Answer};
 use super::request::Query;
 use super::router::Target;
-use crate::host::machine;
-use crate::runtime::observed::ContainerState;
+use crate::host::machine::{self, Disk};
+use crate::runtime::RuntimeError;
+use crate::runtime::observed::{ContainerState, ObservedContainer};
 use jiff::Timestamp;
 use serde_json::json;
 use std::fs::{self, DirBuilder};
@@ -32,18 +33,23 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(4 * 3600);
 enum NoRoom {
     #[error("there are {0} checkpoints in {1} already: remove some")]
     Archives(usize, PathBuf),
-    #[error("less than a fifth of the disk of {0} is free")]
+    #[error("less than a fifth of the disk of {0} would stay free")]
     Disk(PathBuf),
     #[error("checkpoint directory {0}")]
     Directory(PathBuf, #[source] io::Error),
 }
 
-/// Lets one archive be written at a time.
-pub(super) struct Turn(Semaphore);
+/// Lets one archive be written at a time, where there is room.
+pub(super) struct Turn {
+    one: Semaphore,
+    disk: fn(&Path) -> Disk,
+}
 
 impl Default for Turn {
     fn default() -> Self {
-        Self(Semaphore::new(1))
+        let one = Semaphore::new(1);
+        let disk = machine::disk;
+        Self { one, disk }
     }
 }
 
@@ -66,29 +72,50 @@ pub(super) async fn checkpoint(server: &Server, target: &Target, query: &Query) 
     let of = format!("{}/{}/{}", target.namespace, target.pod, target.container);
     let failed =
         |code: u16, why: &dyn std::fmt::Display| answer::text(code, &format!("checkpointing of {of} failed ({why})\n"));
-    let Ok(_turn) = server.checkpoints.0.try_acquire() else {
+    let Ok(_turn) = server.checkpoints.one.try_acquire() else {
         return failed(429, &"another checkpoint is being written");
     };
     let directory = server.parts.context.root_dir.join(DIRECTORY);
     let path = directory.join(file_name(target, server.parts.clock.now()));
-    let room = client::blocking::spawn(move || has_room(&directory)).await;
+    let needed = match size(server, container).await {
+        Ok(needed) => needed,
+        Err(why) => return failed(500, &why),
+    };
+    let disk = server.checkpoints.disk;
+    let room = client::blocking::spawn(move || has_room(&directory, disk, needed)).await;
     match room {
         Ok(Ok(())) => {}
         Ok(Err(why)) => return failed(507, &why),
         Err(why) => return failed(500, &why),
     }
-    match server
-        .parts
-        .runtime
-        .checkpoint_container(&container.id, &path, timeout)
-        .await
-    {
+    let runtime = &server.parts.runtime;
+    let was_there = path.exists();
+    let written = runtime.checkpoint_container(&container.id, &path, timeout).await;
+    if written.is_err() && !was_there {
+        // What a failed dump left is no archive; it would count as one.
+        let left = path.clone();
+        let _ = client::blocking::spawn(move || fs::remove_file(left)).await;
+    }
+    match written {
         Ok(()) => answer::json(json!({"items": [path]}).to_string()),
         Err(error) if error.is_unimplemented() => {
             failed(501, &format!("the container runtime cannot do that: {error}"))
         }
         Err(error) => failed(500, &error),
     }
+}
+
+/// What an archive of a container may need, bytes: its memory and its layer, as far as the runtime knows them.
+async fn size(server: &Server, container: &ObservedContainer) -> Result<i64, RuntimeError> {
+    let usages = server.parts.runtime.list_container_stats().await?;
+    let usage = usages
+        .iter()
+        .find(|usage| usage.pod.as_ref() == Some(&container.pod) && usage.name == container.name);
+    Ok(usage.map_or(0, |usage| {
+        let layer = usage.layer.map_or(0, |(bytes, _)| bytes);
+        let bytes = usage.memory.unwrap_or_default().saturating_add(layer);
+        i64::try_from(bytes).unwrap_or(i64::MAX)
+    }))
 }
 
 fn file_name(target: &Target, now: Timestamp) -> String {
@@ -99,8 +126,8 @@ fn file_name(target: &Target, now: Timestamp) -> String {
     )
 }
 
-/// Whether another archive may be written; makes the directory.
-fn has_room(directory: &Path) -> Result<(), NoRoom> {
+/// Whether another archive of so many bytes may be written; makes the directory.
+fn has_room(directory: &Path, disk: fn(&Path) -> Disk, needed: i64) -> Result<(), NoRoom> {
     let wrong = |why| NoRoom::Directory(directory.to_owned(), why);
     DirBuilder::new()
         .recursive(true)
@@ -111,8 +138,8 @@ fn has_room(directory: &Path) -> Result<(), NoRoom> {
     if there >= ARCHIVES_MAX {
         return Err(NoRoom::Archives(there, directory.to_owned()));
     }
-    let disk = machine::disk(directory);
-    match disk.available < disk.capacity / FREE_PARTS {
+    let disk = disk(directory);
+    match disk.available.saturating_sub(needed) < disk.capacity / FREE_PARTS {
         true => Err(NoRoom::Disk(directory.to_owned())),
         false => Ok(()),
     }
@@ -123,22 +150,37 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    fn half_free(_: &Path) -> Disk {
+        Disk {
+            capacity: 100,
+            available: 50,
+            ..Disk::default()
+        }
+    }
+
+    impl Turn {
+        /// On a disk with space, whatever this machine has.
+        pub(in crate::server) fn with_space() -> Self {
+            Self {
+                disk: half_free,
+                ..Self::default()
+            }
+        }
+    }
+
     #[test]
     fn archives_are_bounded_and_nobody_else_reads_them() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(DIRECTORY);
-        let disk = machine::disk(dir.path());
-        if disk.available < disk.capacity / FREE_PARTS {
-            assert!(matches!(has_room(&path), Err(NoRoom::Disk(_))));
-            return;
-        }
-        has_room(&path).expect("room");
+        has_room(&path, half_free, 30).expect("room");
+        let why = has_room(&path, half_free, 31).expect_err("too large");
+        assert!(matches!(why, NoRoom::Disk(_)), "{why}");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         for number in 0..ARCHIVES_MAX {
             fs::write(path.join(number.to_string()), "").expect("written");
         }
-        let why = has_room(&path).expect_err("full").to_string();
+        let why = has_room(&path, half_free, 0).expect_err("full").to_string();
         assert!(why.starts_with("there are 32 checkpoints"), "{why}");
     }
 

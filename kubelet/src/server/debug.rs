@@ -7,6 +7,9 @@ use hyper::body::Body;
 
 /// The longest number of a log level, bytes.
 const LEVEL_BYTES_MAX: usize = 32;
+/// The flag whose values are not shown, and what stands there.
+const SECRET_FLAG: &str = "manifest-url-header";
+const MASK: &str = "<masked>";
 
 /// Answers a path below `/debug/pprof`. Nothing is accepted and ignored: a profile nobody can make is refused in words.
 pub(super) fn profile(below: &[String]) -> Answer {
@@ -15,16 +18,31 @@ pub(super) fn profile(below: &[String]) -> Answer {
             200,
             "/debug/pprof/\n\ncmdline: the command line of this process\n\nThis kubelet is no Go program: it has no other profiles.\n",
         ),
-        [one] if one == "cmdline" => {
-            let words: Vec<String> = std::env::args().collect();
-            answer::text(200, &words.join("\0"))
-        }
+        [one] if one == "cmdline" => answer::text(200, &shown(std::env::args()).join("\0")),
         [one] => answer::text(
             501,
             &format!("{one:.64}: a profile of Go's runtime, which this kubelet does not have\n"),
         ),
         _ => answer::not_found(),
     }
+}
+
+/// The words of a command line without what `/flagz` masks: the values of headers, which may be secrets.
+fn shown(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut words = words;
+    let mut shown = Vec::new();
+    while let Some(word) = words.next() {
+        let (flag, value) = word.split_once('=').unzip();
+        if flag.unwrap_or(&word).trim_start_matches('-') != SECRET_FLAG {
+            shown.push(word);
+        } else if value.is_some() {
+            shown.push(format!("--{SECRET_FLAG}={MASK}"));
+        } else {
+            shown.push(word);
+            shown.extend(words.next().map(|_| MASK.to_owned()));
+        }
+    }
+    shown
 }
 
 /// Takes the level of log lines from the body of a request.
@@ -75,6 +93,14 @@ mod tests {
         for text in ["", "x", "-1", "99999999999999", &"1".repeat(100)] {
             assert_eq!((set(text).await, level.current()), (400, 4), "{text}");
         }
+    }
+
+    #[test]
+    fn a_command_line_is_shown_without_its_secrets() {
+        let words = "kubelet --manifest-url-header=A:s1 --v=2 --manifest-url-header B:s2 -manifest-url-header=s3 x --manifest-url-header";
+        let shown = shown(words.split(' ').map(str::to_owned)).join(" ");
+        let expected = "kubelet --manifest-url-header=<masked> --v=2 --manifest-url-header <masked> --manifest-url-header=<masked> x --manifest-url-header";
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Sockets: binding, TLS handshakes, connections, the plain health port.
 
 use super::health::Health;
+use super::idle::InUse;
 use super::request::{Query, RequestPath};
+use super::share::Shares;
 use super::{Answer, Peer, Server, User, answer};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -24,6 +26,12 @@ const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 const CONNECTIONS_MAX: usize = 1024;
 /// Of those, on a port without TLS.
 const PLAIN_CONNECTIONS_MAX: usize = 64;
+/// Of those, of one address: no other program takes the API server's away.
+const OF_ADDRESS_MAX: usize = 256;
+/// The same on a port without TLS.
+const PLAIN_OF_ADDRESS_MAX: usize = 16;
+/// How often a silent HTTP/2 peer is asked whether it is there, and how long it may take to say so.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// A pause after the kernel refused a connection, usually for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -55,7 +63,12 @@ fn builder() -> Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(1 << 20);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE.0)
+        .keep_alive_timeout(KEEP_ALIVE.1)
+        .max_header_list_size(1 << 20);
     builder
 }
 
@@ -66,7 +79,21 @@ pub async fn serve_tls(
     server: Arc<Server>,
     stop: CancellationToken,
 ) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connection = move |socket, address| {
+        let acceptor = TlsAcceptor::from(tls.borrow().clone());
+        connection(acceptor, socket, address, server.clone())
+    };
+    accept(listener, (CONNECTIONS_MAX, OF_ADDRESS_MAX), connection, stop).await;
+}
+
+/// Gives each connection to `serve`, at most so many at a time and of one address, until told to stop.
+async fn accept<S, C>(listener: TcpListener, (most, of_address): (usize, usize), serve: S, stop: CancellationToken)
+where
+    S: Fn(TcpStream, SocketAddr) -> C,
+    C: Future<Output = ()> + Send + 'static,
+{
+    let permits = Arc::new(Semaphore::new(most));
+    let shares = Shares::new(of_address);
     let work = async {
         loop {
             let Ok(permit) = permits.clone().acquire_owned().await else {
@@ -80,15 +107,18 @@ pub async fn serve_tls(
                     continue;
                 }
             };
-            let acceptor = TlsAcceptor::from(tls.borrow().clone());
-            let (server, stop) = (server.clone(), stop.clone());
+            let Some(share) = shares.take(address.ip().to_canonical()) else {
+                tracing::debug!(peer = %address, "connection refused: there are too many of its address");
+                continue;
+            };
+            let (connection, stop) = (serve(socket, address), stop.clone());
             tokio::spawn(async move {
                 tokio::select! {
                     biased;
-                    () = connection(acceptor, socket, address, server) => {}
+                    () = connection => {}
                     () = stop.cancelled() => {}
                 }
-                drop(permit);
+                drop((permit, share));
             });
         }
     };
@@ -113,15 +143,21 @@ async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAdd
     let certificates = stream.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(|list| User::of_certificate(list.first()?));
     let peer = Arc::new(Peer { address, certificate });
+    let in_use = InUse::new();
+    let under_way = in_use.clone();
     let service = service_fn(move |request| {
-        let (server, peer) = (server.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(server.answer(peer, request).await) }
+        let (server, peer, begun) = (server.clone(), peer.clone(), under_way.begin());
+        async move { Ok::<_, Infallible>(begun.until_sent(server.answer(peer, request).await)) }
     });
-    let served = builder()
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(error, peer = %address, "connection ended");
+    let builder = builder();
+    tokio::select! {
+        biased;
+        served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service) => {
+            if let Err(error) = served {
+                tracing::debug!(error, peer = %address, "connection ended");
+            }
+        }
+        () = in_use.unused() => tracing::debug!(peer = %address, "connection ended: it asked for nothing"),
     }
 }
 
@@ -147,40 +183,34 @@ pub async fn serve_read_only(listener: TcpListener, server: Arc<Server>, stop: C
     serve_plain(listener, answer, stop).await;
 }
 
+/// HTTP/1 alone, as nobody speaks anything else here.
 async fn serve_plain<F, R>(listener: TcpListener, answer: F, stop: CancellationToken)
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(PLAIN_CONNECTIONS_MAX));
-    let work = async {
-        loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else {
-                return;
-            };
-            let Ok((socket, _)) = listener.accept().await else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            let (answer, stop) = (answer.clone(), stop.clone());
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let answer = answer.clone();
-                    async move { Ok::<_, Infallible>(answer(request).await) }
-                });
-                let builder = builder();
-                tokio::select! {
-                    biased;
-                    served = builder.serve_connection(TokioIo::new(socket), service) => drop(served),
-                    () = stop.cancelled() => {}
-                }
-                drop(permit);
+    let connection = move |socket, _| {
+        let answer = answer.clone();
+        async move {
+            let in_use = InUse::new();
+            let under_way = in_use.clone();
+            let service = service_fn(move |request| {
+                let (answering, begun) = (answer(request), under_way.begin());
+                async move { Ok::<_, Infallible>(begun.until_sent(answering.await)) }
             });
+            let builder = builder().http1_only();
+            tokio::select! {
+                biased;
+                served = builder.serve_connection(TokioIo::new(socket), service) => drop(served),
+                () = in_use.unused() => {}
+            }
         }
     };
-    tokio::select! {
-        biased;
-        () = work => {}
-        () = stop.cancelled() => {}
-    }
+    accept(
+        listener,
+        (PLAIN_CONNECTIONS_MAX, PLAIN_OF_ADDRESS_MAX),
+        connection,
+        stop,
+    )
+    .await;
 }

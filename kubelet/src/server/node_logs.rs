@@ -19,10 +19,11 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -38,43 +39,81 @@ const QUERY_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a reader may take for a chunk.
 const SEND_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Readers of files at a time, and queries: each of those runs programs.
+const READERS_MAX: usize = 32;
+const QUERIES_MAX: usize = 2;
+/// What is told of a program's complaints, bytes.
+const COMPLAINT_BYTES_MAX: u64 = 4096;
+
+/// Places for who reads the node's logs.
+pub(super) struct Places {
+    readers: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+            queries: Arc::new(Semaphore::new(QUERIES_MAX)),
+        }
+    }
+}
+
+fn is_full() -> Answer {
+    answer::text(429, "too many readers of this node's logs\n")
+}
+
 /// Answers a path below `/logs`; `raw` is the path as it was sent, `with_queries` whether services may be asked for.
 pub(super) async fn answer(
+    places: &Places,
     directory: &Path,
     path: &RequestPath,
     raw: &str,
     query: &Query,
     with_queries: bool,
 ) -> Answer {
+    let Ok(place) = places.readers.clone().try_acquire_owned() else {
+        return is_full();
+    };
     let below: PathBuf = path.parts().iter().skip(1).collect();
     if !with_queries {
-        return tree(directory, below, raw.ends_with('/')).await;
+        return tree(directory, below, raw.ends_with('/'), place).await;
     }
     match query::parse(query) {
         Err(mistakes) => answer::text(400, &(mistakes.join(", ") + "\n")),
-        Ok(None) => tree(directory, below, raw.ends_with('/')).await,
+        Ok(None) => tree(directory, below, raw.ends_with('/'), place).await,
         Ok(Some(_)) if !below.as_os_str().is_empty() => answer::text(406, "path not allowed in query mode\n"),
         Ok(Some(asked)) => match asked.validate() {
             Err(mistakes) => answer::text(406, &(mistakes.join(", ") + "\n")),
-            Ok(Asked::File(file)) => tree(directory, file.trim_start_matches('/').into(), false).await,
-            Ok(Asked::Services(services)) => of_services(directory, &asked, services).await,
+            Ok(Asked::File(file)) => tree(directory, file.trim_start_matches('/').into(), false, place).await,
+            Ok(Asked::Services(services)) => match places.queries.clone().try_acquire_owned() {
+                Ok(place) => of_services(directory, &asked, services, place),
+                Err(_) => is_full(),
+            },
         },
     }
 }
 
 /// What a path is.
 enum Found {
-    File(File),
+    /// With its size of the moment.
+    File(File, u64),
     Directory(Vec<String>),
 }
 
-async fn tree(directory: &Path, below: PathBuf, as_directory: bool) -> Answer {
+async fn tree(directory: &Path, below: PathBuf, as_directory: bool, place: OwnedSemaphorePermit) -> Answer {
     let directory = directory.to_owned();
+    let name = below
+        .file_name()
+        .unwrap_or("logs".as_ref())
+        .to_string_lossy()
+        .into_owned();
     let found = client::blocking::spawn(move || open(&directory, &below)).await;
     match found.unwrap_or_else(|error| Err(io::Error::other(error))) {
-        Ok(Found::File(file)) => answer::stream(streamed(file)),
+        Ok(Found::File(file, bytes)) => answer::holding(answer::sized(streamed(file, bytes), bytes), place),
         // Names in a list are relative to it.
-        Ok(Found::Directory(_)) if !as_directory => answer::text(301, "Moved Permanently\n"),
+        Ok(Found::Directory(_)) if !as_directory => answer::moved(&(as_link(&name) + "/")),
         Ok(Found::Directory(names)) => answer::html(&listed(&names)),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => answer::not_found(),
@@ -88,9 +127,10 @@ fn open(directory: &Path, below: &Path) -> io::Result<Found> {
     let found = beneath::find(directory, below)?;
     // The descriptor again, this time to read: the same file whatever its name means by now.
     let again = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let kind = fs::metadata(&again)?.file_type();
+    let metadata = fs::metadata(&again)?;
+    let kind = metadata.file_type();
     if kind.is_file() {
-        return File::open(&again).map(Found::File);
+        return File::open(&again).map(|file| Found::File(file, metadata.len()));
     }
     if !kind.is_dir() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -146,19 +186,22 @@ fn as_text(name: &str) -> String {
     text
 }
 
-/// Sends a file as it is read; a client that takes nothing for a while ends it.
-fn streamed(file: File) -> answer::Body {
+/// Sends the first bytes of a file as it is read; a client that takes nothing for a while ends it. What is sent has a length, so
+/// one that ends early is seen to be cut.
+fn streamed(file: File, bytes: u64) -> answer::Body {
     let (sender, received) = mpsc::channel(CHUNKS_MAX);
-    tokio::spawn(async move { copy_file(file, &sender).await });
+    tokio::spawn(async move { copy_file(file, bytes, &sender).await });
     body_of(received)
 }
 
-/// Copies to the end of the file; tells whether the client is still there.
-async fn copy_file(mut file: File, to: &mpsc::Sender<Bytes>) -> bool {
+/// Copies so many bytes of a file, or less if there are no more; tells whether the client is still there.
+async fn copy_file(mut file: File, bytes: u64, to: &mpsc::Sender<Bytes>) -> bool {
+    let mut left = bytes;
     loop {
+        let most = left.min(CHUNK_BYTES as u64);
         let read = client::blocking::spawn(move || {
             let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-            let read = file.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+            let read = file.by_ref().take(most).read_to_end(&mut chunk);
             read.map(|_| (file, chunk))
         });
         let Ok(Ok((rest, chunk))) = read.await else {
@@ -168,6 +211,7 @@ async fn copy_file(mut file: File, to: &mpsc::Sender<Bytes>) -> bool {
             return true;
         }
         file = rest;
+        left -= chunk.len() as u64;
         if to.send_timeout(chunk.into(), SEND_DEADLINE).await.is_err() {
             return false;
         }
@@ -191,41 +235,45 @@ async fn copy(mut from: impl AsyncRead + Unpin, to: &mpsc::Sender<Bytes>) -> boo
     true
 }
 
-/// The logs of services: from the journal, or from files of their names.
-async fn of_services(directory: &Path, asked: &LogQuery, services: &[String]) -> Answer {
-    let mut in_journal = Vec::new();
-    let mut in_files = Vec::new();
-    for service in services {
-        if journal_has(service).await {
-            in_journal.push(service.clone());
-        } else {
-            in_files.push(service.clone());
-        }
-    }
+/// The logs of services: from the journal, or from files of their names. One deadline is over all of it.
+fn of_services(directory: &Path, asked: &LogQuery, services: &[String], place: OwnedSemaphorePermit) -> Answer {
     let (sender, received) = mpsc::channel(CHUNKS_MAX);
-    let (directory, arguments, has_options) = (directory.to_owned(), asked.arguments(&in_journal), asked.has_options());
+    let (directory, asked, services) = (directory.to_owned(), asked.clone(), services.to_vec());
     tokio::spawn(async move {
-        let work = async {
-            if !in_journal.is_empty() && !journal(&arguments, &sender).await {
-                return;
-            }
-            if !in_files.is_empty() && has_options {
-                let text = format!(
-                    "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n",
-                    in_files.join(" ")
-                );
-                let _ = sender.send(text.into()).await;
-                return;
-            }
-            for service in &in_files {
-                if !file_of(&directory, service, &sender).await {
-                    return;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(QUERY_DEADLINE, work).await;
+        let work = query_services(&directory, &asked, services, &sender);
+        if tokio::time::timeout(QUERY_DEADLINE, work).await.is_err() {
+            let text = "\nerror: the query took too long, this is not all\n";
+            let _ = sender.send_timeout(text.into(), SEND_DEADLINE).await;
+        }
+        drop(place);
     });
     answer::stream(body_of(received))
+}
+
+async fn query_services(directory: &Path, asked: &LogQuery, services: Vec<String>, to: &mpsc::Sender<Bytes>) {
+    let (mut in_journal, mut in_files) = (Vec::new(), Vec::new());
+    for service in services {
+        match journal_has(&service).await {
+            true => in_journal.push(service),
+            false => in_files.push(service),
+        }
+    }
+    if !in_journal.is_empty() && !journal(journalctl(&asked.arguments(&in_journal)), to).await {
+        return;
+    }
+    if !in_files.is_empty() && asked.has_options() {
+        let text = format!(
+            "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n",
+            in_files.join(" ")
+        );
+        let _ = to.send(text.into()).await;
+        return;
+    }
+    for service in &in_files {
+        if !file_of(directory, service, to).await {
+            return;
+        }
+    }
 }
 
 /// A command that ends with whoever waits for it, and gets nothing of this process's surroundings.
@@ -256,15 +304,23 @@ async fn journal_has(service: &str) -> bool {
     matches!(read, Ok(Ok(1)))
 }
 
-async fn journal(arguments: &[String], to: &mpsc::Sender<Bytes>) -> bool {
-    let out = journalctl(arguments)
+/// Sends what a program says, and what it complains of.
+async fn journal(mut program: Command, to: &mpsc::Sender<Bytes>) -> bool {
+    let pipes = program
+        .stderr(Stdio::piped())
         .spawn()
         .ok()
-        .and_then(|mut child| Some((child.stdout.take()?, child)));
-    match out {
-        Some((out, _ends_with_this)) => copy(out, to).await,
-        None => to.send("\nerror: journal output not available\n".into()).await.is_ok(),
-    }
+        .and_then(|mut child| Some((child.stdout.take()?, child.stderr.take()?, child)));
+    let Some((out, complaints, _ends_with_this)) = pipes else {
+        return to.send("\nerror: journal output not available\n".into()).await.is_ok();
+    };
+    let complained = async {
+        let mut text = Vec::new();
+        let _ = complaints.take(COMPLAINT_BYTES_MAX).read_to_end(&mut text).await;
+        text
+    };
+    let (there, text) = tokio::join!(copy(out, to), complained);
+    there && (text.is_empty() || to.send(text.into()).await.is_ok())
 }
 
 /// Sends the log file of a service, which may have one of three names.
@@ -276,8 +332,8 @@ async fn file_of(directory: &Path, service: &str, to: &mpsc::Sender<Bytes>) -> b
     ] {
         let directory = directory.to_owned();
         let found = client::blocking::spawn(move || open(&directory, Path::new(&name))).await;
-        if let Ok(Ok(Found::File(file))) = found {
-            return copy_file(file, to).await;
+        if let Ok(Ok(Found::File(file, bytes))) = found {
+            return copy_file(file, bytes, to).await;
         }
     }
     to.send(format!("\nlog not found for {service}\n").into()).await.is_ok()

@@ -7,6 +7,9 @@ use super::Server;
 use super::answer::{self, Answer};
 use super::request::Query;
 use super::router::Target;
+use super::share::{Share, Shares};
+use crate::id::PodUid;
+use crate::metrics::Begun;
 use crate::pod::view::PodSnapshot;
 use crate::runtime::RuntimeError;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
@@ -18,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streaming::translate::Streams;
 use streaming::websocket;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tunnel::Way;
 
 fn failed(error: &RuntimeError) -> Answer {
@@ -90,15 +94,44 @@ fn wanted(query: &Query) -> Result<Streams, Box<Answer>> {
     }
 }
 
-/// Asks the runtime for a stream and passes the request on to it, if there is room for another.
+/// What a stream holds while it is open.
+struct Place {
+    _among_all: OwnedSemaphorePermit,
+    _of_pod: Share<PodUid>,
+    /// The request, which is under way until its stream ends.
+    _request: Option<Arc<Begun>>,
+}
+
+impl Place {
+    /// A place for a request, or why there is none.
+    fn take<B>(
+        all: &Arc<Semaphore>,
+        of_pods: &Shares<PodUid>,
+        pod: &PodUid,
+        request: &Request<B>,
+    ) -> Result<Self, &'static str> {
+        let of_pod = of_pods.take(pod.clone());
+        let of_pod = of_pod.ok_or("too many streams are open into this pod\n")?;
+        let among_all = all.clone().try_acquire_owned();
+        Ok(Self {
+            _among_all: among_all.map_err(|_| "too many streams are open on this node\n")?,
+            _of_pod: of_pod,
+            _request: request.extensions().get().cloned(),
+        })
+    }
+}
+
+/// Asks the runtime for a stream into a pod and passes the request on to it, if there is room for another.
 async fn proxied(
     server: &Server,
+    pod: &PodUid,
     url: impl Future<Output = Result<String, RuntimeError>>,
     request: Request<Incoming>,
     way: Way,
 ) -> Answer {
-    let Ok(place) = server.streams.clone().try_acquire_owned() else {
-        return answer::text(429, "too many streams are open on this node\n");
+    let place = match Place::take(&server.streams, &server.of_pods, pod, &request) {
+        Ok(place) => place,
+        Err(why) => return answer::text(429, why),
     };
     match url.await {
         Err(error) => failed(&error),
@@ -124,7 +157,7 @@ pub(super) async fn exec(server: &Server, target: &Target, query: &Query, reques
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(server, server.parts.runtime.exec(asked), request, way).await
+    proxied(server, &container.pod, server.parts.runtime.exec(asked), request, way).await
 }
 
 /// `/attach`.
@@ -144,7 +177,7 @@ pub(super) async fn attach(server: &Server, target: &Target, query: &Query, requ
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(server, server.parts.runtime.attach(asked), request, way).await
+    proxied(server, &container.pod, server.parts.runtime.attach(asked), request, way).await
 }
 
 /// `/portForward`.
@@ -169,7 +202,8 @@ pub(super) async fn port_forward(
         pod_sandbox_id: sandbox.id.to_string(),
         port: query.all("port").iter().filter_map(|p| p.parse().ok()).collect(),
     };
-    proxied(server, server.parts.runtime.port_forward(asked), request, way).await
+    let url = server.parts.runtime.port_forward(asked);
+    proxied(server, &snapshot.observed.uid, url, request, way).await
 }
 
 /// `/run`: runs a command to its end and answers with what it wrote.

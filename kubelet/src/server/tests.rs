@@ -1,5 +1,6 @@
 //! The server over loopback TLS, with pods in memory, the scripted runtime and a pretended API server that judges.
 
+mod connections;
 mod pages;
 
 use super::*;
@@ -167,7 +168,8 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         flags: BTreeMap::new(),
     };
     let auth = Auth::new(&settings(), Some(api()), "node-a");
-    let server = Server::new(parts, auth, of_server);
+    let mut server = Server::new(parts, auth, of_server);
+    Arc::get_mut(&mut server).expect("nobody else's").checkpoints = checkpoint::Turn::with_space();
     let plain = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let read_only = plain.local_addr().expect("address");
     // An authority of its own that has signed one client certificate.
@@ -210,7 +212,8 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
 }
 
 impl Bench {
-    async fn send(&self, with_certificate: bool, request: hyper::Request<Empty<bytes::Bytes>>) -> (u16, String) {
+    /// A connection after its handshake.
+    async fn greeted(&self, with_certificate: bool) -> tokio_rustls::client::TlsStream<TcpStream> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -226,7 +229,11 @@ impl Bench {
         let socket = TcpStream::connect(self.address).await.expect("connect");
         let name = ServerName::try_from("node-a").expect("name");
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = connector.connect(name, socket).await.expect("handshake");
+        connector.connect(name, socket).await.expect("handshake")
+    }
+
+    async fn send(&self, with_certificate: bool, request: hyper::Request<Empty<bytes::Bytes>>) -> (u16, String) {
+        let stream = self.greeted(with_certificate).await;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .expect("http");
@@ -369,6 +376,11 @@ async fn streams_want_an_upgrade_and_a_container_that_runs() {
         !calls.iter().any(|call| call.starts_with("Exec")),
         "nothing was asked for: {calls:?}"
     );
+    drop(taken);
+    let taken = std::iter::repeat_with(|| bench.server.of_pods.take("u-1".into()));
+    let taken: Vec<_> = taken.take_while(Option::is_some).collect();
+    let (code, text) = bench.send(false, post(exec, "SPDY/3.1")).await;
+    assert_eq!((taken.len(), code), (100, 429), "{text}");
     drop(taken);
     for upgrade in ["SPDY/3.1", "websocket"] {
         let (code, text) = bench.send(false, post(exec, upgrade)).await;

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 /// How hooks introduce themselves to HTTP servers.
 const AGENT: &str = "kube-lifecycle/1.36";
-/// Redirects that are followed.
-const REDIRECTS_MAX: usize = 10;
 
 /// The most a command or a request may take. Upstream has no such bound: a runtime that hangs would keep the pod starting
 /// for ever and say nothing.
@@ -183,8 +181,9 @@ async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, RequestEr
     let path = get.path.as_deref().unwrap_or("/");
     let mut question = Question::new(https, host, port, path, get.http_headers.as_ref());
     question.agent = AGENT;
-    match follow(question.clone()).await {
-        Ok(()) => Ok(Done::Plainly),
+    match http::follow(&mut question.clone()).await {
+        // One that leads elsewhere is an answer like any other.
+        Ok(_) => Ok(Done::Plainly),
         Err(Trouble::Plaintext) => {
             let authority = question.authority();
             let mut plain = question.clone();
@@ -192,9 +191,9 @@ async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, RequestEr
             plain
                 .headers
                 .retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-            let again = follow(plain).await;
+            let again = http::follow(&mut plain).await;
             again
-                .map(|()| Done::WithoutTls(authority))
+                .map(|_| Done::WithoutTls(authority))
                 .map_err(|_| unanswered(&question, Trouble::Plaintext))
         }
         Err(trouble) => Err(unanswered(&question, trouble)),
@@ -204,21 +203,4 @@ async fn ask(get: &HTTPGetAction, target: &Target<'_>) -> Result<Done, RequestEr
 fn unanswered(question: &Question, trouble: Trouble) -> RequestError {
     let url = question.url();
     RequestError::Ask { url, trouble }
-}
-
-/// Asks, and follows redirects on the same host; one that leads elsewhere is an answer like any other.
-async fn follow(question: Question) -> Result<(), Trouble> {
-    let mut question = question;
-    for _ in 0..=REDIRECTS_MAX {
-        let answer = http::once(&question).await?;
-        let next = answer
-            .location
-            .filter(|_| answer.status.is_redirection())
-            .and_then(|location| question.redirected(&location));
-        match next {
-            Some(next) => question = next,
-            None => return Ok(()),
-        }
-    }
-    Err(Trouble::Failed(format!("stopped after {REDIRECTS_MAX} redirects")))
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 async fn get(directory: &Path, raw: &str, query: &str, with_queries: bool) -> (u16, String) {
     let (path, query) = (RequestPath::parse(raw), Query::parse(query));
-    let answer = answer(directory, &path, raw, &query, with_queries).await;
+    let answer = answer(&Places::default(), directory, &path, raw, &query, with_queries).await;
     let code = answer.status().as_u16();
     let body = answer.into_body().collect().await.expect("body").to_bytes();
     (code, String::from_utf8_lossy(&body).into_owned())
@@ -58,6 +58,29 @@ async fn files_are_read_and_nothing_outside_is() {
 }
 
 #[tokio::test]
+async fn a_directory_without_its_slash_is_elsewhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir_all(dir.path().join("pods/a b:c")).expect("made");
+    for (path, expected) in [
+        ("/logs", "logs/"),
+        ("/logs/pods", "pods/"),
+        ("/logs/pods/a%20b:c", "./a%20b:c/"),
+    ] {
+        let answer = answer(
+            &Places::default(),
+            dir.path(),
+            &RequestPath::parse(path),
+            path,
+            &Query::parse(""),
+            false,
+        )
+        .await;
+        assert_eq!(answer.status(), 301, "{path}");
+        assert_eq!(answer.headers()["location"], expected, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn services_without_a_journal_are_looked_for_in_files_and_only_where_queries_are_on() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("no-such-unit-9.log"), "of the service\n").expect("written");
@@ -78,4 +101,35 @@ async fn services_without_a_journal_are_looked_for_in_files_and_only_where_queri
         code == 200 && page.contains("no-such-unit-9.log</a>"),
         "the question is not understood: {page}"
     );
+}
+
+#[tokio::test]
+async fn readers_have_places_until_they_have_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("a.log"), "12345").expect("written");
+    let (places, path) = (Places::default(), RequestPath::parse("/logs/a.log"));
+    let read = async || answer(&places, dir.path(), &path, "/logs/a.log", &Query::parse(""), false).await;
+    let mut open = Vec::new();
+    for _ in 0..READERS_MAX {
+        let answer = read().await;
+        assert_eq!(answer.headers()["content-length"], "5");
+        open.push(answer);
+    }
+    assert_eq!(read().await.status(), 429);
+    open.clear();
+    assert_eq!(read().await.status(), 200);
+}
+
+#[tokio::test]
+async fn what_a_program_complains_of_is_told() {
+    let (sender, mut received) = mpsc::channel(CHUNKS_MAX);
+    let mut program = Command::new("sh");
+    program.args(["-c", "echo wrong >&2; echo line"]).stdout(Stdio::piped());
+    assert!(journal(program, &sender).await);
+    drop(sender);
+    let mut text = Vec::new();
+    while let Some(chunk) = received.recv().await {
+        text.extend_from_slice(&chunk);
+    }
+    assert_eq!(String::from_utf8_lossy(&text), "line\nwrong\n");
 }

@@ -1,5 +1,6 @@
 //! A tunnel from an upgraded request to the runtime's streaming server.
 
+use super::Place;
 use crate::server::answer::{self, Answer};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -15,7 +16,7 @@ use streaming::translate::{self, Streams};
 use streaming::websocket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -57,13 +58,7 @@ pub(super) enum Way {
 
 /// Passes the request on to `url`; when the runtime upgrades, so does the answer, and what is said flows until both ends are
 /// done or nothing has moved for `idle`; it keeps its place until then.
-pub(super) async fn tunnel(
-    url: &str,
-    request: Request<Incoming>,
-    way: Way,
-    idle: Duration,
-    place: OwnedSemaphorePermit,
-) -> Answer {
+pub(super) async fn tunnel(url: &str, request: Request<Incoming>, way: Way, idle: Duration, place: Place) -> Answer {
     let opened = match way {
         Way::AsItIs => connect(url, request, idle, place).await,
         Way::Channels(streams, accepted) => connect_socket(url, request, (accepted, Some(streams)), idle, place).await,
@@ -80,7 +75,7 @@ async fn connect(
     url: &str,
     mut request: Request<Incoming>,
     idle: Duration,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> Result<Answer, TunnelError> {
     let mut headers = request.headers().clone();
     // The runtime is not told who the client is.
@@ -107,7 +102,7 @@ async fn connect_socket(
     mut request: Request<Incoming>,
     (accepted, streams): (HeaderMap, Option<Streams>),
     idle: Duration,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> Result<Answer, TunnelError> {
     let needed = match streams {
         Some(_) => translate::SPDY_PROTOCOL,
@@ -276,6 +271,7 @@ async fn silent_for(moved: watch::Receiver<Instant>, idle: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::share::Shares;
 
     #[tokio::test]
     async fn one_direction_may_end_before_the_other() {
@@ -360,12 +356,11 @@ mod tests {
         let address = listener.local_addr().expect("address");
         tokio::spawn(async move {
             let (socket, _) = listener.accept().await.expect("connection");
-            let service = hyper::service::service_fn(move |request| {
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
                 let (url, way) = (url.clone(), way.clone());
                 let idle = Duration::from_secs(60);
-                let place = Arc::new(tokio::sync::Semaphore::new(1))
-                    .try_acquire_owned()
-                    .expect("a place");
+                let all = Arc::new(tokio::sync::Semaphore::new(1));
+                let place = Place::take(&all, &Shares::new(1), &"u-1".into(), &request).expect("a place");
                 async move { Ok::<_, std::convert::Infallible>(tunnel(&url, request, way, idle, place).await) }
             });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
