@@ -5,6 +5,7 @@
 
 pub mod apiserver;
 pub mod bootstrap;
+mod cel;
 pub mod config;
 pub mod controller;
 pub mod daemon;

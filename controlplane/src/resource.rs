@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::resource::columns::KindPrinter;
+use crate::resource::custom::Defined;
 use crate::resource::field_error::FieldErrors;
 use crate::resource::structural::Structural;
 use crate::schema::{Definitions, Schema, SchemaTable, TypeId};
@@ -127,6 +128,8 @@ pub struct Kind {
     pub strategy: KindStrategy,
     /// What its definition says of its fields; `None` for built-in kinds, whose types stand in `types`.
     pub(crate) structural: Option<Arc<Structural>>,
+    /// What its definition says beside; of built-in kinds nothing.
+    pub(crate) defined: Defined,
     /// The warning every reply carries, where its version is deprecated by its definition.
     pub(crate) deprecation: Option<Box<str>>,
     /// Set where its objects are stored in the form of another kind.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 mod build;
 mod builder;
 mod outcome;
-mod protobuf;
+pub(crate) mod protobuf;
 mod read;
 mod scalar;
 mod walk;

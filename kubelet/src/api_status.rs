@@ -11,6 +11,7 @@ mod body;
 mod entry;
 
 use crate::id::{FullName, PodUid};
+use crate::metrics::PodMetrics;
 use crate::pod_object;
 use crate::source::Pods;
 use client::AsTree;
@@ -45,9 +46,10 @@ pub struct Update {
 }
 
 /// Takes statuses and sends them. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct StatusWriter {
     shared: Arc<Shared>,
+    metrics: PodMetrics,
 }
 
 #[derive(Default)]
@@ -90,6 +92,14 @@ enum Written {
 }
 
 impl StatusWriter {
+    /// A writer with nothing to send, which counts what it sends.
+    pub fn new(metrics: PodMetrics) -> Self {
+        Self {
+            shared: Arc::default(),
+            metrics,
+        }
+    }
+
     /// Replaces what is to be sent for a pod.
     pub fn publish(&self, uid: &PodUid, update: Update) {
         let mut state = self.state();
@@ -99,6 +109,7 @@ impl StatusWriter {
             Some(entry) => {
                 entry.update = update;
                 entry.target = target;
+                entry.changed.get_or_insert_with(Instant::now);
             }
             None => {
                 state.entries.insert(uid.clone(), Entry::new(update, target));
@@ -191,6 +202,7 @@ impl StatusWriter {
                     body,
                 });
             }
+            entry.changed = None;
         }
     }
 
@@ -215,6 +227,11 @@ impl StatusWriter {
                 deleted,
             } => {
                 if let Some(body) = body {
+                    if let Some(changed) = entry.changed.take() {
+                        self.metrics.status_written(changed.elapsed());
+                    }
+                    // What came meanwhile changed when it was put into the queue.
+                    entry.changed = entry.queued.map(|(_, since)| since);
                     entry.acknowledged = Some(Acknowledged {
                         uid: object,
                         body,

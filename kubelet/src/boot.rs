@@ -18,18 +18,23 @@ use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
 use crate::config::Config;
+use crate::events::Severity;
 use crate::host::KernelMounter;
 use crate::host::addresses::HostIps;
 use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Kubelet, KubeletError};
+use crate::log::LogLevel;
 use crate::node::{self, Facts, NodeReporter, allocatable};
-use crate::parts::{Dependencies, Settings};
+use crate::parts::{Dependencies, Parts, Settings};
 use crate::pod::spec::NodeContext;
 use crate::rate::Rate;
+use crate::reason::event;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{self, Runtime, RuntimeError};
-use crate::server::{Auth, BindError, Server, ServerSettings, bind, serve_health, serve_read_only, serve_tls};
+use crate::server::{
+    Auth, BindError, Certificates, Server, ServerSettings, bind, serve_health, serve_read_only, serve_tls,
+};
 use crate::user_namespace::{IdPool, PoolError};
 use client::SystemClock;
 use nix::errno::Errno;
@@ -321,6 +326,18 @@ fn settings(config: &Config, facts: &Facts, ids: IdPool) -> Settings {
     }
 }
 
+fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel) -> ServerSettings {
+    ServerSettings {
+        handlers: config.server.handlers,
+        stream_idle: config.server.stream_idle,
+        configuration: config.effective.clone(),
+        roots: Roots::default(),
+        certificates: certificates.clone(),
+        level,
+        flags: config.flags.clone(),
+    }
+}
+
 /// Everything built, nothing running yet.
 struct Built {
     kubelet: Kubelet,
@@ -335,6 +352,7 @@ fn build(
     client: Option<&kube::Client>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
+    of_server: ServerSettings,
 ) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     let (cgroups, naming) = cgroups(config, facts, driver)?;
@@ -356,12 +374,6 @@ fn build(
     let reporter =
         client.map(|client| NodeReporter::new(kubelet.parts(), client.clone(), config.clone(), facts.clone()));
     let auth = Auth::new(&config.server, client.cloned(), &facts.name);
-    let of_server = ServerSettings {
-        handlers: config.server.handlers,
-        stream_idle: config.server.stream_idle,
-        configuration: config.effective.clone(),
-        roots: Roots::default(),
-    };
     Ok(Built {
         server: Server::new(kubelet.parts(), auth, of_server),
         kubelet,
@@ -386,6 +398,17 @@ fn check_host(config: &Config, roots: &Roots) -> Result<(), BootError> {
     Ok(())
 }
 
+/// Tells on the node that its cgroups are of the version that goes.
+fn tell_of_cgroups(parts: &Parts) {
+    parts.metrics.node.cgroups(parts.context.cgroup_v2);
+    if !parts.context.cgroup_v2 {
+        let message = "cgroup v1 detected. cgroup v1 support is unsupported and will be removed in a future release. \
+                       Please migrate to cgroup v2.";
+        let (recorder, node) = (&parts.recorder, &parts.context.node_name);
+        recorder.node(node, Severity::Warning, event::CGROUP_V1, message);
+    }
+}
+
 async fn drain(mut tasks: JoinSet<()>) {
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
     if drained.is_err() {
@@ -393,8 +416,8 @@ async fn drain(mut tasks: JoinSet<()>) {
     }
 }
 
-/// Runs a kubelet on this machine until `stop`; pods keep running when it ends.
-pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootError> {
+/// Runs a kubelet on this machine until `stop`, logging as `level` says; pods keep running when it ends.
+pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Result<(), BootError> {
     let roots = Roots::default();
     check_host(&config, &roots)?;
     capabilities::tell();
@@ -416,8 +439,18 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
     // Before anything asks the API server: until there is a certificate every question is refused.
     let client = known.client.clone();
     let kept = known.keep(&mut tasks, &stop).await?;
-    let built = build(&config, &facts, &host_ips, client.as_ref(), runtime.clone(), driver)?;
+    let built = build(
+        &config,
+        &facts,
+        &host_ips,
+        client.as_ref(),
+        runtime.clone(),
+        driver,
+        server_settings(&config, &kept.certificates, level),
+    )?;
     let heartbeat = built.kubelet.parts().heartbeat.clone();
+    let health = built.kubelet.parts().health();
+    tell_of_cgroups(&built.kubelet.parts());
     match built.reporter {
         Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()))),
         None => standalone_network(&config, &*runtime).await,
@@ -429,7 +462,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), BootErro
         tasks.spawn(serve_tls(listener, kept.tls.clone(), built.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
-        tasks.spawn(serve_health(listener, heartbeat.clone(), stop.clone()));
+        tasks.spawn(serve_health(listener, health, stop.clone()));
     }
     watchdog::ready();
     if let Some(period) = watchdog::period() {

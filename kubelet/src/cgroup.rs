@@ -225,6 +225,11 @@ impl Cgroups {
         })
     }
 
+    /// Whether all pods together are held to what is allocatable.
+    pub fn enforces_node_limits(&self) -> bool {
+        self.inner.hierarchy.is_some() && self.inner.settings.node_limits.is_some()
+    }
+
     async fn work<T: Send + 'static>(
         &self,
         uid: &str,

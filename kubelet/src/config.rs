@@ -67,6 +67,8 @@ pub struct Config {
     pub warnings: Vec<String>,
     /// The whole KubeletConfiguration, defaults included, as `/configz` shows it.
     pub effective: serde_json::Value,
+    /// The flags that were given, as `/flagz` shows them: what may be a secret is masked.
+    pub flags: BTreeMap<String, String>,
 }
 
 /// The node object and how it is kept.
@@ -265,6 +267,8 @@ pub struct Handlers {
     pub flags: bool,
     /// `enableSystemLogHandler`.
     pub system_log: bool,
+    /// `enableSystemLogQuery`: services of the node can be asked for their logs.
+    pub system_log_query: bool,
 }
 
 impl Default for Handlers {
@@ -274,6 +278,7 @@ impl Default for Handlers {
             profiling: true,
             flags: true,
             system_log: true,
+            system_log_query: false,
         }
     }
 }

@@ -14,7 +14,9 @@ pub mod verification;
 use crate::events::{Recorder, Severity};
 use crate::host::FileWork;
 use crate::id::PodUid;
+use crate::metrics::RuntimeMetrics;
 use crate::objects::Objects;
+use crate::parts::Parts;
 use crate::rate::Rate;
 use crate::reason;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
@@ -69,6 +71,7 @@ pub struct Images {
     puller: Puller,
     objects: Arc<Objects>,
     recorder: Recorder,
+    metrics: RuntimeMetrics,
     records: Records,
     rules: Arc<Rules>,
     /// The node's logins.
@@ -100,20 +103,16 @@ impl Default for Rules {
 }
 
 impl Images {
-    /// Images of a runtime.
-    pub fn new(
-        runtime: Arc<dyn Runtime>,
-        objects: Arc<Objects>,
-        recorder: Recorder,
-        records: Records,
-        rules: Rules,
-    ) -> Self {
+    /// Images of a kubelet's runtime.
+    pub fn new(parts: &Parts, records: Records, rules: Rules) -> Self {
+        let runtime = parts.runtime.clone();
         let puller = Puller::new(runtime.clone(), records.clone(), rules.parallel_max, rules.rate);
         Self {
             runtime,
             puller,
-            objects,
-            recorder,
+            objects: parts.objects.clone(),
+            recorder: parts.recorder.clone(),
+            metrics: parts.metrics.runtime.clone(),
             records,
             rules: Arc::new(rules),
             files: FileWork::new(node_logins::DEADLINE),
@@ -205,6 +204,7 @@ impl Images {
         let waited = begun.elapsed();
         match result {
             Ok((info, pulled)) => {
+                self.metrics.pulled(info.size, waited);
                 let message = format!(
                     "Successfully pulled image \"{given}\" in {} ({} including waiting). Image size: {} bytes.",
                     go_duration(pulled.took),

@@ -12,7 +12,7 @@ use crate::admission::Ledger;
 use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
 use crate::cgroup::CgroupError;
-use crate::events::Sink;
+use crate::events::{Severity, Sink};
 use crate::eviction::Kills;
 use crate::eviction::local_storage::LocalStorage;
 use crate::host::FileWork;
@@ -25,6 +25,7 @@ use crate::pod::mirror;
 use crate::pod::worker::{Network, Shared};
 use crate::pod::workers::Workers;
 use crate::probe::prober;
+use crate::reason::event;
 use crate::source::{Pods, Sources};
 use crate::volume::VolumeError;
 use std::sync::Arc;
@@ -73,12 +74,19 @@ impl Kubelet {
 
     /// Runs until shut down. Pods go on; the next kubelet takes them over.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), KubeletError> {
+        self.tell(event::STARTING, "Starting kubelet.");
         self.parts.volumes.setup().await.map_err(KubeletError::Directories)?;
         self.parts.cgroups.setup().await.map_err(KubeletError::Cgroups)?;
+        if self.parts.cgroups.enforces_node_limits() {
+            self.tell(
+                event::NODE_ALLOCATABLE_ENFORCED,
+                "Updated Node Allocatable limit across pods",
+            );
+        }
         let Some(runtime_name) = self.reach_runtime(&shutdown).await else {
             return Ok(());
         };
-        let statuses = StatusWriter::default();
+        let statuses = StatusWriter::new(self.parts.metrics.pods.clone());
         let (pods, desired) = watch::channel(Pods::default());
         let (network, network_seen) = watch::channel(Network::default());
         let shared = self.shared(runtime_name, statuses.clone(), network_seen, shutdown.clone());
@@ -127,6 +135,12 @@ impl Kubelet {
         Ok(())
     }
 
+    /// Tells something that went well about the node.
+    fn tell(&self, reason: &str, message: &str) {
+        let (recorder, node) = (&self.parts.recorder, &self.parts.context.node_name);
+        recorder.node(node, Severity::Normal, reason, message);
+    }
+
     /// Waits until the runtime answers and it is known which pods it has something of; nothing if shut down before.
     async fn reach_runtime(&self, shutdown: &CancellationToken) -> Option<String> {
         loop {
@@ -166,13 +180,8 @@ impl Kubelet {
         shutdown: CancellationToken,
     ) -> Shared {
         let (parts, settings) = (&self.parts, &self.settings);
-        let images = Images::new(
-            parts.runtime.clone(),
-            parts.objects.clone(),
-            parts.recorder.clone(),
-            Records::new(&parts.context.root_dir, parts.clock.clone()),
-            settings.images.clone(),
-        );
+        let records = Records::new(&parts.context.root_dir, parts.clock.clone());
+        let images = Images::new(parts, records, settings.images.clone());
         let executor = Executor {
             parts: parts.clone(),
             images,
@@ -186,6 +195,7 @@ impl Kubelet {
             clock: parts.clock.clone(),
             kubelet_start: parts.clock.now(),
             host_ips: parts.context.host_ips.clone(),
+            metrics: parts.metrics.probes.clone(),
         };
         Shared {
             parts: parts.clone(),

@@ -8,10 +8,13 @@ mod verbosity;
 
 pub use verbosity::{Pattern, Verbosity};
 
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use tracing::Metadata;
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::FilterFn;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// How lines look.
@@ -33,11 +36,53 @@ pub struct Logging {
     pub verbosity: Verbosity,
 }
 
+/// How much is said now; another number holds from the next line on. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct LogLevel(Arc<RwLock<Verbosity>>);
+
+impl LogLevel {
+    /// As it is configured.
+    pub fn new(logging: &Logging) -> Self {
+        Self(Arc::new(RwLock::new(logging.verbosity.clone())))
+    }
+
+    /// The verbosity of files that have none of their own.
+    pub fn current(&self) -> i64 {
+        self.read().default
+    }
+
+    /// Sets that verbosity; files with one of their own keep it.
+    pub fn set(&self, verbosity: i64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).default = verbosity;
+        // What was asked of each line before is remembered.
+        tracing::callsite::rebuild_interest_cache();
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Verbosity> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Filter<S> for LogLevel {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.read().wants(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match self.read().wants(metadata) {
+            true => Interest::always(),
+            false => Interest::never(),
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.read().most())
+    }
+}
+
 /// Sends this process's lines to standard error from now on. The first call counts.
-pub fn init(logging: &Logging) {
-    let verbosity = logging.verbosity.clone();
-    let most = verbosity.most();
-    let filter = FilterFn::new(move |metadata| verbosity.wants(metadata)).with_max_level_hint(most);
+pub fn init(logging: &Logging, level: &LogLevel) {
+    let filter = level.clone();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let started = match logging.format {
         Format::Text => tracing_subscriber::registry()

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use client::memory;
 use kubelet::config::{self, FlagsEnd};
+use kubelet::log::LogLevel;
 use kubelet::network::install;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +48,8 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
     if config.paths.cni_plugins.is_none() {
         config.paths.cni_plugins = beside_the_kubelet();
     }
-    kubelet::log::init(&config.logging);
+    let level = LogLevel::new(&config.logging);
+    kubelet::log::init(&config.logging, &level);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -72,7 +74,9 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
             stopping.cancel();
         });
         tokio::spawn(memory::give_back());
-        kubelet::boot::run(config, stop).await.map_err(anyhow::Error::from)
+        kubelet::boot::run(config, level, stop)
+            .await
+            .map_err(anyhow::Error::from)
     });
     end(runtime, FILE_WORK_MAX);
     ended

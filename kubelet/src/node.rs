@@ -4,13 +4,17 @@
 
 mod health;
 mod lease;
+mod notices;
 mod pod_network;
 mod register;
+mod resolver;
 mod rival;
+mod startup;
 mod status;
 
 pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
+pub(crate) use status::architecture;
 pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
 
 use crate::admission::description::Describer;
@@ -92,6 +96,8 @@ pub struct NodeReporter {
     facts: Facts,
     node: Informer<Node>,
     random: StdRng,
+    told: Told,
+    startup: startup::Startup,
 }
 
 /// What was last written, to write only what changed.
@@ -99,6 +105,13 @@ pub struct NodeReporter {
 struct Written {
     status: Option<NodeStatus>,
     report_at: Option<Instant>,
+}
+
+/// What was told of the node, once and for all or as it stands.
+#[derive(Default)]
+struct Told {
+    boot: bool,
+    unschedulable: bool,
 }
 
 /// The node's images, listed now and then.
@@ -133,6 +146,8 @@ impl NodeReporter {
         Self {
             node: Informer::spawn_as_tree(Api::all(client.clone()), options),
             random: StdRng::seed_from_u64(parts.seed),
+            told: Told::default(),
+            startup: startup::Startup::begin(parts.clock.now()),
             parts,
             client,
             config,
@@ -174,6 +189,11 @@ impl NodeReporter {
             self.api(),
             self.parts.described.clone(),
         );
+        let parts = self.parts.clone();
+        let resolver = async {
+            resolver::watch(parts).await;
+            std::future::pending().await
+        };
         let work = async {
             self.register().await;
             tokio::join!(self.keep_status(lease_taken), lease.keep(), network.keep());
@@ -182,6 +202,7 @@ impl NodeReporter {
             biased;
             () = work => {}
             () = describe => {}
+            () = resolver => {}
             () = stop.cancelled() => {}
         }
     }
@@ -191,7 +212,33 @@ impl NodeReporter {
         if self.config.node.register {
             let labels = register::Registration::new(&self.config.node, &self.facts);
             let first = self.first_status().await;
+            self.tell(notices::of_status(&self.facts.name, None, &first));
+            self.startup.tries(self.parts.clock.now());
             register::register(&self.api(), &labels, first, self.parts.seed).await;
+            self.startup.registered(self.parts.clock.now());
+        }
+    }
+
+    fn tell(&self, notices: impl IntoIterator<Item = notices::Notice>) {
+        for notice in notices {
+            let recorder = &self.parts.recorder;
+            recorder.node(&self.facts.name, notice.severity, notice.reason, notice.message);
+        }
+    }
+
+    /// Tells that the node takes new pods, or no longer does, and that its machine was booted since it was last described.
+    fn tell_of_object(&mut self) {
+        let Some(node) = self.node.get("", &self.facts.name) else {
+            return;
+        };
+        let name = self.facts.name.clone();
+        let unschedulable = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        let was = std::mem::replace(&mut self.told.unschedulable, unschedulable);
+        self.tell(notices::of_scheduling(&name, was, unschedulable));
+        // Whoever describes the node later with another boot is another kubelet.
+        if !std::mem::replace(&mut self.told.boot, true) {
+            let old = node.status.clone().unwrap_or_default();
+            self.tell(notices::of_boot(&name, &old, &self.facts.machine.boot_id));
         }
     }
 
@@ -233,6 +280,7 @@ impl NodeReporter {
                 // Wherever the other is, the node must not go on being described as its machine once it is gone.
                 written.status = None;
             }
+            self.tell_of_object();
             let seen = status.borrow_and_update().clone();
             let health = self.health(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
@@ -310,6 +358,11 @@ impl NodeReporter {
                 Err(error) if tries >= STATUS_TRIES => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50 << tries)).await,
             }
+        }
+        let before = written.status.as_ref().unwrap_or(&old);
+        self.tell(notices::of_status(&self.facts.name, Some(before), &new));
+        if health.is_ready() {
+            self.startup.ready(&self.parts).await;
         }
         written.status = Some(new);
         let report = self.config.node.status_report.as_secs_f64();

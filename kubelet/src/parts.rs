@@ -15,12 +15,15 @@ use crate::events::{Recorder, Sink};
 use crate::heartbeat::Heartbeat;
 use crate::host::Mounter;
 use crate::image;
+use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
 use crate::rate::Rate;
+use crate::runtime::metered::Metered;
 use crate::runtime::pleg::Pleg;
 use crate::runtime::{Runtime, RuntimeStatus};
+use crate::server::Health;
 use crate::source::StaticSources;
 use crate::user_namespace::IdPool;
 use crate::volume::{VolumeSettings, Volumes};
@@ -125,6 +128,8 @@ pub struct Parts {
     pub runtime_status: watch::Sender<RuntimeStatus>,
     /// The node as it is described: what new pods are judged by.
     pub described: Describer,
+    /// What is counted.
+    pub metrics: Metrics,
     /// The sign of life of the loop over pods.
     pub heartbeat: Heartbeat,
     /// What pods were given, as the next kubelet will read it.
@@ -134,6 +139,14 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// What tells whether this kubelet is well.
+    pub fn health(&self) -> Health {
+        Health {
+            heartbeat: self.heartbeat.clone(),
+            metrics: self.metrics.health.clone(),
+        }
+    }
+
     /// Makes the parts, and what sends the events they tell. Must be called inside a tokio runtime: the API server's services
     /// are watched from here on, nothing else happens yet.
     pub fn new(given: Dependencies) -> (Arc<Self>, Sink, Settings) {
@@ -149,6 +162,8 @@ impl Parts {
             settings,
         } = given;
         let node = &context.node_name;
+        let metrics = Metrics::new(node);
+        let runtime: Arc<dyn Runtime> = Arc::new(Metered::new(runtime, metrics.runtime.clone()));
         let (recorder, sink) = Recorder::new(clock.clone(), node, client.clone(), settings.events, seed);
         let objects = Arc::new(Objects::new(client.clone(), clock.clone(), seed));
         let of_node = VolumeSettings {
@@ -162,11 +177,17 @@ impl Parts {
             allocated: checkpoint("allocated_pods_state"),
             actuated: checkpoint("actuated_pods_state"),
             volumes: Volumes::new(of_node, mounter, objects.clone(), clock.clone()),
-            pleg: Pleg::new(runtime.clone(), settings.sweep_every),
+            pleg: Pleg::new(
+                runtime.clone(),
+                settings.sweep_every,
+                clock.clone(),
+                metrics.pods.clone(),
+            ),
             heartbeat: Heartbeat::new(settings.sync_frequency),
             pods: PodView::default(),
             runtime_status: watch::Sender::new(RuntimeStatus::default()),
             described,
+            metrics,
             client,
             runtime,
             clock,

@@ -257,6 +257,22 @@ pub fn restarts_after_stop(pod: &Pod, kind: Kind, container: &Container) -> bool
     kind == Kind::Sidecar || (kind != Kind::Ephemeral && policy != "Never")
 }
 
+/// Whether the pod comes from a file of this node.
+pub fn is_of_file(pod: &Pod) -> bool {
+    annotated(pod, annotation::SOURCE) == Some("file")
+}
+
+/// When its source saw a static pod first, as it was written down.
+pub fn seen(pod: &Pod) -> Option<&str> {
+    annotated(pod, annotation::SEEN)
+}
+
+/// The signal a container asks to be stopped by.
+pub fn stop_signal(container: &Container) -> Option<&str> {
+    let asked = container.lifecycle.as_ref()?.stop_signal.as_deref();
+    asked.filter(|name| !name.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,10 @@
 pub mod event {
     /// A container or a pull waits for its back-off.
     pub const BACK_OFF: &str = "BackOff";
+    /// The node's cgroups are of the older version, which is no longer cared for.
+    pub const CGROUP_V1: &str = "CgroupV1";
+    /// The node's resolver configuration is more than pods can be given.
+    pub const CHECK_LIMITS_FOR_RESOLV_CONF: &str = "CheckLimitsForResolvConf";
     /// A container is created.
     pub const CREATED: &str = "Created";
     /// The pod was active for longer than it may.
@@ -50,12 +54,36 @@ pub mod event {
     pub const MISSING_CLUSTER_DNS: &str = "MissingClusterDNS";
     /// The pod waits for the node's network.
     pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
+    /// Pods together are held to what is allocatable.
+    pub const NODE_ALLOCATABLE_ENFORCED: &str = "NodeAllocatableEnforced";
+    /// The node runs short of disk.
+    pub const NODE_HAS_DISK_PRESSURE: &str = "NodeHasDiskPressure";
+    /// The node runs short of memory.
+    pub const NODE_HAS_INSUFFICIENT_MEMORY: &str = "NodeHasInsufficientMemory";
+    /// The node runs short of process ids.
+    pub const NODE_HAS_INSUFFICIENT_PID: &str = "NodeHasInsufficientPID";
+    /// The node has disk enough.
+    pub const NODE_HAS_NO_DISK_PRESSURE: &str = "NodeHasNoDiskPressure";
+    /// The node has memory enough.
+    pub const NODE_HAS_SUFFICIENT_MEMORY: &str = "NodeHasSufficientMemory";
+    /// The node has process ids enough.
+    pub const NODE_HAS_SUFFICIENT_PID: &str = "NodeHasSufficientPID";
+    /// The node can no longer run pods.
+    pub const NODE_NOT_READY: &str = "NodeNotReady";
+    /// The node takes no new pods: somebody said so.
+    pub const NODE_NOT_SCHEDULABLE: &str = "NodeNotSchedulable";
+    /// The node can run pods.
+    pub const NODE_READY: &str = "NodeReady";
+    /// The node takes new pods again.
+    pub const NODE_SCHEDULABLE: &str = "NodeSchedulable";
     /// A probe worked, but not quite.
     pub const PROBE_WARNING: &str = "ProbeWarning";
     /// An image is there.
     pub const PULLED: &str = "Pulled";
     /// An image is being pulled.
     pub const PULLING: &str = "Pulling";
+    /// The machine was booted since the node was last described.
+    pub const REBOOTED: &str = "Rebooted";
     /// A resize is done.
     pub const RESIZE_COMPLETED: &str = "ResizeCompleted";
     /// A resize waits for room.
@@ -68,8 +96,12 @@ pub mod event {
     pub const RESIZE_STARTED: &str = "ResizeStarted";
     /// The pod gets another sandbox.
     pub const SANDBOX_CHANGED: &str = "SandboxChanged";
+    /// The kubelet begins its work.
+    pub const STARTING: &str = "Starting";
     /// A container is started.
     pub const STARTED: &str = "Started";
+    /// The runtime does not stop a container by the signal it asks for (upstream has no such event).
+    pub const STOP_SIGNAL_IGNORED: &str = "StopSignalIgnored";
     /// A probe failed.
     pub const UNHEALTHY: &str = "Unhealthy";
 }

@@ -1,7 +1,7 @@
 //! The container runtime: the calls we use, and what we observe through them.
 //!
 //! [`Runtime`] has two implementations: [`cri`], a CRI v1 client, and `fake`, a scripted runtime in memory that only tests and
-//! simulations are built with (feature `test-util`). [`observed`]
+//! simulations are built with (feature `test-util`); [`metered`] counts the calls of either. [`observed`]
 //! holds what a pod looks like in the runtime, [`pleg`] keeps it current from [`events`] and a slow sweep. Nothing here
 //! knows what a pod *should* look like.
 
@@ -10,14 +10,17 @@ pub mod events;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 pub mod labels;
+pub mod metered;
 pub mod observed;
 pub mod pleg;
+pub mod signal;
 
 use crate::id::{ContainerId, PodUid, SandboxId};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use observed::{ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use proto::cri as pb;
+use std::path::Path;
 use std::time::Duration;
 use tonic::Code;
 
@@ -302,6 +305,9 @@ pub trait Runtime: Send + Sync + 'static {
     async fn remove_image(&self, image: &str) -> Result<(), RuntimeError>;
     /// `ImageFsInfo`.
     async fn image_fs_info(&self) -> Result<pb::ImageFsInfoResponse, RuntimeError>;
+    /// `CheckpointContainer`: writes its state into an archive at that path of the host, within `timeout` (zero: as the runtime
+    /// likes). `Unimplemented` where the runtime cannot.
+    async fn checkpoint_container(&self, id: &ContainerId, path: &Path, timeout: Duration) -> Result<(), RuntimeError>;
     /// `ReopenContainerLog`, after a rotation.
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// The runtime's cgroup driver (`RuntimeConfig`, else its printed configuration); nothing if it does not tell.

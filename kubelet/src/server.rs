@@ -4,31 +4,47 @@
 
 mod answer;
 mod auth;
+mod cadvisor;
+mod checkpoint;
+mod debug;
 mod disabled;
+mod health;
 mod listen;
 mod logs;
 mod metrics;
+mod node_logs;
 mod pods;
 mod request;
 mod router;
 mod stream;
 mod summary;
+mod zpages;
 
 pub use answer::{Answer, Body};
 pub use auth::{Auth, User};
+pub use health::Health;
 pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
 
+use crate::certificate::store::Pair;
 use crate::config::Handlers;
 use crate::host::machine::Roots;
-use crate::metrics::{Metrics, Port};
+use crate::log::LogLevel;
+use crate::metrics::{self as counted, Port};
 use crate::parts::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use request::{Query, RequestPath};
 use router::Route;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+/// Streams of exec, attach and port-forward that are open at a time.
+const STREAMS_MAX: usize = 1000;
 
 /// How the server behaves.
 pub struct ServerSettings {
@@ -40,6 +56,35 @@ pub struct ServerSettings {
     pub configuration: serde_json::Value,
     /// Where the machine tells of itself.
     pub roots: Roots,
+    /// The certificates from the cluster, to tell how long they last.
+    pub certificates: Certificates,
+    /// How much is logged, which can be changed.
+    pub level: LogLevel,
+    /// The flags of this process, as they are shown.
+    pub flags: BTreeMap<String, String>,
+}
+
+/// A certificate from the cluster, once there is one.
+pub type CurrentPair = watch::Receiver<Option<Arc<Pair>>>;
+
+/// The certificates that the cluster gives this kubelet.
+#[derive(Clone, Debug, Default)]
+pub struct Certificates {
+    /// What it proves itself to the API server with.
+    pub client: Option<CurrentPair>,
+    /// What it serves with.
+    pub server: Option<CurrentPair>,
+}
+
+impl Certificates {
+    /// The seconds that are left of each, negative past its end.
+    fn seconds_left(&self, now: Timestamp) -> (Option<f64>, Option<f64>) {
+        let left = |pair: &Option<CurrentPair>| {
+            let until = pair.as_ref()?.borrow().as_ref().map(|pair| pair.not_after)?;
+            Some(until.duration_since(now).as_secs_f64())
+        };
+        (left(&self.client), left(&self.server))
+    }
 }
 
 /// Answers requests of one connection's peer.
@@ -48,8 +93,11 @@ pub struct Server {
     parts: Arc<Parts>,
     /// Who may do what.
     auth: Auth,
-    metrics: Metrics,
     settings: ServerSettings,
+    checkpoints: checkpoint::Turn,
+    /// Places for streams: they outlive the connections they came by.
+    streams: Arc<Semaphore>,
+    started: Timestamp,
 }
 
 /// Who is at the other end of a connection.
@@ -64,11 +112,12 @@ pub struct Peer {
 impl Server {
     /// A server of a kubelet.
     pub fn new(parts: Arc<Parts>, auth: Auth, settings: ServerSettings) -> Arc<Self> {
-        let metrics = Metrics::new(&parts.context.node_name);
         Arc::new(Self {
+            started: parts.clock.now(),
+            checkpoints: checkpoint::Turn::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             parts,
             auth,
-            metrics,
             settings,
         })
     }
@@ -76,7 +125,7 @@ impl Server {
     /// Answers one request.
     pub async fn answer(self: Arc<Self>, peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let begun = self.metrics.http_request(Port::ReadWrite, method.as_str(), &path);
+        let begun = self.parts.metrics.http_request(Port::ReadWrite, method.as_str(), &path);
         let answer = answer::counted(self.admit(&peer, request).await, begun);
         let code = answer.status().as_u16();
         tracing::debug!(%method, path, code, peer = %peer.address, "request");
@@ -124,7 +173,7 @@ impl Server {
     /// Answers one request of the read-only port, where nobody is asked who they are.
     pub async fn answer_read_only(self: Arc<Self>, request: Request<Incoming>) -> Answer {
         let (method, path) = (request.method(), request.uri().path());
-        let begun = self.metrics.http_request(Port::ReadOnly, method.as_str(), path);
+        let begun = self.parts.metrics.http_request(Port::ReadOnly, method.as_str(), path);
         let parsed = RequestPath::parse(path);
         let answer = match router::route(method, &parsed) {
             Ok(route) if router::is_read_only(&route) => self.route(&parsed, request).await,
@@ -133,13 +182,25 @@ impl Server {
         answer::counted(answer, begun)
     }
 
+    fn health(&self) -> Health {
+        self.parts.health()
+    }
+
+    async fn all_metrics(&self) -> String {
+        let roots = self.settings.roots.clone();
+        let process = client::blocking::spawn(move || counted::process(&roots)).await;
+        let (client, server) = self.settings.certificates.seconds_left(self.parts.clock.now());
+        self.parts.metrics.node.certificates(client, server);
+        self.parts.metrics.text(&self.parts.pods) + &process.unwrap_or_default()
+    }
+
     async fn route(&self, path: &RequestPath, request: Request<Incoming>) -> Answer {
         let (parts, settings) = (&*self.parts, &self.settings);
         if let Some(text) = disabled::refusal(&settings.handlers, path) {
             return answer::text(405, text);
         }
         if disabled::is_absent(&settings.handlers, path) {
-            return answer::text(404, "404 page not found\n");
+            return answer::not_found();
         }
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let route = match router::route(request.method(), path) {
@@ -147,7 +208,7 @@ impl Server {
             Err(code) => return answer::text(code.as_u16(), code.canonical_reason().unwrap_or_default()),
         };
         match route {
-            Route::Healthz => answer::health(&parts.heartbeat),
+            Route::Healthz => self.health().answer(path.parts().get(1..).unwrap_or_default(), &query),
             Route::Pods => pods::pods(&parts.pods),
             Route::Configz => answer::json(serde_json::json!({"kubeletconfig": settings.configuration}).to_string()),
             Route::Summary => answer::json(
@@ -156,9 +217,21 @@ impl Server {
                     .to_string(),
             ),
             Route::RunningPods => pods::running_pods(&parts.pods),
-            Route::Metrics => answer::metrics(&self.metrics.text(&parts.pods)),
+            Route::Metrics => answer::metrics(&self.all_metrics().await),
+            Route::MetricsCadvisor => answer::metrics(&cadvisor::page(self).await),
+            Route::MetricsSlis => answer::metrics(&parts.metrics.health.text()),
+            Route::MetricsProbes => answer::metrics(&parts.metrics.probes.text()),
             Route::MetricsResource => answer::metrics(&metrics::resource(self).await),
             Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
+            Route::NodeLogs => {
+                let (directory, raw) = (Path::new(node_logs::DIRECTORY), request.uri().path());
+                node_logs::answer(directory, path, raw, &query, settings.handlers.system_log_query).await
+            }
+            Route::Statusz => zpages::status(request.headers(), self.started, parts.clock.now(), router::PATHS),
+            Route::Flagz => zpages::flags(request.headers(), &settings.flags),
+            Route::Profile => debug::profile(path.parts().get(2..).unwrap_or_default()),
+            Route::LogLevel => debug::set_level(&settings.level, request.into_body()).await,
+            Route::Checkpoint(target) => checkpoint::checkpoint(self, &target, &query).await,
             Route::Run(target) => stream::run(self, &target, &query).await,
             Route::Exec(target) => stream::exec(self, &target, &query, request).await,
             Route::Attach(target) => stream::attach(self, &target, &query, request).await,

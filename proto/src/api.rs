@@ -10,4 +10,5 @@ pub mod qos;
 pub mod quantity;
 pub mod resources;
 pub mod selector;
+pub mod signal;
 pub mod taint;

@@ -5,17 +5,20 @@
 //! ([`crate::resource::definition::status`], [`crate::resource::custom`]); this reads the store's window, publishes, and writes straight to
 //! the store: a kind is served before its definition says that it is established. Never answers a request.
 
+mod sweep;
+
 use super::state::ServerState;
-use super::verbs;
 use crate::resource::custom;
 use crate::resource::definition::status::{self, CLEANUP};
 use crate::resource::field::{at, list, text};
 use crate::store::window::{Cursor, ResourceWindow, Snapshot, Stored, canonical};
-use crate::store::{Expect, StoreError};
+use crate::store::{Expect, Revision, StoreError};
 use bytes::Bytes;
+use futures::FutureExt;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,11 +32,18 @@ const AGAIN_MAX: Duration = Duration::from_secs(2);
 const SERVED_MAX: usize = 4096;
 
 /// What is known of a definition that has been looked at.
+#[derive(Default)]
 struct Known {
     group: String,
     plural: String,
     /// Of what its kinds are made from; `None` while nothing is served.
     made_of: Option<u64>,
+    /// Why no object can be judged by it.
+    unusable: Option<Box<str>>,
+    /// The revision that is as it should be; nothing need be done until there is another.
+    settled: Option<Revision>,
+    /// Its names are somebody else's, who may give them up.
+    is_refused: bool,
 }
 
 /// See the module.
@@ -41,6 +51,8 @@ pub(super) struct Definitions {
     state: Arc<ServerState>,
     window: Arc<ResourceWindow>,
     known: HashMap<Arc<str>, Known>,
+    /// Groups whose names have changed hands since the refused ones were looked at.
+    freed: HashSet<String>,
 }
 
 /// Whether a definition is as it should be.
@@ -65,6 +77,7 @@ impl Definitions {
             state,
             window,
             known: HashMap::new(),
+            freed: HashSet::new(),
         };
         let snapshot = definitions.window.latest().await?;
         for (key, stored) in &snapshot.objects {
@@ -76,8 +89,26 @@ impl Definitions {
         Ok(definitions)
     }
 
+    /// Follows the definitions until the store is closed; begins anew should that end in a panic.
+    pub(super) async fn keep(self) {
+        let state = Arc::clone(&self.state);
+        let mut next = Some(self);
+        loop {
+            let followed = match next.take() {
+                Some(definitions) => AssertUnwindSafe(definitions.run()).catch_unwind().await,
+                None => Ok(()),
+            };
+            if followed.is_ok() {
+                return;
+            }
+            tracing::error!("following the custom resource definitions ended in a panic; it begins anew");
+            tokio::time::sleep(AGAIN_MAX).await;
+            next = Self::begin(Arc::clone(&state)).await.ok();
+        }
+    }
+
     /// Follows the definitions until the store is closed.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let mut cursor: Option<Cursor> = None;
         let mut again = AGAIN;
         loop {
@@ -118,7 +149,7 @@ impl Definitions {
         }
     }
 
-    /// Looks at every definition once. One that cannot be written keeps no other waiting.
+    /// Looks at every definition that is not settled. One that cannot be written keeps no other waiting.
     ///
     /// # Errors
     /// `Closed` only.
@@ -132,12 +163,25 @@ impl Definitions {
         for key in gone {
             if let Some(known) = self.known.remove(&key) {
                 self.state.publisher().serve(&known.group, &known.plural, &[]);
+                self.freed.insert(known.group);
             }
         }
+        let freed = std::mem::take(&mut self.freed);
         let mut progress = Progress::Settled;
         for (key, stored) in &snapshot.objects {
+            let is_settled = |known: &Known| {
+                let may_have_changed = known.is_refused && freed.contains(&known.group);
+                known.settled == Some(stored.revision) && !may_have_changed
+            };
+            if self.known.get(key).is_some_and(is_settled) {
+                continue;
+            }
             match self.settle(key, stored).await {
-                Ok(Progress::Settled) => {}
+                Ok(Progress::Settled) => {
+                    if let Some(known) = self.known.get_mut(key) {
+                        known.settled = Some(stored.revision);
+                    }
+                }
                 Ok(Progress::Pending) => progress = Progress::Pending,
                 Err(StoreError::Closed) => return Err(StoreError::Closed),
                 Err(error) => {
@@ -158,17 +202,27 @@ impl Definitions {
         let served = self.state.served();
         let group = served.registry().group(text(&definition, &["spec", "group"]));
         let wanted = status::decide(&definition, group.map(|group| &**group), now);
-        let is_news = wanted != *at(&definition, &["status"]);
+        let before = at(&definition, &["status"]).clone();
         let mut next = definition;
         next["status"] = wanted;
+        let is_known = self.known.contains_key(key);
         if status::is_true(&next, "Established") {
-            if self.known.len() >= SERVED_MAX && !self.known.contains_key(key) {
+            if !is_known && self.known.values().filter(|known| known.made_of.is_some()).count() >= SERVED_MAX {
                 tracing::warn!(%key, "there are too many custom resource definitions; this one is not served");
                 return Ok(Progress::Settled);
             }
             self.serve(key, &next);
         }
-        match is_news {
+        let known = self.known.entry(Arc::clone(key)).or_default();
+        let gave_names_up = is_known && at(&before, &["acceptedNames"]) != at(&next, &["status", "acceptedNames"]);
+        text(&next, &["spec", "group"]).clone_into(&mut known.group);
+        text(&next, &["spec", "names", "plural"]).clone_into(&mut known.plural);
+        known.is_refused = !status::is_true(&next, "NamesAccepted");
+        status::tell_schema(&mut next["status"], known.unusable.as_deref(), now);
+        if gave_names_up {
+            self.freed.insert(text(&next, &["spec", "group"]).to_owned());
+        }
+        match next["status"] != before {
             true => self.write(stored, &next).await,
             false => Ok(Progress::Settled),
         }
@@ -193,11 +247,16 @@ impl Definitions {
         let known = self.known.entry(Arc::clone(key)).or_insert_with(|| Known {
             group: group.to_owned(),
             plural: plural.to_owned(),
-            made_of: None,
+            ..Known::default()
         });
         if known.made_of != made_of {
             known.made_of = made_of;
-            self.state.publisher().serve(group, plural, &custom::kinds(definition));
+            let kinds = custom::kinds(definition);
+            let unusable = kinds
+                .iter()
+                .find_map(|kind| Some((&kind.version, kind.structural.as_ref()?.unusable()?)));
+            known.unusable = unusable.map(|(version, why)| format!("version {version}: {why}").into());
+            self.state.publisher().serve(group, plural, &kinds);
         }
     }
 
@@ -223,7 +282,9 @@ impl Definitions {
             text(&next, &["spec", "names", "plural"]),
         );
         // What is built in is not the definition's, whose names were never accepted then.
-        if !self.state.served().registry().is_built_in(group, plural) && self.sweep(group, plural).await? > 0 {
+        if !self.state.served().registry().is_built_in(group, plural)
+            && sweep::sweep(&self.state, group, plural).await? > 0
+        {
             return Ok(Progress::Pending);
         }
         next["status"] = status::ending(&next, true, now);
@@ -238,35 +299,6 @@ impl Definitions {
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(Progress::Pending),
             Err(error) => Err(error),
         }
-    }
-
-    /// Deletes objects of a definition that ends; those with finalizers are marked. Gives how many there were: in the store, whether
-    /// they are served or not.
-    async fn sweep(&self, group: &str, plural: &str) -> Result<usize, StoreError> {
-        let store = self.state.store();
-        let prefix = custom::storage_prefix(group, plural);
-        // What was begun before is stored then, and what comes later sees that the definition ends.
-        let _nothing_is_made = self.state.write_locks().end_of(&prefix).await;
-        let (_, records) = store.range(&format!("/registry/{prefix}/")).await?;
-        let count = records.len();
-        for stored in records.into_iter().map(Stored::from) {
-            let mut object = stored.tree();
-            let written = match list(&object, &["metadata", "finalizers"]).is_empty() {
-                true => store.delete(&stored.key, stored.revision).await,
-                false if !at(&object, &["metadata", "deletionTimestamp"]).is_null() => continue,
-                false => {
-                    verbs::mark_deleting(&mut object, self.state.now());
-                    let raw = Bytes::from(canonical(&object));
-                    store.put_for_deletion(&stored.key, raw, stored.revision).await
-                }
-            };
-            match written {
-                // Changed meanwhile: the next look sees it.
-                Ok(_) | Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(count)
     }
 
     /// A step of a definition's end, which a nearly full disk takes too.

@@ -26,7 +26,9 @@ pub(super) const BODIES_BYTES: usize = 64 << 20;
 const REPLIES_BYTES: usize = 128 << 20;
 /// One user may have a quarter of what a limit of bytes allows.
 pub(super) const PARTS: usize = 4;
-/// Watches under way: for the cluster's own parts and again for everybody else. A user may have a part of them.
+/// Watches under way of one user, of the cluster's own parts together (5,000 nodes have a dozen each), and of everybody else.
+const WATCHES_OF_USER: usize = 1_000;
+const WATCHES_VITAL: usize = 64_000;
 const WATCHES: usize = 4_000;
 
 /// Requests whose bodies take long to work on ([`super::heavy`]), at once: for the cluster's own parts and again for everybody
@@ -50,12 +52,12 @@ struct ClassLimits {
 }
 
 impl ClassLimits {
-    fn new() -> Self {
+    fn new(watches: usize) -> Self {
         let limit = |bytes: usize| Limit::new(bytes / UNIT_BYTES, bytes / UNIT_BYTES / PARTS);
         Self {
             bodies: limit(BODIES_BYTES),
             replies: limit(REPLIES_BYTES),
-            watches: Limit::new(WATCHES, WATCHES / PARTS),
+            watches: Limit::new(watches, WATCHES_OF_USER),
             heavy: Limit::new(HEAVY, 1),
         }
     }
@@ -102,8 +104,8 @@ impl Flow {
         let level = |level: Level| (level, Limit::new(level.seats(), level.seats().div_ceil(2)));
         Self {
             levels: Level::LIMITED.into_iter().map(level).collect(),
-            vital: ClassLimits::new(),
-            others: ClassLimits::new(),
+            vital: ClassLimits::new(WATCHES_VITAL),
+            others: ClassLimits::new(WATCHES),
             counts: Arc::default(),
         }
     }

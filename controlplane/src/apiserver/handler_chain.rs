@@ -107,7 +107,7 @@ impl Gate for HandlerChain {
         match answered {
             Answered::Yes(Ok(response)) => Ok(response),
             Answered::Yes(Err(error)) => {
-                let output = Output::negotiate(&parts.0, &Query::parse(&parts.1)).unwrap_or(Output::JSON);
+                let output = Output::of_status(&parts.0, &Query::parse(&parts.1));
                 Ok(reply::error(&error, &error.to_status(), output))
             }
             Answered::Not(request) => Err(request),

@@ -13,7 +13,12 @@ pub(crate) enum Encoding {
     Json,
     /// `application/yaml`.
     Yaml,
+    /// [`PROTOBUF`].
+    Protobuf,
 }
+
+/// The media type of the protobuf form.
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// What a reply shows of the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +49,41 @@ impl Output {
         pretty: false,
     };
 
-    /// The best form that `Accept` allows.
+    /// The best form that `Accept` allows of objects that have every form.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, ApiError> {
+        Self::negotiate_of(headers, query, true)
+    }
+
+    /// The form of a Status where nothing else is known: never another shape, and JSON if need be.
+    pub(crate) fn of_status(headers: &HeaderMap, query: &Query) -> Self {
+        let pretty = wants_pretty(headers, query);
+        let clauses = clauses(headers);
+        let whole = clauses.iter().filter(|clause| clause.parameter("as").is_none());
+        let encoding = whole.filter_map(Clause::encoding).next();
+        Self {
+            encoding: encoding.unwrap_or(Encoding::Json),
+            pretty,
+            ..Self::JSON
+        }
+    }
+
+    /// The best form that `Accept` allows. Objects of custom resources have no protobuf form (`has_protobuf`), but their
+    /// metadata has; tables are JSON or YAML.
+    pub(crate) fn negotiate_of(headers: &HeaderMap, query: &Query, has_protobuf: bool) -> Result<Self, ApiError> {
         let clauses = clauses(headers);
         let pretty = wants_pretty(headers, query);
         if clauses.is_empty() {
             return Ok(Self { pretty, ..Self::JSON });
         }
         for clause in &clauses {
-            let encoding = match clause.media.as_str() {
-                "application/json" | "application/*" | "*/*" => Encoding::Json,
-                "application/yaml" => Encoding::Yaml,
-                _ => continue,
+            let (Some(encoding), Some(shape)) = (clause.encoding(), clause.shape()) else {
+                continue;
             };
-            let Some(shape) = clause.shape() else { continue };
+            match (encoding, shape) {
+                (Encoding::Protobuf, Shape::Table(_)) => continue,
+                (Encoding::Protobuf, Shape::Whole) if !has_protobuf => continue,
+                _ => {}
+            }
             let pretty = pretty || clause.parameter("pretty") == Some("1");
             return Ok(Self {
                 encoding,
@@ -93,7 +119,7 @@ pub(crate) fn not_acceptable() -> ApiError {
     ApiError::new(
         406,
         "NotAcceptable",
-        "only the following media types are accepted: application/json, application/yaml",
+        format!("only the following media types are accepted: application/json, application/yaml, {PROTOBUF}"),
     )
 }
 
@@ -107,6 +133,15 @@ impl Clause {
     fn parameter(&self, name: &str) -> Option<&str> {
         let mut found = self.parameters.iter().filter(|(own, _)| own == name);
         found.next().map(|(_, value)| value.as_str())
+    }
+
+    fn encoding(&self) -> Option<Encoding> {
+        match self.media.as_str() {
+            "application/json" | "application/*" | "*/*" => Some(Encoding::Json),
+            "application/yaml" => Some(Encoding::Yaml),
+            PROTOBUF => Some(Encoding::Protobuf),
+            _ => None,
+        }
     }
 
     fn shape(&self) -> Option<Shape> {
@@ -186,12 +221,8 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<Media, ApiError> {
     match content_type(headers).as_str() {
         "" | "application/json" | "*/*" => Ok(Media::Json),
         "application/yaml" => Ok(Media::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
-        _ => Err(unsupported_media(&[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ])),
+        PROTOBUF => Ok(Media::Protobuf),
+        _ => Err(unsupported_media(&["application/json", "application/yaml", PROTOBUF])),
     }
 }
 
@@ -221,6 +252,10 @@ mod tests {
             encoding: Encoding::Yaml,
             ..json
         };
+        let protobuf = Output {
+            encoding: Encoding::Protobuf,
+            ..json
+        };
         let table = |version| Output {
             shape: Shape::Table(version),
             ..json
@@ -228,7 +263,13 @@ mod tests {
         let cases = [
             ("*/*", Some(json)),
             ("application/json", Some(json)),
-            ("application/vnd.kubernetes.protobuf,application/json", Some(json)),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(protobuf)),
+            ("application/vnd.kubernetes.protobuf;stream=watch", Some(protobuf)),
+            ("application/vnd.kubernetes.protobuf;q=0.9,application/json", Some(json)),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;v=v1;g=meta.k8s.io",
+                Some(table("v1")),
+            ),
             ("application/json;q=0.1, application/yaml", Some(yaml)),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
@@ -242,13 +283,42 @@ mod tests {
                 "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
                 Some(table("v1beta1")),
             ),
-            ("application/vnd.kubernetes.protobuf", None),
             ("text/html", None),
         ];
         for (text, expected) in cases {
             assert_eq!(accept(text).ok(), expected, "{text}");
         }
         assert_eq!(accept("text/html").unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn custom_resources_have_metadata_in_protobuf_alone() {
+        let partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let cases = [
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Some((Encoding::Json, Shape::Whole)),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf,application/yaml",
+                Some((Encoding::Yaml, Shape::Whole)),
+            ),
+            ("application/vnd.kubernetes.protobuf", None),
+            (partial, Some((Encoding::Protobuf, Shape::Partial("v1")))),
+        ];
+        for (text, expected) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, text.parse().unwrap());
+            let output = Output::negotiate_of(&headers, &Query::default(), false);
+            assert_eq!(
+                output.ok().map(|output| (output.encoding, output.shape)),
+                expected,
+                "{text}"
+            );
+            let is_partial = text == partial;
+            let status = Output::of_status(&headers, &Query::default());
+            assert_eq!(status.encoding == Encoding::Json, is_partial, "{text}");
+        }
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! Answers become HTTP replies: encoding, shape, compression, headers. Never decides what the answer is.
 
 mod layout;
+mod messages;
 mod stream;
 
 use super::flow::ByteReservation;
-use super::negotiate::{Encoding, Output, Shape, not_acceptable};
+use super::negotiate::{Encoding, Output, PROTOBUF, Shape, not_acceptable};
 use super::status::ApiError;
 use super::{Body, body, printer};
 use crate::resource::Kind;
+use crate::resource::structural::Structural;
+use crate::schema::protobuf::{self, Message};
 use crate::store::Revision;
-use crate::store::window::Stored;
+use crate::store::window::{EncodedForms, Stored, canonical};
 use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING,
@@ -17,6 +20,7 @@ use http::header::{
 use http::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
 use layout::Layout;
+use messages::Messages;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::Arc;
@@ -93,6 +97,7 @@ fn written_bytes(stored: &Stored, output: Output) -> usize {
 /// What the text of a value takes at most, which has so many bytes without blanks.
 fn text_bytes(compact: usize, output: Output) -> usize {
     match Layout::of(output) {
+        None if output.encoding == Encoding::Protobuf => compact * protobuf::GROWTH_MAX,
         None => compact,
         Some(_) => Layout::most_bytes(compact),
     }
@@ -152,6 +157,7 @@ impl Page {
 /// What is known about the request when its answer is written.
 pub(super) struct Context<'a> {
     pub(super) kind: &'a Arc<Kind>,
+    pub(super) forms: &'a Arc<EncodedForms>,
     pub(super) output: Output,
     pub(super) headers: &'a HeaderMap,
     pub(super) include: &'a str,
@@ -206,7 +212,7 @@ pub(super) fn not_found_page() -> Response<Body> {
     response
 }
 
-/// A JSON or YAML reply of finished bytes, compressed if that pays and `headers` (the request's) allow it.
+/// A reply of finished bytes in the encoding, compressed if that pays and `headers` (the request's) allow it.
 pub(super) fn finish(code: u16, bytes: Bytes, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
     let compressed = accepts_gzip(headers).then(|| compress(&bytes)).flatten();
     let is_compressed = compressed.is_some();
@@ -217,6 +223,7 @@ fn respond(code: u16, body: Body, encoding: Encoding, is_compressed: bool) -> Re
     let content_type = match encoding {
         Encoding::Json => "application/json",
         Encoding::Yaml => "application/yaml",
+        Encoding::Protobuf => PROTOBUF,
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -254,6 +261,10 @@ pub(super) fn encode(value: &Value, output: Output) -> Bytes {
 
 /// As [`encode`], without blanks where these would make it longer than `most` bytes.
 pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) -> Bytes {
+    if output.encoding == Encoding::Protobuf {
+        // Negotiated only for kinds that have this form.
+        return Bytes::from(protobuf::of_object(value).unwrap_or_default());
+    }
     if let Some(layout) = Layout::of(output) {
         return Bytes::from(layout.document(value, most.unwrap_or(usize::MAX)));
     }
@@ -269,18 +280,61 @@ pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Va
     value["kind"] = json!(&*storage.kind);
     value["apiVersion"] = json!(&*storage.api_version);
     value["metadata"]["resourceVersion"] = json!(revision.to_string());
+    if let Some(schema) = &storage.structural {
+        schema.refresh(&mut value);
+    }
     kind.presented(value)
 }
 
 /// The object's JSON in the form of a kind, in two parts: most often head and shared rest (see [`Stored::json`]).
 pub(super) fn parts(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> (Bytes, Bytes) {
     match kind.conversion {
-        None => stored.json(Some((&kind.api_version, &kind.kind)), revision),
+        None => json_of(stored, revision, kind),
         Some(_) => (Bytes::from(whole(stored, revision, kind).to_string()), Bytes::new()),
     }
 }
 
+/// An object in the form that is stored, in two parts, with kind and apiVersion.
+pub(super) fn json_of(stored: &Stored, revision: Revision, kind: &Kind) -> (Bytes, Bytes) {
+    let names = Some((&*kind.api_version, &*kind.kind));
+    match &kind.structural {
+        None => stored.json(names, revision),
+        Some(schema) => stored.json_in_form(kind.defined.form, |stored| remade(stored, schema), names, revision),
+    }
+}
+
+/// The bytes of an object that was stored under another schema as this one has them; `None` if they are the same.
+fn remade(stored: &Stored, schema: &Structural) -> Option<Bytes> {
+    if schema.is_settled(stored.raw()) {
+        return None;
+    }
+    let mut object = stored.owned_tree();
+    schema.refresh(&mut object);
+    let bytes = canonical(&object);
+    (bytes != *stored.raw()).then(|| Bytes::from(bytes))
+}
+
+/// The object's bare message in the form of a kind; shared with every other reader.
+pub(super) fn message(stored: &Arc<Stored>, revision: Revision, kind: &Arc<Kind>, forms: &EncodedForms) -> Bytes {
+    forms.of(stored, (&kind.api_version, revision), || {
+        made_message(stored, revision, kind)
+    })
+}
+
+fn made_message(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Bytes {
+    let message = Message::of(&kind.api_version, &kind.kind);
+    // Negotiated only for kinds that have this form.
+    let made = message.map(|message| message.bytes(&whole(stored, revision, kind)));
+    Bytes::from(made.unwrap_or_default())
+}
+
 fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Result<Bytes, ApiError> {
+    if context.output.encoding == Encoding::Protobuf && context.output.shape == Shape::Whole {
+        let kind = context.kind;
+        let raw = message(stored, revision, kind, context.forms);
+        let (head, tail) = protobuf::envelope(&kind.api_version, &kind.kind, raw.len());
+        return Ok(Bytes::from([head.as_slice(), &raw, tail].concat()));
+    }
     if Layout::of(context.output).is_none() && context.output.shape == Shape::Whole {
         let (head, rest) = parts(stored, revision, context.kind);
         let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 1);
@@ -361,13 +415,27 @@ fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     check_list_form(context.output, context.include)?;
     let encoding = context.output.encoding;
     let bytes = page.stored_bytes();
-    if bytes <= stream::PIECE_BYTES {
-        let all = Pieces::new(page, context, false)?.all();
-        return Ok(finish(200, all, encoding, context.headers));
-    }
+    let is_long = bytes > stream::PIECE_BYTES;
     let is_compressed = bytes > GZIP_ABOVE_BYTES && accepts_gzip(context.headers);
-    let pieces = Pieces::new(page, context, is_compressed)?;
-    Ok(respond(200, body::stream(pieces.stream()), encoding, is_compressed))
+    let mut next: Box<dyn FnMut() -> Option<Bytes> + Send> = match encoding {
+        Encoding::Protobuf => {
+            let mut messages = Messages::new(page, context, is_compressed);
+            Box::new(move || messages.next())
+        }
+        Encoding::Json | Encoding::Yaml => {
+            let mut pieces = Pieces::new(page, context, is_compressed)?;
+            Box::new(move || pieces.next())
+        }
+    };
+    if is_long {
+        let pieces = body::stream(stream::in_turns(next));
+        return Ok(respond(200, pieces, encoding, is_compressed));
+    }
+    let mut all = BytesMut::new();
+    while let Some(piece) = next() {
+        all.extend_from_slice(&piece);
+    }
+    Ok(finish(200, all.freeze(), encoding, context.headers))
 }
 
 pub(super) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {

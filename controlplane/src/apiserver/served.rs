@@ -136,6 +136,11 @@ impl Publisher {
         &self.window
     }
 
+    /// What is served, as it changes.
+    pub(super) fn follow(&self) -> watch::Receiver<Arc<Served>> {
+        self.current.subscribe()
+    }
+
     /// Reads objects of whatever is served when it is asked.
     pub(super) fn reader(&self) -> Reader {
         Reader::of(self.current.subscribe())

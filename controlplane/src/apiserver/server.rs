@@ -76,7 +76,7 @@ impl ApiServer {
         let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
         let expiry = tokio::spawn(expiry::run(store, state.reader().clone(), clock));
         let definitions = Definitions::begin(Arc::clone(&state)).await?;
-        let definitions = tokio::spawn(definitions.run());
+        let definitions = tokio::spawn(definitions.keep());
         let drains: Arc<OutgoingReplies> = Arc::default();
         let draining = tokio::spawn(Arc::clone(&drains).run());
         Ok(Self {
@@ -199,7 +199,7 @@ impl ApiServer {
         let audit_id = request.headers().get(AUDIT_ID).cloned();
         let audit_id = audit_id.or_else(|| HeaderValue::try_from(self.uuid()).ok());
         let query = Query::parse(request.uri().query().unwrap_or(""));
-        let output = Output::negotiate(request.headers(), &query).unwrap_or(Output::JSON);
+        let output = Output::of_status(request.headers(), &query);
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let shown_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
         let served = self.inner.state.served();

@@ -10,7 +10,7 @@ use super::write_locks::WriteLocks;
 use crate::metrics::Metrics;
 use crate::resource::Registry;
 use crate::store::Store;
-use crate::store::window::Window;
+use crate::store::window::{ENCODED_BYTES, EncodedForms, Window};
 use client::Clock;
 use jiff::Timestamp;
 use rand::rngs::StdRng;
@@ -26,6 +26,7 @@ pub(super) struct ServerState {
     random: Mutex<StdRng>,
     gate: Arc<dyn Gate>,
     flow: Flow,
+    forms: Arc<EncodedForms>,
     write_locks: WriteLocks,
     closing: CancellationToken,
     metrics: Arc<Metrics>,
@@ -41,6 +42,7 @@ impl ServerState {
             random: Mutex::new(StdRng::seed_from_u64(seed)),
             gate,
             flow: Flow::new(),
+            forms: Arc::new(EncodedForms::new(ENCODED_BYTES)),
             write_locks: WriteLocks::default(),
             closing: CancellationToken::new(),
             metrics: Arc::default(),
@@ -104,6 +106,11 @@ impl ServerState {
     /// Who is served when there is more to do than can be done.
     pub(super) fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    /// The protobuf forms that readers share.
+    pub(super) fn forms(&self) -> &Arc<EncodedForms> {
+        &self.forms
     }
 
     /// Who may write now where one object's revision is not enough to tell.

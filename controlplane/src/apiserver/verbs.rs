@@ -35,6 +35,7 @@ use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
 use crate::resource::{Kind, deprecated};
+use crate::schema::protobuf::Message;
 use crate::schema::{self, DecodeError, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
@@ -142,7 +143,8 @@ pub(super) async fn serve(
         }
         return Err(not_supported(kind, info));
     }
-    let output = Output::negotiate(&parts.headers, query)?;
+    let has_protobuf = Message::of(&kind.api_version, &kind.kind).is_some();
+    let output = Output::negotiate_of(&parts.headers, query, has_protobuf)?;
     let Some(mut call) = Call::new(&serving, (info, query), kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };
@@ -175,6 +177,7 @@ pub(super) async fn serve(
     };
     let context = reply::Context {
         kind,
+        forms: server.forms(),
         output,
         headers: &parts.headers,
         include: query.text("includeObject"),

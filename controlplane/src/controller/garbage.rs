@@ -25,6 +25,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 pub mod graph;
@@ -34,7 +35,9 @@ use graph::{Action, Graph, ObjectId, Owner};
 /// Upstream's service account name.
 pub const NAME: &str = "generic-garbage-collector";
 /// How often the server is asked for new resources.
-const REDISCOVERY: Duration = Duration::from_secs(30);
+pub(super) const REDISCOVERY: Duration = Duration::from_secs(30);
+/// How long after a change of a definition the server is asked: a burst of them is one question a second.
+const DEFINITIONS_SETTLE: Duration = Duration::from_secs(1);
 /// How long a resource's first list may hold up everything.
 const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -66,6 +69,8 @@ struct Collector {
     absent: Mutex<Absent>,
     delays: Mutex<BTreeMap<String, Backoff>>,
     unlisted: Mutex<Unlisted>,
+    /// A definition has changed, and with it perhaps what there is.
+    definitions: Notify,
 }
 
 /// What the graph cannot know of yet.
@@ -120,6 +125,7 @@ pub async fn run(environment: Environment) {
             resources: BTreeSet::new(),
             groups: vec!["/".to_owned()],
         }),
+        definitions: Notify::new(),
     });
     let mut followed = BTreeMap::new();
     tokio::select! {
@@ -139,7 +145,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Collector {
     async fn rediscover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
         loop {
-            sleep(REDISCOVERY).await;
+            // Upstream asks every half minute alone: until then nothing goes with a new kind's objects.
+            tokio::select! {
+                biased;
+                () = self.definitions.notified() => sleep(DEFINITIONS_SETTLE).await,
+                () = sleep(REDISCOVERY) => {}
+            }
             self.discover(followed).await;
         }
     }
@@ -265,6 +276,9 @@ impl Collector {
     }
 
     fn observe(&self, resource: &Resource, change: &MetadataChange) {
+        if resource.plural == "customresourcedefinitions" {
+            self.definitions.notify_one();
+        }
         let woken = lock(&self.graph).observe(resource, change);
         woken.into_iter().for_each(|uid| self.queue.add(uid));
     }

@@ -1,6 +1,7 @@
 //! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
 
 mod constraints;
+mod custom;
 mod deployments;
 mod endpoints;
 mod garbage;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(700);
 
 struct World {
+    server: ApiServer,
     /// The CA that namespaces are told.
     root_ca_pem: tokio::sync::watch::Sender<String>,
     client: kube::Client,
@@ -70,6 +72,7 @@ impl World {
         let shutdown = CancellationToken::new();
         let (root_ca_pem, root_ca) = tokio::sync::watch::channel("PEM".to_owned());
         let world = Self {
+            server: server.clone(),
             root_ca_pem,
             client: server.client_as(User::named("admin", &["system:masters"])),
             clock: clock.clone(),

@@ -3,7 +3,7 @@
 use super::entry::{Entries, Entry, Manager};
 use super::field_set::FieldSet;
 
-/// Where the replicas are, in the object and in its Scale alike.
+/// Where the replicas are in a Scale, and in objects of built-in kinds.
 const REPLICAS: &[&str] = &["spec", "replicas"];
 /// What a Scale's fields' names refer to.
 const SCALE_VERSION: &str = "autoscaling/v1";
@@ -12,11 +12,11 @@ fn same(one: &Manager, other: &Manager) -> bool {
     (&one.name, one.operation, &one.subresource) == (&other.name, other.operation, &other.subresource)
 }
 
-/// The managedFields of a Scale, by those of its object: the managers of the replicas.
-pub fn to_scale(owners: Option<&str>) -> Option<String> {
-    let replicas = FieldSet::of(REPLICAS);
+/// The managedFields of a Scale, by those of its object: the managers of the replicas, which are at `path` there.
+pub fn to_scale(owners: Option<&str>, path: &[&str]) -> Option<String> {
+    let (own, replicas) = (FieldSet::of(path), FieldSet::of(REPLICAS));
     let mut entries = Entries::stored(owners?);
-    entries.0.retain(|entry| entry.fields.meets(&replicas));
+    entries.0.retain(|entry| entry.fields.meets(&own));
     for entry in &mut entries.0 {
         SCALE_VERSION.clone_into(&mut entry.manager.api_version);
         entry.fields = replicas.clone().into();
@@ -24,17 +24,17 @@ pub fn to_scale(owners: Option<&str>) -> Option<String> {
     entries.into_text()
 }
 
-/// The managedFields of an object after a write of its Scale.
-pub fn to_object(scale: Option<&str>, owners: Option<&str>, api_version: &str) -> Option<String> {
-    let replicas = FieldSet::of(REPLICAS);
+/// The managedFields of an object, whose replicas are at `path`, after a write of its Scale.
+pub fn to_object(scale: Option<&str>, owners: Option<&str>, api_version: &str, path: &[&str]) -> Option<String> {
+    let (own, replicas) = (FieldSet::of(path), FieldSet::of(REPLICAS));
     let mut left = scale.map(Entries::stored).unwrap_or_default();
     let mut entries = owners.map(Entries::stored).unwrap_or_default();
-    for entry in entries.0.iter_mut().filter(|entry| entry.fields.meets(&replicas)) {
+    for entry in entries.0.iter_mut().filter(|entry| entry.fields.meets(&own)) {
         match left.0.iter().position(|owner| same(&owner.manager, &entry.manager)) {
             Some(at) => {
                 left.0.remove(at);
             }
-            None => entry.fields.lose(&replicas),
+            None => entry.fields.lose(&own),
         }
     }
     let new = left.0.into_iter().filter(|owner| owner.fields.meets(&replicas));
@@ -45,7 +45,7 @@ pub fn to_object(scale: Option<&str>, owners: Option<&str>, api_version: &str) -
         },
         // As upstream, which gives such entries no time.
         time: None,
-        fields: replicas.clone().into(),
+        fields: own.clone().into(),
     }));
     entries.into_text()
 }

@@ -31,6 +31,9 @@ pub(super) fn apply(original: &Value, patch: &Value) -> Result<Value, PatchError
     };
     for (index, operation) in operations.0.iter().enumerate() {
         document.admit(operation)?;
+        if document.tests_for_absence(operation) {
+            continue;
+        }
         json_patch::patch_unsafe(&mut document.tree, std::slice::from_ref(operation)).map_err(|mut error| {
             error.operation = index;
             PatchError::new(422, error.to_string())
@@ -76,6 +79,19 @@ impl Document {
             }
             PatchOperation::Test(_) => Ok(()),
         }
+    }
+
+    /// Whether the operation tests for null what its object does not have: upstream takes the one for the other, and clients
+    /// (kube-rs, before the first finalizer) rely on it.
+    fn tests_for_absence(&self, operation: &PatchOperation) -> bool {
+        let PatchOperation::Test(test) = operation else {
+            return false;
+        };
+        let Some((parent, key)) = test.path.split_back() else {
+            return false;
+        };
+        let parent = self.tree.pointer(parent.as_str()).and_then(Value::as_object);
+        test.value.is_null() && parent.is_some_and(|parent| !parent.contains_key(key.decoded().as_ref()))
     }
 
     fn copy(&mut self, from: &Pointer, path: &Pointer) -> Result<(), PatchError> {

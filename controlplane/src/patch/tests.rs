@@ -16,6 +16,16 @@ fn strategic(original: Value, patch: Value) -> Result<Value, PatchError> {
 fn json_patches_apply_or_say_why() {
     let pod = kind("", "Pod");
     let original = json!({"metadata": {"labels": {"a/b": "1"}}});
+    // What is not there is null to a test, in an object that is there.
+    for (path, value, passes) in [
+        ("/metadata/finalizers", json!(null), true),
+        ("/metadata/finalizers", json!([]), false),
+        ("/metadata/labels", json!(null), false),
+        ("/spec/replicas", json!(null), false),
+    ] {
+        let patch = json!([{"op": "test", "path": path, "value": value}]);
+        assert_eq!(json_patch(pod, &original, &patch).is_ok(), passes, "{patch}");
+    }
     let patch = json!([{"op": "replace", "path": "/metadata/labels/a~1b", "value": "2"}]);
     assert_eq!(
         json_patch(pod, &original, &patch),

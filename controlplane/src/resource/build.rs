@@ -8,6 +8,7 @@ use k8s_openapi::{ListableResource, Resource};
 use schemars::{JsonSchema, SchemaGenerator};
 
 use super::conversion::{Conversion, Converter};
+use super::custom::Defined;
 use super::{Kind, KindStrategy, Name, Plain, STANDARD_VERBS, Strategy, Subresource, api_version, columns};
 use crate::schema::{AddSchema, Definitions, SchemaTable};
 
@@ -151,6 +152,7 @@ impl Row {
             printer: columns::built_in(self.group, self.kind),
             strategy: KindStrategy::BuiltIn(self.strategy),
             structural: None,
+            defined: Defined::default(),
             deprecation: None,
             conversion,
         }

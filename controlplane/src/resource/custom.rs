@@ -1,16 +1,20 @@
 //! Custom resources: the kinds that a definition asks for, and what all of them share (control-plane contract §9). Pure.
 
+pub(crate) mod defined;
 mod ratchet;
+
+pub(crate) use defined::Defined;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use super::columns::DefinedColumns;
 use super::conversion::{Conversion, Converter};
 use super::field::{at, flag, list, text};
-use super::field_error::FieldErrors;
+use super::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use super::structural::{self, Structural};
 use super::{Kind, KindStrategy, Name, PrepareContext, Registry, STANDARD_VERBS, Strategy, Subresource, api_version};
 use super::{clear_status, columns::KindPrinter, isolate};
@@ -24,6 +28,37 @@ const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "pa
 struct Custom {
     schema: Arc<Structural>,
     has_status: bool,
+}
+
+impl Custom {
+    /// What is wrong with an object but what rules of expressions say.
+    fn judged(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
+        self.schema.validate_object(object, &mut errors);
+        errors
+    }
+
+    /// Adds what rules of expressions say. They are asked of nothing that has another form than they expect.
+    fn with_rules(&self, mut errors: FieldErrors, object: &Value, old: Option<&Value>) -> FieldErrors {
+        let is_blocking = |kind: FieldErrorKind| {
+            matches!(
+                kind,
+                FieldErrorKind::NotSupported
+                    | FieldErrorKind::Required
+                    | FieldErrorKind::TooLong
+                    | FieldErrorKind::TooMany
+                    | FieldErrorKind::TypeInvalid
+            )
+        };
+        if self.schema.has_rules() && errors.iter().any(|error| is_blocking(error.kind)) {
+            let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete \
+                       validation";
+            errors.push(FieldError::invalid("<nil>", Value::Null, why));
+        } else {
+            self.schema.obey(object, old, &mut errors);
+        }
+        errors
+    }
 }
 
 impl Strategy for Custom {
@@ -46,13 +81,11 @@ impl Strategy for Custom {
     fn stamp(&self, _new: &mut Value, _old: &Value, _now: Timestamp) {}
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::default();
-        self.schema.validate_object(object, &mut errors);
-        errors
+        self.with_rules(self.judged(object), object, None)
     }
 
     fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
-        ratchet::new_errors(self.validate(new), new, old)
+        self.with_rules(ratchet::new_errors(self.judged(new), new, old), new, Some(old))
     }
 
     fn has_generation(&self) -> bool {
@@ -104,12 +137,13 @@ pub(crate) fn kinds(definition: &Value) -> Vec<Arc<Kind>> {
     let Some(storage) = versions.iter().find(|version| flag(version, &["storage"])) else {
         return Vec::new();
     };
-    let storage = Arc::new(kind(definition, storage, None));
+    let form = form(definition);
+    let storage = Arc::new(kind(definition, storage, form, None));
     let served = versions.iter().filter(|version| flag(version, &["served"]));
     served
         .map(|version| match flag(version, &["storage"]) {
             true => Arc::clone(&storage),
-            false => Arc::new(kind(definition, version, Some(Arc::clone(&storage)))),
+            false => Arc::new(kind(definition, version, form, Some(Arc::clone(&storage)))),
         })
         .collect()
 }
@@ -119,15 +153,35 @@ pub(crate) fn storage_prefix(group: &str, plural: &str) -> String {
     format!("{group}/{plural}")
 }
 
-fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind {
+/// What the kinds of a definition are made of, as a number: another one, other kinds.
+pub(crate) fn form(definition: &Value) -> u64 {
+    let mut hash = Sha256::new();
+    for part in [&["spec"][..], &["status", "acceptedNames"]] {
+        hash.update(at(definition, part).to_string().as_bytes());
+        hash.update(b"\n");
+    }
+    let first = hash.finalize().first_chunk().copied().unwrap_or_default();
+    // 0 is the form of what is built in.
+    u64::from_le_bytes(first).max(1)
+}
+
+fn kind(definition: &Value, version: &Value, form: u64, storage: Option<Arc<Kind>>) -> Kind {
     let group = text(definition, &["spec", "group"]);
     let accepted = at(definition, &["status", "acceptedNames"]);
     let (version_name, kind_name) = (text(version, &["name"]), text(accepted, &["kind"]));
     let schema = at(version, &["schema", "openAPIV3Schema"]);
     let structural = Arc::new(structural::read(schema, "", &mut FieldErrors::default()));
-    let form = Arc::clone(&structural);
+    let shown = Arc::clone(&structural);
     let has_status = !at(version, &["subresources", "status"]).is_null();
     let is_ending = !at(definition, &["metadata", "deletionTimestamp"]).is_null();
+    let defined = Defined::read(version, form);
+    let scale = defined.scale.as_ref().map(|_| Subresource {
+        name: "scale",
+        verbs: CHANGE,
+        group: name("autoscaling"),
+        version: name("v1"),
+        kind: name("Scale"),
+    });
     let status = has_status.then(|| Subresource {
         name: "status",
         verbs: CHANGE,
@@ -137,7 +191,7 @@ fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind
     });
     let plural = text(definition, &["spec", "names", "plural"]);
     let definition_name = definition_name(group, version_name, kind_name);
-    let published = published(schema, &definition_name);
+    let published = published(version, &definition_name);
     let (own, base, root) = (
         Arc::clone(&structural),
         Arc::clone(Registry::built_in().types()),
@@ -156,7 +210,7 @@ fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind
         categories: names(list(accepted, &["categories"])),
         namespaced: text(definition, &["spec", "scope"]) == "Namespaced",
         verbs: if is_ending { ENDING_VERBS } else { STANDARD_VERBS },
-        subresources: status.into_iter().collect(),
+        subresources: scale.into_iter().chain(status).collect(),
         storage_prefix: storage_prefix(group, plural).into(),
         create_on_update: false,
         unconditional_update: false,
@@ -174,10 +228,11 @@ fn kind(definition: &Value, version: &Value, storage: Option<Arc<Kind>>) -> Kind
             has_status,
         })),
         structural: Some(structural),
+        defined,
         deprecation: deprecation(version, group, version_name, kind_name),
         conversion: storage.map(|storage| Conversion {
             storage,
-            converter: Arc::new(SameForm { schema: form }),
+            converter: Arc::new(SameForm { schema: shown }),
         }),
     }
 }
@@ -198,8 +253,13 @@ fn definition_name(group: &str, version: &str, kind: &str) -> String {
 }
 
 /// The schema as OpenAPI publishes it: with what every object has.
-fn published(schema: &Value, definition: &str) -> Map<String, Value> {
-    let mut schema = schema.clone();
+fn published(version: &Value, definition: &str) -> Map<String, Value> {
+    let mut schema = at(version, &["schema", "openAPIV3Schema"]).clone();
+    let selectable = list(version, &["selectableFields"]);
+    if !selectable.is_empty() {
+        let name = |one: &Value| json!({"fieldPath": text(one, &["jsonPath"]).trim_start_matches('.')});
+        schema["x-kubernetes-selectable-fields"] = selectable.iter().map(name).collect();
+    }
     let described = |text: &str| json!({"type": "string", "description": text});
     if let Some(own) = schema.as_object_mut() {
         let properties = own.entry("properties").or_insert_with(|| json!({}));

@@ -6,6 +6,7 @@ pub(crate) mod status;
 
 use serde_json::{Value, json};
 
+use super::custom::defined::{validate_scale, validate_selectable};
 use super::field::{at, default_text, default_to, flag, list, list_mut, text};
 use super::name::{dns1035_label, dns1123_subdomain};
 use super::structural;
@@ -229,7 +230,9 @@ fn validate_version(errors: &mut FieldErrors, version: &Value, path: &str) {
     if schema.is_null() {
         errors.push(FieldError::required(schema_path, "schemas are required"));
     } else {
-        structural::read(schema, &schema_path, errors);
+        let read = structural::read(schema, &schema_path, errors);
+        let fields = list(version, &["selectableFields"]);
+        validate_selectable(errors, fields, &read, &format!("{path}.selectableFields"));
     }
     let warning = text(version, &["deprecationWarning"]);
     if !warning.is_empty() && !flag(version, &["deprecated"]) {
@@ -239,14 +242,9 @@ fn validate_version(errors: &mut FieldErrors, version: &Value, path: &str) {
     for (i, column) in list(version, &["additionalPrinterColumns"]).iter().enumerate() {
         validate_column(errors, column, &format!("{path}.additionalPrinterColumns[{i}]"));
     }
-    if !list(version, &["selectableFields"]).is_empty() {
-        let why = "this server does not select custom resources by their fields yet";
-        errors.push(FieldError::forbidden(format!("{path}.selectableFields"), why));
-    }
     let scale = at(version, &["subresources", "scale"]);
     if !scale.is_null() {
-        let why = "this server does not scale custom resources yet";
-        errors.push(FieldError::forbidden(format!("{path}.subresources.scale"), why));
+        validate_scale(errors, scale, &format!("{path}.subresources.scale"));
     }
 }
 

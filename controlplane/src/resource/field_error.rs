@@ -116,6 +116,14 @@ impl FieldError {
         }
     }
 
+    /// Of a value that is not shown.
+    pub fn omitting(path: impl Into<String>, kind: FieldErrorKind, detail: impl Into<String>) -> Self {
+        Self {
+            shown: String::new(),
+            ..Self::new(path, kind, Value::Null, detail)
+        }
+    }
+
     /// `Forbidden`.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Forbidden, Value::Null, detail)
@@ -131,7 +139,7 @@ impl FieldError {
     /// The text after the path: kind, value, detail.
     pub(crate) fn body(&self) -> String {
         let mut text = self.kind.text().to_owned();
-        if self.kind.prints_value() {
+        if self.kind.prints_value() && !self.shown.is_empty() {
             text.push_str(&format!(": {}", self.shown));
         }
         if !self.detail.is_empty() {

@@ -5,9 +5,16 @@
 //! linear in the text and are bounded when they are compiled. What a schema and an object make together is bounded too: what
 //! defaults add, and the work of judging.
 
+mod declare;
+mod embedded;
+mod expressions;
+mod field_path;
 mod judge;
+mod obey;
 mod patterns;
 mod read;
+mod refuse;
+mod settled;
 mod tree;
 mod types;
 mod validate;
@@ -21,6 +28,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use expressions::Expressions;
 use patterns::Pattern;
 
 /// The type of a value.
@@ -48,6 +56,8 @@ pub(crate) struct Structural {
     preserves: bool,
     /// An object with kind, apiVersion and metadata of its own.
     embedded: bool,
+    /// There is such an object here or below.
+    has_embedded: bool,
     /// The object is one value to whoever owns fields of it.
     atomic: bool,
     properties: BTreeMap<Box<str>, Structural>,
@@ -59,6 +69,13 @@ pub(crate) struct Structural {
     items: Option<Box<Structural>>,
     default: Option<Box<Value>>,
     rules: Option<Box<Rules>>,
+    /// Rules of expressions as they were written, until they are checked.
+    uncompiled: Box<[Value]>,
+    expressions: Option<Box<Expressions>>,
+    /// Whether there are such rules here or below.
+    has_rules: bool,
+    /// At the root: what these may cost by estimate.
+    most_cost: u64,
     /// At the root: why no object can be judged by this, such as that it was stored before there was a bound it is beyond.
     unusable: Option<Box<str>>,
 }
@@ -99,5 +116,9 @@ enum Unique {
 
 #[cfg(test)]
 mod bound_tests;
+#[cfg(test)]
+mod rule_bound_tests;
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! A row leaves the table with the change that makes its subject work.
 
 use super::Kind;
-use super::field::{at, list, text};
+use super::field::{at, text};
 use serde_json::Value;
 
 mod pod;
@@ -189,12 +189,6 @@ pub(super) fn pod_spec_path(kind: &Kind) -> Option<&'static [&'static str]> {
         | ("batch", "jobs") => &["spec", "template", "spec"],
         _ => return None,
     })
-}
-
-/// Every container of a pod's spec.
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    let fields = ["initContainers", "containers", "ephemeralContainers"];
-    fields.into_iter().flat_map(|field| list(spec, &[field]))
 }
 
 /// The table as README has it: rows of one effect share a line.

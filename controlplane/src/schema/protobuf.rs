@@ -1,12 +1,12 @@
-//! Reading the protobuf form of a request body into the same tree JSON gives, driven by `data/protobuf-fields.tsv` and
-//! `data/protobuf-json-names.tsv`. Pure.
+//! The protobuf form of objects: read into the same tree JSON gives, and written from it. Driven by `data/protobuf-fields.tsv`,
+//! `data/protobuf-json-names.tsv` and `data/protobuf-zero-is-absent.tsv`, for all built-in kinds alike. Pure.
 //!
-//! kubectl's typed commands and Go clients send it by default. Only reading is here: replies are JSON, which every client that
-//! sends protobuf accepts beside it.
+//! Upstream's components and kubectl's typed commands send it, and ask for it, by default.
 
 mod field_table;
 mod special;
 mod wire;
+mod write;
 
 use crate::tree::{DEPTH_MAX, TreeError};
 use base64::Engine;
@@ -15,38 +15,10 @@ use field_table::{Field, Form, Label, message_of, messages};
 use serde_json::{Map, Value};
 use special::{special, union};
 use wire::{Item, Wire, utf8, varint};
+pub(crate) use write::{GROWTH_MAX, ItemHead, Message, envelope, event_head, list_parts, of_object};
 
 /// How an object in this form begins (control-plane contract §1).
 const MAGIC: &[u8] = b"k8s\0";
-/// Fields that are always on the wire and mean "not given" when zero or false. (Others may be pointers, whose zero is a value.)
-const ZERO_IS_ABSENT: &[&str] = &[
-    "currentNumberScheduled",
-    "failed",
-    "failureThreshold",
-    "generation",
-    "healthCheckNodePort",
-    "hostIPC",
-    "hostNetwork",
-    "hostPID",
-    "hostPort",
-    "initialDelaySeconds",
-    "minReadySeconds",
-    "nodePort",
-    "observedGeneration",
-    "paused",
-    "periodSeconds",
-    "publishNotReadyAddresses",
-    "readOnly",
-    "stdin",
-    "stdinOnce",
-    "successThreshold",
-    "timeoutSeconds",
-    "tty",
-    "unschedulable",
-    "globalDefault",
-    "count",
-];
-
 /// Reads an enveloped object into the tree its JSON form has, kind and apiVersion included.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     enveloped(bytes, 0)
@@ -112,7 +84,7 @@ fn read_field(field: &Field, item: Item<'_>, map: &mut Map<String, Value>, depth
             let value = read_value(field.form, item, depth)?;
             match value {
                 Value::Object(inner) if field.is_inlined => map.extend(inner),
-                value if is_absent(field.name, &value) => {}
+                value if is_absent(field, &value) => {}
                 value => {
                     map.insert(field.name.to_owned(), value);
                 }
@@ -171,13 +143,17 @@ fn read_value(form: Form, item: Item<'_>, depth: usize) -> Result<Value, String>
     })
 }
 
-fn is_absent(name: &str, value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(false) => ZERO_IS_ABSENT.contains(&name),
-        Value::Number(number) => number.as_i64() == Some(0) && ZERO_IS_ABSENT.contains(&name),
-        _ => false,
-    }
+/// Whether JSON would leave the field out.
+fn is_absent(field: &Field, value: &Value) -> bool {
+    let is_zero = match value {
+        Value::Null => return true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Array(_) => false,
+    };
+    is_zero && field.zero_is_absent
 }
 
 #[cfg(test)]

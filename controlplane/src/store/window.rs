@@ -4,12 +4,16 @@
 //! a position in the shared history and copies nothing. Never writes to the store except to compact what it has outlived.
 
 mod cursor;
+mod encoded;
 mod follow;
 mod history;
+mod interest;
 mod stored;
 
 pub use cursor::{Batch, Cursor};
+pub use encoded::{ENCODED_BYTES, EncodedForms};
 pub use history::{Event, WatchClosed};
+pub use interest::{Interest, ReadFields};
 pub use stored::{Selectable, Stored, canonical, canonical_owned};
 
 use super::{Revision, Store, StoreError};
@@ -191,7 +195,7 @@ impl Window {
         // The write lock holds the feeding task back, so `applied` is exactly what the objects show.
         let revision = *self.shared.applied.borrow();
         released.history().replace(OrdMap::new(), revision);
-        released.changed.send_modify(|count| *count = count.wrapping_add(1));
+        released.wake();
     }
 
     /// The store behind the window.
@@ -217,13 +221,21 @@ pub struct ResourceWindow {
     applied: watch::Receiver<Revision>,
     oldest: watch::Receiver<Revision>,
     history: Mutex<History>,
-    /// Moves with every batch of changes to this resource.
+    /// Moves with every batch of changes to this resource, for readers of all of them.
     changed: watch::Sender<u64>,
 }
 
 impl ResourceWindow {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those who read events that there are some, or that they have missed some.
+    fn wake(&self) {
+        let woken = self.history().take_woken();
+        for changed in woken.iter().chain([&self.changed]) {
+            changed.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 
     /// The newest state seen, without asking the store.
@@ -292,7 +304,15 @@ impl ResourceWindow {
     /// # Errors
     /// `Gone` if changes after `after` are no longer kept, `Future` if it has not been reached.
     pub fn cursor(self: &Arc<Self>, after: Revision) -> Result<Cursor, RevisionError> {
-        Cursor::after(self, after)
+        Cursor::after(self, after, None)
+    }
+
+    /// As [`ResourceWindow::cursor`], of the changes that may matter to an interest; others cost nothing.
+    ///
+    /// # Errors
+    /// As [`ResourceWindow::cursor`].
+    pub fn cursor_of(self: &Arc<Self>, after: Revision, interest: Option<Interest>) -> Result<Cursor, RevisionError> {
+        Cursor::after(self, after, interest)
     }
 
     /// As [`ResourceWindow::cursor`], as a stream. It ends when its reader falls behind what is kept, or the store is closed.

@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 
 use crate::figures::percentile;
 use crate::processes::{Group, cpu, cpu_since};
-use crate::{connect, flood, idle};
+use crate::{connect, flood, idle, nodes};
 
-const NAMESPACE: &str = "podtool-api";
+pub(crate) const NAMESPACE: &str = "podtool-api";
 /// Requests under way at once.
-const WORKERS: usize = 32;
+pub(crate) const WORKERS: usize = 32;
 /// Objects of one list.
 const PAGE: usize = 500;
 /// How long the last events may take to arrive, and a request to be answered.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Readers that do not read.
 const STALLED: usize = 200;
 
@@ -36,13 +36,21 @@ pub(crate) enum Stage {
     Requests,
     /// 1,000 watchers at 50 writes a second, 50 at 1,000.
     Watches,
+    /// 5,000 watchers, each of one node's pods, while pods are written.
+    Nodes,
     /// 200 readers that do not read.
     Stalled,
     /// One user's flood, as another sees it.
     Flood,
 }
 
-const STAGES: [Stage; 4] = [Stage::Requests, Stage::Watches, Stage::Stalled, Stage::Flood];
+const STAGES: [Stage; 5] = [
+    Stage::Requests,
+    Stage::Watches,
+    Stage::Nodes,
+    Stage::Stalled,
+    Stage::Flood,
+];
 
 /// What is measured.
 pub(crate) struct Plan {
@@ -73,6 +81,7 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
         match stage {
             Stage::Requests => load.each_request().await?,
             Stage::Watches => load.watches().await?,
+            Stage::Nodes => nodes::measure(&load).await?,
             Stage::Stalled => load.stalled().await?,
             Stage::Flood => {
                 flood::measure(kubeconfig, plan.time).await?;
@@ -83,12 +92,12 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
     Ok(())
 }
 
-struct Load {
-    client: Client,
+pub(crate) struct Load {
+    pub(crate) client: Client,
     /// The API server, and this program.
-    groups: [Group; 2],
+    pub(crate) groups: [Group; 2],
     objects: usize,
-    time: Duration,
+    pub(crate) time: Duration,
 }
 
 fn collection() -> String {
@@ -102,20 +111,22 @@ fn object(number: usize) -> Value {
 impl Load {
     /// The namespace, and in it the objects that are not there yet.
     async fn fill(&self) -> anyhow::Result<()> {
-        if self
-            .send(Request::get(format!("/api/v1/namespaces/{NAMESPACE}")), Vec::new())
-            .await
-            .is_err()
-        {
-            self.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))
-                .await?;
-        }
+        self.namespace().await?;
         if self.get(self.objects - 1).await.is_ok() {
             return Ok(());
         }
         let creates = stream::iter(0..self.objects).map(|number| self.create(number));
         let creates = creates.buffer_unordered(WORKERS);
         creates.try_for_each(|_| std::future::ready(Ok(()))).await
+    }
+
+    pub(crate) async fn namespace(&self) -> anyhow::Result<()> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}");
+        if self.send(Request::get(path), Vec::new()).await.is_err() {
+            self.post("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))
+                .await?;
+        }
+        Ok(())
     }
 
     async fn each_request(&self) -> anyhow::Result<()> {
@@ -147,12 +158,12 @@ impl Load {
         self.memory("after the watches")
     }
 
-    async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> anyhow::Result<usize> {
+    pub(crate) async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> anyhow::Result<usize> {
         let text = tokio::time::timeout(PATIENCE, self.client.request_text(request.body(body)?)).await??;
         Ok(text.len())
     }
 
-    async fn post(&self, path: &str, object: &Value) -> anyhow::Result<usize> {
+    pub(crate) async fn post(&self, path: &str, object: &Value) -> anyhow::Result<usize> {
         let request = Request::post(path).header("content-type", "application/json");
         self.send(request, serde_json::to_vec(object)?).await
     }
@@ -331,7 +342,7 @@ impl Load {
         Ok(())
     }
 
-    fn memory(&self, when: &str) -> anyhow::Result<()> {
+    pub(crate) fn memory(&self, when: &str) -> anyhow::Result<()> {
         let [proportional, anonymous] = idle::memory(&self.groups[0])?;
         println!("{when:<28} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous");
         Ok(())

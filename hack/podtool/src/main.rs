@@ -11,6 +11,7 @@ mod figures;
 mod flood;
 mod floor;
 mod idle;
+mod nodes;
 mod pods;
 mod processes;
 mod runtime;

@@ -25,6 +25,8 @@ pub(super) struct Entry {
     pub(super) acknowledged: Option<Acknowledged>,
     pub(super) deleted: bool,
     pub(super) writing: bool,
+    /// Since when something is to be told that was not.
+    pub(super) changed: Option<Instant>,
     /// Its place in the queue, and since when it has had one.
     pub(super) queued: Option<(u8, Instant)>,
     pub(super) backoff: Backoff,
@@ -54,6 +56,7 @@ impl Entry {
             acknowledged: None,
             deleted: false,
             writing: false,
+            changed: Some(Instant::now()),
             queued: None,
             backoff: Backoff::new(RETRY_FIRST, RETRY_MAX, seed),
             not_before: None,

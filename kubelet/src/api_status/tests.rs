@@ -78,7 +78,7 @@ fn started(server: &Server) -> (StatusWriter, CancellationToken) {
 }
 
 fn started_with(server: &Server, pods: watch::Receiver<Pods>) -> (StatusWriter, CancellationToken) {
-    let writer = StatusWriter::default();
+    let writer = StatusWriter::new(crate::metrics::Metrics::new("n").pods);
     let shutdown = CancellationToken::new();
     tokio::spawn(writer.clone().run(server.client(), pods, shutdown.clone()));
     (writer, shutdown)
@@ -243,7 +243,7 @@ async fn the_status_of_a_static_pod_goes_to_its_mirror() {
 
 #[test]
 fn only_what_changed_is_queued_and_the_end_of_a_pod_overtakes() {
-    let writer = StatusWriter::default();
+    let writer = StatusWriter::new(crate::metrics::Metrics::new("n").pods);
     let now = Instant::now();
     let running = update("Running", false);
     for uid in ["a", "b"] {

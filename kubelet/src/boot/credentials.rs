@@ -10,6 +10,7 @@ use crate::certificate::store::Store;
 use crate::config::{AuthorizationMode, Config};
 use crate::host::addresses::HostIps;
 use crate::node::Facts;
+use crate::server::Certificates;
 use client::Clock;
 use rustls::ServerConfig;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ struct Served {
 pub(super) struct Kept {
     /// What the server is to serve with.
     pub(super) tls: watch::Receiver<Arc<ServerConfig>>,
+    /// What the cluster issued.
+    pub(super) certificates: Certificates,
     given_up: Option<oneshot::Receiver<Expired>>,
 }
 
@@ -83,19 +86,26 @@ impl Known {
         let mut serving = self.served.serving;
         let (sender, tls) = watch::channel(Arc::new(serving.config()?));
         tasks.spawn(serving.follow(sender, stop.clone()));
+        let mut certificates = Certificates::default();
         if let Some(issuing) = self.served.issuing {
+            certificates.server = Some(issuing.current.subscribe());
             tasks.spawn(issuing.run(stop.clone()));
         }
         let mut given_up = None;
         if let Some(keeper) = self.keeper {
             let mut current = keeper.current();
+            certificates.client = Some(current.clone());
             given_up = Some(keep_client(tasks, keeper, stop));
             let first = current.wait_for(Option::is_some);
             if tokio::time::timeout(FIRST_PATIENCE, first).await.is_err() {
                 tracing::warn!("no client certificate yet, going on without");
             }
         }
-        Ok(Kept { tls, given_up })
+        Ok(Kept {
+            tls,
+            certificates,
+            given_up,
+        })
     }
 }
 

@@ -38,6 +38,7 @@ pub struct KubeletConfiguration {
     pub enable_profiling_handler: Option<bool>,
     pub enable_debug_flags_handler: Option<bool>,
     pub enable_system_log_handler: Option<bool>,
+    pub enable_system_log_query: Option<bool>,
     pub rotate_certificates: Option<bool>,
     #[serde(rename = "serverTLSBootstrap")]
     pub server_tls_bootstrap: Option<bool>,

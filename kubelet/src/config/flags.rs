@@ -7,6 +7,7 @@ mod value;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use table::Kind::{Bool, Gates, Headers, List, Modules, Pairs, Taints, Thresholds};
 use table::{FLAGS, Target};
 use value::value;
@@ -18,6 +19,8 @@ pub struct Flags {
     own: Map<String, Value>,
     /// Configuration fields to set over the file: dotted path and value, in table order.
     pub fields: Vec<(&'static str, Value)>,
+    /// Every flag given, as it is shown: headers, which may be secrets, are masked.
+    pub shown: BTreeMap<String, String>,
     /// Names of flags given that have no effect.
     pub inert: Vec<&'static str>,
     /// Names of flags given that a configuration file should say.
@@ -140,6 +143,12 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagsEnd> 
             List | Pairs | Taints | Headers | Gates | Thresholds | Modules => texts.join(","),
             _ => texts.last().copied().unwrap_or_default().to_owned(),
         };
+        let shown = if flag.kind == Headers {
+            "<masked>"
+        } else {
+            text.as_str()
+        };
+        flags.shown.insert(flag.name.to_owned(), shown.to_owned());
         match (value(flag.kind, &text), flag.target) {
             (Err(why), _) => mistakes.push(format!("invalid argument {text:?} for \"--{}\" flag: {why}", flag.name)),
             (Ok(value), Target::Own) => {

@@ -100,6 +100,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         max_open_files: pods::open_files(&mut reader, written),
         warnings: Vec::new(),
         effective: serde_json::Value::Null,
+        flags: flags.shown.clone(),
     };
     if reader.mistakes.is_empty() {
         Ok(config)

@@ -133,8 +133,21 @@ fn what_hardens_is_obeyed_without_a_warning() {
             profiling: false,
             flags: false,
             system_log: false,
+            system_log_query: false,
         }
     );
+    let asking = files.write("query.yaml", &format!("{HEAD}enableSystemLogQuery: true\n"));
+    let asking = format!("--config={asking}");
+    let loaded_query = files
+        .load(&[&asking, "--manifest-url-header=Authorization:secret"])
+        .expect("sound");
+    assert!(loaded_query.server.handlers.system_log_query && loaded_query.warnings.is_empty());
+    assert_eq!(loaded_query.flags["manifest-url-header"], "<masked>");
+    let neither = files.write(
+        "neither.yaml",
+        &format!("{HEAD}enableSystemLogQuery: true\nenableSystemLogHandler: false\n"),
+    );
+    assert!(files.load(&[&format!("--config={neither}")]).is_err());
     assert!(loaded.protect_kernel_defaults && loaded.server.tls.tls13_only);
     assert_eq!(loaded.server.tls.suites, Some(Vec::new()));
     assert_eq!(loaded.pods.allowed_unsafe_sysctls, ["net.core.*"]);

@@ -101,11 +101,13 @@ fn shown(limit: Quantity) -> String {
     limit.to_api().0
 }
 
-/// Why the pod must end, in upstream's words; nothing if it keeps its limits.
-pub(super) fn exceeded(pod: &Pod, limits: &Limits, used: &Used) -> Option<String> {
-    volume_exceeded(limits, used)
-        .or_else(|| pod_exceeded(pod, limits, used))
-        .or_else(|| container_exceeded(limits, used))
+/// Why the pod must end, as upstream's signal and in its words; nothing if it keeps its limits.
+pub(super) fn exceeded(pod: &Pod, limits: &Limits, used: &Used) -> Option<(&'static str, String)> {
+    let by = |signal| move |message| (signal, message);
+    let of_volume = || volume_exceeded(limits, used).map(by("emptydirfs.limit"));
+    let of_pod = || pod_exceeded(pod, limits, used).map(by("ephemeralpodfs.limit"));
+    let of_container = || container_exceeded(limits, used).map(by("ephemeralcontainerfs.limit"));
+    of_volume().or_else(of_pod).or_else(of_container)
 }
 
 fn volume_exceeded(limits: &Limits, used: &Used) -> Option<String> {
@@ -226,7 +228,7 @@ mod tests {
             ("layers nobody knows where", used(&[], &[("a", 1001)], &[], None), None),
         ] {
             let pod = pod(SPEC);
-            let found = exceeded(&pod, &Limits::of(&pod), &used);
+            let found = exceeded(&pod, &Limits::of(&pod), &used).map(|(_, message)| message);
             assert_eq!(found.as_deref(), expected, "{what}");
         }
     }

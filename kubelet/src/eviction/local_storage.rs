@@ -135,7 +135,8 @@ impl LocalStorage {
             .filter_map(|usage| Some((usage.name.clone(), usage.layer?.0)))
             .collect();
         used.images_apart = self.images_apart;
-        if let Some(message) = decide::exceeded(&snapshot.pod, limits, &used) {
+        if let Some((signal, message)) = decide::exceeded(&snapshot.pod, limits, &used) {
+            self.parts.metrics.pods.evicted(signal);
             tracing::info!(pod = %uid, message, "ending a pod that outgrew its limits");
             let kill = Kill {
                 cause: Cause::StorageExceeded { message },

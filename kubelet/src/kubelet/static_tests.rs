@@ -244,3 +244,65 @@ async fn an_orphan_that_cannot_be_looked_at_holds_up_its_namesake_alone() {
     assert_eq!((bench.running(&old), bench.running(&hash(&bench))), (0, 1));
     second.kill().await;
 }
+
+/// How often the only container of the static pod was restarted, as its mirror tells while it runs.
+fn restarts(bench: &Bench) -> Option<i32> {
+    let status = bench
+        .api
+        .status(WEB)
+        .filter(|status| status.phase.as_deref() == Some("Running"))?;
+    let only = status.container_statuses?.pop()?;
+    only.state?.running.map(|_| only.restart_count)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_removed_and_put_back_restarts_its_pod_as_often() {
+    let bench = Bench::new();
+    bench.write_manifest("web.json", "web", "img:latest");
+    let kubelet = bench.start();
+    bench.until("ready", |b| is_ready(b, WEB)).await;
+    let first = hash(&bench);
+    for count in 1..4 {
+        // The runtime's part: the scripted one writes no logs, which tell how often a container was started.
+        let logs = bench
+            .manifests()
+            .with_file_name("logs")
+            .join(format!("ns_{WEB}_{first}/c"));
+        std::fs::create_dir_all(&logs).expect("a directory");
+        std::fs::write(logs.join(format!("{}.log", count - 1)), "").expect("a log");
+        std::fs::remove_file(bench.manifests().join("web.json")).expect("remove");
+        bench.write_manifest("web.json", "web", "img:latest");
+        bench
+            .until("restarted", |b| restarts(b) == Some(count) && is_ready(b, WEB))
+            .await;
+        assert_eq!((hash(&bench), bench.running(&first)), (first.clone(), 1));
+    }
+    settle().await;
+    assert_eq!((restarts(&bench), starts(&bench)), (Some(3), 4));
+    std::fs::remove_file(bench.manifests().join("web.json")).expect("remove");
+    bench
+        .until("gone", |b| !b.api.has(WEB) && b.leftovers().is_empty())
+        .await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_comes_back_while_its_pod_ends_is_a_pod_again() {
+    let bench = Bench::new();
+    bench.write_manifest("web.json", "web", "img:latest");
+    let kubelet = bench.start();
+    bench.until("ready", |b| is_ready(b, WEB)).await;
+    bench.runtime.set_latency("StopContainer", Duration::from_secs(20));
+    std::fs::remove_file(bench.manifests().join("web.json")).expect("remove");
+    let stops = |b: &Bench| b.runtime.calls().iter().any(|call| call.starts_with("StopContainer"));
+    bench.until("being stopped", stops).await;
+    bench.write_manifest("web.json", "web", "img:latest");
+    bench
+        .until("runs again", |b| {
+            starts(b) == 2 && is_ready(b, WEB) && restarts(b).is_some()
+        })
+        .await;
+    settle().await;
+    assert_eq!((bench.running(&hash(&bench)), starts(&bench)), (1, 2));
+    kubelet.kill().await;
+}

@@ -3,11 +3,7 @@
 //! Labels come from fixed sets, chosen before anybody is authenticated: whatever strangers send, there are at most
 //! [`SERIES_MAX`] series of each metric (kubelet contract §13).
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
+use super::labels::{Counters, DEFAULT_BUCKETS, Histograms, Numbers, counters, histograms, numbers};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
@@ -38,9 +34,6 @@ const LONG_RUNNING: &[&str] = &["attach", "debug", "exec"];
 /// The most series there can be: methods, paths, and two ports.
 #[cfg(test)]
 const SERIES_MAX: usize = (METHODS.len() + 1) * (PATHS.len() + 1) * 2;
-/// Upper bounds of the durations' buckets, seconds: Prometheus' default ones.
-const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-
 /// Which port a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
@@ -50,7 +43,7 @@ pub enum Port {
     ReadOnly,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Labels {
     method: &'static str,
     path: &'static str,
@@ -71,6 +64,15 @@ impl Labels {
             long_running: if LONG_RUNNING.contains(&path) { "true" } else { "false" },
         }
     }
+
+    fn shown(self) -> super::labels::Labels {
+        vec![
+            ("method", self.method.into()),
+            ("path", self.path.into()),
+            ("server_type", self.server_type.into()),
+            ("long_running", self.long_running.into()),
+        ]
+    }
 }
 
 /// The first part of a path; of metrics, which have several endpoints, the first two.
@@ -87,52 +89,40 @@ fn one_of(set: &[&'static str], word: &str) -> &'static str {
     set.iter().find(|known| **known == word).copied().unwrap_or(OTHER)
 }
 
-#[derive(Clone)]
-struct Durations;
-
-impl MetricConstructor<Histogram> for Durations {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(BUCKETS)
-    }
-}
-
 /// The metrics of one server. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Requests {
-    total: Family<Labels, Counter>,
-    inflight: Family<Labels, Gauge>,
-    durations: Family<Labels, Histogram, Durations>,
+    total: Counters,
+    inflight: Numbers,
+    durations: Histograms,
 }
 
 impl Requests {
     /// Adds them to a registry.
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let new = Self {
-            total: Family::default(),
-            inflight: Family::default(),
-            durations: Family::new_with_constructor(Durations),
-        };
-        registry.register(
-            "kubelet_http_requests",
-            "Number of the http requests received since the server started",
-            new.total.clone(),
-        );
-        registry.register(
-            "kubelet_http_inflight_requests",
-            "Number of the inflight http requests",
-            new.inflight.clone(),
-        );
-        registry.register(
-            "kubelet_http_requests_duration_seconds",
-            "Duration in seconds to serve http requests",
-            new.durations.clone(),
-        );
-        new
+        Self {
+            total: counters(
+                registry,
+                "kubelet_http_requests",
+                "Number of the http requests received since the server started",
+            ),
+            inflight: numbers(
+                registry,
+                "kubelet_http_inflight_requests",
+                "Number of the inflight http requests",
+            ),
+            durations: histograms(
+                registry,
+                "kubelet_http_requests_duration_seconds",
+                "Duration in seconds to serve http requests",
+                DEFAULT_BUCKETS,
+            ),
+        }
     }
 
     /// Counts a request that begins.
     pub(super) fn begin(&self, port: Port, method: &str, path: &str) -> Begun {
-        let labels = Labels::of(port, method, path);
+        let labels = Labels::of(port, method, path).shown();
         self.total.get_or_create(&labels).inc();
         self.inflight.get_or_create(&labels).inc();
         Begun {
@@ -146,7 +136,7 @@ impl Requests {
 /// A request under way; it ends when this is dropped.
 pub struct Begun {
     requests: Requests,
-    labels: Labels,
+    labels: super::labels::Labels,
     at: Instant,
 }
 

@@ -182,7 +182,8 @@ fn conditions(health: &Health, old: Option<&NodeStatus>, now: Timestamp) -> Vec<
     list
 }
 
-fn architecture() -> &'static str {
+/// The machine's architecture as Kubernetes calls it.
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 pub use resize::ResizeError;
 pub use runtime_load::RuntimeLoad;
@@ -65,6 +66,8 @@ pub struct Subject {
     pub image: Option<ImageInfo>,
     /// The images of the volumes it mounts that are images, by volume.
     pub volume_images: BTreeMap<String, ImageInfo>,
+    /// Whether it starts again once it has ended.
+    pub returns: bool,
     /// The pod's end, if it is ending.
     pub ending: Option<Ending>,
     /// What it runs with, as a resize begins from it.
@@ -204,7 +207,8 @@ impl Executor {
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }
             Operation::RemoveContainer { id, starts_anew } => {
-                let removed = self.remove_container(subject, &id, starts_anew).await;
+                let keeps_log = starts_anew || subject.returns;
+                let removed = self.remove_container(subject, &id, keeps_log).await;
                 Effect::Done(removed.map_err(Failure::Remove))
             }
             Operation::RemoveSandbox { id } => {
@@ -216,7 +220,9 @@ impl Executor {
                 Effect::Done(released.map_err(Failure::ReleaseVolumes))
             }
             Operation::ReleaseCgroup => {
+                let begun = Instant::now();
                 let released = self.parts.cgroups.release_pod(&subject.uid).await;
+                self.parts.metrics.pods.cgroup("destroy", begun.elapsed());
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
@@ -239,7 +245,9 @@ impl Executor {
 
     async fn prepare(&self, subject: &Subject) -> Result<(), Failure> {
         let cgroup = async {
+            let begun = Instant::now();
             let made = self.parts.cgroups.ensure_pod(&subject.pod).await;
+            self.parts.metrics.pods.cgroup("create", begun.elapsed());
             made.map_err(Failure::PodCgroup)
         };
         let dirs = async {
@@ -313,6 +321,9 @@ impl Executor {
     }
 
     async fn purge(&self, subject: &Subject) -> Result<(), Failure> {
+        if subject.returns {
+            return Ok(());
+        }
         let path = spec::pod_log_directory(&subject.pod, &self.parts.context);
         let directory = path.clone();
         let removed = self

@@ -21,7 +21,7 @@ pub use crate::objects::ResolvedObjects;
 pub use crate::volume::{ContainerFiles, EnvFileError, SubPath};
 pub use container::{ContainerInput, container_config};
 pub use context::{NodeContext, ResolvConf};
-pub use dns::{DnsWarning, dns_config};
+pub use dns::{DnsWarning, dns_config, search_limit_exceeded};
 pub use env::{env_files, env_references, environment};
 pub use hash::container_hash;
 pub use hosts::hosts_file;

@@ -172,6 +172,7 @@ impl ObservedBuilder {
             termination_policy: String::new(),
             pre_stop: String::new(),
             ports: String::new(),
+            stop_signal: None,
             user: None,
         });
         self

@@ -22,6 +22,17 @@ pub struct PodSnapshot {
     /// Whether nothing of it runs or can run any more: what it held of the node is free, though its object and its volumes
     /// may stay for long.
     pub ended: bool,
+    /// How its worker has it.
+    pub life: Life,
+}
+
+/// How a worker has its pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// Whether a source still has it.
+    pub present: bool,
+    /// Whether it is on its way to its end.
+    pub ending: bool,
 }
 
 /// The published pods. Cheap to clone; reads never wait on a worker.
@@ -105,6 +116,7 @@ mod tests {
                     observed: Arc::new(ObservedPod::empty(PodUid::new(uid))),
                     active,
                     ended: !active,
+                    life: Life::default(),
                 };
                 view.publish(PodUid::new(uid), snapshot);
             }

@@ -8,6 +8,7 @@ mod effects;
 mod notices;
 mod publish;
 mod resize;
+mod starting;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// What every worker of a kubelet shares.
@@ -81,6 +83,8 @@ pub struct Desired {
     pub pod: Arc<Pod>,
     /// Whether its source still has it.
     pub present: bool,
+    /// Whether it starts again once it has ended: its logs stay, and its restarts are counted on.
+    pub returns: bool,
     /// Why it was not let in, as reason and message.
     pub rejected: Option<(String, String)>,
     /// Whether the node ends it.
@@ -120,6 +124,7 @@ pub struct Worker {
     running: BTreeMap<Key, Running>,
     refreshing: Option<(Arc<Pod>, AbortHandle)>,
     told: notices::StandingNotices,
+    starting: starting::Starting,
     /// The end an earlier kubelet began, until the turn that takes it up or finds that the pod does not end.
     resumed: Option<Ending>,
 }
@@ -130,6 +135,8 @@ impl Worker {
         let observed = shared.parts.pleg.watch(&uid);
         let prober = Prober::new(shared.probing.clone(), observed.clone());
         let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
+        let begun_before = observed.borrow().as_ref().is_some_and(|observed| !observed.is_empty());
+        let pending = status.phase.as_deref().is_none_or(|phase| phase == "Pending");
         Self {
             shared,
             uid,
@@ -144,6 +151,7 @@ impl Worker {
             running: BTreeMap::new(),
             refreshing: None,
             told: notices::StandingNotices::default(),
+            starting: starting::Starting::new(Instant::now(), begun_before || !pending),
             resumed: None,
         }
     }
@@ -221,6 +229,8 @@ impl Worker {
         self.tell(desired, &plan);
         self.tell_resize(desired, &plan);
         self.apply(desired, observed, &plan, now);
+        let pulls = self.running.keys().any(|key| matches!(key, Key::Image(..)));
+        self.starting.note_pulls(Instant::now(), pulls);
         self.probe(desired, &plan);
         self.refresh_volumes(&desired.pod);
         Turn::Planned(plan)
@@ -389,6 +399,7 @@ impl Worker {
             volumes: self.volumes.clone(),
             image,
             volume_images,
+            returns: desired.returns,
             ending: self.state.termination().map(Termination::mark),
         };
         let task = self

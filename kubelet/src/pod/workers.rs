@@ -73,6 +73,8 @@ pub struct Workers {
     /// The one task that sets them.
     sharing: JoinSet<()>,
     resizes: resize::Resizes,
+    /// Since when pods that have no worker yet are known.
+    seen: BTreeMap<PodUid, Instant>,
 }
 
 /// Why a pod that would be refused is not yet.
@@ -119,6 +121,7 @@ impl Workers {
             shares_outdated: false,
             sharing: JoinSet::new(),
             resizes: resize::Resizes::default(),
+            seen: BTreeMap::new(),
         }
     }
 
@@ -163,6 +166,7 @@ impl Workers {
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
         self.doubted.retain(|uid, _| pods.contains_key(uid));
+        self.seen.retain(|uid, _| pods.contains_key(uid));
         self.unseen.retain(|uid| known.contains(uid));
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
@@ -177,6 +181,7 @@ impl Workers {
                 live.update(pod);
                 continue;
             }
+            self.seen.entry(uid.clone()).or_insert(now);
             let waits = self.cooling.contains_key(&uid) || self.leftovers.holds(&uid);
             // Two static pods of one name come after each other; the end of the first is the next turn.
             let is_behind = || pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known);
@@ -288,6 +293,7 @@ impl Workers {
         let desired = Desired {
             pod: pod.clone(),
             present: true,
+            returns: false,
             rejected,
             kill: None,
             pending: None,
@@ -347,6 +353,7 @@ impl Workers {
             .map(|sandbox| (sandbox.name.clone(), sandbox.namespace.clone()));
         let (name, namespace) = named.unwrap_or_else(|| (uid.to_string(), "default".to_owned()));
         tracing::info!(pod = %uid, name, namespace, "ending a pod no source has");
+        self.shared.parts.metrics.pods.orphaned();
         let pod = Pod {
             metadata: ObjectMeta {
                 name: Some(name),
@@ -364,6 +371,7 @@ impl Workers {
         let desired = Desired {
             pod: Arc::new(pod),
             present: false,
+            returns: false,
             rejected: None,
             kill: Some(kill),
             pending: None,
@@ -403,6 +411,14 @@ impl Workers {
     }
 
     fn spawn(&mut self, uid: PodUid, desired: Desired, resizing: Resizing) {
+        let metrics = &self.shared.parts.metrics.pods;
+        if let Some(seen) = self.seen.remove(&uid) {
+            metrics.worker_started(seen.elapsed());
+        }
+        match &desired.rejected {
+            Some((reason, _)) => metrics.rejected(reason),
+            None => metrics.admitted(pod_object::regulars(&desired.pod).len()),
+        }
         self.shares_outdated = true;
         self.keep_given(&uid, &desired, &resizing);
         let name = pod_object::full_name(&desired.pod);
@@ -416,6 +432,17 @@ impl Workers {
             resizing,
         };
         self.live.insert(uid, live);
+    }
+
+    /// Counts a pod that was taken away, and is wanted again with the same UID now that its worker is done.
+    fn count_return(&self, uid: &PodUid) {
+        let pods = self.pods.borrow();
+        let back = pods.desired.get(uid).filter(|pod| {
+            pod.metadata.deletion_timestamp.is_none() && !super::status::is_terminal(pod.status.as_ref())
+        });
+        if let Some(pod) = back {
+            self.shared.parts.metrics.pods.restarted(pod_object::is_static(pod));
+        }
     }
 
     /// Takes a worker that ended; a pod that is desired again gets a new one with the next turn.
@@ -438,6 +465,7 @@ impl Workers {
             return;
         }
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
+            self.count_return(&uid);
             self.ledger.release(&uid);
             self.forget_given(&uid);
             self.shared.parts.pleg.forget(&uid);

@@ -15,6 +15,8 @@ use tokio_rustls::TlsConnector;
 /// The most that is read of an answer, bytes.
 const BODY_BYTES_MAX: usize = 10 * 1024;
 const REDIRECTS_MAX: usize = 10;
+/// The statuses that send somebody elsewhere.
+const FOLLOWED: [u16; 5] = [301, 302, 303, 307, 308];
 /// How probes introduce themselves.
 pub(super) const AGENT: &str = "kube-probe/1.36";
 /// What a plaintext answer to a TLS greeting is called, in the words users know.
@@ -93,11 +95,18 @@ impl Question {
 
     /// Where a redirect leads: on the same host a new question, elsewhere nothing.
     pub(crate) fn redirected(&self, location: &str) -> Option<Self> {
-        let uri: Uri = location.parse().ok()?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let Some(host) = uri.host() else {
+        if !location.contains("://") && !location.starts_with("//") {
+            let path = self.relative(location);
             return Some(Self { path, ..self.clone() });
+        }
+        let scheme = match (location.starts_with("//"), self.https) {
+            (true, true) => "https:",
+            (true, false) => "http:",
+            (false, _) => "",
         };
+        let uri: Uri = format!("{scheme}{location}").parse().ok()?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let host = uri.host()?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let https = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
@@ -106,9 +115,33 @@ impl Question {
             host: host.to_owned(),
             port,
             path,
-            headers: self.headers.clone(),
+            // A name of one's own is given to whom the first question went, and along relative ways.
+            headers: self.without_host(),
             agent: self.agent,
         })
+    }
+
+    fn without_host(&self) -> Vec<(String, String)> {
+        let others = self
+            .headers
+            .iter()
+            .filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
+        others.cloned().collect()
+    }
+
+    /// The path a relative redirect means.
+    fn relative(&self, location: &str) -> String {
+        let location = location.split('#').next().unwrap_or_default();
+        let own = self.path.split('?').next().unwrap_or_default();
+        match location.chars().next() {
+            None => self.path.clone(),
+            Some('/') => location.to_owned(),
+            Some('?') => format!("{own}{location}"),
+            Some(_) => {
+                let directory = own.rsplit_once('/').map_or("", |(directory, _)| directory);
+                format!("{directory}/{location}")
+            }
+        }
     }
 }
 
@@ -122,18 +155,15 @@ pub(super) async fn ask(question: Question) -> Result<Report, CheckError> {
             Err(Trouble::Broken(text)) => return Err(CheckError::Question(text)),
             Err(trouble) => return Ok(Report::failed(format!("Get \"{url}\": {trouble}"))),
         };
-        let redirects = answer.status.is_redirection() && answer.status != StatusCode::NOT_MODIFIED;
-        let Some(location) = answer.location.filter(|_| redirects) else {
-            return Ok(judge(answer.status));
-        };
-        match question.redirected(&location) {
+        // What has no place to go on to, or one elsewhere, is an answer, though not one that should be.
+        let next = answer.location.filter(|_| FOLLOWED.contains(&answer.status.as_u16()));
+        match next.and_then(|location| question.redirected(&location)) {
             Some(next) => question = next,
-            None => {
-                return Ok(Report::warned(format!(
-                    "Probe terminated redirects, Response body: {}",
-                    answer.body
-                )));
+            None if answer.status.is_redirection() => {
+                let text = format!("Probe terminated redirects, Response body: {}", answer.body);
+                return Ok(Report::warned(text));
             }
+            None => return Ok(judge(answer.status)),
         }
     }
     let url = question.url();
@@ -308,5 +338,38 @@ mod tests {
             "Get \"http://127.0.0.1:{port}/healthz?x=1\": dial tcp 127.0.0.1:{port}: connect: connection refused"
         );
         assert_eq!(report, Report::failed(text));
+    }
+
+    #[test]
+    fn redirects_lead_where_a_browser_would_go() {
+        let asked = question(80, &[("Host", "web.example"), ("X", "y")]);
+        for (location, expected) in [
+            ("/ready", "http://127.0.0.1:80/ready"),
+            ("ready", "http://127.0.0.1:80/ready"),
+            ("?y=2", "http://127.0.0.1:80/healthz?y=2"),
+            ("/a#part", "http://127.0.0.1:80/a"),
+            ("http://127.0.0.1:81/x", "http://127.0.0.1:81/x"),
+            ("//127.0.0.1:81/x", "http://127.0.0.1:81/x"),
+            ("https://127.0.0.1/x", "https://127.0.0.1:443/x"),
+        ] {
+            let next = asked.redirected(location).expect(location);
+            assert_eq!(next.url(), expected, "{location}");
+            let named = next.headers.iter().any(|(name, _)| name == "Host");
+            assert_eq!(named, !location.contains("//"), "{location}");
+        }
+        assert_eq!(asked.redirected("http://192.0.2.1/"), None);
+        assert_eq!(asked.redirected("//192.0.2.1/"), None);
+    }
+
+    #[tokio::test]
+    async fn what_sends_elsewhere_without_saying_where_is_warned_about() {
+        for answer in [
+            "HTTP/1.1 304 Not Modified\r\n\r\n",
+            "HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            let (port, _asked) = serve(vec![answer]).await;
+            let report = ask(question(port, &[])).await.expect("a report");
+            assert!(report.passed && report.warning, "{answer}: {report:?}");
+        }
     }
 }

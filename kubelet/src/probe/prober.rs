@@ -8,6 +8,8 @@ use super::outcome::{Kind, Machine, Outcome, Outcomes};
 use crate::events::{Recorder, Severity};
 use crate::host::addresses::HostIps;
 use crate::id::ContainerId;
+use crate::metrics::{ProbeMetrics, ProbeResult, Probed};
+use crate::pod_object;
 use crate::reason;
 use crate::runtime::Runtime;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
@@ -36,6 +38,8 @@ pub struct ProbeContext {
     pub kubelet_start: Timestamp,
     /// The node's addresses, for pods on the host network.
     pub host_ips: HostIps,
+    /// Counts how probes go.
+    pub metrics: ProbeMetrics,
 }
 
 /// One pod's probes. Dropping it ends them.
@@ -108,6 +112,7 @@ impl Prober {
                     probe: probe.clone(),
                     observed: self.observed.clone(),
                     outcomes: self.outcomes.clone(),
+                    counted: self.count(pod, container, key.1),
                 };
                 self.tasks.insert(key, tokio::spawn(follower.run()).abort_handle());
             }
@@ -116,6 +121,19 @@ impl Prober {
 }
 
 impl Prober {
+    fn count(&self, pod: &Pod, container: &Container, kind: Kind) -> Counted {
+        Counted {
+            metrics: self.tools.metrics.clone(),
+            probed: Probed {
+                namespace: pod_object::namespace(pod).to_owned(),
+                pod: pod_object::name(pod).to_owned(),
+                uid: pod_object::uid(pod).to_string(),
+                container: container.name.clone(),
+                kind,
+            },
+        }
+    }
+
     /// What a pod's end made probing stop for counts as passed (kubelet contract §4.4): readiness goes on after it.
     fn let_pass(&self, probes: Vec<(String, Kind)>) {
         let observed = self.observed.borrow().clone();
@@ -149,6 +167,19 @@ struct Follower {
     probe: Probe,
     observed: watch::Receiver<Option<Arc<ObservedPod>>>,
     outcomes: Arc<watch::Sender<Outcomes>>,
+    counted: Counted,
+}
+
+/// The counting of one probe, which ends with it.
+struct Counted {
+    metrics: ProbeMetrics,
+    probed: Probed,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.forget(&self.probed);
+    }
 }
 
 /// An instance to probe.
@@ -288,15 +319,27 @@ impl Follower {
             pod_ip: &pod_ip,
         };
         let mut last = String::new();
+        let begun = tokio::time::Instant::now();
         for _ in 0..ERROR_TRIES {
             match check::check(&*self.tools.runtime, &self.probe, &target).await {
                 Ok(report) => {
+                    let result = match report.passed {
+                        true => ProbeResult::Successful,
+                        false => ProbeResult::Failed,
+                    };
+                    self.tools
+                        .metrics
+                        .checked(&self.counted.probed, result, begun.elapsed());
                     self.tell(&report);
                     return Some(report.passed);
                 }
                 Err(error) => last = error.to_string(),
             }
         }
+        let counted = &self.counted.probed;
+        self.tools
+            .metrics
+            .checked(counted, ProbeResult::Unknown, begun.elapsed());
         let message = format!(
             "{} probe errored and resulted in unknown state: {last}",
             self.kind.name()
@@ -367,6 +410,7 @@ mod tests {
             clock,
             kubelet_start: Timestamp::UNIX_EPOCH,
             host_ips: HostIps::fixed(Vec::new()),
+            metrics: crate::metrics::Metrics::new("n").probes,
         }
     }
 

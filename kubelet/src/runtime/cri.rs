@@ -442,6 +442,19 @@ impl Runtime for CriRuntime {
         bounded("ImageFsInfo", self.timeout, self.images.clone().image_fs_info(request)).await
     }
 
+    async fn checkpoint_container(&self, id: &ContainerId, path: &Path, timeout: Duration) -> Result<(), RuntimeError> {
+        let request = pb::CheckpointContainerRequest {
+            container_id: id.to_string(),
+            location: path.to_string_lossy().into_owned(),
+            timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        };
+        let mut client = self.runtime.clone();
+        let call = client.checkpoint_container(request);
+        bounded("CheckpointContainer", self.timeout.saturating_add(timeout), call)
+            .await
+            .map(|_| ())
+    }
+
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = pb::ReopenContainerLogRequest {
             container_id: id.to_string(),

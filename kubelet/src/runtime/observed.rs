@@ -112,6 +112,8 @@ pub struct ObservedContainer {
     pub pre_stop: String,
     /// Its ports from its annotation, JSON; empty without any.
     pub ports: String,
+    /// The signal it is stopped by, by Kubernetes' name, where the runtime tells.
+    pub stop_signal: Option<String>,
     /// The user it runs as (uid, gid, supplemental groups), where the runtime tells.
     pub user: Option<(i64, i64, Vec<i64>)>,
 }

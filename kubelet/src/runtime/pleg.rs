@@ -14,11 +14,14 @@ use super::events::{self, Report};
 use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSummary};
 use super::{Runtime, RuntimeError, RuntimeEvent};
 use crate::id::{FullName, PodUid};
+use crate::metrics::PodMetrics;
+use client::Clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,6 +45,10 @@ pub struct Pleg {
 struct Inner {
     runtime: Arc<dyn Runtime>,
     sweep_every: Duration,
+    clock: Arc<dyn Clock>,
+    metrics: PodMetrics,
+    /// When the last list began.
+    listed_at: Mutex<Option<Instant>>,
     slots: Mutex<BTreeMap<PodUid, Arc<Slot>>>,
     /// Sandbox and container ids to their pods.
     index: Mutex<BTreeMap<String, PodUid>>,
@@ -92,12 +99,15 @@ impl Drop for Ending {
 }
 
 impl Pleg {
-    /// An observer that sweeps every `sweep_every` once [`Pleg::run`] runs.
-    pub fn new(runtime: Arc<dyn Runtime>, sweep_every: Duration) -> Self {
+    /// An observer that sweeps every `sweep_every` once [`Pleg::run`] runs, and counts its work.
+    pub fn new(runtime: Arc<dyn Runtime>, sweep_every: Duration, clock: Arc<dyn Clock>, metrics: PodMetrics) -> Self {
         Self {
             inner: Arc::new(Inner {
                 runtime,
                 sweep_every,
+                clock,
+                metrics,
+                listed_at: Mutex::default(),
                 slots: Mutex::default(),
                 index: Mutex::default(),
                 ended_unknown: Mutex::default(),
@@ -159,7 +169,9 @@ impl Pleg {
         }
         let covers = slot.requests.load(Ordering::SeqCst);
         let previous = slot.observed.borrow().clone();
+        let begun = Instant::now();
         let looked = look::look(&*self.inner.runtime, &slot.uid, previous.as_deref()).await;
+        self.inner.metrics.looked(begun.elapsed());
         let trouble = looked.as_ref().err().cloned();
         slot.trouble.send_if_modified(|known| {
             let changed = *known != trouble;
@@ -210,8 +222,9 @@ impl Pleg {
 
     /// Lists everything; returns the pods that differ from their observation.
     async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
-        let runtime = &self.inner.runtime;
+        let (runtime, begun) = (&self.inner.runtime, Instant::now());
         let listed = futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None)).await;
+        self.count_list(begun, listed.is_ok());
         // What follows is about single pods, one of which may hang.
         self.inner.sweeps.send_modify(|sweeps| sweeps.note(&listed));
         let (sandboxes, containers) = listed?;
@@ -245,6 +258,13 @@ impl Pleg {
         });
         self.inner.swept.store(true, Ordering::SeqCst);
         Ok(differing)
+    }
+
+    fn count_list(&self, begun: Instant, worked: bool) {
+        let last = lock(&self.inner.listed_at).replace(begun);
+        let now = worked.then(|| self.inner.clock.now().as_second() as f64);
+        let since = last.map(|last| begun - last);
+        self.inner.metrics.relisted(begun.elapsed(), since, now);
     }
 
     async fn look_at(&self, differing: BTreeSet<PodUid>) {

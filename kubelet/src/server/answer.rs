@@ -1,6 +1,5 @@
 //! Answers in the few forms there are.
 
-use crate::heartbeat::Heartbeat;
 use crate::metrics::Begun;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
@@ -19,6 +18,7 @@ pub type Answer = Response<Body>;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
@@ -37,15 +37,14 @@ pub(super) fn text(code: u16, text: &str) -> Answer {
     with(code, TEXT, whole(text.to_owned()))
 }
 
-/// `/healthz`: that the kubelet answers, and that the loop over its pods comes around; only what fails is named.
-pub(super) fn health(heartbeat: &Heartbeat) -> Answer {
-    match heartbeat.check() {
-        Ok(()) => text(200, "ok"),
-        Err(_) => text(
-            500,
-            "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n",
-        ),
-    }
+/// There is nothing at that path.
+pub(super) fn not_found() -> Answer {
+    text(404, "404 page not found\n")
+}
+
+/// A page.
+pub(super) fn html(page: &str) -> Answer {
+    with(200, HTML, whole(page.to_owned()))
 }
 
 /// A JSON document.
@@ -94,21 +93,4 @@ impl hyper::body::Body for Counted {
 /// The same answer, counted as under way until it is sent.
 pub(super) fn counted(answer: Answer, begun: Begun) -> Answer {
     answer.map(|body| Counted { body, _begun: begun }.boxed())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_loop_that_hangs_is_named() {
-        let heartbeat = Heartbeat::new(Duration::from_secs(60));
-        assert_eq!(health(&heartbeat).status(), 200);
-        tokio::time::advance(Duration::from_secs(301)).await;
-        let answer = health(&heartbeat);
-        assert_eq!(answer.status(), 500);
-        let body = answer.into_body().collect().await.expect("body").to_bytes();
-        assert!(String::from_utf8_lossy(&body).contains("[-]syncloop failed"));
-    }
 }

@@ -1,7 +1,8 @@
 //! Sockets: binding, TLS handshakes, connections, the plain health port.
 
+use super::health::Health;
+use super::request::{Query, RequestPath};
 use super::{Answer, Peer, Server, User, answer};
-use crate::heartbeat::Heartbeat;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -125,13 +126,15 @@ async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAdd
 }
 
 /// Serves `/healthz` in plain text on its own port until told to stop.
-pub async fn serve_health(listener: TcpListener, heartbeat: Heartbeat, stop: CancellationToken) {
+pub async fn serve_health(listener: TcpListener, health: Health, stop: CancellationToken) {
     let answer = move |request: Request<Incoming>| {
-        let heartbeat = heartbeat.clone();
+        let health = health.clone();
         async move {
-            match request.uri().path() {
-                "/healthz" => answer::health(&heartbeat),
-                _ => answer::text(404, "404 page not found\n"),
+            let path = RequestPath::parse(request.uri().path());
+            let query = Query::parse(request.uri().query().unwrap_or_default());
+            match path.parts().split_first() {
+                Some((first, below)) if first == "healthz" => health.answer(below, &query),
+                _ => answer::not_found(),
             }
         }
     };

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 /// A family of samples.
-struct Family {
+pub(super) struct Family {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
@@ -17,7 +17,7 @@ struct Family {
 }
 
 impl Family {
-    fn new(name: &'static str, kind: &'static str, help: &'static str) -> Self {
+    pub(super) fn new(name: &'static str, kind: &'static str, help: &'static str) -> Self {
         let lines = String::new();
         Self {
             name,
@@ -27,13 +27,18 @@ impl Family {
         }
     }
 
-    fn add(&mut self, labels: &str, value: Option<f64>, at_ms: i64) {
+    pub(super) fn add(&mut self, labels: &str, value: Option<f64>, at_ms: i64) {
         if let Some(value) = value {
             let _ = writeln!(self.lines, "{}{labels} {value} {at_ms}", self.name);
         }
     }
 
-    fn write(&self, out: &mut String) {
+    /// Adds a sample of the moment it is read at.
+    pub(super) fn add_now(&mut self, labels: &str, value: f64) {
+        let _ = writeln!(self.lines, "{}{labels} {value}", self.name);
+    }
+
+    pub(super) fn write(&self, out: &mut String) {
         let Self {
             name,
             kind,

@@ -13,6 +13,27 @@ pub(super) struct Target {
     pub(super) container: String,
 }
 
+/// Where there is something, as `/statusz` tells it.
+pub(super) const PATHS: &[&str] = &[
+    "/attach",
+    "/checkpoint",
+    "/configz",
+    "/containerLogs",
+    "/debug/flags/v",
+    "/debug/pprof",
+    "/exec",
+    "/flagz",
+    "/healthz",
+    "/logs",
+    "/metrics",
+    "/pods",
+    "/portForward",
+    "/run",
+    "/runningpods",
+    "/stats",
+    "/statusz",
+];
+
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
@@ -22,8 +43,17 @@ pub(super) enum Route {
     Summary,
     RunningPods,
     Metrics,
+    MetricsCadvisor,
+    MetricsProbes,
     MetricsResource,
+    MetricsSlis,
+    Statusz,
+    Flagz,
+    Profile,
+    LogLevel,
+    NodeLogs,
     ContainerLogs(Target),
+    Checkpoint(Target),
     Run(Target),
     Exec(Target),
     Attach(Target),
@@ -79,7 +109,14 @@ pub(super) fn subresources(path: &RequestPath) -> &'static [&'static str] {
 pub(super) fn is_read_only(route: &Route) -> bool {
     matches!(
         route,
-        Route::Healthz | Route::Pods | Route::Summary | Route::Metrics | Route::MetricsResource
+        Route::Healthz
+            | Route::Pods
+            | Route::Summary
+            | Route::Metrics
+            | Route::MetricsCadvisor
+            | Route::MetricsProbes
+            | Route::MetricsResource
+            | Route::MetricsSlis
     )
 }
 
@@ -125,7 +162,16 @@ pub(super) fn route(method: &Method, path: &RequestPath) -> Result<Route, Status
         ("stats", [kind]) if kind == "summary" => (get || post, Some(Route::Summary)),
         ("runningpods", []) => (get, Some(Route::RunningPods)),
         ("metrics", []) => (get, Some(Route::Metrics)),
+        ("metrics", [kind]) if kind == "cadvisor" => (get, Some(Route::MetricsCadvisor)),
+        ("metrics", [kind]) if kind == "probes" => (get, Some(Route::MetricsProbes)),
+        ("metrics", [kind]) if kind == "slis" => (get, Some(Route::MetricsSlis)),
         ("metrics", [kind]) if kind == "resource" => (get, Some(Route::MetricsResource)),
+        ("statusz", []) => (get, Some(Route::Statusz)),
+        ("flagz", []) => (get, Some(Route::Flagz)),
+        ("debug", [kind, ..]) if kind == "pprof" => (get, Some(Route::Profile)),
+        ("debug", [kind, flag]) if kind == "flags" && flag == "v" => (*method == Method::PUT, Some(Route::LogLevel)),
+        ("logs", _) => (get, Some(Route::NodeLogs)),
+        ("checkpoint", [_, _, _]) => (post, in_pod(rest).map(Route::Checkpoint)),
         ("containerLogs", [_, _, _]) => (get, in_pod(rest).map(Route::ContainerLogs)),
         ("run", _) => (post, in_pod(rest).map(Route::Run)),
         ("exec", _) => (get || post, in_pod(rest).map(Route::Exec)),
@@ -180,7 +226,24 @@ mod tests {
             (Method::GET, "/containerLogs/ns/p", Err(StatusCode::NOT_FOUND)),
             (Method::GET, "/metrics/../pods", Err(StatusCode::NOT_FOUND)),
             (Method::GET, "/", Err(StatusCode::NOT_FOUND)),
-            (Method::GET, "/debug/pprof", Err(StatusCode::NOT_FOUND)),
+            (Method::GET, "/debug/pprof", Ok(Route::Profile)),
+            (Method::GET, "/debug/pprof/heap", Ok(Route::Profile)),
+            (Method::PUT, "/debug/flags/v", Ok(Route::LogLevel)),
+            (Method::GET, "/debug/flags/v", Err(StatusCode::METHOD_NOT_ALLOWED)),
+            (Method::GET, "/debug", Err(StatusCode::NOT_FOUND)),
+            (Method::GET, "/logs/", Ok(Route::NodeLogs)),
+            (Method::GET, "/logs/pods/x", Ok(Route::NodeLogs)),
+            (
+                Method::POST,
+                "/checkpoint/ns/p/c",
+                Ok(Route::Checkpoint(target(None, "c"))),
+            ),
+            (Method::GET, "/checkpoint/ns/p/c", Err(StatusCode::METHOD_NOT_ALLOWED)),
+            (Method::POST, "/checkpoint/ns/p", Err(StatusCode::NOT_FOUND)),
+            (Method::GET, "/statusz", Ok(Route::Statusz)),
+            (Method::GET, "/flagz", Ok(Route::Flagz)),
+            (Method::GET, "/metrics/probes", Ok(Route::MetricsProbes)),
+            (Method::GET, "/metrics/slis", Ok(Route::MetricsSlis)),
         ] {
             assert_eq!(route(&method, &RequestPath::parse(path)), expected, "{method} {path}");
         }

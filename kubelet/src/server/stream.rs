@@ -90,10 +90,19 @@ fn wanted(query: &Query) -> Result<Streams, Box<Answer>> {
     }
 }
 
-async fn proxied(server: &Server, url: Result<String, RuntimeError>, request: Request<Incoming>, way: Way) -> Answer {
-    match url {
+/// Asks the runtime for a stream and passes the request on to it, if there is room for another.
+async fn proxied(
+    server: &Server,
+    url: impl Future<Output = Result<String, RuntimeError>>,
+    request: Request<Incoming>,
+    way: Way,
+) -> Answer {
+    let Ok(place) = server.streams.clone().try_acquire_owned() else {
+        return answer::text(429, "too many streams are open on this node\n");
+    };
+    match url.await {
         Err(error) => failed(&error),
-        Ok(url) => tunnel::tunnel(&url, request, way, server.settings.stream_idle).await,
+        Ok(url) => tunnel::tunnel(&url, request, way, server.settings.stream_idle, place).await,
     }
 }
 
@@ -115,7 +124,7 @@ pub(super) async fn exec(server: &Server, target: &Target, query: &Query, reques
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(server, server.parts.runtime.exec(asked).await, request, way).await
+    proxied(server, server.parts.runtime.exec(asked), request, way).await
 }
 
 /// `/attach`.
@@ -135,7 +144,7 @@ pub(super) async fn attach(server: &Server, target: &Target, query: &Query, requ
         stdout: wanted.stdout,
         stderr: wanted.stderr,
     };
-    proxied(server, server.parts.runtime.attach(asked).await, request, way).await
+    proxied(server, server.parts.runtime.attach(asked), request, way).await
 }
 
 /// `/portForward`.
@@ -160,7 +169,7 @@ pub(super) async fn port_forward(
         pod_sandbox_id: sandbox.id.to_string(),
         port: query.all("port").iter().filter_map(|p| p.parse().ok()).collect(),
     };
-    proxied(server, server.parts.runtime.port_forward(asked).await, request, way).await
+    proxied(server, server.parts.runtime.port_forward(asked), request, way).await
 }
 
 /// `/run`: runs a command to its end and answers with what it wrote.

@@ -58,7 +58,7 @@ pub(super) async fn summary(server: &Server, only_cpu_and_memory: bool) -> Value
 }
 
 /// What the pod's interfaces have carried; nothing while nothing of it runs.
-async fn traffic_of(server: &Server, snapshot: &PodSnapshot) -> Vec<Traffic> {
+pub(super) async fn traffic_of(server: &Server, snapshot: &PodSnapshot) -> Vec<Traffic> {
     let process = server
         .parts
         .cgroups

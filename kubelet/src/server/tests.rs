@@ -1,11 +1,13 @@
 //! The server over loopback TLS, with pods in memory, the scripted runtime and a pretended API server that judges.
 
+mod pages;
+
 use super::*;
 use crate::certificate::serving::Serving;
 use crate::config::{AuthorizationMode, ServerConfig as Settings, ServingTls};
 use crate::id::PodUid;
 use crate::parts::testing::{context, dependencies};
-use crate::pod::view::PodSnapshot;
+use crate::pod::view::{Life, PodSnapshot};
 use crate::runtime::fake::FakeRuntime;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod};
 use http_body_util::{BodyExt, Empty, Full};
@@ -90,6 +92,7 @@ fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> Obs
         termination_policy: "File".into(),
         pre_stop: String::new(),
         ports: String::new(),
+        stop_signal: None,
         user: None,
     }
 }
@@ -100,6 +103,8 @@ struct Bench {
     roots: rustls::RootCertStore,
     stop: CancellationToken,
     dir: tempfile::TempDir,
+    runtime: FakeRuntime,
+    server: Arc<Server>,
 }
 
 impl Drop for Bench {
@@ -137,10 +142,10 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}))
     .expect("status");
     let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
-    let runtime = Arc::new(FakeRuntime::new(clock.clone(), 0));
+    let runtime = FakeRuntime::new(clock.clone(), 0);
     let mut node = context();
     node.root_dir = dir.path().to_owned();
-    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, runtime, clock));
+    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock));
     parts.pods.publish(
         PodUid::from("u-1"),
         PodSnapshot {
@@ -149,6 +154,7 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
             observed: Arc::new(observed),
             active: true,
             ended: false,
+            life: Life::default(),
         },
     );
     let of_server = ServerSettings {
@@ -156,6 +162,9 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         stream_idle: Duration::from_secs(60),
         configuration: json!({"kind": "KubeletConfiguration", "port": 10250}),
         roots: Roots::default(),
+        certificates: Certificates::default(),
+        level: LogLevel::default(),
+        flags: BTreeMap::new(),
     };
     let auth = Auth::new(&settings(), Some(api()), "node-a");
     let server = Server::new(parts, auth, of_server);
@@ -185,7 +194,7 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
     let address = listener.local_addr().expect("address");
     let stop = CancellationToken::new();
     tokio::spawn(serve_read_only(plain, server.clone(), stop.clone()));
-    tokio::spawn(serve_tls(listener, tls, server, stop.clone()));
+    tokio::spawn(serve_tls(listener, tls, server.clone(), stop.clone()));
     let mut roots = rustls::RootCertStore::empty();
     let own = CertificateDer::from_pem_file(dir.path().join("pki/kubelet.crt")).expect("pem");
     roots.add(own).expect("root");
@@ -195,6 +204,8 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         roots,
         stop,
         dir,
+        runtime,
+        server,
     }
 }
 
@@ -346,6 +357,19 @@ async fn streams_want_an_upgrade_and_a_container_that_runs() {
     keyless.headers_mut().insert("sec-websocket-protocol", offered);
     let (code, text) = bench.send(false, keyless).await;
     assert_eq!(code, 400, "refused before the runtime is asked: {text}");
+    let taken = bench
+        .server
+        .streams
+        .clone()
+        .try_acquire_many_owned(1000)
+        .expect("all places");
+    assert_eq!(bench.send(false, post(exec, "SPDY/3.1")).await.0, 429);
+    let calls = bench.runtime.calls();
+    assert!(
+        !calls.iter().any(|call| call.starts_with("Exec")),
+        "nothing was asked for: {calls:?}"
+    );
+    drop(taken);
     for upgrade in ["SPDY/3.1", "websocket"] {
         let (code, text) = bench.send(false, post(exec, upgrade)).await;
         assert_eq!(code, 500, "the scripted runtime has no streams");
@@ -366,24 +390,6 @@ async fn metrics_and_a_taken_port() {
         .await
         .expect_err("taken");
     assert_eq!(error.to_string(), format!("listen on {} for port", bench.address));
-}
-
-#[tokio::test]
-async fn the_configuration_and_the_usage_are_told() {
-    let bench = bench().await;
-    let (code, shown) = bench.get(Some("good"), "/configz").await;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!((code, &shown["kubeletconfig"]["port"]), (200, &json!(10250)));
-    let (code, shown) = bench.get(Some("good"), "/stats/summary").await;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!((code, &shown["node"]["nodeName"]), (200, &json!("node-a")));
-    assert!(shown["node"]["memory"]["availableBytes"].as_u64() > Some(0), "{shown}");
-    assert!(shown["node"]["fs"]["capacityBytes"].as_u64() > Some(0), "{shown}");
-    assert_eq!(shown["pods"].as_array().map(Vec::len), Some(1));
-    let (_, shown) = bench.get(Some("good"), "/stats/summary?only_cpu_and_memory=true").await;
-    assert!(!shown.contains("capacityBytes"), "{shown}");
-    let (_, shown) = bench.get(Some("good"), "/metrics/resource").await;
-    assert!(shown.contains("\nnode_cpu_usage_seconds_total "), "{shown}");
 }
 
 #[tokio::test]

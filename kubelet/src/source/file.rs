@@ -1,7 +1,8 @@
 //! Static pods of a directory (not below it) or of one file.
 //!
 //! Everything is read again when the kernel tells of a change, and every `fileCheckFrequency`. What is read is only ever a
-//! regular file of bounded size: a FIFO, a device or a directory is told of and passed over. A file that is broken keeps the
+//! regular file of bounded size: a FIFO, a device or a directory is told of and passed over. A file that was removed and put back
+//! gives its pod anew, seen at another time: that pod ends and starts again, as upstream's does. A file that is broken keeps the
 //! pod it last gave, until it is right again or gone; the others are not touched by it.
 
 mod read;
@@ -9,12 +10,13 @@ mod read;
 use super::Delivered;
 use super::manifest::{self, Place};
 use super::merge::Origin;
+use crate::pod_object::{self, annotation};
 use client::Clock;
-use futures::StreamExt;
-use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
+use futures::{FutureExt, StreamExt};
+use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use k8s_openapi::api::core::v1::Pod;
 use read::{Content, Reading};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes that come closer together than this are read once.
 const SETTLE: Duration = Duration::from_millis(50);
+/// Names of removed files that are remembered until the next reading.
+const REMOVED_MAX: usize = 10_000;
 
 /// Reads static pods.
 pub(super) struct FileSource {
@@ -61,6 +65,10 @@ impl FileSource {
         loop {
             // The watch comes before the reading, so that no change falls between.
             watcher.renew();
+            for path in watcher.removed() {
+                // What is there now is another file, though it may say the same.
+                self.files.remove(&path);
+            }
             let path = self.path.clone();
             let reading = client::blocking::spawn(move || read::read(&path)).await;
             match reading {
@@ -116,10 +124,12 @@ impl FileSource {
                 };
                 match manifest::pods(bytes, place) {
                     Ok(mut pods) => {
-                        let pod = pods.pop().map(Arc::new);
+                        let mut pod = pods.pop();
+                        keep_seen(pod.as_mut(), file.pod.as_deref());
+                        let pod = pod.map(Arc::new);
                         // Another layout of the same pod is no other pod.
                         let uid = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
-                        if uid(&pod) != uid(&file.pod) || !same_but_seen(pod.as_deref(), file.pod.as_deref()) {
+                        if uid(&pod) != uid(&file.pod) || pod != file.pod {
                             file.pod = pod;
                         }
                     }
@@ -141,17 +151,15 @@ impl FileSource {
     }
 }
 
-/// Whether two readings give the same pod but for the time they were first seen.
-fn same_but_seen(new: Option<&Pod>, old: Option<&Pod>) -> bool {
-    let without = |pod: Option<&Pod>| {
-        let mut pod = pod.cloned();
-        let annotations = pod.as_mut().and_then(|pod| pod.metadata.annotations.as_mut());
-        if let Some(annotations) = annotations {
-            annotations.remove(crate::pod_object::annotation::SEEN);
-        }
-        pod
+/// A pod of the same UID was first seen when its file first gave it, however often that is written anew.
+fn keep_seen(new: Option<&mut Pod>, old: Option<&Pod>) {
+    let Some((new, old)) = new.zip(old).filter(|(new, old)| new.metadata.uid == old.metadata.uid) else {
+        return;
     };
-    without(new) == without(old)
+    if let Some(seen) = pod_object::seen(old) {
+        let annotations = new.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::SEEN.to_owned(), seen.to_owned());
+    }
 }
 
 /// Tells of changes below a directory, or of one file in it.
@@ -161,6 +169,8 @@ struct Watcher {
     file: Option<OsString>,
     path: PathBuf,
     stream: Option<(Watches, EventStream<[u8; 4096]>)>,
+    /// Files that were removed since somebody asked: they may be back, but as others.
+    removed: BTreeSet<OsString>,
     watched: Option<WatchDescriptor>,
 }
 
@@ -171,6 +181,7 @@ impl Watcher {
             file: None,
             path: path.to_owned(),
             stream: None,
+            removed: BTreeSet::new(),
             watched: None,
         }
     }
@@ -211,6 +222,17 @@ impl Watcher {
         }
     }
 
+    /// The files that were removed since this was last asked, by what the kernel has told so far.
+    fn removed(&mut self) -> Vec<PathBuf> {
+        if let Some((_, stream)) = &mut self.stream {
+            while let Some(Some(Ok(event))) = stream.next().now_or_never() {
+                note(&mut self.removed, event, self.file.as_ref());
+            }
+        }
+        let names = std::mem::take(&mut self.removed);
+        names.iter().map(|name| self.directory.join(name)).collect()
+    }
+
     /// Waits for a change; forever if there is no watch.
     async fn changed(&mut self) {
         let Some((_, stream)) = &mut self.stream else {
@@ -218,9 +240,11 @@ impl Watcher {
         };
         loop {
             match stream.next().await {
-                Some(Ok(event)) if event.mask.contains(EventMask::IGNORED) => {}
-                Some(Ok(event)) if self.file.is_none() || event.name == self.file => return,
-                Some(Ok(_)) => {}
+                Some(Ok(event)) => {
+                    if note(&mut self.removed, event, self.file.as_ref()) {
+                        return;
+                    }
+                }
                 Some(Err(_)) | None => {
                     (self.stream, self.watched) = (None, None);
                     return std::future::pending().await;
@@ -228,6 +252,18 @@ impl Watcher {
             }
         }
     }
+}
+
+/// Takes an event; tells whether it is about a file that matters.
+fn note(removed: &mut BTreeSet<OsString>, event: EventOwned, file: Option<&OsString>) -> bool {
+    if event.mask.contains(EventMask::IGNORED) || (file.is_some() && event.name.as_ref() != file) {
+        return false;
+    }
+    let is_gone = event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM);
+    if let Some(name) = event.name.filter(|_| is_gone && removed.len() < REMOVED_MAX) {
+        removed.insert(name);
+    }
+    true
 }
 
 #[cfg(test)]

@@ -21,11 +21,12 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// What was negotiated; `None` for JSON without blanks.
+    /// What was negotiated; `None` for JSON without blanks, and for what is no text.
     pub(super) fn of(output: Output) -> Option<Self> {
         match output.encoding {
             Encoding::Yaml => Some(Self::Yaml),
             Encoding::Json => output.pretty.then_some(Self::Pretty),
+            Encoding::Protobuf => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Lists written piece by piece: what has been sent is let go of. Never decides what is in a list.
 
 use super::layout::Layout;
-use super::{Context, Page, partial, table_of, whole};
+use super::{Context, Page, json_of, partial, table_of, whole};
 use crate::apiserver::negotiate::Shape;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
@@ -49,7 +49,7 @@ enum Form {
 }
 
 /// Where the text goes.
-enum Text {
+pub(super) enum Text {
     Plain(Vec<u8>),
     Gzip(Box<GzEncoder<Vec<u8>>>),
     Done,
@@ -71,10 +71,7 @@ impl Pieces {
                 layout.closed(&members, key, is_empty),
             ),
         };
-        let mut text = match is_compressed {
-            true => Text::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))),
-            false => Text::Plain(Vec::new()),
-        };
+        let mut text = Text::new(is_compressed);
         text.write(&head);
         Ok(Self {
             kind: Arc::clone(context.kind),
@@ -88,7 +85,7 @@ impl Pieces {
     }
 
     /// The next piece, which may be empty; `None` at the end.
-    fn next(&mut self) -> Option<Bytes> {
+    pub(super) fn next(&mut self) -> Option<Bytes> {
         let mut read = 0;
         while !self.items.is_empty() && self.text.ready() < PIECE_BYTES && read < STORED_BYTES {
             let group = self.group();
@@ -99,28 +96,6 @@ impl Pieces {
             false => Some(self.text.take()),
             true => self.text.finish(&self.end),
         }
-    }
-
-    /// The rest of the list.
-    pub(super) fn all(mut self) -> Bytes {
-        let mut all = Vec::new();
-        while let Some(piece) = self.next() {
-            all.extend_from_slice(&piece);
-        }
-        Bytes::from(all)
-    }
-
-    /// The list as a stream, in which others have their turn between pieces.
-    pub(super) fn stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
-        stream::unfold(self, |mut pieces| async move {
-            loop {
-                let piece = pieces.next()?;
-                tokio::task::yield_now().await;
-                if !piece.is_empty() {
-                    return Some((piece, pieces));
-                }
-            }
-        })
     }
 
     /// The next objects, as many as are written at once.
@@ -170,9 +145,10 @@ impl Pieces {
     /// An object's stored bytes.
     fn splice(&mut self, stored: &Stored) {
         // Lists of custom resources say of each object what it is.
-        let names = (&*self.kind.api_version, &*self.kind.kind);
-        let names = self.kind.structural.as_ref().map(|_| names);
-        let (head, rest) = stored.json(names, stored.revision);
+        let (head, rest) = match self.kind.structural {
+            None => stored.json(None, stored.revision),
+            Some(_) => json_of(stored, stored.revision, &self.kind),
+        };
         self.comma();
         self.text.write(&head);
         self.text.write(&rest);
@@ -196,6 +172,21 @@ impl Pieces {
             self.text.write(b",");
         }
     }
+}
+
+/// Pieces as a stream, in which others have their turn between them.
+pub(super) fn in_turns(
+    next: impl FnMut() -> Option<Bytes> + Send + 'static,
+) -> impl Stream<Item = Bytes> + Send + 'static {
+    stream::unfold(next, |mut next| async move {
+        loop {
+            let piece = next()?;
+            tokio::task::yield_now().await;
+            if !piece.is_empty() {
+                return Some((piece, next));
+            }
+        }
+    })
 }
 
 /// The members of the list beside its objects, where these are, and what stands for each.
@@ -252,7 +243,14 @@ fn opened(members: &Map<String, Value>, key: &str) -> Vec<u8> {
 }
 
 impl Text {
-    fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn new(is_compressed: bool) -> Self {
+        match is_compressed {
+            true => Self::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))),
+            false => Self::Plain(Vec::new()),
+        }
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         match self {
             Self::Plain(text) => text.extend_from_slice(bytes),
             // Into memory: it cannot fail.
@@ -262,7 +260,7 @@ impl Text {
     }
 
     /// Bytes that can be taken.
-    fn ready(&self) -> usize {
+    pub(super) fn ready(&self) -> usize {
         match self {
             Self::Plain(text) => text.len(),
             Self::Gzip(encoder) => encoder.get_ref().len(),
@@ -270,7 +268,7 @@ impl Text {
         }
     }
 
-    fn take(&mut self) -> Bytes {
+    pub(super) fn take(&mut self) -> Bytes {
         match self {
             Self::Plain(text) => Bytes::from(std::mem::take(text)),
             Self::Gzip(encoder) => Bytes::from(std::mem::take(encoder.get_mut())),
@@ -279,7 +277,7 @@ impl Text {
     }
 
     /// The last piece; `None` if it has been taken.
-    fn finish(&mut self, end: &[u8]) -> Option<Bytes> {
+    pub(super) fn finish(&mut self, end: &[u8]) -> Option<Bytes> {
         self.write(end);
         match std::mem::replace(self, Self::Done) {
             Self::Plain(text) => Some(Bytes::from(text)),
@@ -294,6 +292,7 @@ mod tests {
     use super::*;
     use crate::apiserver::negotiate::{Encoding, Output};
     use crate::resource::Registry;
+    use crate::store::window::EncodedForms;
     use futures::StreamExt;
     use http::HeaderMap;
     use serde_json::json;
@@ -320,6 +319,7 @@ mod tests {
             room: None,
         };
         let context = Context {
+            forms: &Arc::new(EncodedForms::new(0)),
             kind: Registry::built_in().by_resource("", "v1", "configmaps").unwrap(),
             output: Output {
                 encoding: Encoding::Json,
@@ -355,7 +355,10 @@ mod tests {
 
     #[tokio::test]
     async fn others_have_their_turn_between_pieces() {
-        let mut stream = std::pin::pin!(pieces(Shape::PartialList("v1"), false).stream());
+        let mut stream = {
+            let mut pieces = pieces(Shape::PartialList("v1"), false);
+            std::pin::pin!(in_turns(move || pieces.next()))
+        };
         let mut text = Vec::new();
         let mut turns = 0;
         loop {

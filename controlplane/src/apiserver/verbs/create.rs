@@ -108,7 +108,7 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
         }
         // With its name: strategies put it into labels and selectors.
         prepare(call, &mut candidate);
-        let mut errors = call.kind.validate(&candidate);
+        let mut errors = call.problems(&candidate, None).await?;
         errors.extend(managed_fields::problems(owners.as_deref()));
         if !errors.is_empty() {
             let name = object::name(&candidate);

@@ -1,13 +1,15 @@
 //! Which objects of a collection a request wants: label and field selectors (control-plane contract §2.8).
 
 use super::object;
+use crate::apiserver::reply;
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::text;
-use crate::store::window::Stored;
+use crate::store::window::{Interest, Selectable, Stored};
 use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -66,19 +68,75 @@ impl Filter {
         if self.is_everything() {
             return true;
         }
-        let selectable = stored.selectable(|value| self.read(value));
+        // Names alone are the same in every form.
+        let form = match self.kind.defined.has_selectable() {
+            true => self.kind.defined.form,
+            false => 0,
+        };
+        let selectable = stored.selectable(form, |stored| self.read(stored));
         self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
     }
 
-    fn read(&self, value: &Value) -> BTreeMap<&'static str, String> {
-        let mut fields = self.kind.strategy.selectable_fields(value);
-        fields.insert("metadata.name", object::name(value).to_owned());
-        fields.insert("metadata.namespace", text(value, &["metadata", "namespace"]).to_owned());
-        fields
+    /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field, one
+    /// namespace. `collection` is the prefix of their keys, `all` that of the whole resource.
+    pub(super) fn interest(&self, collection: &str, all: &str) -> Option<Interest> {
+        let is_closed = !self.kind.namespaced || collection != all;
+        if let (Some(name), true) = (self.single_name(), is_closed) {
+            return Some(Interest::Key(format!("{collection}{name}").into()));
+        }
+        let mut required = self.fields.requirements.iter().filter(|term| term.equal);
+        // Fields of a kind that came in are its form's, and interests outlive forms.
+        let is_lasting = !self.kind.defined.has_selectable();
+        if let Some(term) = required.find(|term| is_lasting && term.field != "metadata.namespace") {
+            let kind = Arc::clone(&self.kind);
+            return Some(Interest::Field {
+                field: term.field.as_str().into(),
+                value: term.value.as_str().into(),
+                read: Arc::new(move |value| read(&kind, value)),
+            });
+        }
+        (collection != all).then(|| Interest::Prefix(collection.into()))
+    }
+
+    fn read(&self, stored: &Stored) -> Selectable {
+        if !self.kind.defined.has_selectable() {
+            let tree = stored.tree();
+            return Selectable::of(&tree, borrowed(read(&self.kind, &tree)));
+        }
+        let shown = reply::whole(stored, stored.revision, &self.kind);
+        let fields = self.kind.defined.selectable(&shown);
+        Selectable::of(&shown, fields.into_iter().chain(borrowed(names(&shown))))
     }
 }
 
+/// What field selectors can ask of an object, unless its kind came in with fields of its own.
+fn read(kind: &Kind, value: &Value) -> BTreeMap<&'static str, String> {
+    let mut fields = kind.strategy.selectable_fields(value);
+    fields.extend(names(value));
+    fields
+}
+
+fn borrowed(
+    fields: impl IntoIterator<Item = (&'static str, String)>,
+) -> impl Iterator<Item = (Cow<'static, str>, String)> {
+    fields.into_iter().map(|(name, text)| (Cow::Borrowed(name), text))
+}
+
+/// What of every object selects.
+fn names(value: &Value) -> [(&'static str, String); 2] {
+    let namespace = text(value, &["metadata", "namespace"]);
+    [
+        ("metadata.name", object::name(value).to_owned()),
+        ("metadata.namespace", namespace.to_owned()),
+    ]
+}
+
 fn is_known(kind: &Kind, field: &str) -> bool {
+    if kind.structural.is_some() {
+        return field == "metadata.name"
+            || (field == "metadata.namespace" && kind.namespaced)
+            || kind.defined.selects(field);
+    }
     // These accept metadata.name and their own fields only.
     let without_namespace = matches!(
         &*kind.plural,
@@ -91,7 +149,9 @@ fn is_known(kind: &Kind, field: &str) -> bool {
 
 fn unknown(kind: &Kind, field: &str) -> ApiError {
     ApiError::bad_request(match kind.strategy.field_labels() {
-        [] => format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+        [] if kind.structural.is_none() => {
+            format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
         _ => format!("field label not supported: {field}"),
     })
 }

@@ -108,6 +108,9 @@ impl Call<'_> {
         let kind = self.kind.storage();
         object["kind"] = Value::from(&*kind.kind);
         object["apiVersion"] = Value::from(&*kind.api_version);
+        if let Some(schema) = &kind.structural {
+            schema.refresh(&mut object);
+        }
         Old {
             object,
             owners: stored.owners().map(Box::from),

@@ -1,4 +1,4 @@
-//! The scale subresource: autoscaling/v1 Scale over `spec.replicas` (control-plane contract §2.1).
+//! The scale subresource: autoscaling/v1 Scale over `spec.replicas`, or over what a definition names (control-plane contract §2.1, §9).
 
 use super::apply::Configuration;
 use super::owners::{Author, New, Old, Owners};
@@ -7,9 +7,9 @@ use super::update::{self, Make, OnConflict};
 use super::{Answer, Call, object};
 use crate::apiserver::status::ApiError;
 use crate::managed_fields::{self, Live, Scope, Typing};
-use crate::resource::BodyType;
 use crate::resource::field::{at, int, set, text};
 use crate::resource::field_error::FieldError;
+use crate::resource::{BodyType, Kind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proto::api::selector::Selector;
 use serde_json::{Value, json};
@@ -22,7 +22,14 @@ const SCALE_VERSION: &str = "autoscaling/v1";
 
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     let stored = call.current(&call.info.name).await?;
-    let object = scale_of(&call.whole(&stored))?;
+    let whole = call.whole(&stored);
+    let paths = Paths::of(&call.kind);
+    if let Some(why) = paths.missing(&whole) {
+        return Err(ApiError::internal(format!(
+            "the spec replicas field {why:?} does not exist"
+        )));
+    }
+    let object = scale_of(&whole, &paths)?;
     Ok(Answer::Object { code: 200, object })
 }
 
@@ -37,11 +44,11 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             object::name(&sent)
         )));
     }
-    let owners = ScaleOwners::of(call)?;
+    let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
     let make = Make::small(move |old: &Old| {
         let mut scale = sent.clone();
         let owners = owners.track(&mut scale, old)?;
-        scaled(old, &scale, owners.as_deref())
+        scaled(old, &scale, owners.as_deref(), &kind)
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Refuse, make).await?;
     as_scale(call, answer)
@@ -56,11 +63,12 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let patch = Patch::read(call, body)?;
     let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
     let make = Make::patch(body.len(), move |old: &Old| {
-        let before = scale_of(&old.object)?;
+        let before = scale_of(&old.object, &Paths::of(&kind))?;
+        let before = unset(before, &old.object, &kind);
         let mut scale = patch.applied(&kind, &before)?;
         patch::check(&before, &scale)?;
         let owners = owners.track(&mut scale, old)?;
-        scaled(old, &scale, owners.as_deref())
+        scaled(old, &scale, owners.as_deref(), &kind)
     });
     let answer = update::change(call, &name, dry_run, OnConflict::Repeat, make).await?;
     as_scale(call, answer)
@@ -68,25 +76,110 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
 
 async fn apply(call: &mut Call<'_>, name: &str, body: &[u8], dry_run: bool) -> Result<Answer, ApiError> {
     let config = Configuration::read(call, body, (SCALE_VERSION, SCALE)).await?;
-    let owners = ScaleOwners::of(call)?;
+    let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
     let make = Make::patch(body.len(), move |old: &Old| {
-        let (before, before_owners) = owned_scale(old)?;
+        let (before, before_owners) = owned_scale(old, &kind)?;
+        let before = unset(before, &old.object, &kind);
         let before = Live {
             object: &before,
             owners: before_owners.as_deref(),
         };
         let scale = config.applied(owners.typing()?, Scope::WHOLE, before)?;
         patch::check(before.object, &scale.object)?;
-        scaled(old, &scale.object, scale.owners.as_deref())
+        scaled(old, &scale.object, scale.owners.as_deref(), &kind)
     });
     let answer = update::change(call, name, dry_run, OnConflict::Repeat, make).await?;
     as_scale(call, answer)
+}
+
+/// What stands for replicas that an object does not have, which only those that came in may lack (upstream's mark).
+const UNSET: i64 = i32::MIN as i64;
+
+/// Where an object has what its Scale shows.
+struct Paths<'k> {
+    /// As the definition names the replicas; `None` for built-in kinds.
+    text: Option<&'k str>,
+    spec: Vec<&'k str>,
+    status: Vec<&'k str>,
+    selector: Option<Vec<&'k str>>,
+}
+
+impl<'k> Paths<'k> {
+    fn of(kind: &'k Kind) -> Self {
+        let steps = |path: &'k [Box<str>]| path.iter().map(|step| &**step).collect();
+        match &kind.defined.scale {
+            None => Self {
+                text: None,
+                spec: vec!["spec", "replicas"],
+                status: vec!["status", "replicas"],
+                selector: None,
+            },
+            Some(paths) => Self {
+                text: Some(&paths.spec_text),
+                spec: steps(&paths.spec),
+                status: steps(&paths.status),
+                selector: paths.selector.as_deref().map(steps),
+            },
+        }
+    }
+
+    /// Where the replicas should be, of an object that came in without.
+    fn missing(&self, object: &Value) -> Option<&'k str> {
+        self.text.filter(|_| at(object, &self.spec).is_null())
+    }
+
+    fn number(&self, object: &Value, path: &[&str]) -> Result<i64, ApiError> {
+        match at(object, path) {
+            Value::Null => Ok(0),
+            value if self.text.is_some() && value.as_i64().is_none() => Err(accessor(path, value, "int64")),
+            // As upstream's conversion to 32 bits; a built-in kind's number has no more.
+            value => Ok(value.as_i64().map_or(0, |number| i64::from(number as i32))),
+        }
+    }
+
+    fn selector(&self, object: &Value) -> Result<String, ApiError> {
+        let Some(path) = &self.selector else {
+            return match self.text {
+                Some(_) => Ok(String::new()),
+                None => selector_text(object),
+            };
+        };
+        match at(object, path) {
+            Value::Null => Ok(String::new()),
+            Value::String(text) => Ok(text.clone()),
+            other => Err(accessor(path, other, "string")),
+        }
+    }
+}
+
+/// A field that a Scale shows is of another type.
+fn accessor(path: &[&str], value: &Value, wanted: &str) -> ApiError {
+    let found = match value {
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::Array(_) => "[]interface {}",
+        _ => "map[string]interface {}",
+    };
+    let path = path.join(".");
+    ApiError::internal(format!(
+        ".{path} accessor error: {value} is of the type {found}, expected {wanted}"
+    ))
+}
+
+/// A Scale that says so where its object has no replicas.
+fn unset(mut scale: Value, object: &Value, kind: &Kind) -> Value {
+    if Paths::of(kind).missing(object).is_some() {
+        set(&mut scale, &["spec", "replicas"], UNSET);
+    }
+    scale
 }
 
 /// What tells who owns the replicas after a write of a Scale.
 struct ScaleOwners {
     body: BodyType,
     author: Author,
+    kind: Arc<Kind>,
 }
 
 impl ScaleOwners {
@@ -95,6 +188,7 @@ impl ScaleOwners {
         Ok(Self {
             body: body.ok_or_else(|| ApiError::internal("no schema for Scale"))?,
             author: call.author(SCALE_VERSION),
+            kind: Arc::clone(&call.kind),
         })
     }
 
@@ -107,7 +201,7 @@ impl ScaleOwners {
 
     /// The managedFields of the Scale after the request.
     fn track(&self, scale: &mut Value, old: &Old) -> Result<Option<String>, ApiError> {
-        let (before, owners) = owned_scale(old)?;
+        let (before, owners) = owned_scale(old, &self.kind)?;
         let before = Live {
             object: &before,
             owners: owners.as_deref(),
@@ -124,9 +218,10 @@ impl ScaleOwners {
 }
 
 /// The Scale of an object, and its managedFields: who owns the replicas.
-fn owned_scale(old: &Old) -> Result<(Value, Option<String>), ApiError> {
-    let owners = managed_fields::to_scale(old.owners.as_deref());
-    Ok((scale_of(&old.object)?, owners))
+fn owned_scale(old: &Old, kind: &Kind) -> Result<(Value, Option<String>), ApiError> {
+    let paths = Paths::of(kind);
+    let owners = managed_fields::to_scale(old.owners.as_deref(), &paths.spec);
+    Ok((scale_of(&old.object, &paths)?, owners))
 }
 
 fn as_scale(call: &Call<'_>, answer: Answer) -> Result<Answer, ApiError> {
@@ -135,15 +230,20 @@ fn as_scale(call: &Call<'_>, answer: Answer) -> Result<Answer, ApiError> {
         Answer::Object { object, .. } => object,
         other => return Ok(other),
     };
-    let object = scale_of(&whole)?;
+    let object = scale_of(&whole, &Paths::of(&call.kind))?;
     Ok(Answer::Object { code: 200, object })
 }
 
 /// The object with the replicas of the Scale and their owners, pinned to its revision and uid if it has any.
-fn scaled(before: &Old, scale: &Value, owners: Option<&str>) -> Result<New, ApiError> {
+fn scaled(before: &Old, scale: &Value, owners: Option<&str>, kind: &Kind) -> Result<New, ApiError> {
+    let paths = Paths::of(kind);
     let old = &before.object;
     let replicas = int(scale, &["spec", "replicas"]).unwrap_or(0);
-    if replicas < 0 {
+    if let Some(path) = paths.text.filter(|_| replicas == UNSET) {
+        let why = format!("the spec replicas field {path:?} cannot be empty");
+        return Err(ApiError::bad_request(why));
+    }
+    if replicas < 0 && paths.text.is_none() {
         let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
         return Err(ApiError::invalid(
             "autoscaling",
@@ -153,13 +253,18 @@ fn scaled(before: &Old, scale: &Value, owners: Option<&str>) -> Result<New, ApiE
         ));
     }
     let mut new = old.clone();
-    set(&mut new, &["spec", "replicas"], replicas);
+    set(&mut new, &paths.spec, replicas);
     set(&mut new, &["metadata", "resourceVersion"], object::revision(scale));
     let uid = object::uid(scale);
     if !uid.is_empty() {
         set(&mut new, &["metadata", "uid"], uid);
     }
-    let owners = managed_fields::to_object(owners, before.owners.as_deref(), text(old, &["apiVersion"]));
+    let owners = managed_fields::to_object(
+        owners,
+        before.owners.as_deref(),
+        text(old, &["apiVersion"]),
+        &paths.spec,
+    );
     Ok(New {
         object: new,
         owners: Owners::Settled(owners),
@@ -167,7 +272,7 @@ fn scaled(before: &Old, scale: &Value, owners: Option<&str>) -> Result<New, ApiE
 }
 
 /// The Scale of an object.
-fn scale_of(object: &Value) -> Result<Value, ApiError> {
+fn scale_of(object: &Value, paths: &Paths<'_>) -> Result<Value, ApiError> {
     let mut metadata = json!({});
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         let value = at(object, &["metadata", key]);
@@ -175,12 +280,12 @@ fn scale_of(object: &Value) -> Result<Value, ApiError> {
             metadata[key] = value.clone();
         }
     }
-    let mut status = json!({"replicas": int(object, &["status", "replicas"]).unwrap_or(0)});
-    let selector = selector_text(object)?;
+    let mut status = json!({"replicas": paths.number(object, &paths.status)?});
+    let selector = paths.selector(object)?;
     if !selector.is_empty() {
         status["selector"] = json!(selector);
     }
-    let replicas = int(object, &["spec", "replicas"]).unwrap_or(0);
+    let replicas = paths.number(object, &paths.spec)?;
     let spec = if replicas == 0 {
         json!({})
     } else {

@@ -5,6 +5,7 @@ mod custom;
 mod large_errors;
 mod lists;
 mod owners;
+mod protobuf;
 mod reply_room;
 mod resume;
 mod versions;
@@ -15,6 +16,7 @@ mod writes;
 use crate::apiserver::gate::Open;
 use crate::apiserver::{ApiServer, Parts, body};
 use crate::store::memory::Memory;
+use bytes::Bytes;
 use client::TokioClock;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -44,8 +46,14 @@ async fn raw(server: &ApiServer, request: Request<body::Body>) -> Response<body:
     server.handle(None, request).await
 }
 
-/// Sends one request; `headers` are `name: value`.
-async fn send(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Reply {
+/// Sends one request; `headers` are `name: value`. The reply's code, headers and bytes.
+async fn sent(
+    server: &ApiServer,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<&Value>,
+) -> (u16, http::HeaderMap, Bytes) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -54,9 +62,15 @@ async fn send(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &s
     let response = raw(server, request.body(body::full(bytes)).unwrap()).await;
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
+    (parts.status.as_u16(), parts.headers, bytes)
+}
+
+/// As [`sent`], with the JSON of the reply.
+async fn send(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Reply {
+    let (code, headers, bytes) = sent(server, method, path, headers, body).await;
     Reply {
-        code: parts.status.as_u16(),
-        headers: parts.headers,
+        code,
+        headers,
         body: serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))),
     }
 }

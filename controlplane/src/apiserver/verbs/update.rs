@@ -222,7 +222,7 @@ async fn prepare(
     {
         object::raise_generation(new);
     }
-    let mut errors = call.kind.validate_update(new, old, part);
+    let mut errors = call.problems(new, Some(old)).await?;
     if owners.as_deref() != before.owners.as_deref() {
         errors.extend(managed_fields::problems(owners.as_deref()));
     }

@@ -2,20 +2,26 @@
 //!
 //! A watch owns a position in the resource's history and a timer; the objects' bytes are shared with every other reader.
 
+mod frames;
+mod retirement;
+
 use super::filter::Filter;
 use super::{Answer, Call, list, parse_revision, store_failed, too_large};
 use crate::apiserver::drain::Lift;
-use crate::apiserver::negotiate::{Output, Shape, not_acceptable};
+use crate::apiserver::negotiate::{Encoding, Output, Shape, not_acceptable};
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{Body, body, reply};
 use crate::resource::Kind;
 use crate::resource::field_error::FieldError;
+use crate::schema::protobuf;
 use crate::store::Revision;
-use crate::store::window::{Batch, Cursor, Event, RevisionError, Snapshot, Stored};
-use bytes::{Bytes, BytesMut};
+use crate::store::window::{Batch, Cursor, EncodedForms, Event, RevisionError, Snapshot, Stored};
+use bytes::Bytes;
 use client::Clock;
+use frames::Out;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use retirement::Retirement;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,8 +37,6 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 /// A piece of the body ends once it has this many bytes; only one event may go beyond.
 const PIECE_BYTES: usize = 64 << 10;
-/// Objects of at least so many bytes are not copied for each watch.
-const SHARED_BYTES: usize = 16 << 10;
 /// Longest watch, in seconds: a day. Longer wishes are cut to it (upstream's arithmetic overflows with some of them).
 const LONGEST_SECONDS: u64 = 24 * 3600;
 
@@ -64,9 +68,10 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
             (None, revision)
         }
     };
-    let cursor = match window.cursor(from) {
+    let interest = filter.interest(&call.collection(), &call.prefix);
+    let cursor = match window.cursor_of(from, interest) {
         Ok(cursor) => cursor,
-        Err(RevisionError::Gone { wanted, oldest }) => return Ok(Answer::watch(gone(wanted, oldest))),
+        Err(RevisionError::Gone { wanted, oldest }) => return Ok(Answer::watch(gone(wanted, oldest, call.output))),
         Err(RevisionError::Future { wanted, current }) => return Err(too_large(wanted, current)),
     };
     let now = Instant::now();
@@ -89,11 +94,13 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
         ready: VecDeque::new(),
         writer: Writer {
             kind: Arc::clone(&call.kind),
+            forms: Arc::clone(call.server.forms()),
             output: call.output,
             include: call.query.text("includeObject").to_owned(),
             clock: Arc::clone(call.server.clock()),
             has_columns: false,
         },
+        retirement: Retirement::of(call),
         prefix: call.collection(),
         filter,
         seen: from,
@@ -106,7 +113,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
         let piece = watcher.next().await?;
         Some((piece, watcher))
     });
-    let mut response = response(body::stream(pieces));
+    let mut response = response(body::stream(pieces), call.output);
     if initial_bytes.is_some() {
         // Whoever sends the reply keeps the request's place, its room and its deadline until then.
         response.extensions_mut().insert(lift);
@@ -141,24 +148,32 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     }
 }
 
-fn response(body: Body) -> Response<Body> {
+fn response(body: Body, output: Output) -> Response<Body> {
+    let content_type = match output.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Json | Encoding::Yaml => "application/json",
+    };
     let mut response = Response::new(body);
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
 /// A watch from a revision that is no longer kept: 200 with a single ERROR event.
-fn gone(wanted: Revision, oldest: Revision) -> Response<Body> {
+fn gone(wanted: Revision, oldest: Revision, output: Output) -> Response<Body> {
     let error = ApiError::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"));
-    response(body::full(line(&json!({"type": "ERROR", "object": error.to_status()}))))
+    response(body::full(event(output, "ERROR", &error.to_status())), output)
 }
 
-fn line(value: &Value) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
+/// An event of an object that is no stored one.
+fn event(output: Output, what: &str, object: &Value) -> Vec<u8> {
+    if output.encoding == Encoding::Protobuf {
+        // Negotiated only for kinds that have this form.
+        let object = protobuf::of_object(object).unwrap_or_default();
+        return [protobuf::event_head(what, object.len()), object].concat();
+    }
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n").into_bytes()
 }
 
 enum Start {
@@ -257,6 +272,7 @@ struct Watcher {
     /// Written and not handed over yet.
     ready: VecDeque<Bytes>,
     writer: Writer,
+    retirement: Retirement,
     prefix: String,
     filter: Filter,
     /// Every event up to this revision has been written.
@@ -300,8 +316,12 @@ impl Watcher {
                         }
                     }
                     batch = self.cursor.next() => self.accept(batch.ok()?),
+                    () = self.retirement.changed() => {}
                 }
             } else if self.closing.is_cancelled() {
+                return None;
+            }
+            if self.retirement.is_over() {
                 return None;
             }
             self.write(&mut out);
@@ -375,42 +395,10 @@ impl Watcher {
     }
 }
 
-/// Frames being written: small events together, the bytes of large objects as they are in memory, which all watches share.
-#[derive(Default)]
-struct Out {
-    frames: VecDeque<Bytes>,
-    /// What follows the frames.
-    text: BytesMut,
-    /// Bytes in the frames.
-    framed: usize,
-}
-
-impl Out {
-    fn len(&self) -> usize {
-        self.framed + self.text.len()
-    }
-
-    fn share(&mut self, bytes: Bytes) {
-        if bytes.len() < SHARED_BYTES {
-            self.text.extend_from_slice(&bytes);
-            return;
-        }
-        let before = self.text.split().freeze();
-        self.framed += before.len() + bytes.len();
-        self.frames.extend([before, bytes]);
-    }
-
-    fn frames(mut self) -> VecDeque<Bytes> {
-        if !self.text.is_empty() {
-            self.frames.push_back(self.text.freeze());
-        }
-        self.frames
-    }
-}
-
 /// Writes events in the negotiated shape.
 struct Writer {
     kind: Arc<Kind>,
+    forms: Arc<EncodedForms>,
     output: Output,
     include: String,
     clock: Arc<dyn Clock>,
@@ -420,6 +408,16 @@ struct Writer {
 
 impl Writer {
     fn event(&mut self, out: &mut Out, what: &str, stored: &Arc<Stored>, revision: Revision) {
+        if self.output.shape == Shape::Whole && self.output.encoding == Encoding::Protobuf {
+            let raw = reply::message(stored, revision, &self.kind, &self.forms);
+            let (head, tail) = protobuf::envelope(&self.kind.api_version, &self.kind.kind, raw.len());
+            let object = head.len() + raw.len() + tail.len();
+            out.text.extend_from_slice(&protobuf::event_head(what, object));
+            out.text.extend_from_slice(&head);
+            out.share(raw);
+            out.text.extend_from_slice(tail);
+            return;
+        }
         if self.output.shape == Shape::Whole {
             let (head, rest) = reply::parts(stored, revision, &self.kind);
             out.text.extend_from_slice(b"{\"type\":\"");
@@ -437,10 +435,10 @@ impl Writer {
             Shape::Whole | Shape::PartialList(_) => Ok(value),
         };
         let event = match object {
-            Ok(object) => json!({"type": what, "object": object}),
-            Err(error) => json!({"type": "ERROR", "object": error.to_status()}),
+            Ok(object) => event(self.output, what, &object),
+            Err(error) => event(self.output, "ERROR", &error.to_status()),
         };
-        out.text.extend_from_slice(&line(&event));
+        out.text.extend_from_slice(&event);
     }
 
     fn row(&mut self, value: Value, version: &str) -> Result<Value, ApiError> {
@@ -472,7 +470,6 @@ impl Writer {
         if matches!(self.output.shape, Shape::Table(_)) {
             object["rows"] = json!([]);
         }
-        out.text
-            .extend_from_slice(&line(&json!({"type": "BOOKMARK", "object": object})));
+        out.text.extend_from_slice(&event(self.output, "BOOKMARK", &object));
     }
 }

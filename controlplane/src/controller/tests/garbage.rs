@@ -1,4 +1,5 @@
 use super::*;
+use crate::controller::garbage::REDISCOVERY;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
@@ -95,4 +96,31 @@ async fn an_orphaning_deletion_waits_until_all_that_may_depend_is_listed() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     let kept = world.get("/api/v1/namespaces/default/secrets/kept").await.unwrap();
     assert_eq!(kept["metadata"]["ownerReferences"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_new_kind_owns_goes_with_it_at_once() {
+    let world = World::start(0).await;
+    let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "toys.example.com"}, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "toys", "kind": "Toy"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    world.create(definitions, definition).await;
+    let established = |read: &Value| read["status"]["conditions"][1]["status"] == "True";
+    world
+        .until(&format!("{definitions}/toys.example.com"), established)
+        .await;
+    let toys = "/apis/example.com/v1/namespaces/default/toys";
+    let toy = json!({"kind": "Toy", "apiVersion": "example.com/v1", "metadata": {"name": "owner"}});
+    let owner = world.create(toys, toy).await;
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "owned", "ownerReferences": [
+        {"apiVersion": "example.com/v1", "kind": "Toy", "name": "owner", "uid": owner["metadata"]["uid"]}]}});
+    world.create("/api/v1/namespaces/default/configmaps", map).await;
+    let begun = tokio::time::Instant::now();
+    world.call("DELETE", &format!("{toys}/owner"), None).await.unwrap();
+    world
+        .until("/api/v1/namespaces/default/configmaps/owned", Value::is_null)
+        .await;
+    assert!(begun.elapsed() < REDISCOVERY / 2, "{:?}", begun.elapsed());
 }

@@ -97,6 +97,19 @@ pub(crate) fn decide(definition: &Value, group: Option<&Group>, now: Timestamp) 
     status
 }
 
+/// Tells whether objects can be judged by the schema of a definition: one that was stored may be beyond what is taken today.
+pub(crate) fn tell_schema(status: &mut Value, unusable: Option<&str>, now: Timestamp) {
+    const KIND: &str = "NonStructuralSchema";
+    match unusable {
+        Some(why) => put(status, condition(KIND, true, "Violations", why), now),
+        None => {
+            if let Some(all) = status["conditions"].as_array_mut() {
+                all.retain(|one| one["type"] != KIND);
+            }
+        }
+    }
+}
+
 /// The status of a definition whose objects are being deleted, or are gone.
 pub(crate) fn ending(definition: &Value, is_over: bool, now: Timestamp) -> Value {
     let mut status = at(definition, &["status"]).clone();

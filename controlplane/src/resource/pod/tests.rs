@@ -53,6 +53,10 @@ fn validation_texts() {
              \"IfNotPresent\", \"Never\"",
         ),
         (
+            container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}})),
+            "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+        ),
+        (
             container(json!({"ports": [{"containerPort": 70000}]})),
             "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
         ),

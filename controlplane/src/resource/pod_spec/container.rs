@@ -54,6 +54,8 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
                 Role::Ephemeral => ephemeral(errors, container, &base, &targets),
                 Role::Init | Role::Main => resize_policy::validate(errors, container, &base, role, spec),
             }
+            let signal = text(container, &["lifecycle", "stopSignal"]);
+            handler::stop_signal(errors, signal, text(spec, &["os", "name"]), &base);
             ports(errors, container, &base, host_network, role, &mut host_ports);
         }
     }

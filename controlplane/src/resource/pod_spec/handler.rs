@@ -1,5 +1,6 @@
 //! What is wrong with probes and lifecycle hooks. Pure.
 
+use proto::api::signal;
 use serde_json::Value;
 
 use crate::resource::field::{at, int, invalid_each, list, non_negative, one_of, text};
@@ -46,6 +47,18 @@ pub(super) fn lifecycle(errors: &mut FieldErrors, hooks: &Value, path: &str) {
                 &["exec", "httpGet", "tcpSocket", "sleep"],
             );
         }
+    }
+}
+
+/// A stop signal is one that the pod's operating system has.
+pub(super) fn stop_signal(errors: &mut FieldErrors, given: &str, os: &str, container: &str) {
+    if given.is_empty() {
+        return;
+    }
+    let path = format!("{container}.lifecycle.stopSignal");
+    match signal::of_os(os) {
+        Some(signals) => one_of(errors, &path, given, signals),
+        None => errors.push(FieldError::forbidden(path, signal::NEEDS_OS)),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn defined(group: &str, version: &str, plural: &str) -> Arc<Kind> {
         printer: columns::built_in("", "ServiceAccount"),
         strategy: KindStrategy::Defined(Arc::new(Plain)),
         structural: None,
+        defined: Default::default(),
         deprecation: None,
         conversion: None,
     })

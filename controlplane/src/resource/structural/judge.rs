@@ -23,6 +23,8 @@ pub(super) struct Path<'a> {
 enum Step<'a> {
     Root,
     Key(&'a str),
+    /// Of a map, as rules of expressions name it.
+    MapKey(&'a str),
     Index(usize),
 }
 
@@ -36,6 +38,13 @@ impl<'a> Path<'a> {
         Self {
             above: Some(self),
             step: Step::Key(key),
+        }
+    }
+
+    pub(super) fn map_key(&'a self, key: &'a str) -> Self {
+        Self {
+            above: Some(self),
+            step: Step::MapKey(key),
         }
     }
 
@@ -59,16 +68,26 @@ impl fmt::Display for Path<'_> {
         match self.step {
             Step::Root => Ok(()),
             Step::Index(index) => write!(f, "[{index}]"),
+            Step::MapKey(key) => {
+                f.write_str("[")?;
+                write_key(key, f)?;
+                f.write_str("]")
+            }
             Step::Key(key) => {
                 if self.above.is_some_and(|above| !above.is_root()) {
                     f.write_str(".")?;
                 }
-                let shown = key.get(..key.floor_char_boundary(KEY_BYTES)).unwrap_or(key);
-                f.write_str(shown)?;
-                f.write_str(if shown.len() < key.len() { "\u{2026}" } else { "" })
+                write_key(key, f)
             }
         }
     }
+}
+
+/// A key, or the beginning of it.
+fn write_key(key: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let shown = key.get(..key.floor_char_boundary(KEY_BYTES)).unwrap_or(key);
+    f.write_str(shown)?;
+    f.write_str(if shown.len() < key.len() { "\u{2026}" } else { "" })
 }
 
 /// Who judges: says what is wrong, or, where only a yes or no is asked, stops at the first thing that is.

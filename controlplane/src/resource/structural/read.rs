@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::expressions::{Compiling, check_form};
 use super::judge::{Judge, Path, WORK_MAX};
 use super::patterns::{Pattern, Patterns};
+use super::refuse::{complete, refuse, refuse_lists, refuse_maps, refuse_meta};
 use super::tree::{Room, is_meta};
 use super::{Bounds, Form, Rules, Structural, Unique};
 use crate::resource::field::{at, flag, list, text};
@@ -16,8 +18,8 @@ use crate::resource::field_error::{FieldError, FieldErrors};
 const INT_OR_STRING: [&str; 2] = ["integer", "string"];
 
 /// What reading one schema owns: what is wrong with it, and what it may still take.
-struct Reading {
-    errors: FieldErrors,
+pub(super) struct Reading {
+    pub(super) errors: FieldErrors,
     patterns: Patterns,
     /// For all defaults together.
     room: Room,
@@ -27,7 +29,7 @@ struct Reading {
 
 /// Where a schema stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     Root,
     Property,
     Items,
@@ -36,27 +38,6 @@ enum Place {
     Junctor,
 }
 
-/// What upstream knows and refuses.
-const NOT_SUPPORTED: [&str; 7] = [
-    "id",
-    "additionalItems",
-    "patternProperties",
-    "definitions",
-    "dependencies",
-    "$ref",
-    "$schema",
-];
-/// What says more than a rule, and may not stand in a junctor.
-const NO_RULES: [&str; 8] = [
-    "type",
-    "title",
-    "description",
-    "default",
-    "nullable",
-    "x-kubernetes-preserve-unknown-fields",
-    "x-kubernetes-embedded-resource",
-    "x-kubernetes-int-or-string",
-];
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// The schema of a version's objects; errors are told below `path`. By one that has any no object is taken.
@@ -79,7 +60,14 @@ pub(in crate::resource) fn read(schema: &Value, path: &str, errors: &mut FieldEr
     {
         found.push(FieldError::forbidden(path, error.to_string()));
     }
+    let mut compiling = Compiling::default();
+    // What is wrong with a schema would be told again in other words.
+    complete(&read, schema, (path, path), &mut found);
+    if found.is_empty() && read.compile(path, &mut compiling) {
+        found.append(compiling.errors);
+    }
     read.unusable = found.first().map(|first| first.to_string().into());
+    found.append(compiling.costs);
     errors.append(found);
     read
 }
@@ -93,6 +81,10 @@ fn schema_at(schema: &Value, path: &str, place: Place, reading: &mut Reading) ->
         return Structural::default();
     }
     refuse(schema, path, place, reading);
+    if place != Place::Junctor {
+        refuse_lists(schema, path, reading);
+        refuse_maps(schema, path, place, reading);
+    }
     let int_or_string = flag(schema, &["x-kubernetes-int-or-string"]);
     let preserves = flag(schema, &["x-kubernetes-preserve-unknown-fields"]);
     let form = form(schema, path, place, reading);
@@ -116,8 +108,9 @@ fn schema_at(schema: &Value, path: &str, place: Place, reading: &mut Reading) ->
             _ => Place::Property,
         };
         let read = schema_at(property, &path, place_there, reading);
-        if place == Place::Root && is_meta(name) {
-            refuse_meta(property, name, &path, reading);
+        let has_meta = place == Place::Root || flag(schema, &["x-kubernetes-embedded-resource"]);
+        if has_meta && place != Place::Junctor && is_meta(name) {
+            refuse_meta(property, name, &path, place == Place::Root, reading);
         }
         out.properties.insert(name.as_str().into(), read);
     }
@@ -160,7 +153,12 @@ fn schema_at(schema: &Value, path: &str, place: Place, reading: &mut Reading) ->
             .errors
             .push(FieldError::required(below("items"), "must be specified"));
     }
+    out.note_embedded();
     check_default(&out, path, reading);
+    if place != Place::Junctor {
+        check_form(schema, &out, path, &mut reading.errors);
+        out.uncompiled = list(schema, &["x-kubernetes-validations"]).into();
+    }
     out
 }
 
@@ -196,70 +194,6 @@ fn form(schema: &Value, path: &str, place: Place, reading: &mut Reading) -> Form
             reading.errors.push(FieldError::not_supported(path, other, &TYPES));
             Form::Any
         }
-    }
-}
-
-/// What may not stand here at all.
-fn refuse(schema: &Value, path: &str, place: Place, reading: &mut Reading) {
-    let below = |key: &str| format!("{path}.{key}");
-    let has = |key: &str| {
-        let value = at(schema, &[key]);
-        !matches!(value, Value::Null | Value::Bool(false)) && value.as_object().is_none_or(|map| !map.is_empty())
-    };
-    for key in NOT_SUPPORTED {
-        if has(key) {
-            reading
-                .errors
-                .push(FieldError::forbidden(below(key), format!("{key} is not supported")));
-        }
-    }
-    if flag(schema, &["uniqueItems"]) {
-        let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        reading.errors.push(FieldError::forbidden(below("uniqueItems"), why));
-    }
-    if *at(schema, &["additionalProperties"]) == Value::Bool(false) {
-        let why = "additionalProperties cannot be set to false";
-        reading
-            .errors
-            .push(FieldError::forbidden(below("additionalProperties"), why));
-    }
-    if has("additionalProperties") && has("properties") {
-        let why = "additionalProperties and properties are mutual exclusive";
-        reading
-            .errors
-            .push(FieldError::forbidden(below("additionalProperties"), why));
-    }
-    if !list(schema, &["x-kubernetes-validations"]).is_empty() {
-        let why =
-            "this server evaluates no expressions yet, so rules of x-kubernetes-validations would not be enforced";
-        reading
-            .errors
-            .push(FieldError::forbidden(below("x-kubernetes-validations"), why));
-    }
-    if place == Place::Junctor {
-        for key in NO_RULES.into_iter().filter(|key| has(key)) {
-            reading
-                .errors
-                .push(FieldError::forbidden(below(key), "must be empty to be structural"));
-        }
-        if has("additionalProperties") {
-            let why = "must be undefined to be structural";
-            reading
-                .errors
-                .push(FieldError::forbidden(below("additionalProperties"), why));
-        }
-    }
-    if place == Place::Root && flag(schema, &["nullable"]) {
-        reading.errors.push(FieldError::forbidden(
-            below("nullable"),
-            "nullable cannot be true at the root",
-        ));
-    }
-    if flag(schema, &["x-kubernetes-embedded-resource"]) && text(schema, &["type"]) != "object" {
-        let why = "must be object if x-kubernetes-embedded-resource is true";
-        reading
-            .errors
-            .push(FieldError::invalid(below("type"), text(schema, &["type"]), why));
     }
 }
 
@@ -332,23 +266,8 @@ fn rules(schema: &Value, path: &str, reading: &mut Reading) -> Option<Rules> {
     let unique = match text(schema, &["x-kubernetes-list-type"]) {
         "set" => Some(Unique::Set),
         "map" => Some(Unique::Keys(names("x-kubernetes-list-map-keys"))),
-        "" | "atomic" => None,
-        other => {
-            let path = below("x-kubernetes-list-type");
-            reading
-                .errors
-                .push(FieldError::not_supported(path, other, &["atomic", "map", "set"]));
-            None
-        }
+        _ => None,
     };
-    if let Some(Unique::Keys(keys)) = &unique
-        && keys.is_empty()
-    {
-        let why = "must not be empty if x-kubernetes-list-type is map";
-        reading
-            .errors
-            .push(FieldError::required(below("x-kubernetes-list-map-keys"), why));
-    }
     let has = |key: &str| {
         schema
             .as_object()
@@ -412,44 +331,6 @@ fn pattern(schema: &Value, path: &str, reading: &mut Reading) -> Option<Arc<Patt
         .errors
         .push(FieldError::invalid(path, pattern, refused.to_string()));
     None
-}
-
-/// What a schema may not say of what every object has. Metadata is the API's own; only its names may be narrowed.
-fn refuse_meta(schema: &Value, name: &str, path: &str, reading: &mut Reading) {
-    let (form, wanted) = (
-        text(schema, &["type"]),
-        if name == "metadata" { "object" } else { "string" },
-    );
-    if !form.is_empty() && form != wanted {
-        let why = format!("must be {wanted}");
-        reading
-            .errors
-            .push(FieldError::invalid(format!("{path}.type"), form, why));
-    }
-    let mut with_default = vec![(schema, format!("{path}.default"))];
-    if name == "metadata" {
-        let names = at(schema, &["properties"]).as_object();
-        let is_known = |key: &str| matches!(key, "type" | "properties" | "title" | "description");
-        let own = schema.as_object().into_iter().flatten();
-        let has_more = own.into_iter().any(|(key, value)| {
-            let is_said = !matches!(value, Value::Null | Value::Bool(false));
-            is_said && key != "default" && !is_known(key)
-        });
-        let is_name = |key: &str| matches!(key, "name" | "generateName");
-        if has_more || names.is_some_and(|names| !names.keys().all(|key| is_name(key))) {
-            let why =
-                "must not specify anything other than name and generateName, but metadata is implicitly specified";
-            reading.errors.push(FieldError::forbidden(path, why));
-        }
-        for (key, schema) in names.into_iter().flatten().filter(|(key, _)| is_name(key)) {
-            with_default.push((schema, format!("{path}.properties[{key}].default")));
-        }
-    }
-    for (schema, path) in with_default {
-        if !at(schema, &["default"]).is_null() {
-            reading.errors.push(FieldError::forbidden(path, "must not be set"));
-        }
-    }
 }
 
 /// Whether this is the `anyOf` that may stand, with its types, where `x-kubernetes-int-or-string` is.

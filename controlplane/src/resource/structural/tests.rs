@@ -26,6 +26,12 @@ pub(super) fn wrong(schema: &Structural, value: &Value) -> Vec<String> {
 #[test]
 fn what_is_not_structural_is_named() {
     let object = |properties: Value| json!({"type": "object", "properties": properties});
+    let keyed = |keys: Value, properties: Value| {
+        object(
+            json!({"a": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
+            "items": {"type": "object", "properties": properties}}}),
+        )
+    };
     for (text, wanted) in [
         (json!({}), "s.type: Required value: must not be empty at the root"),
         (
@@ -60,6 +66,82 @@ fn what_is_not_structural_is_named() {
         (
             object(json!({"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}})),
             "s.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
+        ),
+        (
+            object(json!({"a": {"type": "string", "x-kubernetes-list-type": "set"}})),
+            "s.properties[a].type: Invalid value: \"string\": must be array if x-kubernetes-list-type is specified",
+        ),
+        (
+            object(json!({"a": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "bag"}})),
+            "s.properties[a].x-kubernetes-list-type: Unsupported value: \"bag\": supported values: \"atomic\", \"set\", \"map\"",
+        ),
+        (
+            object(json!({"a": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["k"]}})),
+            "s.properties[a].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty",
+        ),
+        (
+            object(json!({"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}})),
+            "s.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with \
+             x-kubernetes-list-type=set",
+        ),
+        (
+            object(
+                json!({"a": {"type": "array", "items": {"type": "string", "nullable": true}, "x-kubernetes-list-type": "set"}}),
+            ),
+            "s.properties[a].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set",
+        ),
+        (
+            keyed(json!(["none"]), json!({})),
+            "s.properties[a].x-kubernetes-list-map-keys: Invalid value: [\"none\"]: entries must all be \
+          names of item properties",
+        ),
+        (
+            keyed(json!(["k"]), json!({"k": {"type": "string"}})),
+            "s.properties[a].items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must \
+             have a default or be a required property",
+        ),
+        (
+            keyed(json!(["k"]), json!({"k": {"type": "object", "default": {}}})),
+            "s.properties[a].items.properties[k].type: Invalid value: \"object\": must be a scalar type if parent array's \
+             x-kubernetes-list-type is map",
+        ),
+        (
+            keyed(
+                json!(["k"]),
+                json!({"k": {"type": "string", "default": "", "nullable": true}}),
+            ),
+            "s.properties[a].items.properties[k].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be \
+             nullable",
+        ),
+        (
+            object(json!({"a": {"type": "string", "x-kubernetes-map-type": "atomic"}})),
+            "s.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-map-type is specified",
+        ),
+        (
+            object(json!({"a": {"type": "object", "x-kubernetes-map-type": "deep"}})),
+            "s.properties[a].x-kubernetes-map-type: Unsupported value: \"deep\": supported values: \"atomic\", \"granular\"",
+        ),
+        (
+            json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            "s.additionalProperties: Forbidden: must not be used at the root",
+        ),
+        (
+            object(json!({"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": false}})),
+            "s.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+        ),
+        (
+            object(json!({"a": {"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}})),
+            "s.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is \
+             true",
+        ),
+        (
+            object(json!({"a": {"type": "object", "x-kubernetes-embedded-resource": true}})),
+            "s.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without \
+             x-kubernetes-preserve-unknown-fields",
+        ),
+        (
+            json!({"type": "object", "anyOf": [{"properties": {"b": {"minimum": 1}}}]}),
+            "s.properties[b]: Required value: because it is defined in s.anyOf[0].properties[b]",
         ),
     ] {
         assert_eq!(refused(text.clone()), [wanted], "{text}");
@@ -197,6 +279,22 @@ fn embedded_objects_keep_what_every_object_has() {
         json!({"kind": "K", "inner": {"kind": "I", "metadata": {"name": "n"}, "spec": {}}})
     );
     assert_eq!(unknown, ["inner.spec.y", "inner.z", "x"]);
+    let told = wrong(&schema, &value);
+    assert_eq!(told, ["inner.apiVersion: Required value"]);
+    value["inner"]["apiVersion"] = json!("a/b/c");
+    value["inner"]["kind"] = json!("No Kind");
+    value["inner"]["metadata"] = json!({"name": "a/b", "labels": {"a": "no label!"}});
+    let told = wrong(&schema, &value);
+    let places: Vec<&str> = told.iter().map(|told| told.split(':').next().unwrap()).collect();
+    assert_eq!(
+        places,
+        [
+            "inner.apiVersion",
+            "inner.kind",
+            "inner.metadata.name",
+            "inner.metadata.labels"
+        ]
+    );
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -225,14 +323,17 @@ proptest! {
             "b": {"type": "object", "additionalProperties": {"type": "object", "properties": {"a": {"type": "boolean", "default": true}}}},
         }}));
         let mut once = json!({"a": a, "b": b, "c": 1});
+        let sent = once.clone();
         schema.prune_object(&mut once, &mut Vec::new());
         schema.fill_in(&mut once);
+        prop_assert_eq!(schema.is_settled(sent.to_string().as_bytes()), sent == once);
         let mut twice = once.clone();
         let mut unknown = Vec::new();
         schema.prune_object(&mut twice, &mut unknown);
         schema.fill_in(&mut twice);
         prop_assert_eq!(&once, &twice);
         prop_assert!(unknown.is_empty());
+        prop_assert!(schema.is_settled(once.to_string().as_bytes()), "{}", once);
         wrong(&schema, &once);
     }
 }

@@ -31,7 +31,7 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 impl Form {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Any => "",
             Self::Object => "object",
@@ -68,7 +68,9 @@ impl Structural {
             return;
         }
         let mut work_left = WORK_MAX;
-        self.validate(object, &Path::ROOT, &mut Judge::telling(errors, &mut work_left));
+        let mut judge = Judge::telling(errors, &mut work_left);
+        self.validate(object, &Path::ROOT, &mut judge);
+        self.validate_embedded(object, &Path::ROOT, &mut judge);
         if work_left == 0 {
             let why = "the object and the schema of its definition take more work to validate than this server does for one object";
             errors.push(FieldError::forbidden(NO_PATH, why));

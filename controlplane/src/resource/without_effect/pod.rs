@@ -1,6 +1,6 @@
 //! Fields of a pod's spec that the scheduler or the kubelet does not obey yet. `applies` sees the spec.
 
-use super::{Row, containers, part};
+use super::{Row, part};
 use crate::resource::field::{list, text};
 use serde_json::Value;
 
@@ -73,11 +73,6 @@ pub(super) const ROWS: &[Row] = &[
             members(sources).any(|name| !PROJECTIONS.contains(&name))
         },
         NOT_MOUNTED,
-    ),
-    field(
-        "containers.lifecycle.stopSignal",
-        |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
-        "the image's own stop signal is sent",
     ),
 ];
 

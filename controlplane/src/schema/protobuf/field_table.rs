@@ -1,13 +1,15 @@
-//! The wire facts of every message, from `data/protobuf-fields.tsv`, and where its JSON form differs, from
-//! `data/protobuf-json-names.tsv`. Built once, at first use.
+//! The wire facts of every message, from `data/protobuf-fields.tsv`, where its JSON form differs, from
+//! `data/protobuf-json-names.tsv`, and which zeros say nothing, from `data/protobuf-zero-is-absent.tsv`. Built once, at first use.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::OnceLock;
 
 /// The table: message, field, number, label, type.
 const FIELDS: &str = include_str!("../../../data/protobuf-fields.tsv");
 /// The fields whose JSON name is not their name in the first table: message, name there, JSON name.
 const JSON_NAMES: &str = include_str!("../../../data/protobuf-json-names.tsv");
+/// The fields whose zero means "not given": message, names in the first table.
+const ZERO_IS_ABSENT: &str = include_str!("../../../data/protobuf-zero-is-absent.tsv");
 /// What stands in place of a JSON name when the member's fields stand in its parent.
 const INLINE: &str = "-inline-";
 
@@ -40,9 +42,12 @@ pub(super) struct Field {
     pub(super) is_inlined: bool,
     pub(super) label: Label,
     pub(super) form: Form,
+    /// Whether JSON leaves the field out when it is 0, false or empty: Go always writes it. Other zeros are values.
+    pub(super) zero_is_absent: bool,
 }
 
-pub(super) type Messages = HashMap<&'static str, HashMap<u32, Field>>;
+/// The fields of each message by number.
+pub(super) type Messages = HashMap<&'static str, BTreeMap<u32, Field>>;
 
 pub(super) fn messages() -> &'static Messages {
     static MESSAGES: OnceLock<Messages> = OnceLock::new();
@@ -50,6 +55,7 @@ pub(super) fn messages() -> &'static Messages {
         let json_names: HashMap<_, _> = json_names()
             .map(|[message, name, json]| ((message, name), json))
             .collect();
+        let zeros = zeros();
         let mut messages: Messages = HashMap::new();
         for line in FIELDS.lines().filter(|line| !line.starts_with('#')) {
             let columns: Vec<&'static str> = line.split('\t').collect();
@@ -70,6 +76,7 @@ pub(super) fn messages() -> &'static Messages {
                         _ => Label::One,
                     },
                     form: form_of(message, inner.unwrap_or(form)),
+                    zero_is_absent: zeros.contains(&(*message, *name)),
                 };
                 messages.entry(message).or_default().insert(number, field);
             }
@@ -77,7 +84,7 @@ pub(super) fn messages() -> &'static Messages {
         // Messages without fields have no line of their own.
         let referred: Vec<&'static str> = messages
             .values()
-            .flat_map(HashMap::values)
+            .flat_map(BTreeMap::values)
             .filter_map(|field| match field.form {
                 Form::Message(name) => Some(name),
                 _ => None,
@@ -95,6 +102,14 @@ pub(super) fn json_names() -> impl Iterator<Item = [&'static str; 3]> {
     let rows = JSON_NAMES.lines().filter(|line| !line.starts_with('#'));
     let rows = rows.filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok());
     rows.filter(|[message, ..]: &[&str; 3]| *message != "message")
+}
+
+/// The rows of the third table, as message and field.
+fn zeros() -> HashSet<(&'static str, &'static str)> {
+    let rows = ZERO_IS_ABSENT.lines().filter(|line| !line.starts_with('#'));
+    let rows = rows.filter_map(|line| line.split_once('\t'));
+    rows.flat_map(|(message, names)| names.split(',').map(move |name| (message, name)))
+        .collect()
 }
 
 /// The form a type's name in the table stands for; names without a package are of the message's own.

@@ -267,3 +267,187 @@ fn objects_inside_objects_are_read_to_a_bound() {
     });
     thread.unwrap().join().unwrap();
 }
+
+/// Numbers drawn from a seed: which members a tree has, and what is in them.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn text(&mut self) -> String {
+        let texts = ["a", "z\u{fc}rich", "-", "0", "x".repeat(200).as_str()].map(str::to_owned);
+        texts[self.below(5) as usize].clone()
+    }
+
+    fn message(&mut self, name: &str, depth: usize) -> Value {
+        let (_, short) = name.rsplit_once('.').unwrap_or(("", name));
+        match short {
+            "Time" => json!("2026-07-01T08:30:00Z"),
+            "MicroTime" => {
+                json!(["1969-12-31T23:59:59.250000Z", "2026-07-01T08:30:00.000001Z"][self.below(2) as usize])
+            }
+            "Quantity" => json!(["0", "100m", "5Gi"][self.below(3) as usize]),
+            "IntOrString" => [json!(0), json!(-8080), json!("25%"), json!("")][self.below(4) as usize].clone(),
+            "FieldsV1" | "RawExtension" => json!({"f:a": {".": {}}, "n": [null, 1.5, "\u{e9}"]}),
+            "JSON" => [json!(null), json!({"a": [1]}), json!("text")][self.below(3) as usize].clone(),
+            "Verbs" | "ExtraValue" => json!([self.text(), ""]),
+            "JSONSchemaPropsOrBool" if self.below(2) == 0 => json!(self.below(2) == 0),
+            "JSONSchemaPropsOrArray" if self.below(2) == 0 => json!([self.properties(name, depth)]),
+            "JSONSchemaPropsOrStringArray" if self.below(2) == 0 => json!([self.text()]),
+            _ if short.starts_with("JSONSchemaPropsOr") => self.properties(name, depth),
+            _ => Value::Object(self.members(name, depth)),
+        }
+    }
+
+    fn properties(&mut self, name: &str, depth: usize) -> Value {
+        let (package, _) = name.rsplit_once('.').unwrap();
+        Value::Object(self.members(&format!("{package}.JSONSchemaProps"), depth))
+    }
+
+    fn members(&mut self, name: &str, depth: usize) -> Map<String, Value> {
+        let mut members = Map::new();
+        for field in messages()[name].values() {
+            if let (true, Form::Message(inner)) = (field.is_inlined, field.form) {
+                members.extend(self.members(inner, depth));
+                continue;
+            }
+            if depth > 6 || self.below(3) == 0 {
+                continue;
+            }
+            let value = match field.label {
+                Label::One => self.value(field.form, depth),
+                Label::Many => (0..=self.below(3)).map(|_| self.value(field.form, depth)).collect(),
+                Label::Keyed => {
+                    let keys = ["", "a", "kubernetes.io/b"]
+                        .into_iter()
+                        .take(1 + self.below(3) as usize);
+                    Value::Object(
+                        keys.map(|key| (key.to_owned(), self.value(field.form, depth)))
+                            .collect(),
+                    )
+                }
+            };
+            if !is_absent(field, &value) {
+                members.insert(field.name.to_owned(), value);
+            }
+        }
+        members
+    }
+
+    fn value(&mut self, form: Form, depth: usize) -> Value {
+        match form {
+            Form::Text => [json!(""), json!(self.text())][self.below(2) as usize].clone(),
+            Form::Bytes => json!(["", "AP8=", "eA=="][self.below(3) as usize]),
+            Form::Bool => json!(self.below(2) == 0),
+            Form::Int => [json!(0), json!(-1), json!(i64::from(i32::MAX)), json!(127)][self.below(4) as usize].clone(),
+            Form::Double => json!([0.25, -1e300][self.below(2) as usize]),
+            Form::Message(name) => self.message(name, depth + 1),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+    #[test]
+    fn what_is_written_is_read_as_the_same_tree(seed in any::<u64>()) {
+        let mut draw = Draw(seed);
+        for kind in crate::resource::Registry::built_in().kinds() {
+            let (version, name) = (&*kind.api_version, &*kind.kind);
+            let message = message_of(version, name).unwrap();
+            let mut object = draw.members(message, 0);
+            object.insert("apiVersion".to_owned(), json!(version));
+            object.insert("kind".to_owned(), json!(name));
+            let object = Value::Object(object);
+            let written = of_object(&object).unwrap();
+            prop_assert!(written.len() <= GROWTH_MAX * object.to_string().len(), "{name}");
+            prop_assert_eq!(read(&written).unwrap(), object);
+        }
+    }
+}
+
+/// Replies are written by what the tables say of kinds and their lists: all that are served have both.
+#[test]
+fn every_built_in_kind_and_its_list_has_a_message() {
+    for kind in crate::resource::Registry::built_in().kinds() {
+        let lists = (!kind.list_kind.is_empty()).then_some(&*kind.list_kind);
+        for name in [&*kind.kind].into_iter().chain(lists) {
+            assert!(
+                Message::of(&kind.api_version, name).is_some(),
+                "{} {name}",
+                kind.api_version
+            );
+        }
+    }
+    assert_eq!(Message::of("stable.example.com/v1", "CronTab"), None);
+    assert_eq!(Message::of("meta.k8s.io/v1", "Table"), None);
+}
+
+/// Bytes as Go writes them, leaf by leaf.
+#[test]
+fn leaves_stand_on_the_wire_as_upstream_writes_them() {
+    let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"creationTimestamp": "1970-01-01T00:00:05Z"},
+        "spec": {"ports": [{"port": 80, "targetPort": -1}, {"port": 80, "targetPort": "w"}], "selector": {"b": "", "a": "1"}}});
+    let created = [int(1, 5), int(2, 0)].concat();
+    let minus_one = [vec![8, 0, 0x10], vec![0xff; 9], vec![1, 0x1a, 0]].concat();
+    let named = [int(1, 1), int(2, 0), bytes(3, b"w")].concat();
+    let port = |target: &[u8]| bytes(1, &[int(3, 80), bytes(4, target)].concat());
+    let entry = |key: &[u8], value: &[u8]| bytes(2, &[bytes(1, key), bytes(2, value)].concat());
+    let spec = [port(&minus_one), port(&named), entry(b"a", b"1"), entry(b"b", b"")].concat();
+    let raw = [bytes(1, &bytes(8, &created)), bytes(2, &spec)].concat();
+    let end = [bytes(3, b""), bytes(4, b"")].concat();
+    let expected = [envelope("v1", "Service", &raw), end].concat();
+    assert_eq!(of_object(&service).unwrap(), expected);
+    let renewed = [int(1, 5), int(2, 9_000)].concat();
+    let lease = json!({"spec": {"renewTime": "1970-01-01T00:00:05.000009Z"}});
+    let message = Message::of("coordination.k8s.io/v1", "Lease").unwrap();
+    assert_eq!(message.bytes(&lease), bytes(2, &bytes(4, &renewed)));
+    let limits = json!({"spec": {"hard": {"cpu": "500m"}}, "status": {}});
+    let quota = [bytes(1, b"cpu"), bytes(2, &bytes(1, b"500m"))].concat();
+    let message = Message::of("v1", "ResourceQuota").unwrap();
+    assert_eq!(
+        message.bytes(&limits),
+        [bytes(2, &bytes(1, &quota)), bytes(3, b"")].concat()
+    );
+    let frame = [bytes(1, b"ADDED"), bytes(2, &bytes(1, b"object"))].concat();
+    let head = event_head("ADDED", 6);
+    assert_eq!(
+        [head.as_slice(), b"object"].concat(),
+        [&(frame.len() as u32).to_be_bytes(), frame.as_slice()].concat()
+    );
+}
+
+/// A field without a pointer is always on Go's wire; JSON has it only if it says something.
+#[test]
+fn zeros_of_fields_without_a_pointer_are_not_given() {
+    let job = [int(4, 0), int(5, 0), int(9, 0)].concat();
+    let job = read(&envelope("batch/v1", "Job", &bytes(3, &job))).unwrap();
+    assert_eq!(
+        job["status"],
+        json!({"ready": 0}),
+        "active and succeeded have none, ready has one"
+    );
+    let container = [int(4, 0), int(5, 0), bytes(8, b"")].concat();
+    let status = read(&envelope("v1", "Pod", &bytes(3, &bytes(8, &container)))).unwrap();
+    let expected = json!([{"ready": false, "restartCount": 0}]);
+    assert_eq!(
+        status["status"]["containerStatuses"], expected,
+        "what JSON always has stays"
+    );
+}
+
+#[test]
+fn documents_of_discovery_have_the_form() {
+    for kind in ["APIVersions", "APIGroupList", "APIGroup", "APIResourceList"] {
+        let document = json!({"kind": kind});
+        assert_eq!(
+            read(&of_object(&document).unwrap()).unwrap(),
+            json!({"kind": kind, "apiVersion": "v1"})
+        );
+    }
+}

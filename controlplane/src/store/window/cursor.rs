@@ -1,10 +1,12 @@
 //! A reader's position in the changes of one resource.
 //!
-//! Owns the position and nothing else: events stay in the shared history, and a reader that falls behind what is kept there is
+//! Owns the position and nothing else: a reader that wants few of the events ([`Interest`]) reads all until it has seen the newest,
+//! and from then on hears of those alone. Events stay in the shared history, and a reader that falls behind what is kept there is
 //! told so. What it says about completeness ([`Batch::complete_to`]) is decided under the history's lock, so that it holds
 //! whatever writers and wake-ups do meanwhile.
 
 use super::history::WatchClosed;
+use super::interest::Interest;
 use super::{Event, ResourceWindow, Revision, RevisionError};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -12,9 +14,9 @@ use tokio::sync::watch;
 /// Some changes of a resource, in order.
 #[derive(Debug)]
 pub struct Batch {
-    /// The changes; none if there is nothing new.
+    /// The changes that may matter to the reader; none if there is nothing new.
     pub events: Vec<Arc<Event>>,
-    /// With these events the reader has seen every change up to this revision, and may resume there. `None` while there is
+    /// With these events the reader has seen every change that matters up to this revision, and may resume there. `None` while there is
     /// more to read.
     pub complete_to: Option<Revision>,
 }
@@ -24,10 +26,17 @@ pub struct Cursor {
     resource: Arc<ResourceWindow>,
     changed: watch::Receiver<u64>,
     position: u64,
+    interest: Option<Interest>,
+    /// Whether the interest's own wake-ups are waited for.
+    has_joined: bool,
 }
 
 impl Cursor {
-    pub(super) fn after(resource: &Arc<ResourceWindow>, after: Revision) -> Result<Self, RevisionError> {
+    pub(super) fn after(
+        resource: &Arc<ResourceWindow>,
+        after: Revision,
+        interest: Option<Interest>,
+    ) -> Result<Self, RevisionError> {
         let changed = resource.changed.subscribe();
         let current = resource.cached().revision;
         if after > current {
@@ -38,6 +47,8 @@ impl Cursor {
             resource: Arc::clone(resource),
             changed,
             position,
+            interest,
+            has_joined: false,
         })
     }
 
@@ -50,10 +61,19 @@ impl Cursor {
         // is in the history already; the history may be ahead of it, in the middle of a group of writes.
         self.changed.borrow_and_update();
         let applied = *self.resource.applied.borrow();
-        let history = self.resource.history();
-        let events = history.batch(self.position)?;
-        self.position += events.len() as u64;
-        let complete_to = (self.position == history.end()).then(|| applied.max(history.newest()));
+        let mut history = self.resource.history();
+        let (events, next) = match &self.interest {
+            Some(interest) if self.has_joined => history.batch_of(interest, self.position)?,
+            _ => history.batch(self.position)?,
+        };
+        self.position = next;
+        let is_complete = next == history.end();
+        if let Some(interest) = self.interest.as_ref().filter(|_| is_complete && !self.has_joined) {
+            let (interests, end) = history.interests();
+            self.changed = interests.join(interest, end);
+            self.has_joined = true;
+        }
+        let complete_to = is_complete.then(|| applied.max(history.newest()));
         Ok(Batch { events, complete_to })
     }
 
@@ -68,6 +88,14 @@ impl Cursor {
                 return Ok(batch);
             }
             self.changed.changed().await.map_err(|_| WatchClosed)?;
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if let Some(interest) = self.interest.as_ref().filter(|_| self.has_joined) {
+            self.resource.history().interests().0.leave(interest);
         }
     }
 }

@@ -87,7 +87,7 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
     }
     bound_history(resources, shared.history_bytes);
     for resource in touched {
-        resource.changed.send_modify(|count| *count = count.wrapping_add(1));
+        resource.wake();
     }
     shared.applied.send_replace(newest);
 }
@@ -183,7 +183,7 @@ fn replace(shared: &Shared, revision: Revision, records: Vec<Record>) {
     }
     guard.unclaimed = rest;
     for resource in guard.by_prefix.values() {
-        resource.changed.send_modify(|count| *count = count.wrapping_add(1));
+        resource.wake();
     }
     shared.oldest.send_replace(revision);
     shared.applied.send_replace(revision);

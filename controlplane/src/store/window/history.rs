@@ -2,20 +2,22 @@
 //!
 //! Owns which revisions can still be read. A past state is rebuilt by undoing events from the nearest later snapshot.
 
+use super::interest::{Interest, Interests};
 use super::{RevisionError, Stored};
 use crate::store::{Change, Revision};
 use imbl::OrdMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 type Objects = OrdMap<Arc<str>, Arc<Stored>>;
 
 /// A snapshot is kept every so many events: so many are undone at most to show a past state.
 const CHECKPOINT_EVERY: u64 = 4096;
-/// What an event costs, roughly, and what an object that has been written over costs beside its bytes: its key, its place on
+/// What an event costs, roughly, with the interests that note it, and what an object that has been written over costs beside its bytes: its key, its place on
 /// the heap, what selectors have asked of it.
-const EVENT_BYTES: usize = 112;
+const EVENT_BYTES: usize = 144;
 const OLD_BYTES: usize = 500;
 /// What one node of the objects' tree costs. A snapshot shares the nodes under which nothing has changed since.
 const NODE_BYTES: usize = 1600;
@@ -52,6 +54,7 @@ pub(super) struct History {
     bytes: usize,
     /// (position, state before the event at it, its cost), ascending.
     checkpoints: VecDeque<(u64, Objects, usize)>,
+    interests: Interests,
 }
 
 /// A past state: a later one, and the events to undo, the newest first.
@@ -88,6 +91,7 @@ impl History {
             events: VecDeque::new(),
             bytes: 0,
             checkpoints: VecDeque::new(),
+            interests: Interests::default(),
         }
     }
 
@@ -135,7 +139,7 @@ impl History {
             }
         }
         if let Some(old) = &old {
-            old.forget_tree();
+            old.forget_forms();
         }
         self.newest = change.revision;
         let event = Arc::new(Event {
@@ -144,6 +148,7 @@ impl History {
             new,
         });
         self.bytes += cost(&event);
+        self.interests.note(&event, self.end(), self.base);
         self.events.push_back((now, event));
     }
 
@@ -174,9 +179,12 @@ impl History {
     /// Begins anew with these objects: who reads events has missed some.
     pub(super) fn replace(&mut self, objects: Objects, revision: Revision) {
         let end = self.end();
+        let interests = std::mem::take(&mut self.interests);
         *self = Self::new(objects, revision);
         // No position given out before is good any more, not even the newest.
         self.base = end + 1;
+        self.interests = interests;
+        self.interests.begin_anew(self.base);
     }
 
     pub(super) fn forget_before(&mut self, limit: Option<Instant>) {
@@ -214,12 +222,38 @@ impl History {
         })
     }
 
-    /// Some events from `position` on; empty when there is none yet.
-    pub(super) fn batch(&self, position: u64) -> Result<Vec<Arc<Event>>, WatchClosed> {
+    /// Some events from `position` on, and where to go on; none when there is none yet.
+    pub(super) fn batch(&self, position: u64) -> Result<(Vec<Arc<Event>>, u64), WatchClosed> {
         let skip = position.checked_sub(self.base).ok_or(WatchClosed)?;
         let skip = usize::try_from(skip).map_err(|_| WatchClosed)?;
         let events = self.events.iter().skip(skip).take(BATCH);
-        Ok(events.map(|(_, event)| Arc::clone(event)).collect())
+        let events: Vec<Arc<Event>> = events.map(|(_, event)| Arc::clone(event)).collect();
+        let next = position + events.len() as u64;
+        Ok((events, next))
+    }
+
+    /// As [`History::batch`], only events that may matter to an interest that has joined.
+    pub(super) fn batch_of(
+        &mut self,
+        interest: &Interest,
+        position: u64,
+    ) -> Result<(Vec<Arc<Event>>, u64), WatchClosed> {
+        let bounds = (self.base, self.end(), BATCH);
+        let (positions, next) = self.interests.read(interest, position, bounds)?;
+        let index = |position: u64| usize::try_from(position - self.base).unwrap_or(usize::MAX);
+        let events = positions.into_iter().filter_map(|at| self.events.get(index(at)));
+        Ok((events.map(|(_, event)| Arc::clone(event)).collect(), next))
+    }
+
+    /// The interests, and the position that they know from.
+    pub(super) fn interests(&mut self) -> (&mut Interests, u64) {
+        let end = self.end();
+        (&mut self.interests, end)
+    }
+
+    /// Whom what has happened since the last call matters to.
+    pub(super) fn take_woken(&mut self) -> Vec<watch::Sender<u64>> {
+        self.interests.take_woken()
     }
 }
 

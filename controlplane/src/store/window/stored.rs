@@ -5,12 +5,14 @@
 //!
 //! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
 
+use super::encoded::Encoded;
 use crate::json_text;
 use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How canonical stored bytes begin; what follows is shared by all replies.
 const HEAD: &[u8] = b"{\"metadata\":{";
@@ -18,6 +20,8 @@ const HEAD: &[u8] = b"{\"metadata\":{";
 const OWNERS: &str = "managedFields";
 /// What comes behind [`HEAD`] in an object that has it: first of all, so that it is found, and left aside, without being read.
 const OWNED_HEAD: &[u8] = b"\"managedFields\":";
+/// Bytes that are kept of an object as a later schema has it, beyond twice what is stored; what is longer is made for each reader.
+const REMADE_BYTES: usize = 4 << 10;
 
 /// An object of one revision.
 #[derive(Debug)]
@@ -30,7 +34,11 @@ pub struct Stored {
     pub created: Revision,
     raw: Bytes,
     value: Mutex<Option<Arc<Value>>>,
-    selectable: OnceLock<Selectable>,
+    /// What selectors ask of it as a form has it.
+    selectable: Mutex<Option<(u64, Arc<Selectable>)>>,
+    /// The bytes as a form has them; `None` for the stored ones.
+    remade: Mutex<Option<(u64, Option<Bytes>)>>,
+    encoded: Mutex<Option<Encoded>>,
 }
 
 /// What selectors can ask of an object. Small, because every watched revision has one.
@@ -39,11 +47,12 @@ pub struct Selectable {
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// Selectable fields that are not empty.
-    fields: Box<[(&'static str, Box<str>)]>,
+    fields: Box<[(Cow<'static, str>, Box<str>)]>,
 }
 
 impl Selectable {
-    fn of(value: &Value, fields: BTreeMap<&'static str, String>) -> Self {
+    /// Of an object with these fields.
+    pub fn of(value: &Value, fields: impl IntoIterator<Item = (Cow<'static, str>, String)>) -> Self {
         let labels = value["metadata"]["labels"].as_object();
         let pairs = labels.into_iter().flatten();
         let fields = fields.into_iter().filter(|(_, text)| !text.is_empty());
@@ -84,7 +93,9 @@ impl Stored {
             created,
             raw,
             value: Mutex::default(),
-            selectable: OnceLock::new(),
+            selectable: Mutex::default(),
+            remade: Mutex::default(),
+            encoded: Mutex::default(),
         }
     }
 
@@ -128,9 +139,20 @@ impl Stored {
         Some((&rest[end..], &rest[..end]))
     }
 
-    /// Lets go of the tree: the object has been written over.
-    pub(super) fn forget_tree(&self) {
+    /// Lets go of the tree and of the form: the object has been written over.
+    pub(super) fn forget_forms(&self) {
         self.kept().take();
+        self.remade.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.forget_encoded();
+    }
+
+    /// What [`super::EncodedForms`] keeps here.
+    pub(super) fn encoded(&self) -> MutexGuard<'_, Option<Encoded>> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget_encoded(&self) {
+        self.encoded().take();
     }
 
     fn parse(&self) -> Value {
@@ -147,13 +169,35 @@ impl Stored {
         value
     }
 
-    /// What selectors can ask, with the fields as `read` finds them; kept from the first call (a key has one kind, hence one
-    /// `read`).
-    pub fn selectable(&self, read: impl FnOnce(&Value) -> BTreeMap<&'static str, String>) -> &Selectable {
-        self.selectable.get_or_init(|| {
-            let tree = self.tree();
-            Selectable::of(&tree, read(&tree))
-        })
+    /// What selectors can ask of it, as `read` finds it; kept for the form that asked last (a key has one kind, whose form is 0
+    /// unless it came in).
+    pub fn selectable(&self, form: u64, read: impl FnOnce(&Self) -> Selectable) -> Arc<Selectable> {
+        let mut kept = self.selectable.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, selectable)) = &*kept
+            && *known == form
+        {
+            return Arc::clone(selectable);
+        }
+        let selectable = Arc::new(read(self));
+        *kept = Some((form, Arc::clone(&selectable)));
+        selectable
+    }
+
+    /// The bytes as a form has them: `remake` gives those that differ from the stored ones, and is asked once for a form.
+    fn bytes(&self, form: u64, remake: impl FnOnce(&Self) -> Option<Bytes>) -> Bytes {
+        let kept = |known: &Option<Bytes>| known.as_ref().map_or_else(|| self.raw.clone(), Bytes::clone);
+        let mut remade = self.remade.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, bytes)) = &*remade
+            && *known == form
+        {
+            return kept(bytes);
+        }
+        let bytes = remake(self);
+        let fits = |bytes: &Bytes| bytes.len() <= 2 * self.raw.len() + REMADE_BYTES;
+        if bytes.as_ref().is_none_or(fits) {
+            *remade = Some((form, bytes.clone()));
+        }
+        kept(&bytes)
     }
 
     /// Stored bytes, as written.
@@ -164,6 +208,22 @@ impl Stored {
     /// The object as JSON in two parts, head and shared rest, at `revision` (a deletion's event shows the deletion's), with
     /// kind and apiVersion if `type_meta` (apiVersion, kind) is given.
     pub fn json(&self, type_meta: Option<(&str, &str)>, revision: Revision) -> (Bytes, Bytes) {
+        self.spliced(&self.raw, type_meta, revision)
+    }
+
+    /// As [`Stored::json`], of the bytes as a form has them: `remake` gives those that differ from the stored ones, which all who
+    /// read the form share.
+    pub fn json_in_form(
+        &self,
+        form: u64,
+        remake: impl FnOnce(&Self) -> Option<Bytes>,
+        type_meta: Option<(&str, &str)>,
+        revision: Revision,
+    ) -> (Bytes, Bytes) {
+        self.spliced(&self.bytes(form, remake), type_meta, revision)
+    }
+
+    fn spliced(&self, raw: &Bytes, type_meta: Option<(&str, &str)>, revision: Revision) -> (Bytes, Bytes) {
         let mut head = String::with_capacity(96);
         head.push('{');
         if let Some((api_version, kind)) = type_meta {
@@ -171,9 +231,9 @@ impl Stored {
             head.push_str(&format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\","));
         }
         head.push_str(&format!("\"metadata\":{{\"resourceVersion\":\"{revision}\""));
-        if self.raw.starts_with(HEAD) && self.raw.get(HEAD.len()) == Some(&b'"') {
+        if raw.starts_with(HEAD) && raw.get(HEAD.len()) == Some(&b'"') {
             head.push(',');
-            return (Bytes::from(head), self.raw.slice(HEAD.len()..));
+            return (Bytes::from(head), raw.slice(HEAD.len()..));
         }
         let canonical = canonical(&self.owned_tree());
         let rest = Bytes::from(canonical).slice(HEAD.len()..);
@@ -261,7 +321,7 @@ mod tests {
         assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
         assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
         assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
-        stored.forget_tree();
+        stored.forget_forms();
         assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
     }
 

@@ -100,7 +100,6 @@ const FIELDS: &[Field] = &[
     Field("cpuManagerReconcilePeriod", Time(0), "\"10s\"", NodeResources),
     Field("enableContentionProfiling", Bool, "false", Nowhere),
     Field("enableControllerAttachDetach", Bool, "true", Storage),
-    Field("enableSystemLogQuery", Bool, "false", Observability),
     Field("evictionHard", Thresholds, "", NodeResources),
     Field(
         "evictionMaxPodGracePeriod",

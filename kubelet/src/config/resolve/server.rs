@@ -78,6 +78,7 @@ pub(super) fn server(reader: &mut Reader, written: &KubeletConfiguration, from_f
             profiling: written.enable_profiling_handler.unwrap_or(true),
             flags: written.enable_debug_flags_handler.unwrap_or(true),
             system_log: written.enable_system_log_handler.unwrap_or(true),
+            system_log_query: log_query(reader, written),
         },
         tls_bootstrap: written.server_tls_bootstrap.unwrap_or(false),
         client_ca: given(authentication.x509.client_ca_file.as_ref()),
@@ -94,4 +95,13 @@ pub(super) fn server(reader: &mut Reader, written: &KubeletConfiguration, from_f
             Duration::from_secs(4 * 3600),
         ),
     }
+}
+
+/// Services can be asked for only where files can.
+fn log_query(reader: &mut Reader, written: &KubeletConfiguration) -> bool {
+    let asked = written.enable_system_log_query.unwrap_or(false);
+    if asked && written.enable_system_log_handler == Some(false) {
+        reader.wrong("enableSystemLogQuery", "enableSystemLogHandler is required for it");
+    }
+    asked
 }

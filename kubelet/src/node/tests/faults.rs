@@ -193,3 +193,54 @@ async fn a_look_at_the_node_that_fails_is_tried_again_and_holds_up_nothing() {
     assert!(asked.elapsed() < Duration::from_secs(10), "who asked still waits");
     node.end().await;
 }
+
+fn reasons(server: &Server) -> Vec<String> {
+    let reason = |event: &Value| event["reason"].as_str().map(str::to_owned);
+    server.events.iter().filter_map(reason).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_the_node_is_told_once() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let kubelet = AtWork::on_machine(&server, "aaa", "one");
+    let said = |what: &str| {
+        reasons(&server.lock().expect("lock"))
+            .iter()
+            .filter(|r| *r == what)
+            .count()
+    };
+    let has = |what: &'static str| move |s: &Server| reasons(s).iter().any(|r| r == what);
+    until(&server, "described", has("NodeHasSufficientMemory")).await;
+    until(&server, "its pressure told", has("NodeHasSufficientPID")).await;
+    assert_eq!(said("NodeReady") + said("NodeNotReady"), 0, "it never was else");
+    kubelet.status.send_replace(runtime_status(true));
+    until(&server, "ready", has("NodeReady")).await;
+    kubelet.status.send_replace(runtime_status(false));
+    until(&server, "not ready", has("NodeNotReady")).await;
+    {
+        let mut server = server.lock().expect("lock");
+        let object = server.node.as_mut().expect("a node");
+        object["spec"]["unschedulable"] = json!(true);
+        server.show("MODIFIED");
+    }
+    until(&server, "cordoned", has("NodeNotSchedulable")).await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    for told in [
+        "NodeReady",
+        "NodeNotReady",
+        "NodeNotSchedulable",
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+    ] {
+        assert_eq!(said(told), 1, "{told}");
+    }
+    assert_eq!(said("Rebooted"), 0);
+    kubelet.end().await;
+
+    server.lock().expect("lock").events.clear();
+    let kubelet = AtWork::on_machine(&server, "aaa", "two");
+    until(&server, "booted anew", has("Rebooted")).await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    assert_eq!(said("Rebooted"), 1);
+    kubelet.end().await;
+}

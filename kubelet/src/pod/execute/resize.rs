@@ -7,6 +7,7 @@ use crate::pod::resize::{self, Applied, Lowered, Step};
 use crate::pod::spec;
 use crate::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Container;
+use tokio::time::Instant;
 
 /// Why a resize did not get further. It is begun anew later; what was done is done again, to no effect.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +41,12 @@ impl Executor {
         self.update_sandbox(subject).await?;
         for step in resize::steps(pod, applied, &updated, values, &self.parts.context) {
             match step {
-                Step::Pod(values) => cgroups.set_pod(pod, values).await.map_err(ResizeError::Cgroup)?,
+                Step::Pod(values) => {
+                    let begun = Instant::now();
+                    let set = cgroups.set_pod(pod, values).await;
+                    self.parts.metrics.pods.cgroup("update", begun.elapsed());
+                    set.map_err(ResizeError::Cgroup)?;
+                }
                 Step::Container(id, resources) => {
                     let done = self.parts.runtime.update_container_resources(&id, *resources).await;
                     done.map_err(ResizeError::Runtime)?;

@@ -86,6 +86,7 @@ impl Executor {
         match handler::run(&*self.parts.runtime, handler, &target).await {
             Ok(Done::Plainly) => Ok(()),
             Ok(Done::WithoutTls(host)) => {
+                self.parts.metrics.pods.hook_fell_back();
                 let message =
                     format!("request to HTTPS lifecycle hook {host} got HTTP response, retrying with HTTP succeeded");
                 self.warn(subject, event::LIFECYCLE_HTTP_FALLBACK, message);

@@ -150,7 +150,10 @@ impl<'o> Walk<'_, '_, 'o> {
 
     /// Whether an init container has done its work.
     fn is_over(&self, container: &Container) -> bool {
-        !self.draft.is_running(&Key::Start(container.name.clone()))
+        // One that was stopped to be started anew did not do its work, however politely it ended.
+        let again = self.draft.inputs.memory.restart_wanted.contains(&container.name);
+        !again
+            && !self.draft.is_running(&Key::Start(container.name.clone()))
             && self
                 .here(&container.name)
                 .is_some_and(|c| c.state == ContainerState::Exited && c.exit_code == 0)

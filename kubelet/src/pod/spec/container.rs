@@ -3,8 +3,9 @@
 use super::{ContainerFiles, NodeContext, SpecError, hash, mounts, resources, security};
 use crate::expansion::expand;
 use crate::id::ContainerId;
+use crate::pod_object;
 use crate::runtime::ImageInfo;
-use crate::runtime::labels;
+use crate::runtime::{labels, signal};
 use crate::user_namespace::IdRange;
 use crate::volume::HostVolume;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -126,6 +127,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
+        stop_signal: signal::to_cri(pod_object::stop_signal(container)) as i32,
         linux: Some(cri::LinuxContainerConfig {
             resources: Some(resources::container_resources(pod, container, input.ctx)),
             security_context: Some(security::container_security(input)?),
@@ -143,7 +145,7 @@ mod tests {
     fn whole_container() {
         let mut pod = pod(
             r#"{"terminationGracePeriodSeconds":30,"containers":[{"name":"main","image":"busybox","command":["sh","-c","echo $(A) $$(A) $(NO)"],"args":["$(A)"],
-                "workingDir":"/w","stdin":true,"tty":true,"ports":[{"containerPort":80}],"lifecycle":{"preStop":{"exec":{"command":["x"]}}}}]}"#,
+                "workingDir":"/w","stdin":true,"tty":true,"ports":[{"containerPort":80}],"lifecycle":{"stopSignal":"SIGRTMIN+3","preStop":{"exec":{"command":["x"]}}}}]}"#,
         );
         pod.metadata.deletion_grace_period_seconds = Some(5);
         let ctx = context();
@@ -166,6 +168,7 @@ mod tests {
             ctx: &ctx,
         })
         .expect("valid");
+        assert_eq!(config.stop_signal, cri::Signal::Sigrtminplus3 as i32);
         assert_eq!(config.command, vec!["sh", "-c", "echo 1 $(A) $(NO)"]);
         assert_eq!(config.args, vec!["1"]);
         assert_eq!(config.log_path, "main/3.log");

@@ -140,6 +140,27 @@ fn limit(conf: &mut ResolvConf, warnings: &mut Vec<DnsWarning>) {
     }
 }
 
+/// What pods would miss of the node's own search list, three of whose places may be the cluster's; nothing if it fits.
+pub fn search_limit_exceeded(node: &ResolvConf, path: &std::path::Path, cluster_domain: &str) -> Option<String> {
+    let path = path.display();
+    let most = SEARCHES_MAX - if cluster_domain.is_empty() { 0 } else { 3 };
+    if node.searches.len() > most {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
+        ));
+    }
+    if node.searches.iter().any(|search| search.len() > SEARCH_ENTRY_MAX) {
+        return Some(format!(
+            "Resolv.conf file \"{path}\" contains a search path which length is more than allowed {SEARCH_ENTRY_MAX} chars!"
+        ));
+    }
+    (node.searches.join(" ").len() > SEARCH_CHARS_MAX).then(|| {
+        format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {SEARCH_CHARS_MAX} chars!"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{context, pod, resolver};
@@ -234,5 +255,23 @@ mod tests {
         assert_eq!(config.servers, vec!["10.96.0.10", "1.1.1.1", "2.2.2.2"]);
         assert_eq!(warnings.len(), 1);
         assert_eq!(warnings[0].reason, "DNSConfigForming");
+    }
+
+    #[test]
+    fn a_search_list_of_the_node_that_pods_cannot_have_is_told() {
+        let conf = |searches: Vec<String>| ResolvConf {
+            searches,
+            ..ResolvConf::default()
+        };
+        let told = |searches: Vec<String>, domain: &str| {
+            search_limit_exceeded(&conf(searches), std::path::Path::new("/r"), domain)
+        };
+        let many = |count: usize, length: usize| vec!["a".repeat(length); count];
+        assert_eq!(told(many(29, 3), "cluster.local"), None);
+        assert_eq!(told(many(32, 3), ""), None);
+        let domains = "Resolv.conf file '/r' contains search line consisting of more than 29 domains!";
+        assert_eq!(told(many(30, 3), "cluster.local").as_deref(), Some(domains));
+        assert!(told(many(1, 254), "").is_some_and(|text| text.contains("more than allowed 253 chars")));
+        assert!(told(many(20, 200), "").is_some_and(|text| text.contains("more than allowed 2048 chars")));
     }
 }

@@ -365,10 +365,9 @@ fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut C
             status.ready = kind == Kind::Init && state.terminated.is_some_and(|t| t.exit_code == 0);
         }
     }
-    let user = inputs
-        .observed
-        .newest(&container.name)
-        .and_then(|newest| newest.user.clone());
+    let newest = inputs.observed.newest(&container.name);
+    status.stop_signal = newest.and_then(|newest| newest.stop_signal.clone());
+    let user = newest.and_then(|newest| newest.user.clone());
     status.user = user.map(|(uid, gid, supplemental)| ContainerUser {
         linux: Some(LinuxContainerUser {
             uid,

@@ -8,6 +8,7 @@ use crate::pod::hook::declared;
 use crate::pod::memory::{PostStart, Waiting};
 use crate::pod::operation::Key;
 use crate::pod_object;
+use crate::reason;
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::task::{Id, JoinError};
@@ -73,7 +74,10 @@ impl Worker {
             Effect::Image(container, result) => {
                 match result {
                     Ok(image) => self.memory.image_ready(&container, image),
-                    Err(error) => self.memory.image_failed(&container, error.reason, error.message, now),
+                    Err(error) => {
+                        self.count_container(&container.name, Some(error.reason));
+                        self.memory.image_failed(&container, error.reason, error.message, now);
+                    }
                 }
                 true
             }
@@ -136,6 +140,11 @@ impl Worker {
             self.memory.images.remove(&volume.name);
         }
         let resources = self.memory.applying.remove(key);
+        let failed = result.as_ref().err().map(|failure| failure.consequence().waiting);
+        self.count_container(
+            &container,
+            failed.map(|waiting| waiting.unwrap_or(reason::event::FAILED)),
+        );
         match result {
             Ok(id) => {
                 self.memory
@@ -159,6 +168,14 @@ impl Worker {
                 }
                 self.take_failure(key, container, &failure)
             }
+        }
+    }
+
+    /// Counts a container that was begun, or why it was not.
+    fn count_container(&self, name: &str, code: Option<&'static str>) {
+        let pod = self.desired.borrow().pod.clone();
+        if let Some((kind, _)) = pod_object::find(&pod, name) {
+            self.shared.parts.metrics.pods.container_started(kind, code);
         }
     }
 

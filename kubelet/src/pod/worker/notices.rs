@@ -3,14 +3,16 @@
 use super::resize::ToldResize;
 use super::{Desired, Kill, Worker};
 use crate::events::{Recorder, Severity};
+use crate::id::ContainerId;
 use crate::pod::memory::Change;
 use crate::pod::plan::Plan;
 use crate::pod::state::Cause;
 use crate::pod_object;
 use crate::reason;
 use crate::runtime::RuntimeError;
+use crate::runtime::observed::{ContainerState, ObservedPod};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tonic::Code;
 
 /// What has been told and still holds.
@@ -20,6 +22,8 @@ pub(super) struct StandingNotices {
     waiting: BTreeMap<String, (String, String)>,
     network_down: bool,
     rejected: bool,
+    /// Containers of which was told that their stop signal is not obeyed.
+    signals: BTreeSet<ContainerId>,
     pub(super) resize: ToldResize,
 }
 
@@ -36,6 +40,7 @@ impl Worker {
         self.tell_rejection(desired);
         self.tell_network(desired);
         self.tell_stops(desired, plan);
+        self.tell_signals(desired);
         let recorder = &self.shared.parts.recorder;
         let pod = &*desired.pod;
         for (name, waiting) in &plan.waiting {
@@ -114,6 +119,24 @@ impl Worker {
         }
     }
 
+    /// Tells of containers whose runtime does not say that it will stop them by the signal they ask for: older ones pass it over.
+    fn tell_signals(&mut self, desired: &Desired) {
+        let observed = self.observed.borrow().clone();
+        let Some(observed) = observed else { return };
+        self.told
+            .signals
+            .retain(|id| observed.containers.iter().any(|c| c.id == *id));
+        for (container, id, asked) in ignored_signals(&desired.pod, &observed) {
+            if self.told.signals.insert(id) {
+                let message = format!(
+                    "The container runtime does not take stop signals: container {container} gets its image's own instead of {asked}"
+                );
+                let (recorder, reason) = (&self.shared.parts.recorder, reason::event::STOP_SIGNAL_IGNORED);
+                recorder.container(&desired.pod, &container, Severity::Warning, reason, message);
+            }
+        }
+    }
+
     fn tell_network(&mut self, desired: &Desired) {
         let network = self.shared.network.borrow().clone();
         let starting = self.state.termination().is_none()
@@ -134,5 +157,44 @@ impl Worker {
             );
         }
         self.told.network_down = down;
+    }
+}
+
+/// Running containers that asked for a stop signal their runtime does not tell: name, id and the signal.
+fn ignored_signals(pod: &Pod, observed: &ObservedPod) -> Vec<(String, ContainerId, String)> {
+    let all = pod_object::containers(pod).filter_map(|(_, container)| {
+        let asked = pod_object::stop_signal(container)?;
+        let newest = observed.newest(&container.name)?;
+        let ignored = newest.state == ContainerState::Running && newest.stop_signal.is_none();
+        ignored.then(|| (container.name.clone(), newest.id.clone(), asked.to_owned()))
+    });
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::{container, observed, pod};
+    use k8s_openapi::api::core::v1::Lifecycle;
+
+    #[test]
+    fn a_signal_that_the_runtime_passes_over_is_told_of_running_containers() {
+        let mut asks = container("asks");
+        asks.lifecycle = Some(Lifecycle {
+            stop_signal: Some("SIGUSR1".into()),
+            ..Lifecycle::default()
+        });
+        let pod = pod("p").with(asks).with(container("does-not")).build();
+        let running = observed("p").sandbox(true).running("asks").running("does-not").build();
+        let told = ignored_signals(&pod, &running);
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].0.as_str(), told[0].2.as_str()), ("asks", "SIGUSR1"));
+        let mut obeyed = running.clone();
+        for container in &mut obeyed.containers {
+            container.stop_signal = Some("SIGUSR1".into());
+        }
+        assert!(ignored_signals(&pod, &obeyed).is_empty());
+        let over = observed("p").sandbox(true).exited("asks", 0, 9).build();
+        assert!(ignored_signals(&pod, &over).is_empty());
     }
 }

@@ -5,13 +5,16 @@ use crate::api_status::Update;
 use crate::pod::plan::Plan;
 use crate::pod::state::{Cause, PodState};
 use crate::pod::status;
-use crate::pod::view::PodSnapshot;
+use crate::pod::view::{Life, PodSnapshot};
+use crate::pod_object;
 use crate::probe::outcome::Outcomes;
 use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 impl Worker {
     /// Computes the status and hands it to whoever reads it, if anything changed.
@@ -55,6 +58,7 @@ impl Worker {
                 })
             }
         };
+        self.count_start(desired, &status, now);
         if *self.status != status {
             self.status = Arc::new(status);
         }
@@ -68,6 +72,10 @@ impl Worker {
                 observed: observed.clone(),
                 active,
                 ended: self.state.has_ended(),
+                life: Life {
+                    present: desired.present,
+                    ending: self.state.termination().is_some(),
+                },
             };
             self.shared.parts.pods.publish(self.uid.clone(), snapshot);
         }
@@ -78,6 +86,23 @@ impl Worker {
                 delete: deleting && !active,
             };
             self.shared.statuses.publish(&self.uid, update);
+        }
+    }
+}
+
+impl Worker {
+    /// Counts a pod that runs now and did not before.
+    fn count_start(&mut self, desired: &Desired, status: &PodStatus, now: Timestamp) {
+        match status.phase.as_deref() {
+            Some("Running") => {}
+            Some("Succeeded" | "Failed") => return self.starting.ended(),
+            _ => return,
+        }
+        let created = desired.pod.metadata.creation_timestamp.as_ref();
+        let created = created.filter(|_| !pod_object::is_static(&desired.pod));
+        let since = created.map(|created| Duration::try_from(now.duration_since(created.0)).unwrap_or_default());
+        if let Some(start) = self.starting.runs(Instant::now(), since) {
+            self.shared.parts.metrics.pods.runs(start);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::events::Severity;
 use crate::id::PodUid;
 use crate::pod::status;
 use crate::pod::worker::Desired;
+use crate::pod_object;
 use crate::reason::{condition, event};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -77,6 +78,13 @@ impl Resizing {
     }
 }
 
+/// Whether a static pod was taken away and is there again: what runs ends first, then it starts anew.
+fn returns(desired: &Desired, wanted: &Pod) -> bool {
+    let of_file = pod_object::is_of_file(wanted);
+    pod_object::is_static(wanted)
+        && (!desired.present || (of_file && pod_object::seen(&desired.pod) != pod_object::seen(wanted)))
+}
+
 impl Live {
     /// Whether the pod is on its way out, or was never let in: nothing is given to it any more.
     fn ends(&self) -> bool {
@@ -90,6 +98,14 @@ impl Live {
 
     /// Hands the worker its pod if it is another delivery of it, with what it was given.
     pub(super) fn update(&mut self, wanted: &Arc<Pod>) {
+        if returns(&self.desired.borrow(), wanted) {
+            self.desired.send_if_modified(|desired| {
+                let changed = desired.present || !desired.returns;
+                (desired.present, desired.returns) = (false, true);
+                changed
+            });
+            return;
+        }
         let is_new = !Arc::ptr_eq(&self.resizing.wanted, wanted);
         if is_new {
             self.resizing.wanted = wanted.clone();

@@ -4,6 +4,7 @@ mod ephemeral;
 mod eviction;
 mod faults;
 mod hooks;
+mod image_changes;
 mod images;
 mod resize;
 mod restart_all;

@@ -2,7 +2,7 @@
 
 use crate::id::{FullName, PodUid};
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
-use crate::runtime::{CgroupDriver, ImageInfo, RuntimeStatus, labels};
+use crate::runtime::{CgroupDriver, ImageInfo, RuntimeStatus, labels, signal};
 use jiff::Timestamp;
 use proto::cri as pb;
 use std::collections::HashMap;
@@ -128,6 +128,7 @@ pub(super) fn container(status: pb::ContainerStatus) -> ObservedContainer {
         termination_policy: annotation(labels::TERMINATION_MESSAGE_POLICY).unwrap_or_default(),
         pre_stop: annotation(labels::PRE_STOP_HANDLER).unwrap_or_default(),
         ports: annotation(labels::PORTS).unwrap_or_default(),
+        stop_signal: signal::of_cri(status.stop_signal),
         user,
         id: status.id.into(),
     }

@@ -2,7 +2,7 @@
 
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedSandbox};
-use crate::runtime::{ImageInfo, RuntimeError, labels};
+use crate::runtime::{ImageInfo, RuntimeError, labels, signal};
 use jiff::Timestamp;
 use proto::cri as pb;
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,6 +220,7 @@ impl State {
             termination_policy: annotation(labels::TERMINATION_MESSAGE_POLICY).unwrap_or_default(),
             pre_stop: annotation(labels::PRE_STOP_HANDLER).unwrap_or_default(),
             ports: annotation(labels::PORTS).unwrap_or_default(),
+            stop_signal: signal::of_cri(config.stop_signal),
             user: None,
         };
         let behaviour = self.behaviours.get(&name).cloned().unwrap_or_else(Behaviour::obedient);

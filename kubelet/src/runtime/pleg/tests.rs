@@ -55,6 +55,17 @@ async fn until(watch: &mut watch::Receiver<Option<Arc<ObservedPod>>>, wanted: Co
         .expect("open");
 }
 
+fn observer(fake: &FakeRuntime, sweep_seconds: u64) -> Pleg {
+    let clock = Arc::new(client::TokioClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+    let metrics = crate::metrics::Metrics::new("n").pods;
+    Pleg::new(
+        Arc::new(fake.clone()),
+        Duration::from_secs(sweep_seconds),
+        clock,
+        metrics,
+    )
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_exit_is_observed_by_its_event_long_before_a_sweep() {
     let fake = fake();
@@ -69,7 +80,7 @@ async fn an_exit_is_observed_by_its_event_long_before_a_sweep() {
             ..Behaviour::default()
         },
     );
-    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(3600));
+    let pleg = observer(&fake, 3600);
     let shutdown = CancellationToken::new();
     tokio::spawn(pleg.clone().run(shutdown.clone()));
     let mut watch = pleg.watch(&"u".into());
@@ -103,7 +114,7 @@ async fn a_lost_event_is_healed_by_the_sweep() {
         drop_event: 1.0,
         ..Faults::default()
     });
-    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(30));
+    let pleg = observer(&fake, 30);
     let shutdown = CancellationToken::new();
     tokio::spawn(pleg.clone().run(shutdown.clone()));
     start(&fake, "u").await;
@@ -119,7 +130,7 @@ async fn a_hung_call_holds_up_one_pod_only() {
     let fake = fake();
     start(&fake, "a").await;
     start(&fake, "b").await;
-    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(3600));
+    let pleg = observer(&fake, 3600);
     fake.next("ContainerStatus", Mishap::Hang);
     let (other, stuck) = (pleg.clone(), pleg.clone());
     let hung = tokio::spawn(async move { stuck.refresh(&"a".into()).await });
@@ -134,7 +145,7 @@ async fn a_hung_call_holds_up_one_pod_only() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_unknown_after_a_sweep_is_observed_as_empty_without_asking() {
     let fake = fake();
-    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(30));
+    let pleg = observer(&fake, 30);
     assert!(pleg.watch(&"x".into()).borrow().is_none());
     pleg.sweep().await.expect("sweep");
     let calls = fake.calls().len();
@@ -154,7 +165,7 @@ fn looks(fake: &FakeRuntime) -> usize {
 
 /// An observer at work, and a pod it observes as running.
 async fn at_work(fake: &FakeRuntime) -> (Pleg, watch::Receiver<Option<Arc<ObservedPod>>>) {
-    let pleg = Pleg::new(Arc::new(fake.clone()), Duration::from_secs(3600));
+    let pleg = observer(fake, 3600);
     tokio::spawn(pleg.clone().run(CancellationToken::new()));
     start(fake, "u").await;
     let mut watch = pleg.watch(&"u".into());

@@ -15,7 +15,7 @@ use streaming::translate::{self, Streams};
 use streaming::websocket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -24,6 +24,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const PORT_FORWARD_PROTOCOL: &str = "portforward.k8s.io";
 const BUFFER: usize = 32 << 10;
+/// How long the runtime may say nothing more once the client is gone, before it is left.
+const GONE: Duration = Duration::from_secs(30);
 /// Longest refusal passed on to the client.
 const REFUSAL_MAX: usize = 64 << 10;
 
@@ -54,12 +56,18 @@ pub(super) enum Way {
 }
 
 /// Passes the request on to `url`; when the runtime upgrades, so does the answer, and what is said flows until both ends are
-/// done or nothing has moved for `idle`.
-pub(super) async fn tunnel(url: &str, request: Request<Incoming>, way: Way, idle: Duration) -> Answer {
+/// done or nothing has moved for `idle`; it keeps its place until then.
+pub(super) async fn tunnel(
+    url: &str,
+    request: Request<Incoming>,
+    way: Way,
+    idle: Duration,
+    place: OwnedSemaphorePermit,
+) -> Answer {
     let opened = match way {
-        Way::AsItIs => connect(url, request, idle).await,
-        Way::Channels(streams, accepted) => connect_socket(url, request, accepted, Some(streams), idle).await,
-        Way::Unwrapped(accepted) => connect_socket(url, request, accepted, None, idle).await,
+        Way::AsItIs => connect(url, request, idle, place).await,
+        Way::Channels(streams, accepted) => connect_socket(url, request, (accepted, Some(streams)), idle, place).await,
+        Way::Unwrapped(accepted) => connect_socket(url, request, (accepted, None), idle, place).await,
     };
     opened.unwrap_or_else(|error| {
         tracing::warn!(%error, "stream not opened");
@@ -68,7 +76,12 @@ pub(super) async fn tunnel(url: &str, request: Request<Incoming>, way: Way, idle
 }
 
 /// The runtime speaks what the client does.
-async fn connect(url: &str, mut request: Request<Incoming>, idle: Duration) -> Result<Answer, TunnelError> {
+async fn connect(
+    url: &str,
+    mut request: Request<Incoming>,
+    idle: Duration,
+    place: OwnedSemaphorePermit,
+) -> Result<Answer, TunnelError> {
     let mut headers = request.headers().clone();
     // The runtime is not told who the client is.
     headers.remove(AUTHORIZATION);
@@ -83,6 +96,7 @@ async fn connect(url: &str, mut request: Request<Incoming>, idle: Duration) -> R
         if let Some((client, runtime)) = join(ours, theirs).await {
             copy_both(client, runtime, idle).await;
         }
+        drop(place);
     });
     Ok(upgraded(headers))
 }
@@ -91,9 +105,9 @@ async fn connect(url: &str, mut request: Request<Incoming>, idle: Duration) -> R
 async fn connect_socket(
     url: &str,
     mut request: Request<Incoming>,
-    accepted: HeaderMap,
-    streams: Option<Streams>,
+    (accepted, streams): (HeaderMap, Option<Streams>),
     idle: Duration,
+    place: OwnedSemaphorePermit,
 ) -> Result<Answer, TunnelError> {
     let needed = match streams {
         Some(_) => translate::SPDY_PROTOCOL,
@@ -117,6 +131,7 @@ async fn connect_socket(
             Some(streams) => translate::translate(client, runtime, streams, idle).await,
             None => streaming::tunnel::tunnel(client, runtime, idle).await,
         }
+        drop(place);
     });
     Ok(upgraded(accepted))
 }
@@ -196,7 +211,8 @@ async fn join(ours: OnUpgrade, theirs: OnUpgrade) -> Option<(TokioIo<Upgraded>, 
     }
 }
 
-/// Copies both ways. The client's end closes the runtime's input and leaves the answer open; the runtime's end is the end:
+/// Copies both ways. The client's end closes the runtime's input and leaves the answer open for as long as it goes on: a runtime that
+/// does not notice is left, and with it its command. The runtime's end is the end:
 /// nobody is left to read what the client still sends (a command that ended before its input).
 async fn copy_both(a: impl AsyncRead + AsyncWrite, b: impl AsyncRead + AsyncWrite, idle: Duration) {
     let (a_read, a_write) = tokio::io::split(a);
@@ -211,7 +227,14 @@ async fn copy_both(a: impl AsyncRead + AsyncWrite, b: impl AsyncRead + AsyncWrit
         tokio::select! {
             biased;
             _ = &mut down => {}
-            _ = &mut up => drop(down.await),
+            _ = &mut up => {
+                moved.send_replace(Instant::now());
+                tokio::select! {
+                    biased;
+                    _ = &mut down => {}
+                    () = silent_for(moved.subscribe(), GONE) => {}
+                }
+            }
         }
     };
     tokio::select! {
@@ -273,6 +296,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_gone_leaves_no_stream_to_a_runtime_that_says_nothing() {
+        let (client, near) = tokio::io::duplex(64);
+        let (far, mut runtime) = tokio::io::duplex(64);
+        let begun = Instant::now();
+        let task = tokio::spawn(copy_both(near, far, Duration::from_secs(4 * 3600)));
+        drop(client);
+        let mut got = Vec::new();
+        runtime.read_to_end(&mut got).await.expect("its input is closed");
+        task.await.expect("ended");
+        assert_eq!(begun.elapsed(), GONE);
+        assert!(runtime.write_all(b"x").await.is_err(), "and it has nobody to write to");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn silence_ends_a_stream_and_traffic_keeps_it() {
         let (mut client, near) = tokio::io::duplex(64);
         let (far, _runtime) = tokio::io::duplex(64);
@@ -325,7 +362,11 @@ mod tests {
             let (socket, _) = listener.accept().await.expect("connection");
             let service = hyper::service::service_fn(move |request| {
                 let (url, way) = (url.clone(), way.clone());
-                async move { Ok::<_, std::convert::Infallible>(tunnel(&url, request, way, Duration::from_secs(60)).await) }
+                let idle = Duration::from_secs(60);
+                let place = Arc::new(tokio::sync::Semaphore::new(1))
+                    .try_acquire_owned()
+                    .expect("a place");
+                async move { Ok::<_, std::convert::Infallible>(tunnel(&url, request, way, idle, place).await) }
             });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
             let _ = connection.with_upgrades().await;

@@ -153,3 +153,28 @@ async fn one_file_that_comes_and_goes() {
     bench.until(&[]).await;
     bench.end().await;
 }
+
+#[tokio::test]
+async fn a_file_that_is_put_back_gives_its_pod_anew_and_an_edited_one_does_not() {
+    let mut bench = Bench::start(empty(), None, LONG);
+    let named = |image: &str| manifest("a", image).replace("{name: a}", "{name: a, uid: fixed}");
+    bench.write("a", named("i1"));
+    bench.until(&["a-n:i1"]).await;
+    let seen = |bench: &Bench| {
+        let delivered = bench.pods.borrow().clone().expect("delivered");
+        pod_object::seen(&delivered[0]).map(str::to_owned)
+    };
+    let first = seen(&bench);
+    bench.write("a", named("i2"));
+    bench.until(&["a-n:i2"]).await;
+    assert_eq!(seen(&bench), first, "the same pod with another image");
+    fs::remove_file(bench.dir.path().join("a")).expect("remove");
+    bench.write("a", named("i2"));
+    let anew = |pods: &Delivered| {
+        let pods = pods.iter().flatten().next();
+        pods.is_some_and(|pod| pod_object::seen(pod) != first.as_deref())
+    };
+    let waited = tokio::time::timeout(PATIENCE, bench.pods.wait_for(anew)).await.is_ok();
+    assert!(waited, "seen once more");
+    bench.end().await;
+}

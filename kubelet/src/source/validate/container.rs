@@ -1,10 +1,12 @@
 //! The mistakes of one container.
 
 use super::Mistakes;
+use crate::pod_object;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use proto::api::names;
 use proto::api::quantity::Quantity;
+use proto::api::signal;
 use std::collections::BTreeSet;
 
 /// Checks a container of a pod with these volumes.
@@ -45,6 +47,14 @@ pub(super) fn check(
                 &variable.name,
                 "must not contain '='",
             );
+        }
+    }
+    if let Some(given) = pod_object::stop_signal(container) {
+        let path = format!("{path}.lifecycle.stopSignal");
+        let os = spec.os.as_ref().map_or("", |os| os.name.as_str());
+        match signal::of_os(os) {
+            Some(signals) => mistakes.one_of(&path, Some(given), signals),
+            None => mistakes.forbidden(&path, signal::NEEDS_OS),
         }
     }
     for (field, probe) in [

@@ -40,6 +40,10 @@ fn mistakes_are_named_by_their_path() {
             "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\"",
         ),
         (
+            |p| p["spec"]["containers"][0]["lifecycle"] = json!({"stopSignal": "SIGTERM"}),
+            "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+        ),
+        (
             |p| p["spec"]["activeDeadlineSeconds"] = json!(0),
             "spec.activeDeadlineSeconds: Invalid value: 0",
         ),

@@ -1,5 +1,10 @@
 mod apply;
 mod ends;
+mod forms;
+mod many;
+mod parts;
+mod rules;
+mod stored;
 
 use super::watches::Watch;
 use super::*;
@@ -398,17 +403,9 @@ async fn a_definition_that_is_wrong_or_asks_for_what_is_not_built_is_refused() {
             causes(&refused)
         );
     }
-    let mut rules = definition();
-    rules["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = json!([{"rule": "true"}]);
     let mut webhook = definition();
     webhook["spec"]["conversion"] = json!({"strategy": "Webhook"});
-    for (definition, field) in [
-        (
-            rules,
-            "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-validations: Forbidden",
-        ),
-        (webhook, "spec.conversion.strategy: Forbidden"),
-    ] {
+    for (definition, field) in [(webhook, "spec.conversion.strategy: Forbidden")] {
         let refused = post(&server, DEFINITIONS, &definition).await;
         assert!(
             causes(&refused).iter().any(|cause| cause.starts_with(field)),

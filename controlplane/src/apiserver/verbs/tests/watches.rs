@@ -265,3 +265,35 @@ async fn the_initial_state_is_made_of_a_share_at_a_time() {
         events += count;
     }
 }
+
+/// Node by node, and by name: whoever watches few objects hears of their coming, changes and going, and of nothing else.
+#[tokio::test(start_paused = true)]
+async fn watches_of_few_objects_hear_of_those_alone() {
+    let server = server().await;
+    let on = |name: &str, node: &str| {
+        let mut pod = pod(name);
+        pod["spec"]["nodeName"] = json!(node);
+        pod
+    };
+    let mut node = Watch::json(&server, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1").await;
+    let mut waiting = Watch::json(&server, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D").await;
+    let mut named = Watch::json(&server, &format!("{PODS}?watch=1&fieldSelector=metadata.name%3Dp3")).await;
+    let mut other = Watch::json(&server, "/api/v1/namespaces/b/pods?watch=1").await;
+    for (name, of) in [("p1", "n1"), ("p2", "n2"), ("p3", "")] {
+        post(&server, PODS, &if of.is_empty() { pod(name) } else { on(name, of) }).await;
+    }
+    let target = json!({"kind": "Binding", "apiVersion": "v1", "metadata": {"name": "p3"}, "target": {"kind": "Node", "name": "n1"}});
+    assert_eq!(post(&server, &format!("{PODS}/p3/binding"), &target).await.code, 201);
+    post(&server, "/api/v1/namespaces/b/pods", &pod("p4")).await;
+    let event = |what: &str, name: &str| brief(what, name);
+    assert_eq!(node.brief().await, event("ADDED", "p1"));
+    assert_eq!(node.brief().await, event("ADDED", "p3"));
+    assert_eq!(waiting.brief().await, event("ADDED", "p3"));
+    assert_eq!(waiting.brief().await, event("DELETED", "p3"));
+    assert_eq!(waiting.brief().await, event("ADDED", "p4"));
+    assert_eq!(named.brief().await, event("ADDED", "p3"));
+    assert_eq!(named.brief().await, event("MODIFIED", "p3"));
+    assert_eq!(other.brief().await, event("ADDED", "p4"));
+    delete(&server, &format!("{PODS}/p1?gracePeriodSeconds=0")).await;
+    assert_eq!(node.brief().await, event("DELETED", "p1"));
+}

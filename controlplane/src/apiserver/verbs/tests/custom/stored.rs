@@ -1,0 +1,67 @@
+//! Objects that were stored under another schema than the present one.
+
+use super::*;
+
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lions.zoo.example";
+
+/// Gives the kind a field with a default, and takes one away.
+async fn change_schema(server: &ApiServer) {
+    let at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let change = json!([
+        {"op": "add", "path": format!("{at}/tail"), "value": {"type": "string", "default": "tufted"}},
+        {"op": "remove", "path": format!("{at}/mane")},
+    ]);
+    let changed = patch(server, DEFINITION, "json", &change).await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_before_shows_as_the_present_schema_has_it() {
+    let server = server().await;
+    define(&server, &definition()).await;
+    let made = post(&server, LIONS, &lion("leo", &json!({"name": "leo", "mane": "long"}))).await;
+    let mut watch = Watch::json(&server, &format!("{LIONS}?watch=1")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["spec"]["mane"], "long");
+    change_schema(&server).await;
+    assert!(
+        watch.next().await.is_none(),
+        "a watch of the former schema ends: it would show its fields"
+    );
+    let leo = format!("{LIONS}/leo");
+    let spec = json!({"name": "leo", "age": 3, "tail": "tufted"});
+    let shown = until(&server, &leo, |reply| reply.body["spec"]["tail"] == "tufted").await;
+    assert_eq!(shown.body["spec"], spec);
+    let revision = &made.body["metadata"]["resourceVersion"];
+    assert_eq!(
+        &shown.body["metadata"]["resourceVersion"], revision,
+        "nothing was written"
+    );
+    assert_eq!(get(&server, LIONS).await.body["items"][0]["spec"], spec);
+    let mut watch = Watch::json(&server, &format!("{LIONS}?watch=1")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["spec"], spec);
+    // As whoever migrates storage does: the same object is written once in its new form, and not again.
+    let written = put(&server, &leo, &shown.body).await;
+    assert_eq!((written.code, &written.body["spec"]), (200, &spec), "{}", written.body);
+    let (_, stored) = server.store().range("/registry/zoo.example/lions/a/leo").await.unwrap();
+    let text = String::from_utf8(stored[0].value.to_vec()).unwrap();
+    assert!(text.contains("tufted") && !text.contains("\"mane\":"), "{text}");
+    let again = put(&server, &leo, &written.body).await;
+    assert_eq!(
+        again.body["metadata"]["resourceVersion"],
+        written.body["metadata"]["resourceVersion"]
+    );
+    assert_eq!(watch.next().await.unwrap()["object"]["spec"], spec);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_outlives_changes_of_other_definitions() {
+    let server = server().await;
+    define(&server, &definition()).await;
+    let mut watch = Watch::json(&server, &format!("{LIONS}?watch=1")).await;
+    let mut other = definition();
+    other["metadata"]["name"] = json!("cats.zoo.example");
+    other["spec"]["names"] = json!({"plural": "cats", "kind": "Cat"});
+    define(&server, &other).await;
+    post(&server, LIONS, &lion("leo", &json!({"name": "leo"}))).await;
+    assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
+}

@@ -1,0 +1,284 @@
+//! What expressions cost: estimates from what a schema allows, and charges for what is there. The units are upstream's. Pure.
+
+use std::sync::Arc;
+
+use super::types::{Decl, Ty};
+use super::value::Val;
+
+/// A range of costs or sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) min: u64,
+    pub(super) max: u64,
+}
+
+/// What is known of an expression before there are values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Estimate {
+    pub(super) cost: Range,
+    /// `None` where nothing is known.
+    pub(super) size: Option<Range>,
+    /// The sizes of its keys (or indices) and values.
+    pub(super) entries: Option<(Range, Range)>,
+    /// What of the schema it is.
+    pub(super) decl: Option<Arc<Decl>>,
+}
+
+/// What a call costs beside its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Charge {
+    One,
+    /// The argument is read once.
+    Scan(usize),
+    /// It is read twice.
+    Twice(usize),
+    /// As `startsWith`: upstream's estimate asks for the prefix, its charge for the text.
+    Start,
+    /// All members of the argument are compared with one value.
+    In,
+    /// Two values are compared as far as the shorter goes.
+    Compare,
+    /// Two texts become one.
+    Concatenate,
+    /// Two lists become one.
+    Append,
+    /// A pattern is looked for.
+    Match,
+    Contains,
+    /// The members of the list, or the characters of the text, are visited.
+    Visit,
+    Join,
+    Replace,
+    Split,
+    Validate,
+    /// An address or a range in a range; whether it is a text.
+    Within(bool),
+    WithinRange(bool),
+}
+
+/// Bytes of the longest pattern behind a named format, as upstream counts them.
+const FORMAT_PATTERN: u64 = 128;
+
+fn factor(value: u64, tenths: f64) -> u64 {
+    let product = (value as f64 * tenths).ceil();
+    if product >= 18_446_744_073_709_551_616.0 {
+        u64::MAX
+    } else {
+        product as u64
+    }
+}
+
+impl Range {
+    pub(super) const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
+
+    pub(super) fn fixed(value: u64) -> Self {
+        Self { min: value, max: value }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            min: self.min.saturating_add(other.min),
+            max: self.max.saturating_add(other.max),
+        }
+    }
+
+    pub(super) fn times(self, other: Self) -> Self {
+        Self {
+            min: self.min.saturating_mul(other.min),
+            max: self.max.saturating_mul(other.max),
+        }
+    }
+
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+        }
+    }
+
+    fn scaled(self, by: f64) -> Self {
+        Self {
+            min: factor(self.min, by),
+            max: factor(self.max, by),
+        }
+    }
+}
+
+impl Estimate {
+    pub(super) fn of(cost: Range, size: Option<Range>) -> Self {
+        Self {
+            cost,
+            size,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn size(&self) -> Range {
+        self.size.unwrap_or(Range::UNKNOWN)
+    }
+
+    /// The size by what is known of the schema, else of the type.
+    pub(super) fn sized(mut self, ty: &Ty) -> Self {
+        if self.size.is_none() {
+            self.size = match &self.decl {
+                Some(decl) => Some(Range { min: 0, max: decl.max }),
+                None => ty.is_scalar().then(|| Range::fixed(1)),
+            };
+        }
+        self
+    }
+
+    /// What is known of a member of a list, or a value of a map, of this.
+    pub(super) fn member(&self) -> Self {
+        let decl = self.decl.as_ref().and_then(|decl| decl.member()).map(Arc::clone);
+        Self {
+            size: match &decl {
+                Some(decl) => Some(Range { min: 0, max: decl.max }),
+                None => self.entries.map(|(_, value)| value),
+            },
+            decl,
+            ..Self::default()
+        }
+    }
+
+    /// Likewise of a key of a map.
+    pub(super) fn key(&self) -> Self {
+        Self::of(Range::default(), self.entries.map(|(key, _)| key))
+    }
+}
+
+impl Charge {
+    /// What the call costs with these arguments.
+    pub(super) fn of(self, args: &[Val<'_>]) -> u64 {
+        let size = |i: usize| args.get(i).map_or(0, Val::size);
+        let scan = |size: u64| factor(size, 0.1);
+        match self {
+            Self::One | Self::Append | Self::Join => 1,
+            Self::Scan(i) => scan(size(i)),
+            Self::Start => scan(size(0)),
+            Self::Twice(i) => factor(size(i), 0.2),
+            Self::Replace | Self::Split => factor(size(0), 0.2),
+            Self::In => size(1),
+            Self::Compare => match args.first() {
+                Some(Val::Quantity(_) | Val::Ip(_) | Val::Cidr(..) | Val::Url(_) | Val::Semver(_) | Val::Format(_)) => {
+                    1
+                }
+                _ => scan(size(0).min(size(1))),
+            },
+            Self::Concatenate => scan(size(0).saturating_add(size(1))),
+            Self::Match => scan(size(0) + 1).saturating_mul(factor(size(1), 0.25)),
+            Self::Contains => scan(size(0)).saturating_mul(scan(size(1))),
+            Self::Visit => match args.first() {
+                Some(Val::Text(_)) => scan(size(0)),
+                Some(list) => list
+                    .members()
+                    .map(|member| member.map_or(1, |member| scan(member.size()).max(1)))
+                    .sum(),
+                None => 0,
+            },
+            Self::Validate => scan(size(1) + 1).saturating_mul(FORMAT_PATTERN / 4),
+            Self::Within(is_text) => scan(size(0) * 2) + if is_text { scan(size(1)) } else { 0 },
+            Self::WithinRange(is_text) => {
+                scan(size(0) * 2) + scan(size(0)) + 1 + if is_text { scan(size(1)) } else { 0 }
+            }
+        }
+    }
+
+    /// What the call may cost, and how large what it gives may be.
+    pub(super) fn estimate(self, args: &[&Estimate], types: &[Ty]) -> (Range, Option<Range>) {
+        let size = |i: usize| args.get(i).map_or(Range::UNKNOWN, |arg| arg.size());
+        let scan = |i: usize| size(i).scaled(0.1);
+        let one = Range::fixed(1);
+        let bytes = Range { min: 4, max: 16 };
+        match self {
+            Self::One => (one, None),
+            Self::Scan(i) => (scan(i), Some(size(i))),
+            Self::Twice(i) => (size(i).scaled(0.2), None),
+            Self::Start => (scan(1), None),
+            Self::In => (size(1), None),
+            Self::Compare => {
+                let max = size(0).max.min(size(1).max);
+                let cost = Range {
+                    min: u64::from(max > 0),
+                    max,
+                };
+                (cost.scaled(0.1), None)
+            }
+            Self::Concatenate => {
+                let size = size(0).plus(size(1));
+                (size.scaled(0.1), Some(size))
+            }
+            Self::Append => (one, Some(size(0).plus(size(1)))),
+            Self::Match => (size(0).plus(one).scaled(0.1).times(size(1).scaled(0.25)), None),
+            Self::Contains => (scan(0).times(scan(1)), None),
+            Self::Visit => (visit(args, types), None),
+            Self::Join => {
+                let member = args.first().map_or(Range::UNKNOWN, |list| list.member().size());
+                let gaps = Range {
+                    min: size(0).min.saturating_sub(1),
+                    max: size(0).max.saturating_sub(1),
+                };
+                let separators = args
+                    .get(1)
+                    .map_or(Range::default(), |separator| separator.size().times(gaps));
+                let size = size(0).times(member).plus(separators);
+                (size.scaled(0.1), Some(size))
+            }
+            Self::Replace => (size(0).scaled(0.2), Some(replaced(size(0), size(1), size(2)))),
+            Self::Split => (
+                size(0).scaled(0.2),
+                Some(Range {
+                    min: 0,
+                    max: size(0).max,
+                }),
+            ),
+            Self::Validate => (scan(1).scaled(FORMAT_PATTERN as f64 * 0.25), None),
+            Self::Within(is_text) => {
+                let cost = bytes.plus(bytes).scaled(0.1);
+                (if is_text { cost.plus(scan(1)) } else { cost }, None)
+            }
+            Self::WithinRange(is_text) => {
+                let cost = bytes.plus(bytes).scaled(0.1).plus(bytes.scaled(0.1)).plus(one);
+                (if is_text { cost.plus(scan(1)) } else { cost }, None)
+            }
+        }
+    }
+}
+
+fn visit(args: &[&Estimate], types: &[Ty]) -> Range {
+    let Some(list) = args.first() else {
+        return Range::UNKNOWN;
+    };
+    match types.first() {
+        Some(Ty::List(of)) => {
+            let each = match **of {
+                Ty::Text | Ty::Bytes => list.member().size().scaled(0.1),
+                _ => Range::default(),
+            };
+            list.size().times(Range::fixed(1).plus(each))
+        }
+        _ => list.size().scaled(0.1),
+    }
+}
+
+/// How long a text is after replacements.
+fn replaced(text: Range, old: Range, new: Range) -> Range {
+    let (mut count, mut kept) = (Range::default(), Range::default());
+    if old.min == 0 {
+        count.max = text.max.saturating_add(1);
+        kept.max = text.max;
+    } else if new.max <= old.min {
+        kept.max = text.max;
+    } else {
+        count.max = text.max.div_ceil(old.min);
+    }
+    if old.max == 0 {
+        count.min = text.min.saturating_add(1);
+        kept.min = text.min;
+    } else if old.max <= new.min {
+        kept.min = text.min;
+    } else {
+        count.min = text.min.div_ceil(old.max);
+    }
+    count.times(new).plus(kept)
+}

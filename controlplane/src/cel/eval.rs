@@ -1,0 +1,444 @@
+//! Evaluates checked expressions. Pure.
+//!
+//! Owns the bounds: who wrote the rule and who wrote the object may both mean harm. Costs are upstream's units and what they say is
+//! upstream's; work counts what these leave out (copies, comparisons of large values, compiled patterns).
+
+use std::rc::Rc;
+
+use regex_lite::{Regex, RegexBuilder};
+
+use super::check::{Fold, Node, NodeKind};
+use super::cost::Charge;
+use super::signatures::Overload;
+use super::value::{Text, Val, error};
+
+/// Bytes a pattern may take when it is compiled while a rule is evaluated.
+pub(super) const PATTERN_BYTES: usize = 32 << 10;
+/// Work of compiling one.
+const PATTERN_WORK: u64 = 20_000;
+/// Patterns that are kept while a rule is evaluated.
+const PATTERNS_MAX: usize = 16;
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Failure {
+    /// The expression's own error, which `||` and `&&` may make good.
+    Error(String),
+    /// It costs more than it may.
+    Cost,
+}
+
+pub(super) type Outcome<'a> = Result<Val<'a>, Failure>;
+
+/// What evaluating may still take.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// Upstream's units for the call.
+    pub(super) cost: u64,
+    pub(super) limit: u64,
+    pub(super) work_left: u64,
+    patterns: Vec<(String, Rc<Regex>)>,
+}
+
+impl Budget {
+    pub(super) fn new(limit: u64, work_left: u64) -> Self {
+        Self {
+            cost: 0,
+            limit,
+            work_left,
+            patterns: Vec::new(),
+        }
+    }
+
+    /// Charges units of cost.
+    pub(super) fn charge(&mut self, cost: u64) -> Result<(), Failure> {
+        self.cost = self.cost.saturating_add(cost);
+        match self.cost > self.limit {
+            true => Err(Failure::Cost),
+            false => self.work(1),
+        }
+    }
+
+    /// Counts work that costs nothing.
+    pub(super) fn work(&mut self, steps: u64) -> Result<(), Failure> {
+        self.work_left = self.work_left.saturating_sub(steps);
+        match self.work_left {
+            0 => Err(Failure::Cost),
+            _ => Ok(()),
+        }
+    }
+
+    /// A pattern, compiled within bounds.
+    pub(super) fn pattern(&mut self, text: &str) -> Result<Rc<Regex>, Failure> {
+        if let Some((_, known)) = self.patterns.iter().find(|(own, _)| own == text) {
+            return Ok(Rc::clone(known));
+        }
+        self.work(PATTERN_WORK)?;
+        let regex = match RegexBuilder::new(text).size_limit(PATTERN_BYTES).build() {
+            Ok(regex) => Rc::new(regex),
+            Err(why) => return error(format!("error parsing regexp: {why}")),
+        };
+        if self.patterns.len() == PATTERNS_MAX {
+            self.patterns.remove(0);
+        }
+        self.patterns.push((text.to_owned(), Rc::clone(&regex)));
+        Ok(regex)
+    }
+
+    /// Tries a pattern on a text: the work is bounded by the product.
+    pub(super) fn tries(&mut self, text: &str) -> Result<(), Failure> {
+        self.work((text.len() as u64 + 1).saturating_mul(PATTERN_BYTES as u64 / 1024))
+    }
+}
+
+/// Evaluates one expression with its variables.
+pub(super) struct Eval<'a, 'b> {
+    pub(super) budget: &'b mut Budget,
+    /// By slot: `self`, `oldSelf`, then those of macros.
+    variables: Vec<Val<'a>>,
+}
+
+impl<'a, 'b> Eval<'a, 'b> {
+    pub(super) fn new(budget: &'b mut Budget, own: Val<'a>, old: Val<'a>) -> Self {
+        Self {
+            budget,
+            variables: vec![own, old],
+        }
+    }
+
+    pub(super) fn value(&mut self, node: &'a Node) -> Outcome<'a> {
+        match &node.kind {
+            NodeKind::Null => Ok(Val::Null),
+            NodeKind::Bool(is) => Ok(Val::Bool(*is)),
+            NodeKind::Int(number) => Ok(Val::Int(*number)),
+            NodeKind::Uint(number) => Ok(Val::Uint(*number)),
+            NodeKind::Double(number) => Ok(Val::Double(*number)),
+            NodeKind::Text(text) => Ok(Val::Text(Text::Ref(text))),
+            NodeKind::Bytes(bytes) => Ok(Val::Bytes(bytes.as_ref().into())),
+            NodeKind::Type(name) => Ok(Val::Type(name)),
+            NodeKind::Variable(slot) => {
+                self.budget.charge(1)?;
+                match self.variables.get(*slot) {
+                    Some(value) => Ok(value.clone()),
+                    None => error("no such attribute"),
+                }
+            }
+            NodeKind::Select { of, field, is_optional } => self.select(of, field, *is_optional),
+            NodeKind::Has { of, field } => self.has(of, field),
+            NodeKind::Index { of, key, is_optional } => self.index(of, key, *is_optional),
+            NodeKind::And(terms) => self.junction(terms, false),
+            NodeKind::Or(terms) => self.junction(terms, true),
+            NodeKind::If(parts) => match self.value(&parts[0])? {
+                Val::Bool(true) => self.value(&parts[1]),
+                Val::Bool(false) => self.value(&parts[2]),
+                _ => error("no such overload"),
+            },
+            NodeKind::List(members) => self.list(members),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Call { overloads, args } => self.call(overloads, args),
+            NodeKind::Fold { fold, range, parts } => self.fold(*fold, range, parts),
+            NodeKind::OptMap { of, then, is_flat } => self.opt_map(of, then, *is_flat),
+            NodeKind::OrValue { of, other, is_or } => self.or_value(of, other, *is_or),
+        }
+    }
+
+    fn select(&mut self, of: &'a Node, field: &'a str, is_optional: bool) -> Outcome<'a> {
+        let of = self.value(of)?;
+        self.budget.charge(1)?;
+        let (of, was_optional) = match of {
+            Val::Optional(None) => return Ok(Val::Optional(None)),
+            Val::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, false),
+        };
+        let found = of.get(&Val::Text(Text::Ref(field)), self.budget)?;
+        match (found, is_optional || was_optional) {
+            (found, true) => Ok(Val::Optional(found.map(Rc::new))),
+            (Some(found), false) => Ok(found),
+            (None, false) => match of.type_name() {
+                "map" | "object" => error(format!("no such key: {field}")),
+                _ => error("no such overload"),
+            },
+        }
+    }
+
+    fn has(&mut self, of: &'a Node, field: &'a str) -> Outcome<'a> {
+        let of = match self.value(of)? {
+            Val::Optional(None) => return Ok(Val::Bool(false)),
+            Val::Optional(Some(inner)) => (*inner).clone(),
+            other => other,
+        };
+        match of.type_name() {
+            "map" | "object" => {
+                let found = of.get(&Val::Text(Text::Ref(field)), self.budget)?;
+                Ok(Val::Bool(found.is_some()))
+            }
+            _ => error("no such overload"),
+        }
+    }
+
+    fn index(&mut self, of: &'a Node, key: &'a Node, is_optional: bool) -> Outcome<'a> {
+        let of = self.value(of)?;
+        let key = self.value(key)?;
+        self.budget.charge(1)?;
+        let (of, was_optional) = match of {
+            Val::Optional(None) => return Ok(Val::Optional(None)),
+            Val::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, false),
+        };
+        let is_optional = is_optional || was_optional;
+        let found = match of.type_name() {
+            "list" => {
+                let at = match key {
+                    Val::Int(at) => usize::try_from(at).ok(),
+                    Val::Uint(at) => usize::try_from(at).ok(),
+                    Val::Double(at) if at.fract() == 0.0 && at >= 0.0 => Some(at as usize),
+                    Val::Double(_) => None,
+                    _ => return error("no such overload"),
+                };
+                let found = at.and_then(|at| of.member(at)).transpose()?;
+                if found.is_none() && !is_optional {
+                    let shown = match key {
+                        Val::Int(at) => at,
+                        _ => at.and_then(|at| i64::try_from(at).ok()).unwrap_or(i64::MAX),
+                    };
+                    return error(format!("index out of bounds: {shown}"));
+                }
+                found
+            }
+            "map" | "object" => {
+                let found = of.get(&key, self.budget)?;
+                if found.is_none() && !is_optional {
+                    return error(format!("no such key: {}", super::library::strings::shown(&key)));
+                }
+                found
+            }
+            _ => return error("no such overload"),
+        };
+        match is_optional {
+            true => Ok(Val::Optional(found.map(Rc::new))),
+            false => found.map_or_else(|| error("no such key"), Ok),
+        }
+    }
+
+    /// `&&` and `||`: a term that decides makes errors of the others good.
+    fn junction(&mut self, terms: &'a [Node], decides: bool) -> Outcome<'a> {
+        let mut failed = None;
+        for term in terms {
+            match self.value(term) {
+                Ok(Val::Bool(is)) if is == decides => return Ok(Val::Bool(decides)),
+                Ok(Val::Bool(_)) => {}
+                Ok(_) => failed = failed.or(Some(Failure::Error("no such overload".to_owned()))),
+                Err(Failure::Cost) => return Err(Failure::Cost),
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        failed.map_or(Ok(Val::Bool(!decides)), Err)
+    }
+
+    fn list(&mut self, members: &'a [(bool, Node)]) -> Outcome<'a> {
+        self.budget.charge(10)?;
+        let mut out = Vec::with_capacity(members.len());
+        for (is_optional, member) in members {
+            match (is_optional, self.value(member)?) {
+                (true, Val::Optional(None)) => {}
+                (true, Val::Optional(Some(inner))) => out.push((*inner).clone()),
+                (true, _) => return error("cannot initialize optional list element from non-optional value"),
+                (false, value) => out.push(value),
+            }
+        }
+        Ok(Val::list(out))
+    }
+
+    fn map(&mut self, entries: &'a [(bool, Node, Node)]) -> Outcome<'a> {
+        self.budget.charge(30)?;
+        let mut out: Vec<(Val<'a>, Val<'a>)> = Vec::with_capacity(entries.len());
+        for (is_optional, key, value) in entries {
+            let (key, value) = (self.value(key)?, self.value(value)?);
+            let value = match (is_optional, value) {
+                (true, Val::Optional(None)) => continue,
+                (true, Val::Optional(Some(inner))) => (*inner).clone(),
+                (_, value) => value,
+            };
+            self.put(&mut out, key, value)?;
+        }
+        Ok(Val::Map(Rc::new(out)))
+    }
+
+    /// Adds a pair whose key is new.
+    fn put(&mut self, pairs: &mut Vec<(Val<'a>, Val<'a>)>, key: Val<'a>, value: Val<'a>) -> Result<(), Failure> {
+        if !matches!(key, Val::Bool(_) | Val::Int(_) | Val::Uint(_) | Val::Text(_)) {
+            return error("unsupported key type");
+        }
+        for (own, _) in pairs.iter() {
+            if own.equals(&key, self.budget)? {
+                return error(format!(
+                    "insert failed: key {} already exists",
+                    super::library::strings::shown(&key)
+                ));
+            }
+        }
+        pairs.push((key, value));
+        Ok(())
+    }
+
+    fn call(&mut self, overloads: &'a [&'static Overload], args: &'a [Node]) -> Outcome<'a> {
+        let args: Vec<Val<'a>> = args.iter().map(|arg| self.value(arg)).collect::<Result<_, _>>()?;
+        let takes = |overload: &&&'static Overload| {
+            overload.args.len() == args.len() && args.iter().zip(overload.args).all(|(arg, pattern)| arg.has(pattern))
+        };
+        let Some(overload) = overloads.iter().find(takes) else {
+            return error("no such overload");
+        };
+        self.budget.charge(overload.charge.of(&args))?;
+        let value = (overload.run)(&args, self.budget)?;
+        if let Charge::Join = overload.charge {
+            self.budget.charge((value.size() * 2).div_ceil(10))?;
+        }
+        Ok(value)
+    }
+
+    /// The variables of a macro at one turn.
+    fn turn_at(
+        &mut self,
+        range: &Val<'a>,
+        keys: &[Val<'a>],
+        at: usize,
+        has_two: bool,
+    ) -> Result<[Option<Val<'a>>; 2], Failure> {
+        self.budget.work(1)?;
+        if let Some(key) = keys.get(at) {
+            let value = match has_two {
+                true => range.get(key, self.budget)?,
+                false => None,
+            };
+            return Ok([Some(key.clone()), value]);
+        }
+        let member = range.member(at).transpose()?;
+        Ok(match has_two {
+            true => [Some(Val::Int(i64::try_from(at).unwrap_or(i64::MAX))), member],
+            false => [member, None],
+        })
+    }
+
+    fn fold(&mut self, fold: Fold, range: &'a Node, parts: &'a [Node]) -> Outcome<'a> {
+        let range = self.value(range)?;
+        let keys = match range.type_name() {
+            "list" => Vec::new(),
+            "map" => range.keys(),
+            _ => return error("no such overload"),
+        };
+        let depth = self.variables.len();
+        let mut state = State::default();
+        if matches!(fold, Fold::Map | Fold::Filter | Fold::ListOf) {
+            self.budget.charge(10)?;
+        } else if matches!(fold, Fold::MapOf | Fold::EntryOf) {
+            self.budget.charge(30)?;
+        }
+        for at in 0..range.len() {
+            let [first, second] = self.turn_at(&range, &keys, at, fold.has_two())?;
+            let first = first.unwrap_or(Val::Null);
+            self.variables.extend(std::iter::once(first.clone()).chain(second));
+            let is_over = self.turn(fold, parts, first, &mut state);
+            self.variables.truncate(depth);
+            if is_over? {
+                break;
+            }
+        }
+        self.budget.charge(1)?;
+        match fold {
+            Fold::All | Fold::All2 => state
+                .failed
+                .filter(|_| !state.is_decided)
+                .map_or(Ok(Val::Bool(!state.is_decided)), Err),
+            Fold::Exists | Fold::Exists2 => state
+                .failed
+                .filter(|_| !state.is_decided)
+                .map_or(Ok(Val::Bool(state.is_decided)), Err),
+            Fold::One | Fold::One2 => Ok(Val::Bool(state.count == 1)),
+            Fold::Map | Fold::Filter | Fold::ListOf => Ok(Val::list(state.list)),
+            Fold::MapOf | Fold::EntryOf => Ok(Val::Map(Rc::new(state.map))),
+        }
+    }
+
+    /// One turn of a macro; whether it was the last.
+    fn turn(&mut self, fold: Fold, parts: &'a [Node], first: Val<'a>, state: &mut State<'a>) -> Result<bool, Failure> {
+        match fold {
+            Fold::All | Fold::All2 | Fold::Exists | Fold::Exists2 => {
+                let decides = matches!(fold, Fold::Exists | Fold::Exists2);
+                self.budget.charge(if decides { 4 } else { 3 })?;
+                match self.value(&parts[0]) {
+                    Ok(Val::Bool(is)) => state.is_decided |= is == decides,
+                    Ok(_) => state.failed = state.failed.take().or(Some(Failure::Error("no such overload".into()))),
+                    Err(Failure::Cost) => return Err(Failure::Cost),
+                    Err(failure) => state.failed = state.failed.take().or(Some(failure)),
+                }
+                return Ok(state.is_decided);
+            }
+            Fold::One | Fold::One2 => {
+                let is = matches!(self.value(&parts[0])?, Val::Bool(true));
+                self.budget.charge(if is { 2 } else { 1 })?;
+                state.count += usize::from(is);
+                return Ok(false);
+            }
+            _ => {}
+        }
+        // With a condition it comes first.
+        if (parts.len() == 2 || fold == Fold::Filter) && !matches!(self.value(&parts[0])?, Val::Bool(true)) {
+            self.budget.charge(1)?;
+            return Ok(false);
+        }
+        self.budget.charge(12)?;
+        let last = parts.last().filter(|_| fold != Fold::Filter);
+        let made = match last {
+            Some(last) => self.value(last)?,
+            None => first.clone(),
+        };
+        match (fold, made) {
+            (Fold::MapOf, made) => self.put(&mut state.map, first, made)?,
+            (Fold::EntryOf, Val::Map(pairs)) => {
+                for (key, value) in pairs.iter() {
+                    self.put(&mut state.map, key.clone(), value.clone())?;
+                }
+            }
+            (Fold::EntryOf, _) => return error("no such overload"),
+            (_, made) => state.list.push(made),
+        }
+        Ok(false)
+    }
+
+    fn opt_map(&mut self, of: &'a Node, then: &'a Node, is_flat: bool) -> Outcome<'a> {
+        let Val::Optional(of) = self.value(of)? else {
+            return error("no such overload");
+        };
+        let Some(inner) = of else {
+            return Ok(Val::Optional(None));
+        };
+        let depth = self.variables.len();
+        self.variables.push((*inner).clone());
+        let made = self.value(then);
+        self.variables.truncate(depth);
+        match is_flat {
+            true => made,
+            false => made.map(Val::some),
+        }
+    }
+
+    fn or_value(&mut self, of: &'a Node, other: &'a Node, is_or: bool) -> Outcome<'a> {
+        match self.value(of)? {
+            Val::Optional(Some(inner)) if !is_or => Ok((*inner).clone()),
+            Val::Optional(None) => self.value(other),
+            Val::Optional(some) => Ok(Val::Optional(some)),
+            _ => error("no such overload"),
+        }
+    }
+}
+
+/// What a macro has found so far.
+#[derive(Default)]
+struct State<'a> {
+    is_decided: bool,
+    failed: Option<Failure>,
+    count: usize,
+    list: Vec<Val<'a>>,
+    map: Vec<(Val<'a>, Val<'a>)>,
+}

@@ -1,0 +1,266 @@
+//! Whether an object obeys the rules of expressions of its schema (control-plane contract §9). Messages are upstream's. Pure.
+//!
+//! Rules of what was there before see it only where it can be told which it is: in maps, and in lists whose members have keys. What was
+//! broken before and is not touched is let be (KEP-4008).
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::expressions::{Expressions, Rule};
+use super::judge::{Path, WORK_MAX};
+use super::{Structural, Unique};
+use crate::cel::{Answer, Judged, Program};
+use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
+
+/// What an object's rules may cost together.
+const BUDGET: u64 = 10_000_000;
+/// Bytes of a message that an expression makes.
+const MESSAGE_BYTES: usize = 5 << 10;
+const NO_BUDGET: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// A value and what was there before.
+#[derive(Clone, Copy)]
+struct Pair<'v> {
+    new: &'v Value,
+    old: Option<&'v Value>,
+    /// The nearest values above that are known from before.
+    above: Option<(&'v Value, &'v Value)>,
+}
+
+/// The keys of a list's members, and the members there were by them.
+type Before<'s, 'v> = (&'s [Box<str>], HashMap<String, &'v Value>);
+
+/// What obeying owns.
+struct Obeying<'e> {
+    errors: &'e mut FieldErrors,
+    left: u64,
+    work_left: u64,
+    /// Nothing more is asked.
+    is_over: bool,
+}
+
+impl<'v> Pair<'v> {
+    /// What is in it; `old` is what is known to be the same before.
+    fn below(self, new: &'v Value, old: Option<&'v Value>) -> Self {
+        Self {
+            new,
+            old: old.filter(|old| !old.is_null()),
+            above: self.old.map(|old| (self.new, old)).or(self.above),
+        }
+    }
+
+    /// Whether it is as it was.
+    fn is_untouched(self) -> bool {
+        match (self.old, self.above) {
+            (Some(old), _) => self.new == old,
+            (None, Some((new, old))) => new == old,
+            (None, None) => false,
+        }
+    }
+}
+
+impl Structural {
+    /// Why no object can be judged by this schema, if so.
+    pub(crate) fn unusable(&self) -> Option<&str> {
+        self.unusable.as_deref()
+    }
+
+    /// Whether there are rules of expressions.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.has_rules
+    }
+
+    /// What evaluating all of them may cost by estimate, in upstream's units.
+    pub(crate) fn most_cost(&self) -> u64 {
+        self.most_cost
+    }
+
+    /// Tells which rules an object breaks. `old` is what it was, unless it is new.
+    pub(in crate::resource) fn obey(&self, object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+        if !self.has_rules || self.unusable.is_some() {
+            return;
+        }
+        let mut obeying = Obeying {
+            errors,
+            left: BUDGET,
+            work_left: WORK_MAX,
+            is_over: false,
+        };
+        let pair = Pair {
+            new: object,
+            old,
+            above: None,
+        };
+        self.obey_at(pair, &Path::ROOT, &mut obeying);
+    }
+
+    fn obey_at(&self, pair: Pair<'_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
+        if !self.has_rules || pair.new.is_null() || obeying.is_over {
+            return;
+        }
+        if let Some(expressions) = &self.expressions {
+            self.evaluate(expressions, pair, path, obeying);
+        }
+        match pair.new {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let old = pair.old.and_then(|old| old.get(key.as_str()));
+                    match (self.properties.get(key.as_str()), &self.values) {
+                        (Some(property), _) => property.obey_at(pair.below(value, old), &path.key(key), obeying),
+                        (None, Some(values)) => values.obey_at(pair.below(value, old), &path.map_key(key), obeying),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Value::Array(members) => {
+                let Some(items) = self.items.as_deref().filter(|items| items.has_rules) else {
+                    return;
+                };
+                let before = self.by_keys(pair.old);
+                for (i, member) in members.iter().enumerate() {
+                    let old = before
+                        .as_ref()
+                        .and_then(|(keys, before)| before.get(&key_of(keys, member)).copied());
+                    items.obey_at(pair.below(member, old), &path.index(i), obeying);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The members there were by their keys, if they have some.
+    fn by_keys<'v>(&self, old: Option<&'v Value>) -> Option<Before<'_, 'v>> {
+        let Some(Unique::Keys(keys)) = self.rules.as_deref().and_then(|rules| rules.unique.as_ref()) else {
+            return None;
+        };
+        let members = old.and_then(Value::as_array)?;
+        let pairs = members.iter().map(|member| (key_of(keys, member), member));
+        Some((keys, pairs.collect()))
+    }
+
+    fn evaluate(&self, expressions: &Expressions, pair: Pair<'_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
+        let judged = Judged {
+            new: pair.new,
+            old: pair.old,
+            decl: &expressions.decl,
+        };
+        for rule in &expressions.rules {
+            if obeying.is_over {
+                return;
+            }
+            // Where nothing was before there is nothing to compare with, unless a rule says what then.
+            if rule.program.uses_old && pair.old.is_none() && !rule.old_is_optional {
+                continue;
+            }
+            let kind = self.form.schema_type();
+            let invalid = |obeying: &mut Obeying<'_>, why: String| {
+                obeying.errors.push(FieldError::invalid(path.to_string(), kind, why));
+            };
+            if obeying.left == 0 {
+                invalid(obeying, NO_BUDGET.to_owned());
+                obeying.is_over = true;
+                return;
+            }
+            match obeying.run(&rule.program, judged) {
+                None => {
+                    invalid(obeying, NO_BUDGET.to_owned());
+                    obeying.is_over = true;
+                }
+                Some(Answer::Bool(true)) => {}
+                Some(Answer::Bool(false)) => self.broken(rule, judged, pair, path, obeying),
+                Some(Answer::TooMuch) => {
+                    let why = "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to \
+                               call cost exceeds limit for rule";
+                    invalid(obeying, format!("{why}: {}", rule.shown));
+                    obeying.is_over = true;
+                }
+                Some(Answer::Error(why)) if why.starts_with("no such overload") => {
+                    let what =
+                        "call arguments did not match a supported operator, function or macro signature for rule";
+                    invalid(obeying, format!("'{why}': {what}: {}", rule.shown));
+                }
+                Some(Answer::Error(why)) => invalid(obeying, format!("{why} evaluating rule: {}", rule.shown)),
+                Some(Answer::Text(_)) => {}
+            }
+        }
+    }
+
+    fn broken(&self, rule: &Rule, judged: Judged<'_>, pair: Pair<'_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
+        let detail = obeying.message(rule, judged);
+        if !rule.program.uses_old && pair.is_untouched() {
+            return;
+        }
+        let own = path.to_string();
+        let path = match own.as_str() {
+            "" => rule.path.strip_prefix('.').unwrap_or(&rule.path).to_owned(),
+            own => format!("{own}{}", rule.path),
+        };
+        let is_shown = !matches!(self.form.schema_type(), "object" | "array");
+        let error = match (&*rule.reason, detail) {
+            (_, Err(why)) => FieldError::invalid(path, self.form.schema_type(), why),
+            ("FieldValueForbidden", Ok(detail)) => FieldError::forbidden(path, detail),
+            ("FieldValueRequired", Ok(detail)) => FieldError::required(path, detail),
+            ("FieldValueDuplicate", Ok(_)) if is_shown => {
+                FieldError::new(path, FieldErrorKind::Duplicate, judged.new.clone(), "")
+            }
+            ("FieldValueDuplicate", Ok(_)) => FieldError::omitting(path, FieldErrorKind::Duplicate, ""),
+            (_, Ok(detail)) if is_shown => FieldError::invalid_value(path, judged.new, detail),
+            (_, Ok(detail)) => FieldError::omitting(path, FieldErrorKind::Invalid, detail),
+        };
+        obeying.errors.push(error);
+    }
+}
+
+/// What tells a member of a list from others, as text.
+fn key_of(keys: &[Box<str>], member: &Value) -> String {
+    let values: Vec<&Value> = keys
+        .iter()
+        .map(|key| member.get(&**key).unwrap_or(&Value::Null))
+        .collect();
+    serde_json::to_string(&values).unwrap_or_default()
+}
+
+impl Obeying<'_> {
+    /// Runs an expression; `None` once there is no budget for what it took.
+    fn run(&mut self, program: &Program, judged: Judged<'_>) -> Option<Answer> {
+        let (answer, cost) = program.evaluate(judged, &mut self.work_left);
+        self.left = self.left.checked_sub(cost)?;
+        Some(answer)
+    }
+
+    /// What is said of a broken rule.
+    ///
+    /// # Errors
+    /// Making the message took too much, and nothing more is asked.
+    fn message(&mut self, rule: &Rule, judged: Judged<'_>) -> Result<String, String> {
+        let other = || match &*rule.message {
+            "" => format!("failed rule: {}", rule.shown),
+            message => message.to_owned(),
+        };
+        let Some(program) = &rule.message_program else {
+            return Ok(other());
+        };
+        let answer = self.run(program, judged);
+        let text = match answer {
+            None => {
+                self.is_over = true;
+                let why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
+                return Err(why.to_owned());
+            }
+            Some(Answer::TooMuch) => {
+                self.is_over = true;
+                let why =
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression";
+                return Err(format!("{why}: {:?}", rule.message_text));
+            }
+            Some(Answer::Text(text)) => text,
+            Some(_) => return Ok(other()),
+        };
+        match text.trim() {
+            "" => Ok(other()),
+            text if text.len() > MESSAGE_BYTES || text.contains('\n') => Ok(other()),
+            text => Ok(text.to_owned()),
+        }
+    }
+}

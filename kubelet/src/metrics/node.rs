@@ -1,0 +1,93 @@
+//! The node and this kubelet on it: names, versions, how long its start took, how long its certificates last.
+
+use super::labels::{Number, Numbers, label, number, numbers};
+use crate::config::VERSION;
+use prometheus_client::registry::Registry;
+
+/// What there is to tell of the node. Cheap to clone.
+#[derive(Clone)]
+pub struct NodeMetrics {
+    cgroup_version: Number,
+    startup: Number,
+    before_kubelet: Number,
+    before_registration: Number,
+    registration: Number,
+    after_registration: Number,
+    client_certificate: Number,
+    server_certificate: Number,
+}
+
+impl NodeMetrics {
+    pub(super) fn register(registry: &mut Registry, node: &str) -> Self {
+        let r = registry;
+        let names: Numbers = numbers(r, "kubelet_node_name", "The node's name, always 1");
+        names.get_or_create(&label("node", node.to_owned())).set(1.0);
+        let builds: Numbers = numbers(r, "kubernetes_build_info", "What is running, always 1");
+        builds.get_or_create(&build()).set(1.0);
+        let duration = |r: &mut Registry, part: &str, help: &str| {
+            number(r, &format!("kubelet_node_startup_{part}duration_seconds"), help)
+        };
+        let new = Self {
+            cgroup_version: number(r, "kubelet_cgroup_version", "The version of the node's cgroups"),
+            startup: duration(r, "", "Time from the machine's start to the node's being ready"),
+            before_kubelet: duration(r, "pre_kubelet_", "Time from the machine's start to the kubelet's"),
+            before_registration: duration(
+                r,
+                "pre_registration_",
+                "Time from the kubelet's start to its first try to register the node",
+            ),
+            registration: duration(r, "registration_", "Time that registering the node took"),
+            after_registration: duration(
+                r,
+                "post_registration_",
+                "Time from the node's registration to its being ready",
+            ),
+            client_certificate: number(
+                r,
+                "kubelet_certificate_manager_client_ttl_seconds",
+                "What is left of the client certificate's life; infinite without one",
+            ),
+            server_certificate: number(
+                r,
+                "kubelet_certificate_manager_server_ttl_seconds",
+                "What is left of the serving certificate's life; infinite without one from the cluster",
+            ),
+        };
+        new.client_certificate.set(f64::INFINITY);
+        new.server_certificate.set(f64::INFINITY);
+        new
+    }
+
+    /// Tells which version the node's cgroups are of.
+    pub fn cgroups(&self, is_v2: bool) {
+        self.cgroup_version.set(if is_v2 { 2.0 } else { 1.0 });
+    }
+
+    /// Tells how long certificates last, in seconds from now, where there are any.
+    pub fn certificates(&self, client: Option<f64>, server: Option<f64>) {
+        self.client_certificate.set(client.unwrap_or(f64::INFINITY));
+        self.server_certificate.set(server.unwrap_or(f64::INFINITY));
+    }
+
+    /// Tells when the machine and the kubelet started, when the node was first tried to be registered and was, and when it was ready:
+    /// seconds since 1970.
+    pub fn startup(&self, booted: f64, started: f64, tried: f64, registered: f64, ready: f64) {
+        self.before_kubelet.set(started - booted);
+        self.before_registration.set(tried - started);
+        self.registration.set(registered - tried);
+        self.after_registration.set(ready - registered);
+        self.startup.set(ready - booted);
+    }
+}
+
+fn build() -> super::labels::Labels {
+    let mut numbers = VERSION.trim_start_matches('v').split('.');
+    let mut next = || numbers.next().unwrap_or_default().to_owned();
+    let (major, minor) = (next(), next());
+    vec![
+        ("major", major.into()),
+        ("minor", minor.into()),
+        ("git_version", VERSION.into()),
+        ("platform", format!("linux/{}", crate::node::architecture()).into()),
+    ]
+}
