@@ -294,6 +294,7 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         seccomp_default: config.pods.seccomp_default,
         single_process_oom_kill: config.pods.single_process_oom_kill.unwrap_or(!cgroup_v2),
         master_service_namespace: "default".to_owned(),
+        stop_signals: config.stop_signals,
         selinux: host::has_selinux(&Roots::default()),
         thermal_paths: facts.machine.thermal_paths.clone(),
     }
@@ -320,6 +321,7 @@ fn settings(config: &Config, facts: &Facts, ids: IdPool) -> Settings {
         sync_frequency: config.pods.sync_frequency,
         allocatable: host::admissible(config, facts),
         sysctls: sysctl::Rules::new(config.pods.allowed_unsafe_sysctls.clone(), &facts.machine.kernel),
+        local_storage: config.local_storage,
         apparmor: host::has_apparmor(&Roots::default()),
         ids,
         statics: config.statics.clone(),

@@ -61,6 +61,10 @@ pub struct Config {
     pub fail_cgroup_v1: bool,
     /// `protectKernelDefaults`: refuse to start where kernel flags are not as expected.
     pub protect_kernel_defaults: bool,
+    /// `localStorageCapacityIsolation`: pods are held to their limits on local storage, and the node tells how much it has.
+    pub local_storage: bool,
+    /// Gate `ContainerStopSignals`: containers are stopped by the signals they ask for.
+    pub stop_signals: bool,
     /// `maxOpenFiles`: how many files this process may have open.
     pub max_open_files: u64,
     /// What to tell the user: flags and fields without effect.

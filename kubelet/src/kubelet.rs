@@ -123,7 +123,13 @@ impl Kubelet {
         };
         tasks.spawn(sources.run(pods, shutdown.clone()));
         tasks.spawn(workers.run());
-        tasks.spawn(LocalStorage::new(self.parts.clone(), kills).run(shutdown.clone()));
+        // Nobody is ended where nothing measures, but the workers go on listening.
+        let _silent = if self.settings.local_storage {
+            tasks.spawn(LocalStorage::new(self.parts.clone(), kills).run(shutdown.clone()));
+            None
+        } else {
+            Some(kills)
+        };
         let sink = tokio::spawn(self.sink.run());
 
         shutdown.cancelled().await;

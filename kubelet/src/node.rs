@@ -104,6 +104,8 @@ pub struct NodeReporter {
 #[derive(Default)]
 struct Written {
     status: Option<NodeStatus>,
+    /// The node's revision with it.
+    revision: Option<u64>,
     report_at: Option<Instant>,
 }
 
@@ -214,8 +216,8 @@ impl NodeReporter {
             let first = self.first_status().await;
             self.tell(notices::of_status(&self.facts.name, None, &first));
             self.startup.tries(self.parts.clock.now());
-            register::register(&self.api(), &labels, first, self.parts.seed).await;
-            self.startup.registered(self.parts.clock.now());
+            let is_new = register::register(&self.api(), &labels, first, self.parts.seed).await;
+            self.startup.registered(is_new, self.parts.clock.now());
         }
     }
 
@@ -337,10 +339,14 @@ impl NodeReporter {
         let now = self.parts.clock.now();
         let old = node.status.clone().unwrap_or_default();
         let new = node_status(&self.config, &self.facts, runtime, health, Some(&old), now);
-        let changed = written
-            .status
-            .as_ref()
-            .is_none_or(|have| !status::same_but_heartbeat(have, &new));
+        // The watch may be behind this kubelet's own last write.
+        let is_current = written.revision <= revision(&node);
+        let turned = is_current && status::conditions_turned(&old, &new);
+        let changed = turned
+            || written
+                .status
+                .as_ref()
+                .is_none_or(|have| !status::same_but_heartbeat(have, &new));
         let due = written.report_at.is_none_or(|at| Instant::now() >= at);
         if !changed && !due {
             return Ok(());
@@ -354,12 +360,13 @@ impl NodeReporter {
             let body = Patch::Strategic(&patch);
             let sent = call("patch node status", api.patch_status(&self.facts.name, &params, &body)).await;
             match sent {
-                Ok(_) => break,
+                Ok(node) => break written.revision = revision(&node.0),
                 Err(error) if tries >= STATUS_TRIES => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50 << tries)).await,
             }
         }
-        let before = written.status.as_ref().unwrap_or(&old);
+        // What somebody else turned meanwhile turns back.
+        let before = written.status.as_ref().filter(|_| !turned).unwrap_or(&old);
         self.tell(notices::of_status(&self.facts.name, Some(before), &new));
         if health.is_ready() {
             self.startup.ready(&self.parts).await;
@@ -430,9 +437,12 @@ async fn look(
     }
 }
 
+fn revision(node: &Node) -> Option<u64> {
+    node.metadata.resource_version.as_ref()?.parse().ok()
+}
+
 /// Of two states of the node's object the newer one.
 fn newer(watched: Option<Arc<Node>>, looked: Option<Arc<Node>>) -> Option<Arc<Node>> {
-    let revision = |node: &Arc<Node>| node.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     match (&watched, &looked) {
         (Some(watched), Some(looked)) if revision(watched) < revision(looked) => Some(looked.clone()),
         (None, _) => looked,

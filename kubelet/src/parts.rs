@@ -76,6 +76,8 @@ pub struct Settings {
     pub sysctls: sysctl::Rules,
     /// Whether the kernel enforces AppArmor profiles.
     pub apparmor: bool,
+    /// Whether pods are held to their limits on local storage.
+    pub local_storage: bool,
     /// The node's ids that pods with users of their own may have.
     pub ids: IdPool,
     /// Where static pods come from.
@@ -94,6 +96,7 @@ impl Default for Settings {
             allocatable: ResourceList::new(),
             sysctls: sysctl::Rules::default(),
             apparmor: false,
+            local_storage: true,
             ids: IdPool::default(),
             statics: StaticSources::default(),
         }

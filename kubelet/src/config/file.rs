@@ -68,6 +68,10 @@ pub struct KubeletConfiguration {
     pub fail_cgroup_v1: Option<bool>,
     pub fail_swap_on: Option<bool>,
     pub protect_kernel_defaults: Option<bool>,
+    pub local_storage_capacity_isolation: Option<bool>,
+    /// What `featureGates` say of stop signals.
+    #[serde(skip)]
+    pub stop_signals: bool,
     pub max_open_files: Option<i64>,
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
     pub runtime_request_timeout: Option<String>,
@@ -257,7 +261,8 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
         }
         if inert::is_inert(field) {
             mistakes.extend(inert::mistake(field, value));
-            if inert::asks_for_more(field, value) {
+            let rest = (field == "featureGates").then(|| gates::without_effect(value));
+            if inert::asks_for_more(field, rest.as_ref().unwrap_or(value)) {
                 inert.push(field.clone());
             }
             continue;
@@ -281,10 +286,12 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     if let Some(Value::Object(gates)) = tree.get("featureGates") {
         mistakes.extend(gates::mistakes(gates));
     }
-    let config = KubeletConfiguration::deserialize(Value::Object(sound)).unwrap_or_else(|error| {
+    let mut config = KubeletConfiguration::deserialize(Value::Object(sound)).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
         KubeletConfiguration::default()
     });
+    let gates = tree.get("featureGates").and_then(Value::as_object);
+    config.stop_signals = gates.is_some_and(gates::stop_signals);
     Decoded {
         config,
         inert,

@@ -1,6 +1,6 @@
-//! Feature gates: which names there are, and which can no longer be changed. Pure.
+//! Feature gates: which names there are, which can no longer be changed, and what those that have an effect say. Pure.
 //!
-//! No gate changes what this kubelet does yet; a name that upstream's kubelet would refuse is refused here too.
+//! One gate changes what this kubelet does; a name that upstream's kubelet would refuse is refused here too.
 
 use serde_json::{Map, Value};
 
@@ -232,6 +232,24 @@ const KNOWN: &[&str] = &[
     "WindowsHostNetwork",
 ];
 
+/// The gate of `lifecycle.stopSignal`.
+const STOP_SIGNALS: &str = "ContainerStopSignals";
+
+/// Whether containers are stopped by the signals they ask for: off unless the gate, or that of all alpha features, is on (KEP-4960).
+pub(super) fn stop_signals(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(STOP_SIGNALS).or_else(|| says("AllAlpha")).unwrap_or(false)
+}
+
+/// The gates without those that have an effect.
+pub(super) fn without_effect(gates: &Value) -> Value {
+    let mut gates = gates.clone();
+    if let Value::Object(gates) = &mut gates {
+        gates.remove(STOP_SIGNALS);
+    }
+    gates
+}
+
 /// What is wrong with `featureGates`.
 pub(super) fn mistakes(gates: &Map<String, Value>) -> Vec<String> {
     let mut mistakes = Vec::new();
@@ -254,6 +272,19 @@ pub(super) fn mistakes(gates: &Map<String, Value>) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn stop_signals_are_off_unless_a_gate_turns_them_on() {
+        for (gates, on) in [
+            (json!({}), false),
+            (json!({"AllBeta": true}), false),
+            (json!({"AllAlpha": true}), true),
+            (json!({"AllAlpha": true, "ContainerStopSignals": false}), false),
+            (json!({"ContainerStopSignals": true}), true),
+        ] {
+            assert_eq!(stop_signals(gates.as_object().expect("an object")), on, "{gates}");
+        }
+    }
 
     #[test]
     fn unknown_and_locked_gates_are_refused() {

@@ -97,6 +97,8 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         fail_swap_on: written.fail_swap_on.unwrap_or(true),
         fail_cgroup_v1: written.fail_cgroup_v1.unwrap_or(true),
         protect_kernel_defaults: written.protect_kernel_defaults.unwrap_or(false),
+        local_storage: written.local_storage_capacity_isolation.unwrap_or(true),
+        stop_signals: written.stop_signals,
         max_open_files: pods::open_files(&mut reader, written),
         warnings: Vec::new(),
         effective: serde_json::Value::Null,

@@ -94,6 +94,20 @@ fn flags_win_over_drop_ins_and_those_over_the_file() {
 }
 
 #[test]
+fn what_has_an_effect_is_obeyed_and_not_warned_about() {
+    let files = Files::new();
+    let plain = files.load(&["--feature-gates=EventedPLEG=true"]).expect("sound");
+    assert!(plain.local_storage && !plain.stop_signals && !plain.warnings.is_empty());
+    let config = files.write(
+        "config.yaml",
+        &format!("{HEAD}localStorageCapacityIsolation: false\nfeatureGates: {{ContainerStopSignals: true}}\n"),
+    );
+    let loaded = files.load(&[&format!("--config={config}")]).expect("sound");
+    assert!(!loaded.local_storage && loaded.stop_signals);
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+}
+
+#[test]
 fn without_a_file_the_older_defaults_hold_and_everything_unused_is_one_warning() {
     let files = Files::new();
     let loaded = files

@@ -112,25 +112,39 @@ pub(super) fn exceeded(pod: &Pod, limits: &Limits, used: &Used) -> Option<(&'sta
 
 fn volume_exceeded(limits: &Limits, used: &Used) -> Option<String> {
     let over = |(name, limit): &&(String, Quantity)| used.volumes.get(name).is_some_and(|u| is_over(u.bytes, *limit));
-    let (name, limit) = limits.volumes.iter().find(over)?;
+    if let Some((name, limit)) = limits.volumes.iter().find(over) {
+        let limit = shown(*limit);
+        return Some(format!(
+            "Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". "
+        ));
+    }
+    let uncountable = |(name, _): &&(String, Quantity)| used.volumes.get(name).is_some_and(|u| u.uncountable);
+    let (name, limit) = limits.volumes.iter().find(uncountable)?;
+    let limit = shown(*limit);
     Some(format!(
-        "Usage of EmptyDir volume \"{name}\" exceeds the limit \"{}\". ",
-        shown(*limit)
+        "Usage of EmptyDir volume \"{name}\" cannot be counted, its directories are too deep: it is taken to exceed the limit \"{limit}\". "
     ))
 }
 
 fn pod_exceeded(pod: &Pod, limits: &Limits, used: &Used) -> Option<String> {
     let limit = limits.pod?;
     let volumes = pod_object::spec(pod).volumes.iter().flatten().filter(|v| is_on_disk(v));
-    let in_volumes: u64 = volumes
-        .filter_map(|v| used.volumes.get(&v.name))
-        .map(|usage| usage.bytes)
-        .sum();
+    let mut in_volumes = TreeUsage::default();
+    for usage in volumes.filter_map(|v| used.volumes.get(&v.name)) {
+        in_volumes.add(*usage);
+    }
     let logs: u64 = used.logs.values().map(|usage| usage.bytes).sum();
-    let total = in_volumes + logs + used.layers.values().sum::<u64>() + used.files.bytes;
-    is_over(total, limit).then(|| {
-        let limit = shown(limit);
-        format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
+    let total = in_volumes.bytes + logs + used.layers.values().sum::<u64>() + used.files.bytes;
+    let limit_shown = shown(limit);
+    if is_over(total, limit) {
+        return Some(format!(
+            "Pod ephemeral local storage usage exceeds the total limit of containers {limit_shown}. "
+        ));
+    }
+    in_volumes.uncountable.then(|| {
+        format!(
+            "Pod ephemeral local storage usage cannot be counted, directories in its volumes are too deep: it is taken to exceed the total limit of containers {limit_shown}. "
+        )
     })
 }
 
@@ -231,6 +245,30 @@ mod tests {
             let found = exceeded(&pod, &Limits::of(&pod), &used).map(|(_, message)| message);
             assert_eq!(found.as_deref(), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_counted_is_taken_to_exceed_what_limits_it_and_the_message_says_so() {
+        let pod = pod(SPEC);
+        let told = |volume: &str, bytes| {
+            let mut used = used(&[(volume, bytes)], &[], &[], Some(false));
+            let usage = used.volumes.get_mut(volume).expect("there");
+            (usage.incomplete, usage.uncountable) = (true, true);
+            exceeded(&pod, &Limits::of(&pod), &used).map(|(_, message)| message)
+        };
+        let taken = "Usage of EmptyDir volume \"v\" cannot be counted, its directories are too deep: it is taken to exceed the limit \"1Mi\". ";
+        assert_eq!(told("v", 1).as_deref(), Some(taken));
+        let over = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
+        assert_eq!(told("v", 2 << 20).as_deref(), Some(over), "what was counted is enough");
+        assert!(told("free", 1).is_some_and(|message| message.ends_with("total limit of containers 3k. ")));
+        assert_eq!(told("m", 1), None, "memory is limited by itself");
+        let mut partly = used(&[("v", 1)], &[], &[], Some(false));
+        partly.volumes.get_mut("v").expect("there").incomplete = true;
+        assert_eq!(
+            exceeded(&pod, &Limits::of(&pod), &partly),
+            None,
+            "a count that ended early is a count"
+        );
     }
 
     #[test]

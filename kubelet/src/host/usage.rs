@@ -1,7 +1,7 @@
 //! How much a tree takes up on its file system, counted while somebody writes into it.
 //!
-//! Follows no link, enters no other mount, holds few descriptors however deep the tree is, and keeps no list of its files. What
-//! cannot be counted makes the result incomplete: what was counted is there all the same.
+//! Follows no link, enters no other mount, holds few descriptors however deep the tree is, keeps no list of its files, and a
+//! bounded list of its directories. What cannot be counted makes the result incomplete: what was counted is there all the same.
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How many levels are descended with a descriptor each; what lies deeper is begun anew from the top.
 const LEVELS_AT_ONCE: usize = 64;
-/// How many deeper directories may wait for that.
-const DEEPER_MAX: usize = 4096;
+/// How many bytes the paths of the deeper directories that wait for that may have, all together.
+const WAITING_MAX: usize = 8 << 20;
+/// How many bytes the path of one of them may have, sixteen times what a call takes.
+const PATH_BYTES_MAX: usize = 64 << 10;
 /// The longest path that is looked up in one call.
 const LOOKUP_MAX: usize = 2048;
 /// The unit of `st_blocks`, bytes.
@@ -30,6 +32,8 @@ pub struct TreeUsage {
     pub inodes: u64,
     /// Whether something may not be counted: it takes up this, or more.
     pub incomplete: bool,
+    /// Whether it is built so deep, and so wide where it is deep, that it is not counted to its end at any time.
+    pub uncountable: bool,
 }
 
 impl TreeUsage {
@@ -38,6 +42,7 @@ impl TreeUsage {
         self.bytes += other.bytes;
         self.inodes += other.inodes;
         self.incomplete |= other.incomplete;
+        self.uncountable |= other.uncountable;
     }
 
     fn count(&mut self, stat: &FileStat) {
@@ -59,10 +64,14 @@ fn kind(stat: &FileStat) -> u32 {
 /// # Errors
 /// `root` cannot be opened.
 pub fn tree(root: &Path, given_up: &AtomicBool) -> io::Result<TreeUsage> {
+    walked(root, given_up).map(|walk| walk.map(|walk| walk.usage).unwrap_or_default())
+}
+
+fn walked<'a>(root: &Path, given_up: &'a AtomicBool) -> io::Result<Option<Walk<'a>>> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let top = match openat2(AT_FDCWD, root, OpenHow::new().flags(flags)) {
         Ok(top) => top,
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(TreeUsage::default()),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
         Err(error) => return Err(io::Error::from_raw_os_error(error as i32)),
     };
     let stat = fstat(&top).map_err(|error| io::Error::from_raw_os_error(error as i32))?;
@@ -70,32 +79,55 @@ pub fn tree(root: &Path, given_up: &AtomicBool) -> io::Result<TreeUsage> {
         device: stat.st_dev,
         given_up,
         deeper: Vec::new(),
+        waiting: 0,
+        waiting_most: 0,
         usage: TreeUsage::default(),
     };
     walk.usage.count(&stat);
     if kind(&stat) == nix::libc::S_IFDIR {
-        walk.from(&top, PathBuf::new());
+        walk.from(&top);
     }
-    Ok(walk.usage)
+    Ok(Some(walk))
 }
 
 struct Walk<'a> {
     device: u64,
     given_up: &'a AtomicBool,
     /// Directories below the levels descended so far, relative to the top.
-    deeper: Vec<PathBuf>,
+    deeper: Vec<Box<Path>>,
+    /// The bytes of their paths, and the most there were at a time.
+    waiting: usize,
+    waiting_most: usize,
     usage: TreeUsage,
 }
 
 impl Walk<'_> {
-    fn from(&mut self, top: &OwnedFd, first: PathBuf) {
-        self.deeper.push(first);
+    fn from(&mut self, top: &OwnedFd) {
+        self.wait(PathBuf::new());
         while let Some(path) = self.deeper.pop() {
+            self.waiting -= path.as_os_str().len();
+            if self.given_up.load(Ordering::Relaxed) {
+                self.usage.incomplete = true;
+                return;
+            }
             match open(top, &path) {
                 Ok(dir) => self.directory(&dir, &path, 0),
                 Err(error) => self.missed(error),
             }
         }
+    }
+
+    /// Leaves a directory for later, if there is room.
+    fn wait(&mut self, path: PathBuf) {
+        let bytes = path.as_os_str().len();
+        if bytes > PATH_BYTES_MAX || self.waiting + bytes > WAITING_MAX {
+            self.usage.incomplete = true;
+            self.usage.uncountable = true;
+            return;
+        }
+        self.waiting += bytes;
+        self.waiting_most = self.waiting_most.max(self.waiting);
+        self.deeper.push(path.into_boxed_path());
     }
 
     /// Something that went meanwhile takes up nothing; another mount is not this tree's.
@@ -138,10 +170,8 @@ impl Walk<'_> {
                 Ok(inner) => self.directory(&inner, &path, level + 1),
                 Err(error) => self.missed(error),
             }
-        } else if self.deeper.len() < DEEPER_MAX {
-            self.deeper.push(path);
         } else {
-            self.usage.incomplete = true;
+            self.wait(path);
         }
     }
 }
@@ -234,5 +264,59 @@ mod tests {
         assert_eq!((usage.inodes, usage.incomplete), (302, false));
         let given_up = tree(dir.path(), &AtomicBool::new(true)).expect("begun");
         assert!(given_up.incomplete && given_up.bytes < SOME);
+    }
+
+    /// A chain of directories with many empty ones at its end, as a container makes it that wants the kubelet's memory.
+    #[test]
+    fn a_wide_directory_far_below_takes_bounded_memory_and_is_uncountable() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let deepest = descend(dir.path(), LEVELS_AT_ONCE * 5 - 1);
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        let wide = |from: usize, to: usize| {
+            for number in from..to {
+                let name = format!("{number:0>100}");
+                nix::sys::stat::mkdirat(&deepest, name.as_str(), mode).expect("made");
+            }
+        };
+        let counted = || {
+            let not = AtomicBool::new(false);
+            let walk = walked(dir.path(), &not).expect("counted").expect("there");
+            (walk.waiting_most, walk.waiting, walk.usage)
+        };
+        wide(0, 100);
+        let (_, left, usage) = counted();
+        assert_eq!((left, usage.inodes, usage.incomplete), (0, 1 + 319 + 100, false));
+        wide(100, 400);
+        let (most, left, usage) = counted();
+        assert!((WAITING_MAX / 2..=WAITING_MAX).contains(&most) && left == 0, "{most}");
+        assert!(usage.incomplete && usage.uncountable && usage.inodes == 1 + 319 + 400);
+    }
+
+    #[test]
+    fn what_is_deeper_than_any_tree_that_is_used_is_uncountable() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let _deepest = descend(dir.path(), PATH_BYTES_MAX / 101 + LEVELS_AT_ONCE);
+        let usage = counted(dir.path());
+        assert!(usage.incomplete && usage.uncountable, "{usage:?}");
+        assert!(usage.inodes > (PATH_BYTES_MAX / 101) as u64 - LEVELS_AT_ONCE as u64);
+    }
+
+    #[test]
+    fn a_count_that_is_given_up_opens_nothing_that_waits() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let given_up = AtomicBool::new(true);
+        let top = step(fs::File::open(dir.path()).expect("opened"), Path::new(".")).expect("opened");
+        fs::create_dir(dir.path().join("x")).expect("made");
+        let mut walk = Walk {
+            device: fstat(&top).expect("told").st_dev,
+            given_up: &given_up,
+            deeper: vec![Path::new("gone").into(), Path::new("x").into()],
+            waiting: 5,
+            waiting_most: 5,
+            usage: TreeUsage::default(),
+        };
+        walk.from(&top);
+        assert!(walk.usage.incomplete);
+        assert_eq!(walk.deeper.len(), 2, "the top alone was looked at");
     }
 }

@@ -109,7 +109,8 @@ impl Registration {
     }
 }
 
-async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeStatus) -> Result<(), NodeError> {
+/// Returns whether it made the object.
+async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeStatus) -> Result<bool, NodeError> {
     let created = call(
         "create node",
         api.create(&PostParams::default(), &AsTree(wanted.object(status.clone()))),
@@ -118,7 +119,7 @@ async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeSt
     match created {
         Ok(_) => {
             tracing::info!(node = wanted.name, "node registered");
-            return Ok(());
+            return Ok(true);
         }
         Err(NodeError::Call { source, .. }) if matches!(&*source, kube::Error::Api(s) if s.code == 409 || s.code == 403) =>
             {}
@@ -137,18 +138,21 @@ async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeSt
         call("patch node", api.patch(&wanted.name, &params, &body)).await?;
     }
     tracing::info!(node = wanted.name, "node was already registered");
-    Ok(())
+    Ok(false)
 }
 
-/// Registers the node; tries until it succeeds.
-pub(super) async fn register(api: &Api<AsTree<Node>>, wanted: &Registration, status: NodeStatus, seed: u64) {
+/// Registers the node; tries until it succeeds. Returns whether there was no object before.
+pub(super) async fn register(api: &Api<AsTree<Node>>, wanted: &Registration, status: NodeStatus, seed: u64) -> bool {
     let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX, seed);
-    while let Err(error) = attempt(api, wanted, &status).await {
-        tracing::warn!(
-            node = wanted.name,
-            error = &error as &dyn std::error::Error,
-            "node not registered, retrying"
-        );
+    loop {
+        match attempt(api, wanted, &status).await {
+            Ok(is_new) => return is_new,
+            Err(error) => tracing::warn!(
+                node = wanted.name,
+                error = &error as &dyn std::error::Error,
+                "node not registered, retrying"
+            ),
+        }
         tokio::time::sleep(backoff.fail()).await;
     }
 }

@@ -30,8 +30,9 @@ impl Startup {
         self.tried.get_or_insert(now);
     }
 
-    /// The node is registered; the first time counts.
-    pub(super) fn registered(&mut self, now: Timestamp) {
+    /// The node is registered; the first time counts. Of a node whose object was there before nothing is told: its start is long over.
+    pub(super) fn registered(&mut self, is_new: bool, now: Timestamp) {
+        self.over |= !is_new && self.registered.is_none();
         self.registered.get_or_insert(now);
     }
 

@@ -117,6 +117,11 @@ fn capacities(config: &Config, facts: &Facts) -> (BTreeMap<String, ApiQuantity>,
         capacity.insert(format!("hugepages-{size}"), bytes(*amount));
         free.insert(format!("hugepages-{size}"), bytes(*amount));
     }
+    if !config.local_storage {
+        for list in [&mut capacity, &mut free] {
+            list.remove("ephemeral-storage");
+        }
+    }
     (capacity, free)
 }
 
@@ -290,6 +295,16 @@ pub fn node_status(
 
 /// What this kubelet can that older ones cannot, by upstream's names, in their order (KEP-5328).
 const DECLARED: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+
+/// Whether a condition of the node's object has another status than it should, or is not there: the node controller turns those of
+/// a kubelet it does not hear of to `Unknown`.
+pub(super) fn conditions_turned(object: &NodeStatus, wanted: &NodeStatus) -> bool {
+    let has = |wanted: &NodeCondition| {
+        let mut conditions = object.conditions.iter().flatten();
+        conditions.any(|c| c.type_ == wanted.type_ && c.status == wanted.status)
+    };
+    !wanted.conditions.iter().flatten().all(has)
+}
 
 /// Whether two statuses differ in nothing but their conditions' heartbeat.
 pub(super) fn same_but_heartbeat(a: &NodeStatus, b: &NodeStatus) -> bool {

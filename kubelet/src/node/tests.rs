@@ -149,6 +149,12 @@ impl Server {
                 (None, Some(node)) => (200, whole(node.clone())),
                 (None, None) => (404, missing()),
             },
+            ("POST", "/api/v1/nodes") if self.node.is_some() => (
+                409,
+                whole(
+                    json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": "there"}),
+                ),
+            ),
             ("POST", "/api/v1/nodes") => (201, whole(self.put_node(body.clone()))),
             ("PATCH", "/api/v1/nodes/node-a/status") => {
                 self.patches.push(body.clone());
@@ -231,6 +237,7 @@ struct AtWork {
     runtime: FakeRuntime,
     status: watch::Sender<RuntimeStatus>,
     descriptions: Description,
+    parts: Arc<Parts>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -275,7 +282,7 @@ impl AtWork {
         });
         tokio::spawn(sink.run());
         let (status, descriptions) = (parts.runtime_status.clone(), parts.described.subscribe());
-        let keeper = NodeReporter::new(parts, api(server), Arc::new(config), facts);
+        let keeper = NodeReporter::new(parts.clone(), api(server), Arc::new(config), facts);
         let stop = CancellationToken::new();
         let task = tokio::spawn(keeper.run(stop.clone()));
         Self {
@@ -283,6 +290,7 @@ impl AtWork {
             runtime,
             status,
             descriptions,
+            parts,
             stop,
             task,
         }

@@ -68,6 +68,7 @@ pub fn context() -> NodeContext {
         seccomp_default: false,
         single_process_oom_kill: true,
         master_service_namespace: "default".into(),
+        stop_signals: true,
         selinux: false,
         thermal_paths: vec![],
     }

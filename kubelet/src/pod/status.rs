@@ -44,6 +44,8 @@ pub struct Inputs<'a> {
     pub starting: &'a BTreeSet<String>,
     /// Whether mounts of the pod can be read only with all that is below them.
     pub recursive_read_only: bool,
+    /// Whether containers' stop signals are shown.
+    pub stop_signals: bool,
     /// How far its resize is.
     pub resize: &'a Resize<'a>,
     /// The scheme of container ids, the runtime's name.

@@ -258,6 +258,7 @@ fn context(name: &str, cpus: u32, dir: &Path) -> NodeContext {
         seccomp_default: false,
         single_process_oom_kill: true,
         master_service_namespace: "default".into(),
+        stop_signals: true,
         selinux: false,
         thermal_paths: Vec::new(),
     }

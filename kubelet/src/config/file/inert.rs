@@ -139,7 +139,6 @@ const FIELDS: &[Field] = &[
     Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
     Field("kubeReservedCgroup", Text, "", NodeResources),
     Field("kubeletCgroups", Text, "", NodeResources),
-    Field("localStorageCapacityIsolation", Bool, "true", NodeResources),
     Field("makeIPTablesUtilChains", Bool, "true", Network),
     Field(
         "memoryManagerPolicy",

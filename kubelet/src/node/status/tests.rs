@@ -65,6 +65,10 @@ fn quantities_and_info() {
         text(&got.allocatable, "ephemeral-storage").as_deref(),
         Some("96636764160")
     );
+    let mut without = config();
+    without.local_storage = false;
+    let untold = capacities(&without, &facts());
+    assert!(!untold.0.contains_key("ephemeral-storage") && !untold.1.contains_key("ephemeral-storage"));
     assert_eq!(text(&got.capacity, "hugepages-2Mi").as_deref(), Some("0"));
     let info = got.node_info.expect("info");
     assert_eq!(info.container_runtime_version, "containerd://1.6.0");

@@ -244,3 +244,50 @@ async fn what_becomes_of_the_node_is_told_once() {
     assert_eq!(said("Rebooted"), 1);
     kubelet.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_given_up_as_unknown_is_ready_again_at_the_next_look_and_told_so() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let kubelet = AtWork::begin(&server);
+    kubelet.status.send_replace(runtime_status(true));
+    until(&server, "ready", |s| last_ready(s).as_deref() == Some("True")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let patches = {
+        let mut server = server.lock().expect("lock");
+        server.events.clear();
+        let object = server.node.as_mut().expect("a node");
+        for condition in object["status"]["conditions"].as_array_mut().expect("conditions") {
+            condition["status"] = json!("Unknown");
+        }
+        server.show("MODIFIED");
+        server.patches.len()
+    };
+    // Long before a report is due.
+    let looks = tokio::time::Instant::now();
+    until(&server, "mended", |s| s.patches.len() > patches).await;
+    assert!(looks.elapsed() < Duration::from_secs(30), "{:?}", looks.elapsed());
+    assert_eq!(last_ready(&server.lock().expect("lock")).as_deref(), Some("True"));
+    let told = |s: &Server| reasons(s).iter().any(|reason| reason == "NodeReady");
+    until(&server, "told", told).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.lock().expect("lock").patches.len(), patches + 1, "once");
+    kubelet.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_node_took_to_start_is_told_of_one_that_was_new_alone() {
+    const UNTOLD: &str = "\nkubelet_node_startup_duration_seconds 0\n";
+    let server = Arc::new(Mutex::new(Server::default()));
+    let kubelet = AtWork::begin(&server);
+    kubelet.status.send_replace(runtime_status(true));
+    let is_told = |kubelet: &AtWork| !kubelet.parts.metrics.text(&kubelet.parts.pods).contains(UNTOLD);
+    until(&server, "told", |_| is_told(&kubelet)).await;
+    kubelet.end().await;
+    let patches = server.lock().expect("lock").patches.len();
+    let kubelet = AtWork::begin(&server);
+    kubelet.status.send_replace(runtime_status(true));
+    until(&server, "ready", |s| s.patches.len() > patches).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!is_told(&kubelet), "its start is long over");
+    kubelet.end().await;
+}

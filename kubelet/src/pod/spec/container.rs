@@ -127,7 +127,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
-        stop_signal: signal::to_cri(pod_object::stop_signal(container)) as i32,
+        stop_signal: signal::to_cri(pod_object::stop_signal(container).filter(|_| input.ctx.stop_signals)) as i32,
         linux: Some(cri::LinuxContainerConfig {
             resources: Some(resources::container_resources(pod, container, input.ctx)),
             security_context: Some(security::container_security(input)?),
@@ -154,7 +154,7 @@ mod tests {
             ..Default::default()
         };
         let environment = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        let config = container_config(&ContainerInput {
+        let input = ContainerInput {
             pod: &pod,
             container: &pod.spec.as_ref().expect("spec").containers[0],
             restart_count: 3,
@@ -166,9 +166,15 @@ mod tests {
             ids: None,
             recursive_read_only: false,
             ctx: &ctx,
-        })
-        .expect("valid");
+        };
+        let config = container_config(&input).expect("valid");
         assert_eq!(config.stop_signal, cri::Signal::Sigrtminplus3 as i32);
+        let without = NodeContext {
+            stop_signals: false,
+            ..ctx.clone()
+        };
+        let gate_off = container_config(&ContainerInput { ctx: &without, ..input }).expect("valid");
+        assert_eq!(gate_off.stop_signal, cri::Signal::RuntimeDefault as i32);
         assert_eq!(config.command, vec!["sh", "-c", "echo 1 $(A) $(NO)"]);
         assert_eq!(config.args, vec!["1"]);
         assert_eq!(config.log_path, "main/3.log");

@@ -86,6 +86,8 @@ pub struct NodeContext {
     pub cpu_cfs_period_us: i64,
     /// `seccompDefault`.
     pub seccomp_default: bool,
+    /// Containers are stopped by the signals they ask for.
+    pub stop_signals: bool,
     /// The kernel keeps processes and files apart by SELinux labels.
     pub selinux: bool,
     /// `singleProcessOOMKill`.

@@ -366,7 +366,8 @@ fn finish(inputs: &Inputs<'_>, kind: Kind, container: &Container, status: &mut C
         }
     }
     let newest = inputs.observed.newest(&container.name);
-    status.stop_signal = newest.and_then(|newest| newest.stop_signal.clone());
+    let told = newest.filter(|_| inputs.stop_signals);
+    status.stop_signal = told.and_then(|newest| newest.stop_signal.clone());
     let user = newest.and_then(|newest| newest.user.clone());
     status.user = user.map(|(uid, gid, supplemental)| ContainerUser {
         linux: Some(LinuxContainerUser {

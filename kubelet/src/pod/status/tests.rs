@@ -17,6 +17,7 @@ struct Case {
     starting: BTreeSet<String>,
     applied: Applied,
     pending: Option<Pending>,
+    stop_signals: bool,
     resizing: bool,
     now: i64,
 }
@@ -34,6 +35,7 @@ impl Case {
             applied: Applied::default(),
             pending: None,
             resizing: false,
+            stop_signals: true,
             now: 100,
         }
     }
@@ -70,6 +72,7 @@ impl Case {
             waiting: &self.waiting,
             starting: &self.starting,
             recursive_read_only: true,
+            stop_signals: self.stop_signals,
             resize: &Resize {
                 applied: &self.applied,
                 pending: self.pending.as_ref(),
@@ -530,4 +533,18 @@ fn a_container_whose_post_start_hook_runs_is_not_told_as_running() {
     let statuses = case.status().container_statuses.expect("statuses");
     let waiting = statuses[0].state.as_ref().and_then(|state| state.waiting.as_ref());
     assert_eq!(waiting.and_then(|w| w.reason.as_deref()), Some("PostStartHookError"));
+}
+
+#[test]
+fn stop_signals_are_shown_where_their_gate_is_on() {
+    let mut running = observed("p").sandbox(true).running("c").build();
+    running.containers[0].stop_signal = Some("SIGTERM".into());
+    let mut bench = Case::new(pod("p").with(container("c")).build(), running);
+    let shown = |bench: &Case| {
+        let status = bench.status();
+        status.container_statuses.unwrap_or_default()[0].stop_signal.clone()
+    };
+    assert_eq!(shown(&bench).as_deref(), Some("SIGTERM"));
+    bench.stop_signals = false;
+    assert_eq!(shown(&bench), None);
 }

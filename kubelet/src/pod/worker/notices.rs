@@ -40,7 +40,9 @@ impl Worker {
         self.tell_rejection(desired);
         self.tell_network(desired);
         self.tell_stops(desired, plan);
-        self.tell_signals(desired);
+        if self.shared.parts.context.stop_signals {
+            self.tell_signals(desired);
+        }
         let recorder = &self.shared.parts.recorder;
         let pod = &*desired.pod;
         for (name, waiting) in &plan.waiting {

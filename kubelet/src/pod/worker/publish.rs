@@ -51,6 +51,7 @@ impl Worker {
                         let status = self.shared.parts.runtime_status.borrow();
                         status.has_recursive_read_only(&sandbox.handler)
                     }),
+                    stop_signals: self.shared.parts.context.stop_signals,
                     resize: &resize,
                     runtime_name: &self.shared.runtime_name,
                     host_ips: &host_ips,

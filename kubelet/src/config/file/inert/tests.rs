@@ -117,6 +117,7 @@ fn nothing_that_hardens_is_without_effect() {
         "enableDebuggingHandlers",
         "enableProfilingHandler",
         "enableSystemLogHandler",
+        "localStorageCapacityIsolation",
         "protectKernelDefaults",
         "readOnlyPort",
         "seccompDefault",
