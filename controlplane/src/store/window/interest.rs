@@ -111,6 +111,8 @@ impl Interests {
         };
         let channel = channel.or_insert_with(|| Channel::new(end));
         channel.readers += 1;
+        // Whoever has been woken, and has not read yet, is no reason not to wake this one.
+        channel.is_woken = false;
         channel.changed.subscribe()
     }
 
