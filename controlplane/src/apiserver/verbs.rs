@@ -123,6 +123,12 @@ impl Serving<'_> {
     }
 }
 
+/// Whether objects and lists of the kind have a protobuf form. What came in has none, whatever it is named.
+fn has_protobuf(kind: &Kind) -> bool {
+    let has = |name: &str| name.is_empty() || Message::of(&kind.api_version, name).is_some();
+    kind.structural.is_none() && has(&kind.kind) && has(&kind.list_kind)
+}
+
 /// Answers a storage request.
 pub(super) async fn serve(
     serving: Serving<'_>,
@@ -143,7 +149,7 @@ pub(super) async fn serve(
         }
         return Err(not_supported(kind, info));
     }
-    let has_protobuf = Message::of(&kind.api_version, &kind.kind).is_some();
+    let has_protobuf = has_protobuf(kind);
     let output = Output::negotiate_of(&parts.headers, query, has_protobuf)?;
     let Some(mut call) = Call::new(&serving, (info, query), kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
