@@ -167,6 +167,12 @@ pub(super) struct Context<'a> {
     pub(super) most_bytes: Option<usize>,
 }
 
+/// Whether objects and lists of the kind have a protobuf form. What came in has none, whatever it is named.
+pub(super) fn has_protobuf(kind: &Kind) -> bool {
+    let has = |name: &str| name.is_empty() || Message::of(&kind.api_version, name).is_some();
+    kind.structural.is_none() && has(&kind.kind) && has(&kind.list_kind)
+}
+
 /// Writes an answer down.
 pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     let (code, bytes) = match answer {

@@ -35,7 +35,6 @@ use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
 use crate::resource::{Kind, deprecated};
-use crate::schema::protobuf::Message;
 use crate::schema::{self, DecodeError, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
@@ -123,12 +122,6 @@ impl Serving<'_> {
     }
 }
 
-/// Whether objects and lists of the kind have a protobuf form. What came in has none, whatever it is named.
-fn has_protobuf(kind: &Kind) -> bool {
-    let has = |name: &str| name.is_empty() || Message::of(&kind.api_version, name).is_some();
-    kind.structural.is_none() && has(&kind.kind) && has(&kind.list_kind)
-}
-
 /// Answers a storage request.
 pub(super) async fn serve(
     serving: Serving<'_>,
@@ -149,8 +142,7 @@ pub(super) async fn serve(
         }
         return Err(not_supported(kind, info));
     }
-    let has_protobuf = has_protobuf(kind);
-    let output = Output::negotiate_of(&parts.headers, query, has_protobuf)?;
+    let output = Output::negotiate_of(&parts.headers, query, reply::has_protobuf(kind))?;
     let Some(mut call) = Call::new(&serving, (info, query), kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };
