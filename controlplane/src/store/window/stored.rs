@@ -99,6 +99,11 @@ impl Stored {
         }
     }
 
+    /// `metadata.name`, as the key has it.
+    pub fn name(&self) -> &str {
+        self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -220,6 +220,30 @@ async fn a_reader_that_does_not_read_keeps_no_other_from_hearing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_name_is_known_without_the_object() {
+    let (store, _window, pods) = window(1 << 20).await;
+    let of_name = Interest::Field {
+        field: "metadata.name".into(),
+        value: "0".into(),
+        read: Arc::new(|_| panic!("the key says it")),
+    };
+    let mut reader = joined(&pods, of_name);
+    let mut last = 0;
+    // Of 0 to 2 the name is 0, in three namespaces.
+    for number in [0, 3, 1, 2, 4] {
+        last = write(&store, number, Some(1)).await;
+    }
+    pods.reach(last).await.unwrap();
+    let got = reader.take().unwrap();
+    let keys: Vec<&str> = got
+        .events
+        .iter()
+        .filter_map(|event| Some(&*event.new.as_ref()?.key))
+        .collect();
+    assert_eq!(keys, [0, 1, 2].map(key));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reader_that_is_dropped_leaves_nothing_behind() {
     let (_store, _window, pods) = window(1 << 20).await;
     let kept = || {
