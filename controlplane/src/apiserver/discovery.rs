@@ -59,7 +59,7 @@ pub(super) fn serve(info: &RequestInfo, parts: &Parts, served: &Served) -> Resul
     };
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let output = Output::negotiate(&parts.headers, &query)?;
-    let bytes = reply::encode(&document, output);
+    let bytes = reply::encode(&document, output)?;
     Ok(Some(reply::finish(200, bytes, output.encoding, &parts.headers)))
 }
 

@@ -145,8 +145,13 @@ impl Clause {
     }
 
     fn shape(&self) -> Option<Shape> {
+        // There is one form of streams, for watches.
+        if !matches!(self.parameter("stream"), None | Some("" | "watch")) {
+            return None;
+        }
         let Some(target) = self.parameter("as") else {
-            return Some(Shape::Whole);
+            let names_no_kind = ["g", "v"].iter().all(|name| self.parameter(name).is_none());
+            return names_no_kind.then_some(Shape::Whole);
         };
         if self.parameter("g") != Some("meta.k8s.io") {
             return None;
@@ -178,7 +183,11 @@ fn clauses(headers: &HeaderMap) -> Vec<Clause> {
         .filter(|text| !text.is_empty())
         .map(clause)
         .collect();
-    found.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
+    // What is named goes before what is only allowed, at the same quality.
+    found.sort_by_key(|clause| {
+        let is_any = clause.media == "*/*";
+        (std::cmp::Reverse(clause.quality), is_any, clause.media.ends_with("/*"))
+    });
     found
 }
 
@@ -276,6 +285,11 @@ mod tests {
                 Some(table("v1")),
             ),
             ("application/json;q=0.1, application/yaml", Some(yaml)),
+            ("*/*, application/vnd.kubernetes.protobuf", Some(protobuf)),
+            ("*/*, application/*;q=0.5, application/yaml", Some(yaml)),
+            ("*/*, application/yaml;q=0.5", Some(json)),
+            ("application/yaml;g=meta.k8s.io;v=v1, application/json", Some(json)),
+            ("application/vnd.kubernetes.protobuf;stream=other, */*", Some(json)),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
                 Some(table("v1")),

@@ -167,6 +167,12 @@ pub(super) struct Context<'a> {
     pub(super) most_bytes: Option<usize>,
 }
 
+/// Whether objects and lists of the kind have a protobuf form. What came in has none, whatever it is named.
+pub(super) fn has_protobuf(kind: &Kind) -> bool {
+    let has = |name: &str| name.is_empty() || Message::of(&kind.api_version, name).is_some();
+    kind.structural.is_none() && has(&kind.kind) && has(&kind.list_kind)
+}
+
 /// Writes an answer down.
 pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     let (code, bytes) = match answer {
@@ -176,7 +182,7 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
         }
         Answer::Object { code, object } => {
             let object = object_shape(context.kind.presented(object), context)?;
-            (code, encode_within(&object, context.output, context.most_bytes))
+            (code, encode_within(&object, context.output, context.most_bytes)?)
         }
         Answer::Stored { code, stored, revision } => (code, one(&stored, revision, context)?),
         Answer::List(page) => {
@@ -192,8 +198,9 @@ pub(super) fn write(answer: Answer, context: &Context<'_>) -> Result<Response<Bo
 
 /// An error, as its Status.
 pub(super) fn error(error: &ApiError, status: &Value, output: Output) -> Response<Body> {
-    let bytes = encode(status, output);
-    let mut response = finish(error.code, bytes, output.encoding, &HeaderMap::new());
+    let bytes = encode(status, output).map(|bytes| (bytes, output.encoding));
+    let (bytes, encoding) = bytes.unwrap_or_else(|_| (Bytes::from(status.to_string()), Encoding::Json));
+    let mut response = finish(error.code, bytes, encoding, &HeaderMap::new());
     if let Some(seconds) = error.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -255,22 +262,27 @@ fn compress(bytes: &Bytes) -> Option<Bytes> {
 }
 
 /// A value as bytes in the negotiated encoding.
-pub(super) fn encode(value: &Value, output: Output) -> Bytes {
+///
+/// # Errors
+/// 406 if it has no such form.
+pub(super) fn encode(value: &Value, output: Output) -> Result<Bytes, ApiError> {
     encode_within(value, output, None)
 }
 
 /// As [`encode`], without blanks where these would make it longer than `most` bytes.
-pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) -> Bytes {
+///
+/// # Errors
+/// As [`encode`].
+pub(super) fn encode_within(value: &Value, output: Output, most: Option<usize>) -> Result<Bytes, ApiError> {
     if output.encoding == Encoding::Protobuf {
-        // Negotiated only for kinds that have this form.
-        return Bytes::from(protobuf::of_object(value).unwrap_or_default());
+        return protobuf::of_object(value).map(Bytes::from).ok_or_else(not_acceptable);
     }
     if let Some(layout) = Layout::of(output) {
-        return Bytes::from(layout.document(value, most.unwrap_or(usize::MAX)));
+        return Ok(Bytes::from(layout.document(value, most.unwrap_or(usize::MAX))));
     }
     let mut bytes = serde_json::to_vec(value).unwrap_or_default();
     bytes.push(b'\n');
-    Bytes::from(bytes)
+    Ok(Bytes::from(bytes))
 }
 
 /// The object in the form of a kind, with `revision` as its resourceVersion.
@@ -323,9 +335,10 @@ pub(super) fn message(stored: &Arc<Stored>, revision: Revision, kind: &Arc<Kind>
 
 fn made_message(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Bytes {
     let message = Message::of(&kind.api_version, &kind.kind);
-    // Negotiated only for kinds that have this form.
+    debug_assert!(message.is_some(), "negotiated only for kinds that have this form");
     let made = message.map(|message| message.bytes(&whole(stored, revision, kind)));
-    Bytes::from(made.unwrap_or_default())
+    // Kept, so without the room it grew in.
+    Bytes::from(made.unwrap_or_default().into_boxed_slice())
 }
 
 fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Result<Bytes, ApiError> {
@@ -344,11 +357,7 @@ fn one(stored: &Arc<Stored>, revision: Revision, context: &Context<'_>) -> Resul
         return Ok(bytes.freeze());
     }
     let value = whole(stored, revision, context.kind);
-    Ok(encode_within(
-        &object_shape(value, context)?,
-        context.output,
-        context.most_bytes,
-    ))
+    encode_within(&object_shape(value, context)?, context.output, context.most_bytes)
 }
 
 /// A single object in the negotiated shape; a Status stays what it is.
@@ -419,7 +428,7 @@ fn list(page: Page, context: &Context<'_>) -> Result<Response<Body>, ApiError> {
     let is_compressed = bytes > GZIP_ABOVE_BYTES && accepts_gzip(context.headers);
     let mut next: Box<dyn FnMut() -> Option<Bytes> + Send> = match encoding {
         Encoding::Protobuf => {
-            let mut messages = Messages::new(page, context, is_compressed);
+            let mut messages = Messages::new(page, context, is_compressed)?;
             Box::new(move || messages.next())
         }
         Encoding::Json | Encoding::Yaml => {

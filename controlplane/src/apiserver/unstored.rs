@@ -140,7 +140,7 @@ impl UnstoredEndpoints {
             }
             _ => review::create(self, server.reader(), user, info, object)?,
         };
-        let bytes = reply::encode_within(&answer, output, allowance.most_bytes);
+        let bytes = reply::encode_within(&answer, output, allowance.most_bytes)?;
         let mut response = reply::finish(201, bytes, output.encoding, &parts.headers);
         if let Some(room) = allowance.room {
             response.extensions_mut().insert(Arc::new(room));

@@ -35,7 +35,6 @@ use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
 use crate::resource::{Kind, deprecated};
-use crate::schema::protobuf::Message;
 use crate::schema::{self, DecodeError, Decoded, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
@@ -143,8 +142,7 @@ pub(super) async fn serve(
         }
         return Err(not_supported(kind, info));
     }
-    let has_protobuf = Message::of(&kind.api_version, &kind.kind).is_some();
-    let output = Output::negotiate_of(&parts.headers, query, has_protobuf)?;
+    let output = Output::negotiate_of(&parts.headers, query, reply::has_protobuf(kind))?;
     let Some(mut call) = Call::new(&serving, (info, query), kind, &parts.headers, output) else {
         return Err(not_supported(kind, info));
     };

@@ -3,12 +3,12 @@
 
 use super::stream::{PIECE_BYTES, STORED_BYTES, Text};
 use super::{Context, Page, made_message, message, partial, whole};
-use crate::apiserver::negotiate::Shape;
+use crate::apiserver::negotiate::{Shape, not_acceptable};
+use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::schema::protobuf::{self, ItemHead, Message};
 use crate::store::window::{EncodedForms, Stored};
 use bytes::Bytes;
-use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -17,12 +17,14 @@ pub(super) struct Messages {
     item: Item,
     api_version: String,
     list_kind: String,
-    metadata: Value,
+    /// What stands before the first item, and before each.
+    members: Vec<u8>,
+    item_head: ItemHead,
     items: VecDeque<Arc<Stored>>,
     /// The lengths of the first items.
     lengths: VecDeque<usize>,
-    /// Known once all lengths are.
-    item_head: Option<ItemHead>,
+    /// Whether all lengths are known, and the head is written.
+    is_open: bool,
     text: Text,
     end: &'static [u8],
 }
@@ -61,7 +63,10 @@ fn partial_message(kind: &str) -> Option<Message> {
 
 impl Messages {
     /// The page in the negotiated shape.
-    pub(super) fn new(page: Page, context: &Context<'_>, is_compressed: bool) -> Self {
+    ///
+    /// # Errors
+    /// 406 if the list has no such form.
+    pub(super) fn new(page: Page, context: &Context<'_>, is_compressed: bool) -> Result<Self, ApiError> {
         let partial = match context.output.shape {
             Shape::PartialList(version) => Some(version),
             _ => None,
@@ -70,7 +75,13 @@ impl Messages {
             Some(version) => (format!("meta.k8s.io/{version}"), "PartialObjectMetadataList".to_owned()),
             None => (context.kind.api_version.to_string(), context.kind.list_kind.to_string()),
         };
-        Self {
+        let list = match partial {
+            Some(_) => partial_message(&list_kind),
+            None => Message::of(&api_version, &list_kind),
+        };
+        let parts = list.and_then(|list| protobuf::list_parts(list, &page.metadata()));
+        let (members, item_head) = parts.ok_or_else(not_acceptable)?;
+        Ok(Self {
             item: Item {
                 kind: Arc::clone(context.kind),
                 is_partial: partial.is_some(),
@@ -79,19 +90,20 @@ impl Messages {
             },
             api_version,
             list_kind,
-            metadata: page.metadata(),
+            members,
+            item_head,
             items: page.items.into(),
             lengths: VecDeque::new(),
-            item_head: None,
+            is_open: false,
             text: Text::new(is_compressed),
             end: &[],
-        }
+        })
     }
 
     /// The next piece, which may be empty; `None` at the end.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         let mut read = 0;
-        let Some(item_head) = self.item_head else {
+        if !self.is_open {
             while read < STORED_BYTES
                 && let Some(stored) = self.items.get(self.lengths.len())
             {
@@ -99,17 +111,17 @@ impl Messages {
                 self.lengths.push_back(self.item.bytes(stored).len());
             }
             if self.lengths.len() == self.items.len() {
-                self.item_head = Some(self.open()?);
+                self.open();
             }
             return Some(Bytes::new());
-        };
+        }
         while self.text.ready() < PIECE_BYTES
             && read < STORED_BYTES
             && let Some(stored) = self.items.pop_front()
         {
             read += stored.raw().len();
             let bytes = self.item.bytes(&stored);
-            self.text.write(&item_head.bytes(bytes.len()));
+            self.text.write(&self.item_head.bytes(bytes.len()));
             self.text.write(&bytes);
         }
         match self.items.is_empty() {
@@ -118,23 +130,17 @@ impl Messages {
         }
     }
 
-    /// Writes what stands before the first item. `None` if the list has no such form, which is not negotiated then.
-    fn open(&mut self) -> Option<ItemHead> {
+    /// Writes what stands before the first item.
+    fn open(&mut self) {
         let lengths = std::mem::take(&mut self.lengths);
-        let list = match self.item.is_partial {
-            true => partial_message(&self.list_kind),
-            false => Message::of(&self.api_version, &self.list_kind),
-        };
-        let parts = list.and_then(|list| protobuf::list_parts(list, &self.metadata));
-        let (members, item_head) = parts?;
         let items: usize = lengths
             .iter()
-            .map(|length| item_head.bytes(*length).len() + length)
+            .map(|length| self.item_head.bytes(*length).len() + length)
             .sum();
-        let (head, end) = protobuf::envelope(&self.api_version, &self.list_kind, members.len() + items);
+        let (head, end) = protobuf::envelope(&self.api_version, &self.list_kind, self.members.len() + items);
         self.text.write(&head);
-        self.text.write(&members);
+        self.text.write(&self.members);
         self.end = end;
-        Some(item_head)
+        self.is_open = true;
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn answer(
         }
         Shape::Partial(_) | Shape::PartialList(_) => return Err(not_acceptable()),
     };
-    let mut response = reply::finish(200, reply::encode(&value, output), output.encoding, headers);
+    let mut response = reply::finish(200, reply::encode(&value, output)?, output.encoding, headers);
     let warning = deprecated::kind(kind).map(str::to_owned);
     reply::add_warnings(response.headers_mut(), warning.as_slice());
     Ok(response)

@@ -77,25 +77,28 @@ impl Filter {
         self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
     }
 
-    /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field, one
-    /// namespace. `collection` is the prefix of their keys, `all` that of the whole resource.
+    /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field that
+    /// tells most objects apart, one namespace, one value of another field. `collection` is the prefix of their keys, `all` that of the whole resource.
     pub(super) fn interest(&self, collection: &str, all: &str) -> Option<Interest> {
         let is_closed = !self.kind.namespaced || collection != all;
         if let (Some(name), true) = (self.single_name(), is_closed) {
             return Some(Interest::Key(format!("{collection}{name}").into()));
         }
-        let mut required = self.fields.requirements.iter().filter(|term| term.equal);
         // Fields of a kind that came in are its form's, and interests outlive forms.
         let is_lasting = !self.kind.defined.has_selectable();
-        if let Some(term) = required.find(|term| is_lasting && term.field != "metadata.namespace") {
-            let kind = Arc::clone(&self.kind);
-            return Some(Interest::Field {
-                field: term.field.as_str().into(),
-                value: term.value.as_str().into(),
-                read: Arc::new(move |value| read(&kind, value)),
-            });
+        let required = self.fields.requirements.iter().filter(|term| is_lasting && term.equal);
+        let mut required = required.filter(|term| term.field != "metadata.namespace");
+        let selective = required.clone().find(|term| is_selective(&self.kind, term));
+        if selective.is_none() && collection != all {
+            return Some(Interest::Prefix(collection.into()));
         }
-        (collection != all).then(|| Interest::Prefix(collection.into()))
+        let term = selective.or_else(|| required.next())?;
+        let kind = Arc::clone(&self.kind);
+        Some(Interest::Field {
+            field: term.field.as_str().into(),
+            value: term.value.as_str().into(),
+            read: Arc::new(move |value| read(&kind, value)),
+        })
     }
 
     fn read(&self, stored: &Stored) -> Selectable {
@@ -107,6 +110,16 @@ impl Filter {
         let fields = self.kind.defined.selectable(&shown);
         Selectable::of(&shown, fields.into_iter().chain(borrowed(names(&shown))))
     }
+}
+
+/// Whether few objects have the value, wherever they are: those of a node, of a name. The pods of no node may be many.
+fn is_selective(kind: &Kind, term: &FieldRequirement) -> bool {
+    let field = match &*kind.plural {
+        "pods" => "spec.nodeName",
+        "services" => "spec.clusterIP",
+        _ => "metadata.name",
+    };
+    term.field == "metadata.name" || (kind.group.is_empty() && term.field == field && !term.value.is_empty())
 }
 
 /// What field selectors can ask of an object, unless its kind came in with fields of its own.
@@ -154,4 +167,49 @@ fn unknown(kind: &Kind, field: &str) -> ApiError {
         }
         _ => format!("field label not supported: {field}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Registry;
+
+    #[test]
+    fn the_narrowest_interest_is_chosen() {
+        let interest = |group: &str, plural: &str, selector: &str, namespace: &str| {
+            let registry = Registry::built_in();
+            let filter = Filter {
+                kind: Arc::clone(registry.by_resource(group, "v1", plural).unwrap()),
+                labels: Selector::parse("").unwrap(),
+                fields: FieldSelector::parse(selector).unwrap(),
+            };
+            match filter.interest(&format!("/r/{namespace}"), "/r/") {
+                Some(Interest::Key(key)) => format!("key {key}"),
+                Some(Interest::Prefix(prefix)) => format!("prefix {prefix}"),
+                Some(Interest::Field { field, value, .. }) => format!("{field} {value}"),
+                None => "all".to_owned(),
+            }
+        };
+        for (plural, selector, namespace, expected) in [
+            ("pods", "", "", "all"),
+            ("pods", "", "a/", "prefix /r/a/"),
+            ("pods", "metadata.name=x", "a/", "key /r/a/x"),
+            ("pods", "metadata.name=x", "", "metadata.name x"),
+            ("pods", "spec.nodeName=n", "a/", "spec.nodeName n"),
+            ("pods", "status.phase=Running,spec.nodeName=n", "", "spec.nodeName n"),
+            ("pods", "spec.nodeName=", "a/", "prefix /r/a/"),
+            ("pods", "status.phase=Running", "a/", "prefix /r/a/"),
+            ("pods", "status.phase=Running", "", "status.phase Running"),
+            ("pods", "status.phase!=Running", "", "all"),
+            ("events", "type=Warning", "a/", "prefix /r/a/"),
+            ("secrets", "type=x", "a/", "prefix /r/a/"),
+            ("nodes", "metadata.name=x", "", "key /r/x"),
+        ] {
+            assert_eq!(
+                interest("", plural, selector, namespace),
+                expected,
+                "{plural} {selector}"
+            );
+        }
+    }
 }

@@ -169,8 +169,9 @@ fn gone(wanted: Revision, oldest: Revision, output: Output) -> Response<Body> {
 /// An event of an object that is no stored one.
 fn event(output: Output, what: &str, object: &Value) -> Vec<u8> {
     if output.encoding == Encoding::Protobuf {
-        // Negotiated only for kinds that have this form.
-        let object = protobuf::of_object(object).unwrap_or_default();
+        let object = protobuf::of_object(object);
+        debug_assert!(object.is_some(), "negotiated only for kinds that have this form");
+        let object = object.unwrap_or_default();
         return [protobuf::event_head(what, object.len()), object].concat();
     }
     format!("{{\"type\":\"{what}\",\"object\":{object}}}\n").into_bytes()

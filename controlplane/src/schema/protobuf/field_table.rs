@@ -130,16 +130,59 @@ fn form_of(message: &str, form: &'static str) -> Form {
     }
 }
 
+/// Messages of `meta.v1` that are sent under any group's version.
+const ANYWHERE: [&str; 12] = [
+    "APIGroup",
+    "APIGroupList",
+    "APIResourceList",
+    "APIVersions",
+    "CreateOptions",
+    "DeleteOptions",
+    "GetOptions",
+    "ListOptions",
+    "PatchOptions",
+    "Status",
+    "UpdateOptions",
+    "WatchEvent",
+];
+/// Those of its own group.
+const PARTIAL: [&str; 2] = ["PartialObjectMetadata", "PartialObjectMetadataList"];
+
+/// The package of a built-in group, which a custom resource's group is not, however it begins.
+fn package_of(group: &str) -> Option<&'static str> {
+    Some(match group {
+        "" => "k8s.io.api.core",
+        "admission.k8s.io" => "k8s.io.api.admission",
+        "admissionregistration.k8s.io" => "k8s.io.api.admissionregistration",
+        "apidiscovery.k8s.io" => "k8s.io.api.apidiscovery",
+        "apiextensions.k8s.io" => "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions",
+        "apiregistration.k8s.io" => "k8s.io.kube_aggregator.pkg.apis.apiregistration",
+        "apps" => "k8s.io.api.apps",
+        "authentication.k8s.io" => "k8s.io.api.authentication",
+        "authorization.k8s.io" => "k8s.io.api.authorization",
+        "autoscaling" => "k8s.io.api.autoscaling",
+        "batch" => "k8s.io.api.batch",
+        "certificates.k8s.io" => "k8s.io.api.certificates",
+        "coordination.k8s.io" => "k8s.io.api.coordination",
+        "discovery.k8s.io" => "k8s.io.api.discovery",
+        "events.k8s.io" => "k8s.io.api.events",
+        "flowcontrol.apiserver.k8s.io" => "k8s.io.api.flowcontrol",
+        "networking.k8s.io" => "k8s.io.api.networking",
+        "node.k8s.io" => "k8s.io.api.node",
+        "policy" => "k8s.io.api.policy",
+        "rbac.authorization.k8s.io" => "k8s.io.api.rbac",
+        "resource.k8s.io" => "k8s.io.api.resource",
+        "scheduling.k8s.io" => "k8s.io.api.scheduling",
+        "storage.k8s.io" => "k8s.io.api.storage",
+        _ => return None,
+    })
+}
+
 /// The message of an apiVersion and kind.
 pub(super) fn message_of(api_version: &str, kind: &str) -> Option<&'static str> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let package = match group {
-        "" => format!("k8s.io.api.core.{version}"),
-        "apiextensions.k8s.io" => format!("k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.{version}"),
-        "apiregistration.k8s.io" => format!("k8s.io.kube_aggregator.pkg.apis.apiregistration.{version}"),
-        group => format!("k8s.io.api.{}.{version}", group.split('.').next().unwrap_or(group)),
-    };
-    let known = |name: &str| messages().get_key_value(name).map(|(name, _)| *name);
-    // Options and Status travel under any group's version.
-    known(&format!("{package}.{kind}")).or_else(|| known(&format!("{META}.{kind}")))
+    let known = |name: String| messages().get_key_value(name.as_str()).map(|(name, _)| *name);
+    let own = package_of(group).and_then(|package| known(format!("{package}.{version}.{kind}")));
+    let travels = ANYWHERE.contains(&kind) || (group == "meta.k8s.io" && PARTIAL.contains(&kind));
+    own.or_else(|| travels.then(|| known(format!("{META}.{kind}")))?)
 }

@@ -384,7 +384,18 @@ fn every_built_in_kind_and_its_list_has_a_message() {
             );
         }
     }
-    assert_eq!(Message::of("stable.example.com/v1", "CronTab"), None);
+    for (version, kind) in [
+        ("stable.example.com/v1", "CronTab"),
+        ("batch.tutorial.kubebuilder.io/v1", "CronJob"),
+        ("apps.example.com/v1", "Deployment"),
+        ("networking.example.com/v1", "Ingress"),
+        ("example.com/v1", "Condition"),
+        ("networking/v1", "Ingress"),
+        ("example.com/v1", "PartialObjectMetadata"),
+    ] {
+        assert_eq!(Message::of(version, kind), None, "{version} {kind}");
+    }
+    assert!(Message::of("example.com/v1", "DeleteOptions").is_some());
     assert_eq!(Message::of("meta.k8s.io/v1", "Table"), None);
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Walk, read_object};
+use super::{Walk, read_object, summary};
 use crate::resource::Kind;
 use crate::resource::structural::Structural;
 use crate::schema::{DecodeError, Decoded, Media, Problem};
@@ -12,6 +12,14 @@ const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// As [`super::decode`].
 pub(super) fn decode(kind: &Kind, schema: &Structural, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    if media == Media::Protobuf {
+        let (version, name) = (&kind.api_version, &kind.kind);
+        return Err(DecodeError::Unreadable {
+            kind: name.to_string(),
+            reason: format!("no kind \"{name}\" is registered for version \"{version}\""),
+            summary: summary(bytes),
+        });
+    }
     let (mut value, duplicates) = read_object(&kind.api_version, &kind.kind, bytes, media)?;
     let mut problems = normalize(kind, schema, &mut value)?;
     problems.extend(duplicates.into_iter().map(Problem::Duplicate));

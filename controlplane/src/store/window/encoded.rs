@@ -8,7 +8,7 @@ use crate::store::Revision;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// What all kept forms together may take, in bytes: those of some 10,000 pods.
 pub const ENCODED_BYTES: usize = 32 << 20;
@@ -20,7 +20,17 @@ const EACH_BYTES: usize = 256;
 pub(super) struct Encoded {
     api_version: Cow<'static, str>,
     revision: Revision,
-    bytes: Bytes,
+    /// Made outside the object's lock: who only wants to let go of it never waits for that.
+    bytes: OnceLock<Bytes>,
+}
+
+/// Forms that an object has at once, at most: one for each version it is read in.
+const FORMS_MAX: usize = 2;
+
+impl Encoded {
+    fn is(&self, api_version: &str, revision: Revision) -> bool {
+        self.revision == revision && self.api_version == api_version
+    }
 }
 
 /// See the module.
@@ -31,10 +41,18 @@ pub struct EncodedForms {
 
 #[derive(Default)]
 struct Kept {
-    /// What `made` adds up to; forms that have gone with their objects count until their turn comes.
+    /// What `made` adds up to; forms that have gone count until somebody looks.
     bytes: usize,
     /// In the order of making.
-    made: VecDeque<(Weak<Stored>, usize)>,
+    made: VecDeque<Made>,
+    /// Bytes made since somebody looked for those that have gone.
+    unlooked: usize,
+}
+
+struct Made {
+    stored: Weak<Stored>,
+    form: Weak<Encoded>,
+    bytes: usize,
 }
 
 impl EncodedForms {
@@ -58,23 +76,31 @@ impl EncodedForms {
         (api_version, revision): (&Cow<'static, str>, Revision),
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let mut slot = stored.encoded();
-        if let Some(found) = slot.as_ref()
-            && found.revision == revision
-            && found.api_version == *api_version
-        {
-            return found.bytes.clone();
-        }
-        let bytes = make();
-        *slot = Some(Encoded {
-            api_version: api_version.clone(),
-            revision,
-            bytes: bytes.clone(),
+        let form = {
+            let mut slot = stored.encoded();
+            let found = slot.iter().find(|form| form.is(api_version, revision));
+            found.map(Arc::clone).unwrap_or_else(|| {
+                let form = Arc::new(Encoded {
+                    api_version: api_version.clone(),
+                    revision,
+                    bytes: OnceLock::new(),
+                });
+                slot.retain(|other| other.api_version != form.api_version);
+                slot.truncate(FORMS_MAX - 1);
+                slot.insert(0, Arc::clone(&form));
+                form
+            })
+        };
+        let mut is_new = false;
+        let bytes = form.bytes.get_or_init(|| {
+            is_new = true;
+            make()
         });
-        // The slots of others are emptied below: one lock at a time.
-        drop(slot);
-        for outlived in self.note(stored, bytes.len() + EACH_BYTES) {
-            outlived.forget_encoded();
+        let bytes = bytes.clone();
+        if is_new {
+            for (outlived, form) in self.note(stored, &form, bytes.len() + EACH_BYTES) {
+                outlived.encoded().retain(|other| !Arc::ptr_eq(other, &form));
+            }
         }
         bytes
     }
@@ -86,26 +112,44 @@ impl EncodedForms {
         (api_version, revision): (&str, Revision),
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let found = match stored.encoded().as_ref() {
-            Some(found) if found.revision == revision && found.api_version == api_version => Some(found.bytes.clone()),
-            _ => None,
-        };
+        let slot = stored.encoded();
+        let found = slot.iter().find(|form| form.is(api_version, revision));
+        let found = found.and_then(|form| form.bytes.get().cloned());
+        drop(slot);
         found.unwrap_or_else(make)
     }
 
-    /// Counts a form that has been made; the objects whose forms have to go for it.
-    fn note(&self, stored: &Arc<Stored>, bytes: usize) -> Vec<Arc<Stored>> {
+    /// Counts a form that has been made; the forms that have to go for it, with their objects.
+    fn note(&self, stored: &Arc<Stored>, form: &Arc<Encoded>, bytes: usize) -> Vec<(Arc<Stored>, Arc<Encoded>)> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.bytes += bytes;
-        kept.made.push_back((Arc::downgrade(stored), bytes));
+        kept.made.push_back(Made {
+            stored: Arc::downgrade(stored),
+            form: Arc::downgrade(form),
+            bytes,
+        });
+        kept.unlooked += bytes;
+        // Not each time: there may be many thousands.
+        if kept.bytes > self.most && kept.unlooked > self.most / 8 {
+            kept.forget_gone();
+        }
         let mut outlived = Vec::new();
         while kept.bytes > self.most
-            && let Some((first, bytes)) = kept.made.pop_front()
+            && let Some(first) = kept.made.pop_front()
         {
-            kept.bytes -= bytes;
-            outlived.extend(first.upgrade());
+            kept.bytes -= first.bytes;
+            outlived.extend(first.stored.upgrade().zip(first.form.upgrade()));
         }
         outlived
+    }
+}
+
+impl Kept {
+    /// Takes out what has gone with its object, or was replaced there.
+    fn forget_gone(&mut self) {
+        self.made.retain(|one| one.form.strong_count() > 0);
+        self.bytes = self.made.iter().map(|one| one.bytes).sum();
+        self.unlooked = 0;
     }
 }
 
@@ -143,6 +187,38 @@ mod tests {
         );
         object.forget_encoded();
         assert_eq!(forms.of(&object, (&V1, 9), form("e")), "e");
+    }
+
+    #[test]
+    fn an_object_has_the_forms_of_both_its_versions_and_who_makes_one_holds_nobody_up() {
+        let forms = EncodedForms::new(ENCODED_BYTES);
+        let object = stored(7);
+        let made = |version: &'static str, revision| {
+            let mut is_made = false;
+            forms.of(&object, (&Cow::Borrowed(version), revision), || {
+                is_made = true;
+                // As the feed does when the object is written over meanwhile.
+                assert!(object.encoded().len() <= FORMS_MAX);
+                Bytes::from("form")
+            });
+            is_made
+        };
+        assert_eq!([made("v1", 7), made("v2", 7)], [true, true]);
+        assert_eq!([made("v1", 7), made("v2", 7)], [false, false]);
+        assert!(made("v1", 9), "a deletion's own revision takes the place");
+        assert_eq!([made("v2", 7), made("v1", 7)], [false, true]);
+    }
+
+    #[test]
+    fn what_has_been_replaced_costs_no_other_its_place() {
+        let forms = EncodedForms::new(8 * (EACH_BYTES + 4));
+        let (quiet, busy) = (stored(1), stored(2));
+        forms.of(&quiet, (&V1, 1), || Bytes::from("form"));
+        for revision in 0..100 {
+            forms.of(&busy, (&V1, revision), || Bytes::from("form"));
+        }
+        assert!(is_kept(&forms, &quiet, 1) && is_kept(&forms, &busy, 99));
+        assert!(forms.kept.lock().unwrap().made.len() <= 8);
     }
 
     #[test]

@@ -111,6 +111,8 @@ impl Interests {
         };
         let channel = channel.or_insert_with(|| Channel::new(end));
         channel.readers += 1;
+        // Whoever has been woken, and has not read yet, is no reason not to wake this one.
+        channel.is_woken = false;
         channel.changed.subscribe()
     }
 
@@ -162,6 +164,14 @@ impl Interests {
             }
         }
         for (field, of) in &mut self.fields {
+            // The key says it: nothing is parsed for that.
+            if &**field == "metadata.name" {
+                let name = sides.into_iter().flatten().next().map(|stored| stored.name());
+                if let Some(channel) = name.and_then(|name| of.values.get_mut(name)) {
+                    channel.note(position, base, woken);
+                }
+                continue;
+            }
             let read = |stored: &Stored| {
                 let tree = stored.tree();
                 let fields = (of.read)(&tree)

@@ -38,7 +38,7 @@ pub struct Stored {
     selectable: Mutex<Option<(u64, Arc<Selectable>)>>,
     /// The bytes as a form has them; `None` for the stored ones.
     remade: Mutex<Option<(u64, Option<Bytes>)>>,
-    encoded: Mutex<Option<Encoded>>,
+    encoded: Mutex<Vec<Arc<Encoded>>>,
 }
 
 /// What selectors can ask of an object. Small, because every watched revision has one.
@@ -99,6 +99,11 @@ impl Stored {
         }
     }
 
+    /// `metadata.name`, as the key has it.
+    pub fn name(&self) -> &str {
+        self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,12 +152,12 @@ impl Stored {
     }
 
     /// What [`super::EncodedForms`] keeps here.
-    pub(super) fn encoded(&self) -> MutexGuard<'_, Option<Encoded>> {
+    pub(super) fn encoded(&self) -> MutexGuard<'_, Vec<Arc<Encoded>>> {
         self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn forget_encoded(&self) {
-        self.encoded().take();
+        self.encoded().clear();
     }
 
     fn parse(&self) -> Value {

@@ -8,6 +8,7 @@ use crate::store::{Change, Expect, Revision, Store};
 use bytes::Bytes;
 use imbl::OrdMap;
 use proptest::prelude::*;
+use std::time::Duration;
 use tokio::time::Instant;
 
 const NODE: &str = "spec.nodeName";
@@ -181,6 +182,86 @@ async fn what_others_forget_costs_a_quiet_reader_nothing() {
         batch.events.iter().map(|event| event.revision).collect::<Vec<_>>(),
         [revision]
     );
+}
+
+/// What the reader hears of while `what` is done, which it waits for already.
+async fn heard<T>(mut cursor: Cursor, what: impl Future<Output = T>) -> Option<Result<Vec<Revision>, WatchClosed>> {
+    let waiting = tokio::spawn(async move { cursor.next().await });
+    // It has come to wait when all else has.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    what.await;
+    let batch = tokio::time::timeout(Duration::from_secs(1), waiting)
+        .await
+        .ok()?
+        .unwrap();
+    Some(batch.map(|batch| batch.events.iter().map(|event| event.revision).collect()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_does_not_read_keeps_no_other_from_hearing() {
+    for interest in interests().into_iter().flatten() {
+        let (store, window, pods) = window(1 << 20).await;
+        // An object that changes hands matters to all of them.
+        let moves = || async {
+            for node in 0..3 {
+                let revision = write(&store, 0, Some(node)).await;
+                pods.reach(revision).await.unwrap();
+            }
+        };
+        let late = || pods.cursor_of(pods.cached().revision, Some(interest.clone())).unwrap();
+        let mut unread = joined(&pods, interest.clone());
+        moves().await;
+        assert!(heard(late(), moves()).await.is_some_and(|got| !got.unwrap().is_empty()));
+        assert!(unread.take().unwrap().events.len() >= 2);
+        moves().await;
+        let end = async { window.release("/registry/pods/") };
+        assert_eq!(heard(late(), end).await, Some(Err(WatchClosed)), "nor from the end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_known_without_the_object() {
+    let (store, _window, pods) = window(1 << 20).await;
+    let of_name = Interest::Field {
+        field: "metadata.name".into(),
+        value: "0".into(),
+        read: Arc::new(|_| panic!("the key says it")),
+    };
+    let mut reader = joined(&pods, of_name);
+    let mut last = 0;
+    // Of 0 to 2 the name is 0, in three namespaces.
+    for number in [0, 3, 1, 2, 4] {
+        last = write(&store, number, Some(1)).await;
+    }
+    pods.reach(last).await.unwrap();
+    let got = reader.take().unwrap();
+    let keys: Vec<&str> = got
+        .events
+        .iter()
+        .filter_map(|event| Some(&*event.new.as_ref()?.key))
+        .collect();
+    assert_eq!(keys, [0, 1, 2].map(key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_dropped_leaves_nothing_behind() {
+    let (_store, _window, pods) = window(1 << 20).await;
+    let kept = || {
+        let mut history = pods.history();
+        let (interests, _) = history.interests();
+        (interests.keys.len(), interests.prefixes.len(), interests.fields.len())
+    };
+    let all = || {
+        interests()
+            .into_iter()
+            .flatten()
+            .map(|interest| joined(&pods, interest))
+    };
+    let (first, second): (Vec<Cursor>, Vec<Cursor>) = (all().collect(), all().collect());
+    drop(first);
+    assert_eq!(kept(), (1, 1, 1));
+    drop(second);
+    assert_eq!(kept(), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
