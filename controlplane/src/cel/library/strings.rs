@@ -54,12 +54,14 @@ pub(in super::super) fn find_all<'a>(args: &[Val<'a>], budget: &mut Budget) -> O
         _ => usize::MAX,
     };
     let own = text(args, 0)?;
-    budget.tries(own)?;
     let regex = budget.pattern(text(args, 1)?)?;
-    let mut found = Vec::new();
-    for one in regex.find_iter(own).take(most) {
-        // Each is looked for anew from where the one before ended.
-        budget.tries(one.as_str())?;
+    let (mut found, mut rest) = (Vec::new(), own);
+    let mut all = regex.find_iter(own);
+    while found.len() < most {
+        // Each is looked for anew from where the one before ended, and may be read for to the text's end however short it is.
+        budget.tries(rest)?;
+        let Some(one) = all.next() else { break };
+        rest = own.get(one.end()..).unwrap_or_default();
         found.push(Val::text(one.as_str()));
     }
     Ok(Val::list(found))

@@ -451,6 +451,31 @@ fn what_was_broken_and_is_not_touched_is_let_be() {
 }
 
 #[test]
+fn a_rule_that_gives_no_bool_is_not_obeyed() {
+    let any = || json!({"x-kubernetes-int-or-string": true, "maxLength": 20});
+    let port = || json!({"type": "object", "properties": {"port": any()}});
+    for (field, rule) in [
+        (any(), "self == 'a' ? self : true"),
+        (any(), "self == 'a' ? true : self"),
+        (port(), "self.?port.orValue(true)"),
+    ] {
+        let told = refused(ruled(field, rule));
+        assert!(
+            told[0].ends_with("cel expression must evaluate to a bool"),
+            "{rule}: {told:?}"
+        );
+    }
+    // What types cannot tell is told when it comes of an object.
+    let rule = "(self == 1 ? [true] : [self])[0]";
+    let hidden = schema(ruled(any(), rule));
+    assert_eq!(obeyed(&hidden, &json!({"v": 1}), None), [""; 0]);
+    for other in [json!("text"), json!(2)] {
+        let told = obeyed(&hidden, &json!({"v": other}), None);
+        assert!(told.len() == 1 && told[0].contains("'no such overload'"), "{told:?}");
+    }
+}
+
+#[test]
 fn rules_are_asked_of_nothing_that_has_another_form() {
     let schema = schema(ruled(integer(), "self < 5"));
     assert_eq!(
