@@ -140,8 +140,8 @@ impl Program {
     }
 
     fn run<'a>(&'a self, judged: Judged<'a>, budget: &mut Budget) -> eval::Outcome<'a> {
-        let own = Val::of(judged.new, judged.decl)?;
-        let old = judged.old.map(|old| Val::of(old, judged.decl)).transpose()?;
+        let own = Val::read(judged.new, judged.decl, budget)?;
+        let old = judged.old.map(|old| Val::read(old, judged.decl, budget)).transpose()?;
         let old = match self.old_is_optional {
             true => Val::Optional(old.map(std::rc::Rc::new)),
             false => old.unwrap_or(Val::Null),

@@ -178,3 +178,59 @@ fn all_that_finding_reads_is_work() {
         "{told:?}"
     );
 }
+
+#[test]
+fn rules_over_the_keys_of_a_map_are_taken() {
+    let labels =
+        || json!({"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 63}});
+    for rule in [
+        "self.all(key, key.matches('^[a-z]+$'))",
+        "self.all(key, key.startsWith('a') && !key.contains('/') && (key + 'x') != '')",
+        "self.all(key, value, !format.dns1123Label().validate(key).hasValue() && value != key)",
+    ] {
+        let schema = schema(ruled(labels(), rule));
+        assert_eq!(obeyed(&schema, &json!({"v": {"a": "b"}}), None), [""; 0], "{rule}");
+        assert_eq!(obeyed(&schema, &json!({"v": {"A/": "A/"}}), None).len(), 1, "{rule}");
+    }
+}
+
+#[test]
+fn what_is_decoded_and_counted_is_work() {
+    let fields = json!({"type": "object", "properties": {
+        "data": {"type": "string", "format": "byte"}, "text": {"type": "string"}, "l": {"type": "array", "items": {"type": "integer"}},
+        "many": {"type": "array", "items": {"type": "string", "format": "byte"}}}});
+    let long = "YWJj".repeat(250_000);
+    let value = json!({"data": long, "text": long, "l": vec![1; 5_000], "many": [long]});
+    for rule in [
+        "self.l.all(x, size(self.data) > 0)",
+        "self.l.all(x, has(self.data))",
+        "self.l.all(x, size(self.text) > 0)",
+        "self.l.all(x, self.many[0] != b'')",
+        "self.l.all(x, b'' in self.many || true)",
+    ] {
+        let field = ruled(fields.clone(), rule);
+        let schema = read(&field, "", &mut FieldErrors::default());
+        let told = obeyed(&schema, &json!({"v": value}), None);
+        assert!(
+            told[0].contains("operation cancelled: actual cost limit exceeded"),
+            "{rule}: {told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_list_has_so_many_keys() {
+    let keyed = |count: usize| {
+        let keys: Vec<String> = (0..count).map(|i| format!("k{i}")).collect();
+        let properties: serde_json::Map<_, _> = keys
+            .iter()
+            .map(|key| (key.clone(), json!({"type": "string"})))
+            .collect();
+        let items = json!({"type": "object", "properties": properties, "required": keys});
+        let list = json!({"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys});
+        refused(json!({"type": "object", "properties": {"l": list}}))
+    };
+    assert_eq!(keyed(64), [""; 0]);
+    let wanted = "s.properties[l].x-kubernetes-list-map-keys: Forbidden: this server takes at most 64 keys of a list";
+    assert_eq!(keyed(65), [wanted]);
+}
