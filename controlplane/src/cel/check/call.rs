@@ -129,7 +129,7 @@ impl Checker {
             ("duration", Some(text)) if time::duration(&text).is_none() => {
                 self.mistake(args[0].at, "invalid duration argument");
             }
-            ("timestamp", Some(text)) if time::timestamp(&text).is_none() => {
+            ("timestamp", Some(text)) if time::moment(&text).is_none() => {
                 self.mistake(args[0].at, "invalid timestamp argument");
             }
             _ => {}

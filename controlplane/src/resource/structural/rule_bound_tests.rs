@@ -234,3 +234,17 @@ fn a_list_has_so_many_keys() {
     let wanted = "s.properties[l].x-kubernetes-list-map-keys: Forbidden: this server takes at most 64 keys of a list";
     assert_eq!(keyed(65), [wanted]);
 }
+
+#[test]
+fn parts_that_a_text_is_split_into_are_work() {
+    let fields = json!({"type": "object", "properties": {
+        "b": {"type": "string"}, "l": {"type": "array", "items": {"type": "integer"}}}});
+    let rule = "self.l.map(x, self.b.split('')).size() > 0 && self.b.split('').size() == self.b.size()";
+    let schema = read(&ruled(fields, rule), "", &mut FieldErrors::default());
+    let told = |members: usize, length: usize| {
+        let value = json!({"b": "a".repeat(length), "l": vec![1; members]});
+        obeyed(&schema, &json!({"v": value}), None)
+    };
+    assert_eq!(told(10, 1_000), [""; 0]);
+    assert!(told(10, 300_000)[0].contains("operation cancelled: actual cost limit exceeded"));
+}

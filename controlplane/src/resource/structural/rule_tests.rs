@@ -238,6 +238,11 @@ fn rules_that_are_none_are_refused_in_upstreams_words() {
             "duration('x') == duration('1s')",
             "invalid duration argument",
         ),
+        (
+            integer(),
+            "timestamp('2026-01-02').getDate() == 2",
+            "invalid timestamp argument",
+        ),
         (integer(), "has(self)", "invalid argument to has() macro"),
         (
             integer(),
