@@ -46,6 +46,7 @@ pub(crate) struct Program {
     /// Whether it asks for what was there before.
     pub(crate) uses_old: bool,
     old_is_optional: bool,
+    gives: Gives,
 }
 
 /// What came of a call.
@@ -118,6 +119,7 @@ pub(crate) fn compile(text: &str, decl: &Arc<Decl>, old_is_optional: bool, gives
         most_cost: checked.estimate.cost.max,
         uses_old: checker.uses_old,
         old_is_optional,
+        gives,
     })
 }
 
@@ -125,20 +127,21 @@ impl Program {
     /// Runs the expression; gives what it cost, too. Work is taken off `work_left`.
     pub(crate) fn evaluate(&self, judged: Judged<'_>, work_left: &mut u64) -> (Answer, u64) {
         let mut budget = Budget::new(CALL_LIMIT, *work_left);
-        let answer = match self.run(judged, &mut budget) {
-            Ok(Val::Bool(is)) => Answer::Bool(is),
-            Ok(Val::Text(text)) => Answer::Text(text.to_string()),
-            Ok(_) => Answer::Error("no such overload".to_owned()),
-            Err(Failure::Error(why)) => Answer::Error(why),
-            Err(Failure::Cost) => Answer::TooMuch,
+        let answer = match (self.gives, self.run(judged, &mut budget)) {
+            (Gives::Bool, Ok(Val::Bool(is))) => Answer::Bool(is),
+            (Gives::Text, Ok(Val::Text(text))) => Answer::Text(text.to_string()),
+            // What types could not tell before.
+            (_, Ok(_)) => Answer::Error("no such overload".to_owned()),
+            (_, Err(Failure::Error(why))) => Answer::Error(why),
+            (_, Err(Failure::Cost)) => Answer::TooMuch,
         };
         *work_left = budget.work_left;
         (answer, budget.cost)
     }
 
     fn run<'a>(&'a self, judged: Judged<'a>, budget: &mut Budget) -> eval::Outcome<'a> {
-        let own = Val::of(judged.new, judged.decl)?;
-        let old = judged.old.map(|old| Val::of(old, judged.decl)).transpose()?;
+        let own = Val::read(judged.new, judged.decl, budget)?;
+        let old = judged.old.map(|old| Val::read(old, judged.decl, budget)).transpose()?;
         let old = match self.old_is_optional {
             true => Val::Optional(old.map(std::rc::Rc::new)),
             false => old.unwrap_or(Val::Null),

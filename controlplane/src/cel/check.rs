@@ -171,7 +171,16 @@ impl Checker {
         made(NodeKind::Null, Ty::Dyn, Range::default(), None)
     }
 
+    /// What is given has no type too large to walk.
     pub(super) fn check(&mut self, ast: &Ast) -> Checked {
+        let checked = self.check_node(ast);
+        match checked.ty.is_too_large() {
+            true => self.wrong(ast.at, "this server takes no types of so many parts"),
+            false => checked,
+        }
+    }
+
+    fn check_node(&mut self, ast: &Ast) -> Checked {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             if self.nodes == NODES_MAX + 1 {
@@ -291,13 +300,7 @@ impl Checker {
                 self.mistake(at, format!("expected type '{known}' but found '{ty}'"));
                 Some(known)
             }
-            // The more general of the two.
-            Some(Ty::Dyn) => Some(Ty::Dyn),
-            Some(known) => match ty {
-                Ty::Dyn => Some(Ty::Dyn),
-                ty if matches!(known, Ty::Null) => Some(ty.clone()),
-                _ => Some(known),
-            },
+            Some(known) => Some(known.or(ty.clone())),
         }
     }
 

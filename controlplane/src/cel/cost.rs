@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::types::{Decl, Ty};
+use super::types::{Decl, DeclKind, Ty};
 use super::value::Val;
 
 /// A range of costs or sizes.
@@ -141,9 +141,15 @@ impl Estimate {
         }
     }
 
-    /// Likewise of a key of a map.
+    /// Likewise of a key of a map. Those of a map that a schema declares are counted as empty, as upstream does: rules over keys
+    /// would be refused whatever bounds the map has. What they cost is charged when they are evaluated.
     pub(super) fn key(&self) -> Self {
-        Self::of(Range::default(), self.entries.map(|(key, _)| key))
+        let is_declared = self
+            .decl
+            .as_ref()
+            .is_some_and(|decl| matches!(decl.kind, DeclKind::Map(_)));
+        let known = self.entries.map(|(key, _)| key);
+        Self::of(Range::default(), known.or(is_declared.then(Range::default)))
     }
 }
 

@@ -176,6 +176,14 @@ impl<'a, 'b> Eval<'a, 'b> {
         }
     }
 
+    /// A member was looked at: it was decoded if it is bytes.
+    fn decoded(&mut self, member: Option<&Val<'a>>) -> Result<(), Failure> {
+        match member {
+            Some(Val::Bytes(bytes)) => self.budget.work(bytes.len() as u64 / 8),
+            _ => Ok(()),
+        }
+    }
+
     fn index(&mut self, of: &'a Node, key: &'a Node, is_optional: bool) -> Outcome<'a> {
         let of = self.value(of)?;
         let key = self.value(key)?;
@@ -196,6 +204,7 @@ impl<'a, 'b> Eval<'a, 'b> {
                     _ => return error("no such overload"),
                 };
                 let found = at.and_then(|at| of.member(at)).transpose()?;
+                self.decoded(found.as_ref())?;
                 if found.is_none() && !is_optional {
                     let shown = match key {
                         Val::Int(at) => at,
@@ -289,6 +298,9 @@ impl<'a, 'b> Eval<'a, 'b> {
         let Some(overload) = overloads.iter().find(takes) else {
             return error("no such overload");
         };
+        for arg in &args {
+            self.budget.work(arg.load())?;
+        }
         self.budget.charge(overload.charge.of(&args))?;
         let value = (overload.run)(&args, self.budget)?;
         if let Charge::Join = overload.charge {
@@ -314,6 +326,7 @@ impl<'a, 'b> Eval<'a, 'b> {
             return Ok([Some(key.clone()), value]);
         }
         let member = range.member(at).transpose()?;
+        self.decoded(member.as_ref())?;
         Ok(match has_two {
             true => [Some(Val::Int(i64::try_from(at).unwrap_or(i64::MAX))), member],
             false => [member, None],

@@ -6,13 +6,15 @@ use super::lexer::{Lexer, Mark, Token};
 
 /// Characters of an expression, as upstream's parser allows.
 const LENGTH_MAX: usize = 100_000;
-/// Levels of a tree.
+/// Levels of a tree, and of what is open while it is read.
 const DEPTH_MAX: usize = 96;
 
 /// A node, and where in the text it stands.
 #[derive(Clone, Debug)]
 pub(super) struct Ast {
     pub(super) at: usize,
+    /// Levels from here down.
+    height: usize,
     pub(super) kind: Kind,
 }
 
@@ -90,13 +92,40 @@ struct Parser<'t> {
     at: usize,
 }
 
-fn call(at: usize, name: &str, args: Vec<Ast>) -> Ast {
+fn too_deep(at: usize) -> Mistake {
+    Mistake {
+        at,
+        why: format!("expression recursion limit exceeded: {DEPTH_MAX}"),
+    }
+}
+
+/// A node of the nodes below it: here alone trees grow, so whoever walks one may recurse.
+fn node(at: usize, kind: Kind) -> Result<Ast, Mistake> {
+    let most = |below: &mut dyn Iterator<Item = &Ast>| below.map(|ast| ast.height).max().unwrap_or(0);
+    let below = match &kind {
+        Kind::Select { of, .. } => of.height,
+        Kind::Call { target, args, .. } => most(&mut target.as_deref().into_iter().chain(args)),
+        Kind::List(members) => most(&mut members.iter().map(|(_, member)| member)),
+        Kind::Map(entries) => most(&mut entries.iter().flat_map(|(_, key, value)| [key, value])),
+        _ => 0,
+    };
+    match below < DEPTH_MAX {
+        true => Ok(Ast {
+            at,
+            height: below + 1,
+            kind,
+        }),
+        false => Err(too_deep(at)),
+    }
+}
+
+fn call(at: usize, name: &str, args: Vec<Ast>) -> Result<Ast, Mistake> {
     let kind = Kind::Call {
         name: name.into(),
         target: None,
         args,
     };
-    Ast { at, kind }
+    node(at, kind)
 }
 
 impl<'t> Parser<'t> {
@@ -144,10 +173,7 @@ impl<'t> Parser<'t> {
     fn deeper(&self, depth: usize) -> Result<usize, Mistake> {
         match depth < DEPTH_MAX {
             true => Ok(depth + 1),
-            false => Err(Mistake {
-                at: self.at,
-                why: format!("expression recursion limit exceeded: {DEPTH_MAX}"),
-            }),
+            false => Err(too_deep(self.at)),
         }
     }
 
@@ -161,7 +187,7 @@ impl<'t> Parser<'t> {
         let yes = self.junction(depth, Mark::Or, "_||_")?;
         self.expect(Mark::Colon)?;
         let no = self.expression(depth)?;
-        Ok(call(at, "_?_:_", vec![condition, yes, no]))
+        call(at, "_?_:_", vec![condition, yes, no])
     }
 
     /// Terms of `||`, or of `&&`: as many as there are, in one node.
@@ -179,20 +205,19 @@ impl<'t> Parser<'t> {
         while self.skip(mark)? {
             terms.push(term(self)?);
         }
-        Ok(call(at, name, terms))
+        call(at, name, terms)
     }
 
-    fn binary(&mut self, mut depth: usize, level: usize) -> Result<Ast, Mistake> {
+    fn binary(&mut self, depth: usize, level: usize) -> Result<Ast, Mistake> {
         let Some(operators) = BINARY.get(level) else {
             return self.unary(depth);
         };
         let mut left = self.binary(depth, level + 1)?;
         while let Some((_, name)) = operators.iter().find(|(mark, _)| self.is(*mark)) {
-            // A chain leans to the left, and every link is a level.
-            depth = self.deeper(depth)?;
+            // A chain leans to the left, and every link is a level: of the tree, not of this.
             let (at, _) = self.take()?;
             let right = self.binary(depth, level + 1)?;
-            left = call(at, name, vec![left, right]);
+            left = call(at, name, vec![left, right])?;
         }
         Ok(left)
     }
@@ -210,25 +235,24 @@ impl<'t> Parser<'t> {
             }
             let depth = self.deeper(depth)?;
             let inner = self.unary(depth)?;
-            return Ok(call(at, name, vec![inner]));
+            return call(at, name, vec![inner]);
         }
         self.member(depth)
     }
 
-    fn member(&mut self, mut depth: usize) -> Result<Ast, Mistake> {
+    fn member(&mut self, depth: usize) -> Result<Ast, Mistake> {
         let mut of = self.primary(depth)?;
         loop {
             let is_dot = self.is(Mark::Dot);
             if !is_dot && !self.is(Mark::Open) {
                 return Ok(of);
             }
-            depth = self.deeper(depth)?;
             let (at, _) = self.take()?;
             let is_optional = self.skip(Mark::Question)?;
             if !is_dot {
                 let key = self.expression(depth)?;
                 self.expect(Mark::Close)?;
-                of = call(at, if is_optional { "_[?_]" } else { "_[_]" }, vec![of, key]);
+                of = call(at, if is_optional { "_[?_]" } else { "_[_]" }, vec![of, key])?;
                 continue;
             }
             let field = match self.take()? {
@@ -253,16 +277,13 @@ impl<'t> Parser<'t> {
                         target,
                         args,
                     };
-                    Ast { at, kind }
+                    node(at, kind)?
                 }
-                false => Ast {
-                    at,
-                    kind: Kind::Select {
-                        of: inner,
-                        field,
-                        is_optional,
-                    },
-                },
+                false => {
+                    let of = inner;
+                    let kind = Kind::Select { of, field, is_optional };
+                    node(at, kind)?
+                }
             };
         }
     }
@@ -313,7 +334,7 @@ impl<'t> Parser<'t> {
                         target: None,
                         args,
                     };
-                    return Ok(Ast { at, kind });
+                    return node(at, kind);
                 }
                 _ => Kind::Name(name),
             },
@@ -326,7 +347,7 @@ impl<'t> Parser<'t> {
                 return Err(Mistake { at, why });
             }
         };
-        Ok(Ast { at, kind })
+        node(at, kind)
     }
 
     fn members(&mut self, depth: usize) -> Result<Vec<(bool, Ast)>, Mistake> {

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Parts of a type. What is shared counts wherever it stands: types are walked, and a chain of macros doubles one at each link.
+const PARTS_MAX: usize = 256;
+
 /// The type of an expression.
 #[derive(Clone, Debug)]
 pub(super) enum Ty {
@@ -168,6 +171,42 @@ impl Ty {
 
     pub(super) fn optional(of: Self) -> Self {
         Self::Optional(Arc::new(of))
+    }
+
+    /// Whether it has more parts than a type may have.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.count(0) > PARTS_MAX
+    }
+
+    /// Its parts and `known` ones; no more are counted than tell that it is too large.
+    fn count(&self, known: usize) -> usize {
+        let known = known + 1;
+        match self {
+            _ if known > PARTS_MAX => known,
+            Self::List(of) | Self::Optional(of) => of.count(known),
+            Self::Map(key, value) => value.count(key.count(known)),
+            _ => known,
+        }
+    }
+
+    /// Whether the two are the same type.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::List(one), Self::List(other)) | (Self::Optional(one), Self::Optional(other)) => one.is(other),
+            (Self::Map(key, value), Self::Map(other_key, other)) => key.is(other_key) && value.is(other),
+            (Self::Named(one), Self::Named(other)) => one == other,
+            (Self::Object(one), Self::Object(other)) => Arc::ptr_eq(one, other),
+            (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
+        }
+    }
+
+    /// The type of what is of the one or of the other type, which fit: of what is known only later nothing is known before.
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Dyn, _) | (_, Self::Dyn) => Self::Dyn,
+            (Self::Null, other) => other,
+            (one, _) => one,
+        }
     }
 
     /// Whether a value of the one type can stand where the other is asked for.

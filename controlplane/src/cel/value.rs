@@ -11,7 +11,15 @@ use serde_json::Value;
 use super::eval::{Budget, Failure, Outcome};
 use super::library::net::Url;
 use super::library::time;
-use super::types::{Decl, DeclKind, Listed, T};
+use super::types::{Decl, DeclKind, Listed, T, escaped};
+use crate::tree;
+
+/// Characters of base64 that are decoded for a step of work.
+const DECODED: u64 = 8;
+/// Bytes that are counted for one.
+const COUNTED: u64 = 64;
+/// Bytes of JSON that are compared for one.
+const COMPARED: u64 = 8;
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -124,6 +132,35 @@ impl<'a> Val<'a> {
         })
     }
 
+    /// The work of looking at a value as it is declared, beyond one step.
+    pub(super) fn load_of(value: &Value, decl: &Decl) -> u64 {
+        match (&decl.kind, value) {
+            (DeclKind::Bytes, Value::String(text)) => text.len() as u64 / DECODED,
+            _ => 0,
+        }
+    }
+
+    /// The work of a function's looking at it, beyond one step: texts are counted, members that are bytes decoded.
+    pub(super) fn load(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64 / COUNTED,
+            Self::Bytes(bytes) => bytes.len() as u64 / COUNTED,
+            Self::Data(Value::Array(members), decl) => match decl.member() {
+                Some(inner) if matches!(inner.kind, DeclKind::Bytes) => {
+                    members.iter().map(|member| 1 + Self::load_of(member, inner)).sum()
+                }
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    /// As [`Val::of`], as work.
+    pub(super) fn read(value: &'a Value, decl: &'a Decl, budget: &mut Budget) -> Outcome<'a> {
+        budget.work(Self::load_of(value, decl))?;
+        Self::of(value, decl)
+    }
+
     /// The name of its type.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
@@ -233,11 +270,16 @@ impl<'a> Val<'a> {
                 Ok(None)
             }
             (Self::Data(Value::Object(map), decl), Self::Text(name)) => match &decl.kind {
-                DeclKind::Map(values) => map.get(&**name).map(|value| Self::of(value, values)).transpose(),
-                DeclKind::Object(fields) => match fields.get(&**name) {
-                    Some((real, field)) => map.get(&**real).map(|value| Self::of(value, field)).transpose(),
-                    None => Ok(None),
-                },
+                DeclKind::Map(values) => map
+                    .get(&**name)
+                    .map(|value| Self::read(value, values, budget))
+                    .transpose(),
+                // A field that is null is as one that is not there.
+                DeclKind::Object(fields) => fields
+                    .get(&**name)
+                    .and_then(|(real, field)| Some((map.get(&**real).filter(|value| !value.is_null())?, field)))
+                    .map(|(value, field)| Self::read(value, field, budget))
+                    .transpose(),
                 _ => Ok(None),
             },
             _ => Ok(None),
@@ -254,7 +296,10 @@ impl<'a> Val<'a> {
                 budget.work(one.len().min(other.len()) as u64 / 16)?;
                 **one == **other
             }
-            (Self::Bytes(one), Self::Bytes(other)) => one == other,
+            (Self::Bytes(one), Self::Bytes(other)) => {
+                budget.work(one.len().min(other.len()) as u64 / DECODED)?;
+                one == other
+            }
             (Self::Duration(one), Self::Duration(other)) => one == other,
             (Self::Time(one), Self::Time(other)) => one == other,
             (Self::Type(one), Self::Type(other)) | (Self::Format(one), Self::Format(other)) => one == other,
@@ -326,22 +371,35 @@ impl<'a> Val<'a> {
         Ok(true)
     }
 
+    /// All that they have counts, also what expressions cannot name: that is compared as it is.
     fn equal_objects(&self, other: &Self, budget: &mut Budget) -> Result<bool, Failure> {
-        let (Self::Data(_, decl), Self::Data(_, other_decl)) = (self, other) else {
+        let (Self::Data(Value::Object(one), decl), Self::Data(Value::Object(other), other_decl)) = (self, other) else {
             return Ok(false);
         };
         let DeclKind::Object(fields) = &decl.kind else {
             return Ok(false);
         };
-        if !std::ptr::eq(*decl, *other_decl) {
+        if !std::ptr::eq(*decl, *other_decl) || one.len() != other.len() {
             return Ok(false);
         }
-        for name in fields.keys() {
-            let name = Self::Text(Text::Ref(name));
-            match (self.get(&name, budget)?, other.get(&name, budget)?) {
-                (None, None) => {}
-                (Some(one), Some(other)) if one.equals(&other, budget)? => {}
-                _ => return Ok(false),
+        for (name, value) in one {
+            budget.work(1)?;
+            let Some(other) = other.get(name) else {
+                return Ok(false);
+            };
+            let field = escaped(name).and_then(|escaped| fields.get(escaped.as_str()));
+            let is_same = match field.filter(|(real, _)| **real == **name) {
+                Some((_, field)) if !value.is_null() && !other.is_null() => {
+                    let (one, other) = (Self::read(value, field, budget)?, Self::read(other, field, budget)?);
+                    one.equals(&other, budget)?
+                }
+                _ => {
+                    budget.work(tree::size(value, usize::MAX) as u64 / COMPARED)?;
+                    value == other
+                }
+            };
+            if !is_same {
+                return Ok(false);
             }
         }
         Ok(true)

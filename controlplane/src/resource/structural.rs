@@ -121,4 +121,6 @@ mod rule_bound_tests;
 #[cfg(test)]
 mod rule_tests;
 #[cfg(test)]
+mod rule_value_tests;
+#[cfg(test)]
 mod tests;

@@ -69,10 +69,7 @@ impl Filter {
             return true;
         }
         // Names alone are the same in every form.
-        let form = match self.kind.defined.has_selectable() {
-            true => self.kind.defined.form,
-            false => 0,
-        };
+        let form = self.kind.defined.selects_as;
         let selectable = stored.selectable(form, |stored| self.read(stored));
         self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
     }

@@ -67,7 +67,7 @@ impl Checker {
                 let ty = letters.give(&overload.gives);
                 gives = Some(match gives {
                     None => ty,
-                    Some(known) if known.to_string() == ty.to_string() => known,
+                    Some(known) if known.is(&ty) => known,
                     Some(_) => Ty::Dyn,
                 });
                 fitting.push(overload);
@@ -129,7 +129,7 @@ impl Checker {
             ("duration", Some(text)) if time::duration(&text).is_none() => {
                 self.mistake(args[0].at, "invalid duration argument");
             }
-            ("timestamp", Some(text)) if time::timestamp(&text).is_none() => {
+            ("timestamp", Some(text)) if time::moment(&text).is_none() => {
                 self.mistake(args[0].at, "invalid timestamp argument");
             }
             _ => {}
@@ -172,10 +172,7 @@ impl Checker {
         }
         let cost = condition.estimate.cost.plus(yes.estimate.cost.or(no.estimate.cost));
         let size = yes.estimate.size().or(no.estimate.size());
-        let ty = match yes.ty {
-            Ty::Null | Ty::Dyn => no.ty,
-            ty => ty,
-        };
+        let ty = yes.ty.or(no.ty);
         let entries = yes.estimate.entries.zip(no.estimate.entries);
         let kind = NodeKind::If(Box::new([condition.node, yes.node, no.node]));
         let mut made = made(kind, ty, cost, Some(size));
@@ -233,6 +230,7 @@ impl Checker {
                         field,
                         is_optional: false,
                     },
+                ..
             },
         ] = args
         else {
@@ -250,10 +248,16 @@ impl Checker {
     }
 }
 
+/// Types that are shown of what a function was applied to.
+const SHOWN_MAX: usize = 16;
+
 /// Types as upstream shows what a function was applied to.
 pub(super) fn applied(types: &[Ty], is_member: bool) -> String {
     let shown = |types: &[Ty]| {
-        let names: Vec<String> = types.iter().map(Ty::to_string).collect();
+        let mut names: Vec<String> = types.iter().take(SHOWN_MAX).map(Ty::to_string).collect();
+        if types.len() > SHOWN_MAX {
+            names.push("\u{2026}".to_owned());
+        }
         format!("({})", names.join(", "))
     };
     match types.split_first() {

@@ -165,10 +165,7 @@ impl Checker {
             .zip(other.estimate.size)
             .map(|(one, other)| one.or(other));
         let cost = of.estimate.cost.plus(other.estimate.cost).plus(Range::fixed(1));
-        let ty = match wanted {
-            Ty::Dyn => other.ty,
-            wanted => wanted,
-        };
+        let ty = wanted.or(other.ty);
         let kind = NodeKind::OrValue {
             of: Box::new(of.node),
             other: Box::new(other.node),

@@ -118,7 +118,7 @@ pub(in super::super) fn timestamp<'a>(args: &[Val<'a>], _: &mut Budget) -> Outco
             Ok(time) => Ok(Val::Time(time)),
             Err(_) => error("timestamp overflow"),
         },
-        Val::Text(text) => match time::timestamp(text) {
+        Val::Text(text) => match time::moment(text) {
             Some(time) => Ok(Val::Time(time)),
             None => error(format!("parsing time {:?}", &**text)),
         },

@@ -3,6 +3,9 @@
 use super::super::eval::{Budget, Failure, Outcome};
 use super::super::value::{Text, Val, error, text};
 
+/// Work of a part that a text is split into: a value of its own, however few characters it has.
+const PART_WORK: u64 = 32;
+
 fn int(args: &[Val<'_>], at: usize) -> Result<Option<i64>, Failure> {
     match args.get(at) {
         Some(Val::Int(number)) => Ok(Some(*number)),
@@ -54,12 +57,14 @@ pub(in super::super) fn find_all<'a>(args: &[Val<'a>], budget: &mut Budget) -> O
         _ => usize::MAX,
     };
     let own = text(args, 0)?;
-    budget.tries(own)?;
     let regex = budget.pattern(text(args, 1)?)?;
-    let mut found = Vec::new();
-    for one in regex.find_iter(own).take(most) {
-        // Each is looked for anew from where the one before ended.
-        budget.tries(one.as_str())?;
+    let (mut found, mut rest) = (Vec::new(), own);
+    let mut all = regex.find_iter(own);
+    while found.len() < most {
+        // Each is looked for anew from where the one before ended, and may be read for to the text's end however short it is.
+        budget.tries(rest)?;
+        let Some(one) = all.next() else { break };
+        rest = own.get(one.end()..).unwrap_or_default();
         found.push(Val::text(one.as_str()));
     }
     Ok(Val::list(found))
@@ -181,19 +186,33 @@ pub(in super::super) fn split<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
         _ => usize::MAX,
     };
     room(own.len().saturating_mul(4), budget)?;
+    let count = match separator {
+        "" => own.len(),
+        separator => own.matches(separator).take(most).count(),
+    };
+    budget.work((count as u64).saturating_mul(PART_WORK))?;
+    let parts = match &args[0] {
+        // What is there is looked at where it is.
+        Val::Text(Text::Ref(own)) => split_at(own, separator, most, |part| Val::Text(Text::Ref(part))),
+        _ => split_at(own, separator, most, Val::text),
+    };
+    Ok(Val::list(parts))
+}
+
+fn split_at<'t, 'a>(own: &'t str, separator: &str, most: usize, made: fn(&'t str) -> Val<'a>) -> Vec<Val<'a>> {
     if !separator.is_empty() {
-        return Ok(Val::list(own.splitn(most, separator).map(Val::text).collect()));
+        return own.splitn(most, separator).map(made).collect();
     }
-    let mut parts = Vec::new();
-    let mut rest = own;
+    let (mut parts, mut rest) = (Vec::new(), own);
     while let Some(first) = rest.chars().next().filter(|_| parts.len() + 1 < most) {
-        parts.push(Val::text(first.to_string()));
-        rest = rest.get(first.len_utf8()..).unwrap_or_default();
+        let (part, after) = rest.split_at(first.len_utf8());
+        parts.push(made(part));
+        rest = after;
     }
     if !rest.is_empty() {
-        parts.push(Val::text(rest));
+        parts.push(made(rest));
     }
-    Ok(Val::list(parts))
+    parts
 }
 
 pub(in super::super) fn join<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {

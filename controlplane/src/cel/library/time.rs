@@ -46,6 +46,11 @@ pub(in super::super) fn duration(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -total } else { total }).ok()
 }
 
+/// A moment as expressions write it: with its time.
+pub(in super::super) fn moment(text: &str) -> Option<Timestamp> {
+    timestamp(text).filter(|_| text.len() > 10)
+}
+
 /// A moment such as `2026-01-02T03:04:05Z`, or the first of a day.
 pub(in super::super) fn timestamp(text: &str) -> Option<Timestamp> {
     if text.len() == 10 {

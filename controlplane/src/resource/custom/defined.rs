@@ -1,6 +1,7 @@
 //! What a version of a definition says beside its schema: where replicas are, and which fields select. Pure.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
@@ -17,6 +18,8 @@ const SELECTABLE_MAX: usize = 8;
 pub(crate) struct Defined {
     /// Which definition the kind was made of, as it was then; 0 for built-in kinds.
     pub(crate) form: u64,
+    /// Which selectable fields those are: each version has its own. 0 where nothing but names selects.
+    pub(crate) selects_as: u64,
     /// Where the scale subresource finds what it shows.
     pub(crate) scale: Option<ScalePaths>,
     selectable: Box<[(Box<str>, JsonPath)]>,
@@ -41,10 +44,18 @@ impl Defined {
             Some((name.into(), JsonPath::parse(path).ok()?))
         };
         let scale = at(version, &["subresources", "scale"]);
+        let selectable: Box<[_]> = fields.take(SELECTABLE_MAX).filter_map(field).collect();
+        let mut hasher = DefaultHasher::new();
+        (form, text(version, &["name"])).hash(&mut hasher);
+        let selects_as = match selectable.is_empty() {
+            true => 0,
+            false => hasher.finish().max(1),
+        };
         Self {
             form,
+            selects_as,
             scale: scale.is_object().then(|| ScalePaths::read(scale)),
-            selectable: fields.take(SELECTABLE_MAX).filter_map(field).collect(),
+            selectable,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Rules of what was there before see it only where it can be told which it is: in maps, and in lists whose members have keys. What was
 //! broken before and is not touched is let be (KEP-4008).
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use serde_json::Value;
@@ -12,20 +13,33 @@ use super::judge::{Path, WORK_MAX};
 use super::{Structural, Unique};
 use crate::cel::{Answer, Judged, Program};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
+use crate::tree;
 
 /// What an object's rules may cost together.
 const BUDGET: u64 = 10_000_000;
+/// Work of asking a rule, however little it costs in upstream's units.
+const RULE_WORK: u64 = 32;
+/// Bytes that are compared for a step of work.
+const COMPARED_BYTES: u64 = 8;
 /// Bytes of a message that an expression makes.
 const MESSAGE_BYTES: usize = 5 << 10;
 const NO_BUDGET: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// A value and what was there before.
 #[derive(Clone, Copy)]
-struct Pair<'v> {
+struct Pair<'v, 'p> {
     new: &'v Value,
     old: Option<&'v Value>,
-    /// The nearest values above that are known from before.
-    above: Option<(&'v Value, &'v Value)>,
+    /// It, or the nearest value above that is known from before.
+    known: Option<&'p Known<'v>>,
+}
+
+/// A value that is known from before.
+struct Known<'v> {
+    new: &'v Value,
+    old: &'v Value,
+    /// Compared once, however many rules below are broken.
+    is_same: OnceCell<bool>,
 }
 
 /// The keys of a list's members, and the members there were by them.
@@ -40,23 +54,19 @@ struct Obeying<'e> {
     is_over: bool,
 }
 
-impl<'v> Pair<'v> {
-    /// What is in it; `old` is what is known to be the same before.
-    fn below(self, new: &'v Value, old: Option<&'v Value>) -> Self {
-        Self {
-            new,
-            old: old.filter(|old| !old.is_null()),
-            above: self.old.map(|old| (self.new, old)).or(self.above),
-        }
+impl<'v> Known<'v> {
+    fn of(new: &'v Value, old: Option<&'v Value>) -> Option<Self> {
+        let old = old.filter(|old| !old.is_null())?;
+        let is_same = OnceCell::new();
+        Some(Self { new, old, is_same })
     }
 
     /// Whether it is as it was.
-    fn is_untouched(self) -> bool {
-        match (self.old, self.above) {
-            (Some(old), _) => self.new == old,
-            (None, Some((new, old))) => new == old,
-            (None, None) => false,
-        }
+    fn is_same(&self, obeying: &mut Obeying<'_>) -> bool {
+        *self.is_same.get_or_init(|| {
+            let bytes = tree::size(self.new, usize::MAX) as u64;
+            obeying.spend(bytes / COMPARED_BYTES) && self.new == self.old
+        })
     }
 }
 
@@ -78,27 +88,49 @@ impl Structural {
 
     /// Tells which rules an object breaks. `old` is what it was, unless it is new.
     pub(in crate::resource) fn obey(&self, object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+        self.obey_within(WORK_MAX, (object, old), errors);
+    }
+
+    /// As [`Structural::obey`], with so much work to do.
+    pub(super) fn obey_within(
+        &self,
+        work_left: u64,
+        (object, old): (&Value, Option<&Value>),
+        errors: &mut FieldErrors,
+    ) {
         if !self.has_rules || self.unusable.is_some() {
             return;
         }
         let mut obeying = Obeying {
+            is_over: errors.is_full(),
             errors,
             left: BUDGET,
-            work_left: WORK_MAX,
-            is_over: false,
+            work_left,
         };
-        let pair = Pair {
-            new: object,
-            old,
-            above: None,
-        };
-        self.obey_at(pair, &Path::ROOT, &mut obeying);
+        self.obey_at((object, old), None, &Path::ROOT, &mut obeying);
     }
 
-    fn obey_at(&self, pair: Pair<'_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
-        if !self.has_rules || pair.new.is_null() || obeying.is_over {
+    /// `above` is the nearest value above that is known from before.
+    fn obey_at(
+        &self,
+        (new, old): (&Value, Option<&Value>),
+        above: Option<&Known<'_>>,
+        path: &Path<'_>,
+        obeying: &mut Obeying<'_>,
+    ) {
+        if !self.has_rules || new.is_null() || obeying.is_over {
             return;
         }
+        if !obeying.spend(1) {
+            obeying.end(path, self.form.schema_type());
+            return;
+        }
+        let known = Known::of(new, old);
+        let pair = Pair {
+            new,
+            old: known.as_ref().map(|known| known.old),
+            known: known.as_ref().or(above),
+        };
         if let Some(expressions) = &self.expressions {
             self.evaluate(expressions, pair, path, obeying);
         }
@@ -107,8 +139,8 @@ impl Structural {
                 for (key, value) in map {
                     let old = pair.old.and_then(|old| old.get(key.as_str()));
                     match (self.properties.get(key.as_str()), &self.values) {
-                        (Some(property), _) => property.obey_at(pair.below(value, old), &path.key(key), obeying),
-                        (None, Some(values)) => values.obey_at(pair.below(value, old), &path.map_key(key), obeying),
+                        (Some(property), _) => property.obey_at((value, old), pair.known, &path.key(key), obeying),
+                        (None, Some(values)) => values.obey_at((value, old), pair.known, &path.map_key(key), obeying),
                         (None, None) => {}
                     }
                 }
@@ -122,7 +154,7 @@ impl Structural {
                     let old = before
                         .as_ref()
                         .and_then(|(keys, before)| before.get(&key_of(keys, member)).copied());
-                    items.obey_at(pair.below(member, old), &path.index(i), obeying);
+                    items.obey_at((member, old), pair.known, &path.index(i), obeying);
                 }
             }
             _ => {}
@@ -139,7 +171,7 @@ impl Structural {
         Some((keys, pairs.collect()))
     }
 
-    fn evaluate(&self, expressions: &Expressions, pair: Pair<'_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
+    fn evaluate(&self, expressions: &Expressions, pair: Pair<'_, '_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
         let judged = Judged {
             new: pair.new,
             old: pair.old,
@@ -149,24 +181,24 @@ impl Structural {
             if obeying.is_over {
                 return;
             }
+            if !obeying.spend(RULE_WORK) {
+                obeying.end(path, self.form.schema_type());
+                return;
+            }
             // Where nothing was before there is nothing to compare with, unless a rule says what then.
             if rule.program.uses_old && pair.old.is_none() && !rule.old_is_optional {
                 continue;
             }
             let kind = self.form.schema_type();
             let invalid = |obeying: &mut Obeying<'_>, why: String| {
-                obeying.errors.push(FieldError::invalid(path.to_string(), kind, why));
+                obeying.tell(FieldError::invalid(path.to_string(), kind, why));
             };
             if obeying.left == 0 {
-                invalid(obeying, NO_BUDGET.to_owned());
-                obeying.is_over = true;
+                obeying.end(path, kind);
                 return;
             }
             match obeying.run(&rule.program, judged) {
-                None => {
-                    invalid(obeying, NO_BUDGET.to_owned());
-                    obeying.is_over = true;
-                }
+                None => obeying.end(path, kind),
                 Some(Answer::Bool(true)) => {}
                 Some(Answer::Bool(false)) => self.broken(rule, judged, pair, path, obeying),
                 Some(Answer::TooMuch) => {
@@ -181,16 +213,23 @@ impl Structural {
                     invalid(obeying, format!("'{why}': {what}: {}", rule.shown));
                 }
                 Some(Answer::Error(why)) => invalid(obeying, format!("{why} evaluating rule: {}", rule.shown)),
+                // No rule gives a text: that is an error of its own.
                 Some(Answer::Text(_)) => {}
             }
         }
     }
 
-    fn broken(&self, rule: &Rule, judged: Judged<'_>, pair: Pair<'_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
+    fn broken(&self, rule: &Rule, judged: Judged<'_>, pair: Pair<'_, '_>, path: &Path<'_>, obeying: &mut Obeying<'_>) {
         let detail = obeying.message(rule, judged);
-        if !rule.program.uses_old && pair.is_untouched() {
+        if !rule.program.uses_old && pair.known.is_some_and(|known| known.is_same(obeying)) {
             return;
         }
+        let detail = detail.map(|told| {
+            told.unwrap_or_else(|| match &*rule.message {
+                "" => format!("failed rule: {}", rule.shown),
+                message => message.to_owned(),
+            })
+        });
         let own = path.to_string();
         let path = match own.as_str() {
             "" => rule.path.strip_prefix('.').unwrap_or(&rule.path).to_owned(),
@@ -208,7 +247,7 @@ impl Structural {
             (_, Ok(detail)) if is_shown => FieldError::invalid_value(path, judged.new, detail),
             (_, Ok(detail)) => FieldError::omitting(path, FieldErrorKind::Invalid, detail),
         };
-        obeying.errors.push(error);
+        obeying.tell(error);
     }
 }
 
@@ -222,6 +261,24 @@ fn key_of(keys: &[Box<str>], member: &Value) -> String {
 }
 
 impl Obeying<'_> {
+    /// Whether so much work may be done.
+    fn spend(&mut self, steps: u64) -> bool {
+        self.work_left = self.work_left.saturating_sub(steps);
+        self.work_left > 0
+    }
+
+    /// Something is wrong. Once as much is as is kept, nothing more is asked.
+    fn tell(&mut self, error: FieldError) {
+        self.errors.push(error);
+        self.is_over |= self.errors.is_full();
+    }
+
+    /// Nothing more is asked: there is no budget left.
+    fn end(&mut self, path: &Path<'_>, kind: &str) {
+        self.tell(FieldError::invalid(path.to_string(), kind, NO_BUDGET));
+        self.is_over = true;
+    }
+
     /// Runs an expression; `None` once there is no budget for what it took.
     fn run(&mut self, program: &Program, judged: Judged<'_>) -> Option<Answer> {
         let (answer, cost) = program.evaluate(judged, &mut self.work_left);
@@ -229,17 +286,13 @@ impl Obeying<'_> {
         Some(answer)
     }
 
-    /// What is said of a broken rule.
+    /// What a rule's expression says of it when it is broken; `None` leaves it to the rule's message.
     ///
     /// # Errors
     /// Making the message took too much, and nothing more is asked.
-    fn message(&mut self, rule: &Rule, judged: Judged<'_>) -> Result<String, String> {
-        let other = || match &*rule.message {
-            "" => format!("failed rule: {}", rule.shown),
-            message => message.to_owned(),
-        };
+    fn message(&mut self, rule: &Rule, judged: Judged<'_>) -> Result<Option<String>, String> {
         let Some(program) = &rule.message_program else {
-            return Ok(other());
+            return Ok(None);
         };
         let answer = self.run(program, judged);
         let text = match answer {
@@ -255,12 +308,10 @@ impl Obeying<'_> {
                 return Err(format!("{why}: {:?}", rule.message_text));
             }
             Some(Answer::Text(text)) => text,
-            Some(_) => return Ok(other()),
+            Some(_) => return Ok(None),
         };
-        match text.trim() {
-            "" => Ok(other()),
-            text if text.len() > MESSAGE_BYTES || text.contains('\n') => Ok(other()),
-            text => Ok(text.to_owned()),
-        }
+        let text = text.trim();
+        let is_told = !text.is_empty() && text.len() <= MESSAGE_BYTES && !text.contains('\n');
+        Ok(is_told.then(|| text.to_owned()))
     }
 }

@@ -137,6 +137,9 @@ pub(super) fn refuse_lists(schema: &Value, path: &str, reading: &mut Reading) {
     }
 }
 
+/// Keys that tell a list's members apart; upstream has no such bound.
+const KEYS_MAX: usize = 64;
+
 /// What the keys of a list's members may not be.
 fn refuse_keys(keys: &[Value], items: &Value, path: &str, reading: &mut Reading) {
     let below = |key: &str| format!("{path}.{key}");
@@ -144,6 +147,11 @@ fn refuse_keys(keys: &[Value], items: &Value, path: &str, reading: &mut Reading)
     if keys.is_empty() {
         let why = "must not be empty if x-kubernetes-list-type is map";
         told(FieldError::required(below("x-kubernetes-list-map-keys"), why));
+    }
+    if keys.len() > KEYS_MAX {
+        let why = format!("this server takes at most {KEYS_MAX} keys of a list");
+        told(FieldError::forbidden(below("x-kubernetes-list-map-keys"), why));
+        return;
     }
     if items.is_null() {
         let why = "must have a schema if x-kubernetes-list-type is map";

@@ -140,8 +140,23 @@ fn values_have_the_types_their_schema_says() {
         "self.all(k, self[k] > 0) && self.a == 1 && 'b' in self && !has(self.c) && self.size() == 2",
         json!({"a": 1, "b": 2}),
     );
-    let nullable = json!({"type": "object", "properties": {"n": {"type": "object", "nullable": true}}});
-    holds(nullable, "has(self.n) && self.n == null", json!({"n": null}));
+    let nullable = || json!({"type": "object", "properties": {"n": {"type": "object", "nullable": true, "properties": {"x": {"type": "integer"}}}}});
+    for rule in [
+        "!has(self.n)",
+        "!self.?n.hasValue()",
+        "has(self.n) ? self.n.x > 0 : true",
+    ] {
+        holds(nullable(), rule, json!({"n": null}));
+    }
+    let told = obeyed(
+        &schema(ruled(nullable(), "self.n == null")),
+        &json!({"v": {"n": null}}),
+        None,
+    );
+    assert!(told[0].contains("no such key: n evaluating rule"), "{told:?}");
+    let values =
+        json!({"type": "object", "maxProperties": 5, "additionalProperties": {"type": "integer", "nullable": true}});
+    holds(values, "has(self.n) && dyn(self.n) == null", json!({"n": null}));
 }
 
 #[test]
@@ -222,6 +237,11 @@ fn rules_that_are_none_are_refused_in_upstreams_words() {
             integer(),
             "duration('x') == duration('1s')",
             "invalid duration argument",
+        ),
+        (
+            integer(),
+            "timestamp('2026-01-02').getDate() == 2",
+            "invalid timestamp argument",
         ),
         (integer(), "has(self)", "invalid argument to has() macro"),
         (

@@ -174,8 +174,8 @@ impl Stored {
         value
     }
 
-    /// What selectors can ask of it, as `read` finds it; kept for the form that asked last (a key has one kind, whose form is 0
-    /// unless it came in).
+    /// What selectors can ask of it, as `read` finds it; kept for the form that asked last: 0 is what is built in, and a
+    /// version of a kind that came in with fields of its own has a form of its own.
     pub fn selectable(&self, form: u64, read: impl FnOnce(&Self) -> Selectable) -> Arc<Selectable> {
         let mut kept = self.selectable.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, selectable)) = &*kept

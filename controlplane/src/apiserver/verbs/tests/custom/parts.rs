@@ -142,6 +142,34 @@ async fn apply_scale(server: &ApiServer, path: &str, replicas: i64) -> Reply {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_version_selects_by_its_own_fields() {
+    let server = server().await;
+    let mut definition = prides();
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    second["selectableFields"] = json!([{"jsonPath": ".spec.wild"}]);
+    definition["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.colour"}]);
+    definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    define(&server, &definition).await;
+    post(&server, LIONS, &lion("red", &json!({"colour": "red", "wild": true}))).await;
+    let second = LIONS.replace("/v1/", "/v2/");
+    for _ in 0..2 {
+        for path in [
+            format!("{LIONS}?fieldSelector=spec.colour%3Dred"),
+            format!("{second}?fieldSelector=spec.wild%3Dtrue"),
+        ] {
+            let found = get(&server, &path).await.body;
+            assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{path}");
+        }
+    }
+    let other = get(&server, &format!("{second}?fieldSelector=spec.wild%21%3Dtrue"))
+        .await
+        .body;
+    assert_eq!(other["items"], json!([]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn fields_select_in_lists_watches_and_deletions() {
     let server = server().await;
     define(&server, &prides()).await;
