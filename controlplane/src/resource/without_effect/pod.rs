@@ -74,7 +74,18 @@ pub(super) const ROWS: &[Row] = &[
         },
         NOT_MOUNTED,
     ),
+    field(
+        "containers.lifecycle.stopSignal",
+        |spec| containers(spec).any(|container| !text(container, &["lifecycle", "stopSignal"]).is_empty()),
+        "the image's own stop signal is sent, except by nodes whose gate ContainerStopSignals is on",
+    ),
 ];
+
+fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
+    ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|key| list(spec, &[key]).iter())
+}
 
 fn affinity(spec: &Value, strength: &str) -> bool {
     let kinds = ["podAffinity", "podAntiAffinity"];

@@ -73,6 +73,7 @@ fn each_field_of_a_pod_is_told_by_its_own_row_wherever_the_pod_is_described() {
         json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
         json!({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}),
         json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]}),
+        json!({"initContainers": [{"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}}]}),
     ];
     assert_eq!(cases.len(), pod::ROWS.len());
     for (row, spec) in pod::ROWS.iter().zip(cases) {
