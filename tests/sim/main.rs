@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds that once failed, each with what it found; they run first, for ever.
-const REGRESSIONS: [(u64, &str); 4] = [
+const REGRESSIONS: [(u64, &str); 5] = [
     (
         0,
         "a refused deletion was taken for done: a deployment scaled to one kept three pods",
@@ -35,6 +35,10 @@ const REGRESSIONS: [(u64, &str); 4] = [
     (
         6,
         "controllers began before their informers had listed: a restart made a second replica set beside the one there was",
+    ),
+    (
+        66,
+        "the judge of rollouts did not know that a deployment made smaller in its middle takes from each set its part",
     ),
     (
         98,

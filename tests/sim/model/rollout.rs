@@ -134,8 +134,13 @@ pub fn judge_scaling(
             )];
         }
     }
+    let more = was - size(set);
+    let total: i64 = siblings.iter().map(|sibling| size(sibling)).sum();
+    // A deployment that was made smaller takes what is too many from each set its part, whoever is available (upstream, too).
+    let most = known.iter().map(|fences| fences.most).min().unwrap_or(i64::MAX);
+    let is_its_part = total >= most && total + more > most;
     // Down to as many as are available costs none of them: those that are not go first.
-    if size(set) < was && size(set) < rollouts.available_at_least(set) {
+    if more > 0 && !is_its_part && size(set) < rollouts.available_at_least(set) {
         let uid = super::uid(set);
         let left = |of: &dyn Fn(&Value) -> i64| -> i64 {
             siblings
