@@ -41,8 +41,17 @@ class ServerTest(unittest.TestCase):
 
     def setUp(self):
         self.namespace = f"test-{uuid.uuid4().hex[:10]}"
-        self.core.create_namespace({"metadata": {"name": self.namespace}})
+        self.make_namespace()
         self.addCleanup(self._delete_namespace)
+
+    def make_namespace(self):
+        """Makes it, and waits for what controllers put into each: what happens in it later is the test's own."""
+        self.core.create_namespace({"metadata": {"name": self.namespace}})
+        for read, name in (
+            (self.core.read_namespaced_service_account, "default"),
+            (self.core.read_namespaced_config_map, "kube-root-ca.crt"),
+        ):
+            wait_for(name, lambda: not self.is_gone(read, name, self.namespace))
 
     def _delete_namespace(self):
         self.core.delete_namespace(self.namespace)

@@ -37,7 +37,7 @@ class Kubectl(ServerTest):
                 self.program = program
                 # Each program finds an empty namespace.
                 outer, self.namespace = self.namespace, f"{self.namespace}-{abs(hash(program)) % 10**6}"
-                self.core.create_namespace({"metadata": {"name": self.namespace}})
+                self.make_namespace()
                 try:
                     case()
                 finally:
@@ -56,6 +56,10 @@ class Kubectl(ServerTest):
         """Runs kubectl and expects its standard output to match the whole of this expression."""
         out, _ = self.run_it(*arguments, **options)
         self.assertRegex(out.strip(), re.compile(rf"\A(?:{expected})\Z", re.DOTALL))
+
+    def comes_to_say(self, expected, *arguments):
+        """Runs kubectl until its standard output has a match of this expression: what it shows is others' work."""
+        wait_for(f"{expected} of {arguments}", lambda: re.search(expected, self.run_it(*arguments)[0]))
 
     def fails(self, expected, *arguments, **options):
         """Runs kubectl and expects it to fail with this in its standard error."""
@@ -106,8 +110,8 @@ class Show(Kubectl):
         self.run_it("rollout", "status", "deployment/web", "--watch=false")
         pods = wait_for("two pods", lambda: self.both())
         self.says(r"NAME +READY +STATUS +RESTARTS +AGE(\nweb-\S+ +0/1 +Pending +0 +\S+){2}", "get", "pods")
-        self.says(r"NAME +READY +UP-TO-DATE +AVAILABLE +AGE +CONTAINERS +IMAGES +SELECTOR\nweb +0/2 +2 +0 +\S+ +nginx +nginx +app=web",
-                  "get", "deployments", "-o", "wide")
+        self.comes_to_say(r"NAME +READY +UP-TO-DATE +AVAILABLE +AGE +CONTAINERS +IMAGES +SELECTOR\nweb +0/2 +2 +0 +\S+ +nginx +nginx +app=web\n",
+                          "get", "deployments", "-o", "wide")
         self.says("".join(f"pod/{pod}\n" for pod in pods).strip(), "get", "pods", "-o", "name", "--chunk-size=1")
         self.says(" ".join(pods), "get", "pods", "-o", "jsonpath={.items[*].metadata.name}")
         self.says(r"N\n" + "\n".join(pods), "get", "pods", "-o", "custom-columns=N:.metadata.name", "--sort-by=.metadata.name")
@@ -116,11 +120,11 @@ class Show(Kubectl):
         self.fails("the server doesn't have a resource type \"foo\"", "get", "foo")
         out, _ = self.run_it("get", "all")
         self.assertEqual(re.findall(r"^(\w[\w.]+)/", out, re.MULTILINE), ["pod", "pod", "deployment.apps", "replicaset.apps"])
-        out, _ = self.run_it("describe", "deployment", "web")
-        self.assertRegex(out, r"Replicas: +2 desired \| 2 updated \| 2 total \| 0 available \| 2 unavailable")
-        self.assertRegex(out, r"ScalingReplicaSet +\S+ +deployment-controller +Scaled up replica set web-\S+ from 0 to 2")
+        for shown in (r"Replicas: +2 desired \| 2 updated \| 2 total \| 0 available \| 2 unavailable",
+                      r"ScalingReplicaSet +\S+ +deployment-controller +Scaled up replica set web-\S+ from 0 to 2"):
+            self.comes_to_say(shown, "describe", "deployment", "web")
         self.assertIn("Priority:         0", self.run_it("describe", "pod", pods[0])[0])
-        self.says(r".*Deployment/web +Scaled up replica set \S+ from 0 to 2", "events", "--for", "deployment/web")
+        self.comes_to_say(r"Deployment/web +Scaled up replica set \S+ from 0 to 2", "events", "--for", "deployment/web")
         self.says(r"EVENT +NAME.*(\nADDED +web-\S+.*){2}", "get", "pods", "--watch", "--output-watch-events", "--request-timeout=2s")
         self.says(r"pod/\S+ condition met", "wait", "--for=jsonpath={.status.phase}=Pending", f"pod/{pods[0]}", f"--timeout={PATIENCE_SECONDS}s")
         self.fails("timed out waiting for the condition", "wait", "--for=condition=Available", "deployment/web", "--timeout=1s")

@@ -5,7 +5,7 @@ import unittest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from harness import ServerTest, wait_for
+from harness import ServerTest
 
 
 def config_map(name, labels=None, **data):
@@ -231,7 +231,6 @@ class Lists(ServerTest):
 class Subresources(ServerTest):
     def pod(self, name="pod"):
         spec = client.V1PodSpec(containers=[client.V1Container(name="main", image="nginx")])
-        wait_for("the default account", lambda: not self.is_gone(self.core.read_namespaced_service_account, "default", self.namespace))
         return self.core.create_namespaced_pod(self.namespace, client.V1Pod(metadata=client.V1ObjectMeta(name=name), spec=spec))
 
     def test_a_pod_is_bound_evicted_and_deleted(self):
