@@ -15,7 +15,7 @@ mod syntax;
 mod types;
 mod value;
 
-pub(crate) use types::{Decl, DeclKind, Listed, escaped};
+pub(crate) use types::{Decl, DeclKind, Listed, escaped, is_reserved};
 
 use std::sync::Arc;
 

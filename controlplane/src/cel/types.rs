@@ -98,9 +98,14 @@ pub(crate) enum Listed {
 /// Words that are values or an operator, and fields' names only in disguise, as those that are reserved.
 const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
+/// Whether no variable can have the name.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    WORDS.contains(&name) || RESERVED.contains(&name)
+}
+
 /// The name that expressions have for a field; `None` if they have none.
 pub(crate) fn escaped(name: &str) -> Option<String> {
-    if WORDS.contains(&name) || RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let is_letter = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '.' | '/' | '-');

@@ -11,6 +11,7 @@ use super::check::{duplicate, has, invalid, itself, required, segment, supported
 use super::field::{at, default_text, default_to, list, list_mut, text};
 use super::name::{dns1035_label, dns1123_subdomain, qualified_name};
 use super::selector;
+use crate::cel;
 use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// Strategy of both admission policies.
@@ -30,30 +31,6 @@ const ANNOTATIONS_MAX: usize = 20;
 /// Most bytes of the expression of an audit annotation's value.
 const ANNOTATION_BYTES: usize = 5 << 10;
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-/// Words an expression's language keeps for itself.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 impl Strategy for Policy {
     fn default(&self, object: &mut Value) {
@@ -328,7 +305,7 @@ fn check_expression(errors: &mut FieldErrors, owner: &Value, path: &str) {
 
 fn is_identifier(name: &str) -> bool {
     let starts = name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic());
-    starts && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) && !RESERVED.contains(&name)
+    starts && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) && !cel::is_reserved(name)
 }
 
 fn check_validations(errors: &mut FieldErrors, object: &Value) {

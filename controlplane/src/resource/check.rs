@@ -113,6 +113,8 @@ pub(super) fn canonical_address(text: &str) -> Vec<String> {
 
 /// An address that others can reach: not this host's own, not a link's, not none.
 pub(super) fn endpoint_address(errors: &mut FieldErrors, path: &str, ip: IpAddr, text: &str) {
+    // What is wrong with an IPv4 address is wrong with it inside an IPv6 one.
+    let ip = ip.to_canonical();
     let (unicast, multicast) = match ip {
         IpAddr::V4(ip) => (ip.is_link_local(), ip.octets().starts_with(&[224, 0, 0])),
         IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),

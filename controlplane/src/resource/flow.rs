@@ -78,14 +78,7 @@ impl Strategy for FlowSchema {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
-        let check = |object: &Value| {
-            if subresource.is_empty() {
-                self.validate(object)
-            } else {
-                conditions(object)
-            }
-        };
-        FieldErrors::of_update(new, old, check)
+        check_update(self, new, old, subresource)
     }
 
     fn has_generation(&self) -> bool {
@@ -94,6 +87,14 @@ impl Strategy for FlowSchema {
 }
 
 /// What is wrong with the conditions of either kind's status.
+/// What an update makes wrong: in the whole object, or in the status alone.
+fn check_update(kind: &impl Strategy, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
+    FieldErrors::of_update(new, old, |object| match subresource {
+        "" => kind.validate(object),
+        _ => conditions(object),
+    })
+}
+
 fn conditions(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     let mut seen = std::collections::BTreeSet::new();
@@ -326,14 +327,7 @@ impl Strategy for PriorityLevel {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
-        let check = |object: &Value| {
-            if subresource.is_empty() {
-                self.validate(object)
-            } else {
-                conditions(object)
-            }
-        };
-        FieldErrors::of_update(new, old, check)
+        check_update(self, new, old, subresource)
     }
 
     fn has_generation(&self) -> bool {
