@@ -173,10 +173,11 @@ async fn change_now(
             }
             Outcome::Lost(current) => current,
         };
+        // What was deleted meanwhile is gone, whatever revision the sender knew.
+        stored = lost.ok_or_else(|| call.not_found(name))?;
         if pinned.is_some() && on_conflict == OnConflict::Refuse {
             return Err(call.modified(name));
         }
-        stored = lost.ok_or_else(|| call.not_found(name))?;
     }
     Err(call.modified(name))
 }
