@@ -1,6 +1,7 @@
 """What every test of a client needs: the server under test, a namespace of one's own, and waiting for a condition.
 
-The environment names the server: KUBECONFIG is the administrator's, KUBECTLS lists the programs to test, with colons between.
+The environment names the server: KUBECONFIG is the administrator's, KUBECTLS lists the programs to test, with colons between;
+CONTROLPLANE is the server's own program, for tests that start and kill one.
 """
 
 import json
