@@ -1,11 +1,13 @@
 //! The API server on the network: TLS, HTTP/1.1 and HTTP/2 on one port, upgrades, graceful end. Knows no request.
 
+mod messages;
 mod stall;
 
 use super::{ApiServer, drain};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use messages::Wanted;
 use rustls_pki_types::CertificateDer;
 use stall::{Impatient, Patient};
 use std::convert::Infallible;
@@ -169,6 +171,7 @@ impl Connection {
             }
             request.extensions_mut().insert(address);
             let is_alone = request.version() < http::Version::HTTP_2;
+            let wanted = Wanted::of(&mut request);
             let answer = server.handle(None, request);
             let patient = Arc::clone(&patient);
             async move {
@@ -176,7 +179,10 @@ impl Connection {
                 // Over HTTP/2 one reply must not make the connection wait for its reader: others share it.
                 let may_wait = is_alone && response.extensions().get::<OpenEnded>().is_some();
                 patient.store(may_wait, Ordering::Relaxed);
-                Ok::<_, Infallible>(response)
+                Ok::<_, Infallible>(match wanted {
+                    Some(wanted) => wanted.answer(response),
+                    None => response,
+                })
             }
         });
         let builder = builder(timeouts);

@@ -5,6 +5,7 @@
 //! who may do what, and keeps nothing once a stream has ended. Sources: KEP-4006, kubelet contract §12, control-plane contract
 //! §2.1, SPDY Protocol Draft 3.1, RFC 6455.
 
+pub mod plain;
 pub mod spdy;
 pub mod translate;
 pub mod tunnel;

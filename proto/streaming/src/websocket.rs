@@ -23,6 +23,11 @@ pub const V5: &str = "v5.channel.k8s.io";
 /// SPDY/3.1 of a port-forward, carried in messages.
 pub const PORT_FORWARD: &str = "SPDY/3.1+portforward.k8s.io";
 
+/// Bytes as they are.
+pub const BINARY: &str = "binary.k8s.io";
+/// Bytes in base64, for clients that take text alone.
+pub const BASE64_BINARY: &str = "base64.binary.k8s.io";
+
 /// What RFC 6455 §1.3 has appended to a key.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Bytes of a key, once decoded.
@@ -82,11 +87,11 @@ pub fn offers(headers: &HeaderMap, protocol: &str) -> bool {
     protocols(headers).any(|name| name == protocol)
 }
 
-/// The headers of the answer that accepts the request, with the protocol that will be spoken.
+/// The headers of the answer that accepts the request, with the protocol that will be spoken, if it has a name.
 ///
 /// # Errors
 /// [`HandshakeError`] if the request is no handshake of RFC 6455.
-pub fn accept(headers: &HeaderMap, protocol: &'static str) -> Result<HeaderMap, HandshakeError> {
+pub fn accept(headers: &HeaderMap, protocol: impl Into<Option<&'static str>>) -> Result<HeaderMap, HandshakeError> {
     if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
         return Err(HandshakeError::Version);
     }
@@ -102,7 +107,9 @@ pub fn accept(headers: &HeaderMap, protocol: &'static str) -> Result<HeaderMap, 
     let mut answer = HeaderMap::new();
     answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    if let Some(protocol) = protocol.into() {
+        answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    }
     if let Ok(accept) = HeaderValue::from_str(&STANDARD.encode(digest)) {
         answer.insert(SEC_WEBSOCKET_ACCEPT, accept);
     }
