@@ -9,6 +9,8 @@ mod cel;
 pub mod config;
 pub mod controller;
 pub mod daemon;
+#[cfg(feature = "test-util")]
+pub mod fuzzing;
 mod json_text;
 pub mod kubeconfig_command;
 pub mod managed_fields;
