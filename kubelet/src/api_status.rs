@@ -10,6 +10,7 @@
 mod body;
 mod entry;
 
+use crate::autonomy::Kept;
 use crate::id::{FullName, PodUid};
 use crate::metrics::PodMetrics;
 use crate::pod_object;
@@ -50,6 +51,8 @@ pub struct Update {
 pub struct StatusWriter {
     shared: Arc<Shared>,
     metrics: PodMetrics,
+    /// What is kept of pods: nothing any more of one whose object is removed.
+    kept: Option<Arc<Kept>>,
 }
 
 #[derive(Default)]
@@ -97,7 +100,14 @@ impl StatusWriter {
         Self {
             shared: Arc::default(),
             metrics,
+            kept: None,
         }
+    }
+
+    /// Has pods forgotten there before their objects are removed.
+    pub fn with_kept(mut self, kept: Option<Arc<Kept>>) -> Self {
+        self.kept = kept;
+        self
     }
 
     /// Replaces what is to be sent for a pod.
@@ -157,9 +167,9 @@ impl StatusWriter {
             while writes.len() < WRITES_MAX
                 && let Some(job) = self.next_job(now)
             {
-                let client = client.clone();
+                let (client, kept) = (client.clone(), self.kept.clone());
                 let uid = job.uid.clone();
-                writing.insert(writes.spawn(write(client, job)).id(), uid);
+                writing.insert(writes.spawn(write(client, kept, job)).id(), uid);
             }
             let wake = self.next_retry(now);
             tokio::select! {
@@ -299,7 +309,7 @@ fn target(pod: &Arc<Pod>, mirrors: &BTreeMap<FullName, Arc<Pod>>) -> Option<Arc<
     (shown && mirror.metadata.deletion_timestamp.is_none()).then(|| mirror.clone())
 }
 
-async fn write(client: kube::Client, job: Job) -> Written {
+async fn write(client: kube::Client, kept: Option<Arc<Kept>>, job: Job) -> Written {
     let pod = &job.target;
     let api: Api<AsTree<Pod>> = Api::namespaced(client, pod_object::namespace(pod));
     let name = pod_object::name(pod);
@@ -313,6 +323,13 @@ async fn write(client: kube::Client, job: Job) -> Written {
         }
     }
     if job.delete {
+        // Once its object is gone nobody would say that it is not to come back.
+        if let Some(kept) = kept
+            && let Err(error) = kept.forget(&job.uid).await
+        {
+            tracing::warn!(pod = %job.uid, %error, "a pod's object stays until nothing is kept of it");
+            return Written::No;
+        }
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(Preconditions {

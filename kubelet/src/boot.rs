@@ -325,6 +325,7 @@ fn settings(config: &Config, facts: &Facts, ids: IdPool) -> Settings {
         apparmor: host::has_apparmor(&Roots::default()),
         ids,
         statics: config.statics.clone(),
+        autonomy: config.autonomy,
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Config {
     pub protect_kernel_defaults: bool,
     /// `localStorageCapacityIsolation`: pods are held to their limits on local storage, and the node tells how much it has.
     pub local_storage: bool,
+    /// `--node-autonomy`, a flag of our own: pods and what they need are kept on disk, to start without an API server.
+    pub autonomy: bool,
     /// Gate `ContainerStopSignals`: containers are stopped by the signals they ask for.
     pub stop_signals: bool,
     /// `maxOpenFiles`: how many files this process may have open.

@@ -11,6 +11,7 @@ pub(crate) mod testing;
 use crate::admission::Ledger;
 use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
+use crate::autonomy::keeper::Keeper;
 use crate::cgroup::CgroupError;
 use crate::events::{Severity, Sink};
 use crate::eviction::Kills;
@@ -86,7 +87,7 @@ impl Kubelet {
         let Some(runtime_name) = self.reach_runtime(&shutdown).await else {
             return Ok(());
         };
-        let statuses = StatusWriter::new(self.parts.metrics.pods.clone());
+        let statuses = StatusWriter::new(self.parts.metrics.pods.clone()).with_kept(self.parts.kept.clone());
         let (pods, desired) = watch::channel(Pods::default());
         let (network, network_seen) = watch::channel(Network::default());
         let shared = self.shared(runtime_name, statuses.clone(), network_seen, shutdown.clone());
@@ -108,6 +109,10 @@ impl Kubelet {
             self.parts.runtime_status.clone(),
             shutdown.clone(),
         ));
+        if let Some(kept) = self.parts.kept.clone() {
+            let keeper = Keeper::new(self.parts.clone(), kept, desired.clone());
+            tasks.spawn(keeper.run(shutdown.clone()));
+        }
         if let Some(client) = self.parts.client.clone() {
             tasks.spawn(statuses.run(client.clone(), desired.clone(), shutdown.clone()));
             let mirrors = mirror::MirrorPods {

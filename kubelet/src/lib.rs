@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod allocation;
 pub mod api_status;
+pub mod autonomy;
 pub mod boot;
 pub mod certificate;
 pub mod cgroup;

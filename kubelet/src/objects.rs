@@ -3,11 +3,14 @@
 //! Owns one watch per object that some pod on this node needs, and the tokens issued for pods. Never lists what no pod asked
 //! for, never writes an object.
 
+mod kept;
 mod runtime_class;
 mod token;
 
+pub use kept::KnownObject;
 pub use token::{Token, TokenRequestKey};
 
+use crate::autonomy::Kept;
 use crate::id::PodUid;
 use crate::volume::{EnvFile, EnvFileValues};
 use client::Clock;
@@ -126,7 +129,10 @@ pub struct Objects {
     /// What asks the API server; nothing in standalone mode.
     server: Option<Server>,
     watched: Mutex<BTreeMap<ObjectRef, Watched>>,
+    clock: Arc<dyn Clock>,
     seed: u64,
+    /// What node autonomy has kept.
+    kept: Option<Arc<Kept>>,
 }
 
 struct Server {
@@ -149,13 +155,15 @@ impl Objects {
         let server = client.into().map(|client| Server {
             services: Informer::spawn_as_tree(Api::all(client.clone()), scope("spec.clusterIP!=None", seed)),
             runtime_classes: OnceLock::new(),
-            tokens: token::Tokens::new(client.clone(), clock),
+            tokens: token::Tokens::new(client.clone(), clock.clone()),
             client,
         });
         Self {
             server,
             watched: Mutex::default(),
+            clock,
             seed,
+            kept: None,
         }
     }
 
@@ -206,6 +214,11 @@ impl Objects {
         let reference = ObjectRef::config_map(namespace, name);
         match &*self.entry(pod, &reference)? {
             Entry::ConfigMap(informer) => {
+                if !informer.is_synced()
+                    && let Some(kept) = self.kept_config_map(&reference).await
+                {
+                    return Ok(kept);
+                }
                 answered(informer, "configmap").await?;
                 let found = informer.get(namespace, name);
                 if let Some(map) = found.as_ref().filter(|map| map.immutable == Some(true)) {
@@ -223,6 +236,11 @@ impl Objects {
         let reference = ObjectRef::secret(namespace, name);
         match &*self.entry(pod, &reference)? {
             Entry::Secret(informer) => {
+                if !informer.is_synced()
+                    && let Some(kept) = self.kept_secret(&reference).await
+                {
+                    return Ok(kept);
+                }
                 answered(informer, "secret").await?;
                 let found = informer.get(namespace, name);
                 if let Some(secret) = found.as_ref().filter(|secret| secret.immutable == Some(true)) {
@@ -241,11 +259,8 @@ impl Objects {
         for reference in references {
             self.entry(pod, reference)?;
         }
-        if let Some(server) = &self.server {
-            answered(&server.services, "service").await?;
-        }
         let mut out = ResolvedObjects {
-            services: self.services(),
+            services: self.all_services().await?,
             ..ResolvedObjects::default()
         };
         for reference in references {
@@ -264,6 +279,19 @@ impl Objects {
         Ok(out)
     }
 
+    /// The services, once somebody has told them.
+    async fn all_services(&self) -> Result<Vec<Arc<Service>>, ObjectError> {
+        if let Some(server) = &self.server {
+            if !server.services.is_synced()
+                && let Some(kept) = self.kept_services().await
+            {
+                return Ok(kept);
+            }
+            answered(&server.services, "service").await?;
+        }
+        Ok(self.services())
+    }
+
     /// The services that are known now. A static pod waits for no API server, which it may itself be part of.
     pub fn services(&self) -> Vec<Arc<Service>> {
         let server = self.server.as_ref();
@@ -272,6 +300,9 @@ impl Objects {
 
     /// A token for a pod's service account, issued again once 80 % of its life or 24 hours are over.
     pub async fn token(&self, key: &TokenRequestKey) -> Result<Token, ObjectError> {
+        if let Some(kept) = self.kept_token(key).await {
+            return Ok(kept);
+        }
         match &self.server {
             Some(server) => server.tokens.get(key).await,
             None => Err(ObjectError::NoServer("service account token")),

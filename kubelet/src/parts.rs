@@ -10,8 +10,9 @@ pub mod testing;
 use crate::admission::description::Describer;
 use crate::admission::sysctl;
 use crate::allocation::checkpoint::Checkpoint;
+use crate::autonomy::Kept;
 use crate::cgroup::Cgroups;
-use crate::events::{Recorder, Sink};
+use crate::events::{Recorder, Severity, Sink};
 use crate::heartbeat::Heartbeat;
 use crate::host::Mounter;
 use crate::image;
@@ -20,6 +21,7 @@ use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
 use crate::rate::Rate;
+use crate::reason::event;
 use crate::runtime::metered::Metered;
 use crate::runtime::pleg::Pleg;
 use crate::runtime::{Runtime, RuntimeStatus};
@@ -82,6 +84,8 @@ pub struct Settings {
     pub ids: IdPool,
     /// Where static pods come from.
     pub statics: StaticSources,
+    /// Whether pods are kept on disk, to start without an API server.
+    pub autonomy: bool,
 }
 
 impl Default for Settings {
@@ -99,6 +103,7 @@ impl Default for Settings {
             local_storage: true,
             ids: IdPool::default(),
             statics: StaticSources::default(),
+            autonomy: false,
         }
     }
 }
@@ -115,6 +120,8 @@ pub struct Parts {
     pub seed: u64,
     /// The node's facts.
     pub context: NodeContext,
+    /// What is kept of them and of the pods, with node autonomy.
+    pub kept: Option<Arc<Kept>>,
     /// ConfigMaps, Secrets, services, tokens.
     pub objects: Arc<Objects>,
     /// Volumes.
@@ -168,7 +175,10 @@ impl Parts {
         let metrics = Metrics::new(node);
         let runtime: Arc<dyn Runtime> = Arc::new(Metered::new(runtime, metrics.runtime.clone()));
         let (recorder, sink) = Recorder::new(clock.clone(), node, client.clone(), settings.events, seed);
-        let objects = Arc::new(Objects::new(client.clone(), clock.clone(), seed));
+        let kept = (settings.autonomy && client.is_some()).then(|| keep(&context, &recorder));
+        let kept = kept.flatten();
+        let objects = Objects::new(client.clone(), clock.clone(), seed).with_kept(kept.clone());
+        let objects = Arc::new(objects);
         let of_node = VolumeSettings {
             root_dir: context.root_dir.clone(),
             host_ips: context.host_ips.clone(),
@@ -196,10 +206,24 @@ impl Parts {
             clock,
             seed,
             context,
+            kept,
             objects,
             cgroups,
             recorder,
         };
         (Arc::new(parts), sink, settings)
+    }
+}
+
+/// Opens what is kept. Without it pods run all the same, and it is told.
+fn keep(context: &NodeContext, recorder: &Recorder) -> Option<Arc<Kept>> {
+    match Kept::open(&context.root_dir, &context.node_name, recorder.clone()) {
+        Ok(kept) => Some(Arc::new(kept)),
+        Err(useless) => {
+            tracing::error!(%useless, "pods will not start again without an API server");
+            let (node, message) = (&context.node_name, useless.to_string());
+            recorder.node(node, Severity::Warning, event::NODE_AUTONOMY, message);
+            None
+        }
     }
 }

@@ -16,6 +16,8 @@ pub mod event {
     pub const DEADLINE_EXCEEDED: &str = super::pod::DEADLINE_EXCEEDED;
     /// Another kubelet of this node's name is at work (upstream has no such event).
     pub const DUPLICATE_NODE_NAME: &str = "DuplicateNodeName";
+    /// What the node keeps of its pods cannot be read or written (a setting of our own).
+    pub const NODE_AUTONOMY: &str = "NodeAutonomy";
     /// The pod had to go: it used too much, or the node had too little.
     pub const EVICTED: &str = super::pod::EVICTED;
     /// The pod's resolver configuration had to be cut.

@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod merge;
 mod validate;
 
+use crate::autonomy;
 use crate::events::{Recorder, Severity};
 use crate::id::{FullName, PodUid};
 use crate::parts::Parts;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The most a manifest may have, bytes (kubelet contract §3).
@@ -39,6 +41,10 @@ pub struct Pods {
     pub mirrors: Arc<BTreeMap<FullName, Arc<Pod>>>,
     /// Whether every source has delivered. Before that nothing may be ended for being unknown.
     pub complete: bool,
+    /// Whether the API server has.
+    pub answered: bool,
+    /// Those that are delivered because they were kept, while it has not: they were let in before.
+    pub kept: Arc<BTreeSet<PodUid>>,
 }
 
 /// Where static pods come from, and how often that is looked at.
@@ -90,12 +96,23 @@ impl Sources {
         let mut tasks = JoinSet::new();
         let mut feeds = self.spawn(&mut tasks, &shutdown);
         let mut told = BTreeSet::new();
+        let kept = parts.kept.clone();
+        let patience = Instant::now() + autonomy::PATIENCE;
         loop {
             let seen: Vec<_> = feeds
                 .iter_mut()
                 .map(|feed| (feed.origin, feed.delivered.borrow_and_update().clone()))
                 .collect();
-            let merged = merge::merge(&seen);
+            let answers = seen.iter().find(|(origin, _)| *origin == merge::Origin::Api);
+            let silent = answers.is_some_and(|(_, delivered)| delivered.is_none());
+            let waits = kept.as_ref().filter(|_| silent);
+            if let Some(kept) = kept.as_ref().filter(|_| !silent) {
+                kept.answered();
+            }
+            let late = Instant::now() >= patience;
+            let stand_in = waits.filter(|_| late).map(|kept| kept.restore()).unwrap_or_default();
+            let waits = waits.is_some() && !late;
+            let merged = merge::merge(&seen, &stand_in);
             for (origin, pod) in &merged.ignored {
                 tell_ignored(&parts.recorder, &mut told, *origin, pod);
             }
@@ -105,6 +122,7 @@ impl Sources {
                 biased;
                 () = shutdown.cancelled() => break,
                 () = any(changes.collect()) => {}
+                () = tokio::time::sleep_until(patience), if waits => {}
             }
         }
         while tasks.join_next().await.is_some() {}

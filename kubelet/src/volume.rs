@@ -27,7 +27,7 @@ use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
 use crate::host::{FileWork, Mounter, WorkError};
 use crate::id::{ContainerId, PodUid};
-use crate::objects::{ObjectError, ObjectRef, Objects};
+use crate::objects::{ObjectError, ObjectRef, Objects, TokenRequestKey};
 use crate::user_namespace::{IdPool, Ranges};
 use client::Clock;
 use error::set_up;
@@ -338,6 +338,14 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
         path: path.to_owned(),
         why,
     })
+}
+
+/// The objects and tokens the pod's volumes are filled from.
+pub(crate) fn needs(pod: &Pod) -> (BTreeSet<ObjectRef>, Vec<TokenRequestKey>) {
+    let plans: Vec<VolumePlan> = plan::plans(pod).flatten().collect();
+    let objects = plans.iter().flat_map(|plan| plan.references(pod)).collect();
+    let tokens = plans.iter().flat_map(VolumePlan::tokens);
+    (objects, tokens.map(|token| payload::token_key(pod, token)).collect())
 }
 
 #[cfg(test)]

@@ -97,6 +97,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         fail_swap_on: written.fail_swap_on.unwrap_or(true),
         fail_cgroup_v1: written.fail_cgroup_v1.unwrap_or(true),
         protect_kernel_defaults: written.protect_kernel_defaults.unwrap_or(false),
+        autonomy: flags.bool("node-autonomy").unwrap_or(false),
         local_storage: written.local_storage_capacity_isolation.unwrap_or(true),
         stop_signals: written.stop_signals,
         max_open_files: pods::open_files(&mut reader, written),
@@ -120,6 +121,10 @@ fn flags_alone(reader: &mut Reader, flags: &Flags) {
             text("cloud-provider")
         );
         reader.wrong("--cloud-provider", why);
+    }
+    if flags.bool("node-autonomy") == Some(true) && text("kubeconfig").is_empty() {
+        let why = "there are no pods of an API server to keep, give --kubeconfig";
+        reader.wrong("--node-autonomy", why);
     }
     if flags.bool("exit-on-lock-contention") == Some(true) && text("lock-file").is_empty() {
         reader.wrong("--exit-on-lock-contention", "no lock file specified, give --lock-file");

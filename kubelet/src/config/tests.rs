@@ -209,10 +209,15 @@ fn every_mistake_of_every_place_is_told_at_once() {
         .expect_err("mistakes");
     assert!(error.contains("a.conf: apiVersion: must be"), "{error}");
     let error = files
-        .load(&["--exit-on-lock-contention", "--cloud-provider=aws"])
+        .load(&["--exit-on-lock-contention", "--cloud-provider=aws", "--node-autonomy"])
         .expect_err("mistakes");
     assert!(
         error.contains("--exit-on-lock-contention: no lock file") && error.contains("--cloud-provider: \"aws\""),
         "{error}"
     );
+    assert!(
+        error.contains("--node-autonomy: there are no pods of an API server"),
+        "{error}"
+    );
+    assert!(!files.load(&[]).expect("valid").autonomy);
 }

@@ -322,6 +322,8 @@ pub(crate) struct Bench {
     pub(crate) clock: Arc<dyn Clock>,
     /// Its kubelets know no API server.
     pub(crate) standalone: bool,
+    /// They keep what their pods need.
+    pub(crate) autonomy: bool,
     /// What its pods are admitted to; what is not listed is not judged.
     pub(crate) allocatable: ResourceList,
     /// Its node object, as far as pods are judged by it.
@@ -372,6 +374,7 @@ impl Bench {
             runtime,
             clock,
             standalone: false,
+            autonomy: false,
             allocatable: ResourceList::new(),
             described: Describer::new(NodeView {
                 known: true,
@@ -436,10 +439,9 @@ impl Bench {
         node.host_ips = self.host_ips.clone();
         node.resolv_conf = Some(self.resolv_conf());
         node.hosts_path = self.hosts();
-        let client = self.api.client();
         let runtime = Arc::new(self.runtime.clone());
         let kubelet = Kubelet::new(Dependencies {
-            client: (!self.standalone).then_some(client),
+            client: (!self.standalone).then(|| self.api.client()),
             mounter: self.mounter.clone(),
             described: self.described.clone(),
             settings: Settings {
@@ -448,6 +450,7 @@ impl Bench {
                     ..StaticSources::default()
                 },
                 allocatable: self.allocatable.clone(),
+                autonomy: self.autonomy,
                 ..Settings::default()
             },
             ..dependencies(root, node, runtime, self.clock.clone())

@@ -17,6 +17,11 @@ impl Objects {
         let classes = server
             .runtime_classes
             .get_or_init(|| Informer::spawn_as_tree(Api::all(server.client.clone()), scope("", self.seed)));
+        if !classes.is_synced()
+            && let Some(kept) = self.kept_handler(class).await
+        {
+            return Ok(kept);
+        }
         answered(classes, KIND).await?;
         let found = classes.get("", class);
         let found = found.ok_or_else(|| ObjectError::RuntimeClass(class.to_owned()))?;

@@ -1,6 +1,7 @@
 //! Service account tokens for pods: issued by TokenRequest, kept until 80 % of their life is over.
 
 use super::ObjectError;
+use crate::autonomy::KeptToken;
 use crate::id::PodUid;
 use client::{AsTree, Clock};
 use jiff::{SignedDuration, Timestamp};
@@ -77,6 +78,21 @@ impl Tokens {
     pub(super) fn release(&self, pod: &PodUid) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|key, _| key.pod_uid != *pod);
+    }
+
+    /// The tokens there are; one that is being asked for is told of the next time.
+    pub(super) fn held(&self) -> Vec<(TokenRequestKey, KeptToken)> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = slots.iter().filter_map(|(key, slot)| {
+            let held = slot.try_lock().ok()?;
+            let (token, expires) = held.as_ref()?;
+            let kept = KeptToken {
+                value: token.value.clone(),
+                expires: expires.as_second(),
+            };
+            Some((key.clone(), kept))
+        });
+        held.collect()
     }
 
     pub(super) async fn get(&self, key: &TokenRequestKey) -> Result<Token, ObjectError> {

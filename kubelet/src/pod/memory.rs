@@ -147,9 +147,19 @@ pub struct Memory {
     pub applying: BTreeMap<Key, PodResources>,
     /// Why a resize does not get further.
     pub resize_error: Option<String>,
+    /// Regular containers that ended for good before a reboot, by exit code: a runtime that lost them does not run them again.
+    pub ended: BTreeMap<String, i32>,
 }
 
 impl Memory {
+    /// The memory of a pod that was kept, whose containers ended like this.
+    pub fn of_kept(ended: BTreeMap<String, i32>) -> Self {
+        Self {
+            ended,
+            ..Self::default()
+        }
+    }
+
     /// Notes a failure of an operation of the kubelet's own, to be tried again after a growing wait.
     pub fn failed(&mut self, key: &Key, now: Timestamp) {
         let failures = self.retries.get(key).map_or(0, |retry| retry.failures) + 1;

@@ -237,6 +237,7 @@ mod tests {
             desired: Arc::new(by_uid),
             mirrors: Arc::new(by_name),
             complete,
+            ..Pods::default()
         };
         let name = |name: &&str| FullName {
             namespace: "ns".into(),

@@ -21,6 +21,7 @@ use super::state::{Cause, PodState, Termination};
 use super::status;
 use crate::allocation::decide::Pending;
 use crate::api_status::StatusWriter;
+use crate::autonomy::ended_for_good;
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::probe::prober::{self, Prober};
@@ -83,6 +84,8 @@ pub struct Desired {
     pub pod: Arc<Pod>,
     /// Whether its source still has it.
     pub present: bool,
+    /// Whether it was first delivered because it was kept: the runtime may have lost what its status tells.
+    pub kept: bool,
     /// Whether it starts again once it has ended: its logs stay, and its restarts are counted on.
     pub returns: bool,
     /// Why it was not let in, as reason and message.
@@ -135,6 +138,9 @@ impl Worker {
         let observed = shared.parts.pleg.watch(&uid);
         let prober = Prober::new(shared.probing.clone(), observed.clone());
         let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
+        let first = desired.borrow();
+        let ended = first.kept.then(|| ended_for_good(&first.pod)).unwrap_or_default();
+        drop(first);
         let begun_before = observed.borrow().as_ref().is_some_and(|observed| !observed.is_empty());
         let pending = status.phase.as_deref().is_none_or(|phase| phase == "Pending");
         Self {
@@ -144,7 +150,7 @@ impl Worker {
             observed,
             prober,
             state: PodState::Syncing,
-            memory: Memory::default(),
+            memory: Memory::of_kept(ended),
             volumes: Arc::default(),
             status,
             tasks: JoinSet::new(),

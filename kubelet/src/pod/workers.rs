@@ -5,6 +5,7 @@
 //! another: a new one waits until no worker of that name is left.
 
 mod leftovers;
+mod order;
 mod resize;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use leftovers::Leftovers;
+use order::{in_order, names_of_statics};
 use resize::Resizing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -156,6 +158,7 @@ impl Workers {
         let Pods {
             desired: pods,
             complete,
+            kept,
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
@@ -186,9 +189,10 @@ impl Workers {
             // Two static pods of one name come after each other; the end of the first is the next turn.
             let is_behind = || pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known);
             // A node whose labels and taints are not known yet would refuse for good what it may well take.
-            let is_early = || !node.known && !pod_object::is_static(pod) && !known.contains(&uid);
+            let was_let_in = known.contains(&uid) || kept.contains(&uid);
+            let is_early = || !node.known && !pod_object::is_static(pod) && !was_let_in;
             if !waits && !is_behind() && !is_early() {
-                self.admit(uid, pod, &known, &node);
+                self.admit(uid, pod, (&known, &kept), &node);
             }
         }
         self.hand_on_kills();
@@ -266,14 +270,16 @@ impl Workers {
             })
     }
 
-    fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, known: &BTreeSet<PodUid>, node: &NodeView) {
+    /// `let_in` are the pods the runtime has, and those that are delivered because they were kept: they are not judged again.
+    fn admit(&mut self, uid: PodUid, pod: &Arc<Pod>, let_in: (&BTreeSet<PodUid>, &BTreeSet<PodUid>), node: &NodeView) {
+        let (known, kept) = (let_in.0.contains(&uid), let_in.1.contains(&uid));
         let over = super::status::is_terminal(pod.status.as_ref());
         let ending = pod.metadata.deletion_timestamp.is_some();
         let resizing = Resizing::new(pod.clone(), self.given(&uid, pod));
         let pod = &resizing.pod();
         let rejected = if over {
             None
-        } else if known.contains(&uid) {
+        } else if known || (kept && !ending) {
             // What runs holds what it has until it has ended, also on its way there.
             self.ledger.grant(pod);
             None
@@ -293,6 +299,7 @@ impl Workers {
         let desired = Desired {
             pod: pod.clone(),
             present: true,
+            kept,
             returns: false,
             rejected,
             kill: None,
@@ -371,6 +378,7 @@ impl Workers {
         let desired = Desired {
             pod: Arc::new(pod),
             present: false,
+            kept: false,
             returns: false,
             rejected: None,
             kill: Some(kill),
@@ -475,26 +483,9 @@ impl Workers {
     }
 }
 
-fn names_of_statics(pods: &BTreeMap<PodUid, Arc<Pod>>) -> BTreeSet<FullName> {
-    let statics = pods.values().filter(|pod| pod_object::is_static(pod));
-    statics.map(|pod| pod_object::full_name(pod)).collect()
-}
-
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// Pods in the order they are admitted: what the runtime has keeps its place before anything new is judged, then those that
-/// were created first.
-fn in_order<'a>(pods: &'a BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) -> Vec<&'a Arc<Pod>> {
-    let mut pods: Vec<_> = pods.iter().collect();
-    pods.sort_by_key(|(uid, pod)| {
-        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
-        (!known.contains(*uid), created, name)
-    });
-    pods.into_iter().map(|(_, pod)| pod).collect()
 }

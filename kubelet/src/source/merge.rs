@@ -38,15 +38,18 @@ pub struct Merged {
     pub ignored: Vec<(Origin, Arc<Pod>)>,
 }
 
-/// Merges deliveries. Of two pods of one name in one source, and of two pods of one UID, the first counts; mirror pods are
+/// Merges deliveries; pods that were kept stand for those the API server has not delivered, and are no delivery. Of two pods of one name in one source, and of two pods of one UID, the first counts; mirror pods are
 /// set apart.
-pub fn merge(sources: &[(Origin, Delivered)]) -> Merged {
+pub fn merge(sources: &[(Origin, Delivered)], kept: &[Arc<Pod>]) -> Merged {
     let mut desired: BTreeMap<PodUid, Arc<Pod>> = BTreeMap::new();
     let mut mirrors: BTreeMap<FullName, Arc<Pod>> = BTreeMap::new();
     let mut ignored = Vec::new();
+    let mut stand_ins = BTreeSet::new();
     for (origin, delivered) in sources {
         let mut names = BTreeSet::new();
-        for pod in delivered.iter().flatten() {
+        let stands_in = *origin == Origin::Api && delivered.is_none();
+        let kept = kept.iter().filter(|_| stands_in);
+        for pod in delivered.iter().flatten().chain(kept) {
             let name = pod_object::full_name(pod);
             if *origin == Origin::Api && pod_object::mirror_hash(pod).is_some() {
                 mirrors.insert(name, pod.clone());
@@ -61,6 +64,9 @@ pub fn merge(sources: &[(Origin, Delivered)]) -> Merged {
                 Origin::Api => of_api(pod),
                 Origin::File | Origin::Http => pod.clone(),
             };
+            if stands_in {
+                stand_ins.insert(uid.clone());
+            }
             desired.insert(uid, pod);
         }
     }
@@ -68,6 +74,10 @@ pub fn merge(sources: &[(Origin, Delivered)]) -> Merged {
         desired: Arc::new(desired),
         mirrors: Arc::new(mirrors),
         complete: sources.iter().all(|(_, delivered)| delivered.is_some()),
+        answered: sources
+            .iter()
+            .any(|(origin, delivered)| *origin == Origin::Api && delivered.is_some()),
+        kept: Arc::new(stand_ins),
     };
     Merged { pods, ignored }
 }
@@ -109,7 +119,7 @@ mod tests {
             (vec![(Origin::File, some.clone()), (Origin::Api, None)], false, 1),
             (vec![(Origin::File, some), (Origin::Api, Some(vec![]))], true, 1),
         ] {
-            let merged = merge(&sources);
+            let merged = merge(&sources, &[]);
             assert_eq!(
                 (merged.pods.complete, merged.pods.desired.len()),
                 (complete, count),
@@ -122,11 +132,14 @@ mod tests {
     fn mirrors_are_never_desired_and_the_first_of_a_name_counts() {
         let mirror = annotated("a", "m", &[(annotation::SOURCE, "file"), (annotation::MIRROR, "1")]);
         let api = annotated("b", "5", &[]);
-        let merged = merge(&[
-            (Origin::File, Some(vec![file("a", "1"), file("a", "2"), file("c", "1")])),
-            (Origin::Http, Some(vec![file("a", "3")])),
-            (Origin::Api, Some(vec![mirror.clone(), api])),
-        ]);
+        let merged = merge(
+            &[
+                (Origin::File, Some(vec![file("a", "1"), file("a", "2"), file("c", "1")])),
+                (Origin::Http, Some(vec![file("a", "3")])),
+                (Origin::Api, Some(vec![mirror.clone(), api])),
+            ],
+            &[],
+        );
         let uids: Vec<_> = merged.pods.desired.keys().map(PodUid::to_string).collect();
         assert_eq!(uids, ["1", "3", "5"]);
         let ignored: Vec<_> = merged
@@ -143,7 +156,35 @@ mod tests {
 
     #[test]
     fn a_pod_of_the_api_server_cannot_claim_to_be_static() {
-        let merged = merge(&[(Origin::Api, Some(vec![file("a", "1")]))]);
+        let merged = merge(&[(Origin::Api, Some(vec![file("a", "1")]))], &[]);
         assert!(!pod_object::is_static(&merged.pods.desired[&PodUid::from("1")]));
+    }
+
+    #[test]
+    fn kept_pods_stand_in_until_the_api_server_delivers_and_are_no_delivery() {
+        let kept = [annotated("a", "1", &[]), annotated("s", "2", &[])];
+        let statics = (Origin::File, Some(vec![file("s", "2")]));
+        let merged = merge(&[statics.clone(), (Origin::Api, None)], &kept).pods;
+        assert_eq!(
+            (merged.complete, merged.answered, merged.desired.len()),
+            (false, false, 2)
+        );
+        assert_eq!(
+            merged.kept.iter().map(PodUid::as_str).collect::<Vec<_>>(),
+            ["1"],
+            "a static pod is its file's"
+        );
+        let merged = merge(&[statics.clone(), (Origin::Api, Some(Vec::new()))], &kept).pods;
+        assert_eq!(
+            (merged.complete, merged.answered, merged.desired.len()),
+            (true, true, 1)
+        );
+        assert!(merged.kept.is_empty());
+        let merged = merge(&[statics], &kept).pods;
+        assert_eq!(
+            (merged.answered, merged.desired.len()),
+            (false, 1),
+            "without an API server nothing was kept for it"
+        );
     }
 }

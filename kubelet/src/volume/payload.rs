@@ -1,7 +1,8 @@
 //! The files of a ConfigMap, Secret, downward or projected volume, computed from what was fetched. The computation is pure.
 
 use super::SetUpError;
-use super::plan::{Files, Keys, Part};
+use super::plan::{Files, Keys, Part, TokenFile};
+use super::uid_of;
 use crate::downward::{self, Addresses, NodeAllocatable};
 use crate::id::PodUid;
 use crate::objects::{ObjectError, Objects, Token, TokenRequestKey};
@@ -64,16 +65,7 @@ impl FilesInput {
                 }
                 Part::Downward(_) => {}
                 Part::Token(token) => {
-                    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
-                    let key = TokenRequestKey {
-                        pod_uid: uid.clone(),
-                        pod_name: pod.metadata.name.clone().unwrap_or_default(),
-                        namespace: namespace.to_owned(),
-                        service_account: account.filter(|a| !a.is_empty()).unwrap_or_else(|| "default".into()),
-                        audience: token.audience.clone(),
-                        expiration_seconds: token.expiration_seconds,
-                    };
-                    let issued = objects.token(&key).await?;
+                    let issued = objects.token(&token_key(pod, token)).await?;
                     let earliest = input
                         .refresh_at
                         .map_or(issued.refresh_at, |at| at.min(issued.refresh_at));
@@ -83,6 +75,19 @@ impl FilesInput {
             }
         }
         Ok(input)
+    }
+}
+
+/// Which token a file of the pod's holds.
+pub(super) fn token_key(pod: &Pod, token: &TokenFile) -> TokenRequestKey {
+    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
+    TokenRequestKey {
+        pod_uid: uid_of(pod),
+        pod_name: pod.metadata.name.clone().unwrap_or_default(),
+        namespace: pod.metadata.namespace.clone().unwrap_or_else(|| "default".into()),
+        service_account: account.filter(|a| !a.is_empty()).unwrap_or_else(|| "default".into()),
+        audience: token.audience.clone(),
+        expiration_seconds: token.expiration_seconds,
     }
 }
 

@@ -104,6 +104,18 @@ impl VolumePlan {
         files.parts.iter().filter_map(reference).collect()
     }
 
+    /// The tokens in it.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &TokenFile> {
+        let parts = match &self.source {
+            Source::Files(files) => files.parts.as_slice(),
+            _ => &[],
+        };
+        parts.iter().filter_map(|part| match part {
+            Part::Token(token) => Some(token),
+            _ => None,
+        })
+    }
+
     /// Whether some content changes without any object that could be watched: tokens by time, the pod's own fields with it.
     pub(super) fn changes_by_itself(&self) -> bool {
         let own = |part: &Part| matches!(part, Part::Token(_) | Part::Downward(_));

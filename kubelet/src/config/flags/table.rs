@@ -1,4 +1,4 @@
-//! The table of flags: upstream's, those that have an effect here first, and our two for CNI.
+//! The table of flags: upstream's, those that have an effect here first, and our own: two for CNI, one for autonomy.
 
 /// What a flag's text becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +134,11 @@ pub(super) const FLAGS: &[Flag] = &[
         "cni-plugins",
         Text,
         "the CNI plugins' binary to install into --cni-bin-dir (default: cni-plugins beside the kubelet, if there is one)",
+    ),
+    own(
+        "node-autonomy",
+        Bool,
+        "keep pods and what they need on disk, to start them without an API server (not upstream's)",
     ),
     own(
         "seccomp-default",

@@ -327,7 +327,11 @@ fn fate(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: Option<&
     if inputs.in_flight.contains_key(&Key::Start(container.name.clone())) {
         return Fate::Busy;
     }
-    let Some(newest) = newest else { return Fate::Start };
+    let Some(newest) = newest else {
+        let ended = inputs.memory.ended.get(&container.name);
+        let ended = ended.filter(|_| kind == Kind::Regular);
+        return ended.map_or(Fate::Start, |code| Fate::Done(*code));
+    };
     match newest.state {
         ContainerState::Created => Fate::Start,
         ContainerState::Unknown => Fate::Stop(StopReason::Unknown),
