@@ -110,6 +110,8 @@ impl Node {
             described,
             settings: Settings {
                 allocatable: allocatable(self.cpus),
+                // Of two nodes in three: what they keep must not change what comes of their pods.
+                autonomy: self.seed.is_multiple_of(2),
                 ..Settings::default()
             },
             ..dependencies(self.dir.path(), context, runtime, self.clock.clone())
