@@ -1,5 +1,6 @@
 //! The cases, in the order they run.
 
+mod autonomy;
 mod class;
 mod crash;
 mod debug;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),
+    ("rebooted_without_a_control_plane", autonomy::rebooted_alone),
     ("vanished_sandboxes_hold_nothing", network::vanished_sandboxes),
     ("range_changed", network::range_changed),
     ("address_changed", network::address_changed),

@@ -1,0 +1,135 @@
+//! Node autonomy: the machine is rebooted while there is no control plane, and its pods start again from what the kubelet kept.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+
+use crate::cluster::{Background, Cluster, NODE};
+use crate::{leftovers, wait};
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: kept}
+stringData: {word: sesame}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kept}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: web
+    image: nginx:1.22
+    imagePullPolicy: IfNotPresent
+    env: [{name: WORD, valueFrom: {secretKeyRef: {name: kept, key: word}}}]
+    volumeMounts: [{name: word, mountPath: /word}]
+  volumes: [{name: word, secret: {secretName: kept}}]
+"#;
+
+/// A kubelet as `hack/up` starts it, which keeps its pods.
+fn keeping(cluster: &Cluster) -> anyhow::Result<Background> {
+    let mut command = cluster.binary("kubelet");
+    for (flag, path) in [
+        ("--config", "kubelet/config.yaml"),
+        ("--kubeconfig", "kubelet/kubeconfig"),
+        ("--root-dir", "kubelet/root"),
+        ("--cert-dir", "kubelet/pki"),
+        ("--cni-conf-dir", "cni/net.d"),
+        ("--cni-bin-dir", "cni/bin"),
+    ] {
+        command.arg(flag).arg(cluster.path(path));
+    }
+    command.args(["--hostname-override", NODE, "--node-autonomy"]);
+    Background::start(command)
+}
+
+/// How many files of a kind are kept.
+fn kept(cluster: &Cluster, prefix: &str) -> usize {
+    let entries = fs::read_dir(cluster.path("kubelet/root/node-autonomy"));
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter(|name| name.to_string_lossy().starts_with(prefix)).count()
+}
+
+/// The ids of the tasks that run.
+fn running(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+    let text = cluster.ctr(&["tasks", "list"])?;
+    let running = text.lines().skip(1).filter(|line| line.ends_with("RUNNING"));
+    Ok(running
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect())
+}
+
+/// Everything that runs ends at once, as when the machine is switched off; the runtime remembers it.
+fn end_all(cluster: &Cluster) -> anyhow::Result<()> {
+    for task in running(cluster)? {
+        cluster.ctr(&["tasks", "kill", "--signal", "SIGKILL", "--all", &task])?;
+    }
+    wait::until(30, "no task runs", || {
+        let left = running(cluster)?;
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+}
+
+pub(crate) fn rebooted_alone(cluster: &Cluster) -> anyhow::Result<()> {
+    leftovers::of_pods(cluster)?;
+    cluster.kill("kubelet")?;
+    let kubelet = keeping(cluster)?;
+    let outcome = alone(cluster, kubelet);
+    // Whatever came of it, the cluster is to be as it was.
+    cluster.up()?;
+    outcome?;
+    cluster.kubectl(&["delete", "--ignore-not-found", "pod/kept", "secret/kept"])?;
+    leftovers::of_pods(cluster)?;
+    fs::remove_dir_all(cluster.path("kubelet/root/node-autonomy"))?;
+    fs::remove_file(cluster.path("kubelet/root/node-autonomy.key"))?;
+    Ok(())
+}
+
+fn alone(cluster: &Cluster, kubelet: Background) -> anyhow::Result<()> {
+    cluster.apply(POD)?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/kept"])?;
+    wait::until(60, "pod, secrets and token are kept", || {
+        let kept = ["pod-", "object-", "token-"].map(|prefix| kept(cluster, prefix));
+        ensure!(kept[0] == 1 && kept[1] >= 1 && kept[2] == 1, "{kept:?}");
+        Ok(())
+    })?;
+    drop(kubelet);
+    cluster.kill("controlplane")?;
+    end_all(cluster)?;
+    let kubelet = keeping(cluster)?;
+    let again = wait::until(120, "sandbox and container run again", || {
+        let now = running(cluster)?;
+        ensure!(now.len() == 2, "{now:?}");
+        Ok(now)
+    });
+    let again = again.map_err(|error| error.context(kubelet.output().unwrap_or_default()))?;
+    let said = again.iter().filter_map(|task| {
+        let read = [
+            "tasks",
+            "exec",
+            "--exec-id",
+            "word",
+            task,
+            "sh",
+            "-c",
+            "echo $WORD; cat /word/word",
+        ];
+        cluster.ctr(&read).ok()
+    });
+    let said: Vec<String> = said.collect();
+    ensure!(said.iter().any(|text| text.trim() == "sesame\nsesame"), "{said:?}");
+    drop(kubelet);
+    cluster.up()?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/kept"])?;
+    let after = running(cluster)?;
+    ensure!(after == again, "{again:?}, and with the control plane {after:?}");
+    let restarts = cluster.get(&["pod", "kept"], "{.status.containerStatuses[0].restartCount}")?;
+    ensure!(restarts == "1", "{restarts} restarts");
+    let ended = cluster.get(
+        &["pod", "kept"],
+        "{.status.containerStatuses[0].lastState.terminated.exitCode}",
+    )?;
+    ended.parse::<i32>().context("how it ended before").map(drop)
+}
