@@ -340,6 +340,18 @@ impl Content {
     }
 }
 
+/// The files that are needed, of all whose names begin like that.
+struct Needed {
+    names: BTreeSet<String>,
+    prefix: &'static str,
+}
+
+impl Needed {
+    fn is_useless(&self, name: &str) -> bool {
+        name.starts_with(self.prefix) && !self.names.contains(name)
+    }
+}
+
 /// What a job did.
 #[derive(Default)]
 struct Report {
@@ -358,15 +370,10 @@ impl Report {
 }
 
 /// Removes what nobody needs, if that is known, and writes what differs. One file after the other: no more than one content is in memory.
-fn carry_out(
-    folder: &mut Folder,
-    needed: Option<&BTreeSet<String>>,
-    entries: Vec<Entry>,
-    gone: impl Fn(&str) -> bool,
-) -> Report {
+fn carry_out(folder: &mut Folder, needed: Option<&Needed>, entries: Vec<Entry>, gone: impl Fn(&str) -> bool) -> Report {
     let mut report = Report::default();
     let mut changed = false;
-    let useless = |name: &&String| needed.is_some_and(|needed| !needed.contains(*name));
+    let useless = |name: &&String| needed.is_some_and(|needed| needed.is_useless(name));
     let useless: Vec<String> = folder.names().filter(useless).cloned().collect();
     for name in useless {
         changed = true;

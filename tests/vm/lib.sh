@@ -184,6 +184,17 @@ NOTE
     saw "shutdown and boot took $spent s of the host's processors"
     vm 'systemctl disable -q --now note-ready; rm /etc/systemd/system/note-ready.service; systemctl daemon-reload'
 }
+# reboot_unwatched: of a machine without a control plane, which nobody can ask whether the node is Ready.
+reboot_unwatched() {
+    local before deadline=$((SECONDS + 300))
+    before=$(logins)
+    vm 'systemctl reboot' || true
+    until (($(logins) > before)) && vm true 2>/dev/null; do
+        ((SECONDS < deadline)) || fail 'the machine does not come back'
+        sleep 1
+    done
+}
+logins() { "$ROOT/hack/vm" console | grep -c 'login:' || true; }
 notes() { "$ROOT/hack/vm" console | grep -c node-is-ready || true; }
 # boot_times: seconds since the kernel began. Told, never judged: how fast an emulated processor is says the machine it is on.
 boot_times() {

@@ -85,7 +85,7 @@ pub(super) fn is_deliverable(pod: &Pod, node: &str, file: &str) -> bool {
 pub(super) fn needs(pod: &Pod) -> BTreeSet<Item> {
     let (mut objects, tokens) = volume::needs(pod);
     for (_, container) in pod_object::containers(pod) {
-        objects.extend(env_references(pod, &container));
+        objects.extend(env_references(pod, container));
     }
     let spec = pod.spec.as_ref();
     let pulls = spec.and_then(|spec| spec.image_pull_secrets.as_ref());

@@ -2,8 +2,8 @@
 //!
 //! Owns which files are known to be as they should be. The one writer, beside [`Kept::forget`].
 
-use super::decide::{self, Item};
-use super::{Content, Entry, Kept, WORK, carry_out, lock};
+use super::decide::{self, Item, POD_PREFIX};
+use super::{Content, Entry, Kept, Needed, WORK, carry_out, lock};
 use crate::id::PodUid;
 use crate::objects::{KnownObject, ObjectRef};
 use crate::parts::Parts;
@@ -96,15 +96,18 @@ impl Keeper {
         }
         let work = self.work(&pods, extent);
         // What is there and not delivered is only known to be gone once the API server has said so.
-        let needed = pods.answered.then_some(work.needed);
-        let same = needed
-            .as_ref()
-            .is_some_and(|needed| self.marks.keys().all(|name| needed.contains(name)));
-        if work.entries.is_empty() && extent == Extent::Pressing && (same || !pods.answered) {
+        let prefix = if extent == Extent::All { "" } else { POD_PREFIX };
+        let needed = Needed {
+            names: work.needed,
+            prefix,
+        };
+        let useless = self.marks.keys().any(|name| needed.is_useless(name));
+        if extent == Extent::Pressing && work.entries.is_empty() && !(pods.answered && useless) {
             return true;
         }
+        let needed = pods.answered.then_some(needed);
         if let Some(needed) = &needed {
-            self.marks.retain(|name, _| needed.contains(name));
+            self.marks.retain(|name, _| !needed.is_useless(name));
         }
         let (folder, state) = (self.kept.folder.clone(), self.kept.state.clone());
         let job = move || {
@@ -157,7 +160,7 @@ impl Keeper {
             let snapshot = self.parts.pods.by_uid(uid);
             let status = snapshot.as_ref().map(|snapshot| &snapshot.status);
             let over = decide::is_over(pod, status.map(|status| &**status));
-            if !over {
+            if !over && extent == Extent::All {
                 items.extend(decide::needs(pod));
                 namespaces.insert(pod_object::namespace(pod));
             }

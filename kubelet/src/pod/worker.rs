@@ -21,7 +21,6 @@ use super::state::{Cause, PodState, Termination};
 use super::status;
 use crate::allocation::decide::Pending;
 use crate::api_status::StatusWriter;
-use crate::autonomy::ended_for_good;
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::probe::prober::{self, Prober};
@@ -84,8 +83,8 @@ pub struct Desired {
     pub pod: Arc<Pod>,
     /// Whether its source still has it.
     pub present: bool,
-    /// Whether it was first delivered because it was kept: the runtime may have lost what its status tells.
-    pub kept: bool,
+    /// Of a pod that was delivered because it was kept, its regular containers that had ended for good, with their exit codes.
+    pub ended: BTreeMap<String, i32>,
     /// Whether it starts again once it has ended: its logs stay, and its restarts are counted on.
     pub returns: bool,
     /// Why it was not let in, as reason and message.
@@ -138,9 +137,7 @@ impl Worker {
         let observed = shared.parts.pleg.watch(&uid);
         let prober = Prober::new(shared.probing.clone(), observed.clone());
         let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
-        let first = desired.borrow();
-        let ended = first.kept.then(|| ended_for_good(&first.pod)).unwrap_or_default();
-        drop(first);
+        let ended = desired.borrow().ended.clone();
         let begun_before = observed.borrow().as_ref().is_some_and(|observed| !observed.is_empty());
         let pending = status.phase.as_deref().is_none_or(|phase| phase == "Pending");
         Self {

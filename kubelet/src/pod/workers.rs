@@ -17,6 +17,7 @@ use crate::admission::decide::Rejection;
 use crate::admission::description::Description;
 use crate::admission::placement::NodeView;
 use crate::allocation::PodResources;
+use crate::autonomy::ended_for_good;
 use crate::eviction::Kills;
 use crate::id::{FullName, PodUid};
 use crate::pod_object;
@@ -296,10 +297,11 @@ impl Workers {
             }
             rejection.map(|rejection| (rejection.reason, rejection.message))
         };
+        let ended = if kept { ended_for_good(pod) } else { BTreeMap::new() };
         let desired = Desired {
             pod: pod.clone(),
             present: true,
-            kept,
+            ended,
             returns: false,
             rejected,
             kill: None,
@@ -378,7 +380,7 @@ impl Workers {
         let desired = Desired {
             pod: Arc::new(pod),
             present: false,
-            kept: false,
+            ended: BTreeMap::new(),
             returns: false,
             rejected: None,
             kill: Some(kill),
