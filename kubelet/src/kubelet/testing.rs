@@ -320,9 +320,8 @@ pub(crate) struct Bench {
     pub(crate) api: Api,
     pub(crate) runtime: FakeRuntime,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Its kubelets know no API server.
+    /// Its kubelets know no API server; or they keep what their pods need.
     pub(crate) standalone: bool,
-    /// They keep what their pods need.
     pub(crate) autonomy: bool,
     /// What its pods are admitted to; what is not listed is not judged.
     pub(crate) allocatable: ResourceList,
@@ -439,7 +438,6 @@ impl Bench {
         node.host_ips = self.host_ips.clone();
         node.resolv_conf = Some(self.resolv_conf());
         node.hosts_path = self.hosts();
-        let runtime = Arc::new(self.runtime.clone());
         let kubelet = Kubelet::new(Dependencies {
             client: (!self.standalone).then(|| self.api.client()),
             mounter: self.mounter.clone(),
@@ -453,7 +451,7 @@ impl Bench {
                 autonomy: self.autonomy,
                 ..Settings::default()
             },
-            ..dependencies(root, node, runtime, self.clock.clone())
+            ..dependencies(root, node, Arc::new(self.runtime.clone()), self.clock.clone())
         });
         let (pods, shutdown) = (kubelet.parts().pods.clone(), CancellationToken::new());
         let stop = shutdown.clone();
