@@ -34,8 +34,8 @@ impl Wanted {
         }
         let query = Query::parse(request.uri().query().unwrap_or(""));
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-        let is_watch = info.is_resource && info.verb == "watch";
-        if !is_watch && !(info.is_resource && info.subresource == "log") {
+        let is_watch = info.verb == "watch";
+        if !info.is_resource || (!is_watch && info.subresource != "log") {
             return None;
         }
         let headers = request.headers();
