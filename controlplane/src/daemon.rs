@@ -21,9 +21,11 @@ use crate::controller::{self, ControllerContext};
 use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::AllocateError;
+use crate::resource::stored::KeyKinds;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
+use crate::store::value::TypeMeta;
 use crate::store::{Store, StoreError};
 use client::Clock;
 use std::net::{IpAddr, SocketAddr};
@@ -224,7 +226,15 @@ impl Daemon {
 fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
     Ok(match config.store {
         StoreKind::Memory => Arc::new(Memory::new()),
-        StoreKind::Disk => Arc::new(Disk::open(config.data_dir.join("store")).map_err(DaemonError::Store)?),
+        StoreKind::Disk => {
+            let mut kinds = KeyKinds::new();
+            let mut describe = |key: &str, read: &dyn Fn(&str) -> Option<Vec<u8>>| {
+                let (api_version, kind) = kinds.of(key, read)?;
+                Some(TypeMeta::new(&api_version, &kind).into_owned())
+            };
+            let directory = config.data_dir.join("store");
+            Arc::new(Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?)
+        }
     })
 }
 

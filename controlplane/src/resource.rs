@@ -64,6 +64,7 @@ mod service_cidr;
 mod stateful_set;
 mod storage;
 mod storage_class;
+pub(crate) mod stored;
 pub(crate) mod structural;
 mod template;
 mod webhook;

@@ -1,6 +1,7 @@
 //! Revisions: etcd's semantics behind one trait, and the read window that serves everything else.
 //!
-//! Owns what is written and in which order. Never interprets a value: what a stored byte means is the API server's.
+//! Owns what is written and in which order, and the form of values ([`value`]). Never interprets one: what an object means is the
+//! API server's.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 pub mod disk;
 mod feed;
 pub mod memory;
+pub mod value;
 pub mod window;
 
 #[cfg(test)]
@@ -94,6 +96,19 @@ pub enum StoreError {
         wanted: Revision,
         /// The oldest revision still there.
         oldest: Revision,
+    },
+    /// The data are of an older format than this binary's, which it reads only once they are upgraded.
+    #[error(
+        "data in {} has format {format}, older than {present}: it has to be upgraded first",
+        directory.display()
+    )]
+    Older {
+        /// The data directory.
+        directory: std::path::PathBuf,
+        /// The format found.
+        format: u64,
+        /// The format of this binary.
+        present: u64,
     },
     /// The store cannot be opened or used; the text names the path and the reason.
     #[error("{0}")]

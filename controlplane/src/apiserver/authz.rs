@@ -177,9 +177,9 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::value::testing::as_stored;
     use crate::store::window::Window;
     use crate::store::{Expect, Store, memory::Memory};
-    use bytes::Bytes;
 
     #[test]
     fn refusals_read_as_upstreams() {
@@ -220,11 +220,9 @@ mod tests {
             ..RequestInfo::default()
         };
         assert!(!authz.authorize(&user, &info, &reader).allowed);
-        let write = async |key: &str, text: &'static str| {
-            let revision = store
-                .put(key, Bytes::from_static(text.as_bytes()), Expect::Absent)
-                .await
-                .unwrap();
+        let write = async |key: &str, text: &str| {
+            let bytes = as_stored(key, &serde_json::from_str(text).unwrap());
+            let revision = store.put(key, bytes, Expect::Absent).await.unwrap();
             assert!(revision > 0);
             reader.refresh().await.unwrap();
         };

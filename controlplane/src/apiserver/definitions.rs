@@ -11,7 +11,8 @@ use super::state::ServerState;
 use crate::resource::custom;
 use crate::resource::definition::status::{self, CLEANUP};
 use crate::resource::field::{at, list, text};
-use crate::store::window::{Cursor, ResourceWindow, Snapshot, Stored, canonical};
+use crate::store::value::{TypeMeta, canonical};
+use crate::store::window::{Cursor, ResourceWindow, Snapshot, Stored};
 use crate::store::{Expect, Revision, StoreError};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -24,6 +25,8 @@ use std::time::Duration;
 
 /// Group and plural of definitions.
 const RESOURCE: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+/// What they are stored as.
+const STORED_AS: (&str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
 /// How soon what could not be finished is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How much later at most, when nothing changes meanwhile.
@@ -303,7 +306,7 @@ impl Definitions {
 
     /// A step of a definition's end, which a nearly full disk takes too.
     async fn write_end(&self, stored: &Stored, definition: &Value) -> Result<Progress, StoreError> {
-        let raw = Bytes::from(canonical(definition));
+        let raw = bytes(definition);
         let store = self.state.store();
         match store.put_for_deletion(&stored.key, raw, stored.revision).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(Progress::Pending),
@@ -312,7 +315,7 @@ impl Definitions {
     }
 
     async fn write(&self, stored: &Stored, definition: &Value) -> Result<Progress, StoreError> {
-        let raw = Bytes::from(canonical(definition));
+        let raw = bytes(definition);
         match self
             .state
             .store()
@@ -323,6 +326,12 @@ impl Definitions {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A definition's bytes to store.
+fn bytes(definition: &Value) -> Bytes {
+    let (api_version, kind) = STORED_AS;
+    Bytes::from(canonical(&TypeMeta::new(api_version, kind), definition))
 }
 
 /// Adds the finalizer under which a definition's objects go before it does.

@@ -3,7 +3,8 @@
 
 use super::served::{Resource, Served};
 use crate::resource::Kind;
-use crate::store::window::{ResourceWindow, Snapshot, Stored};
+use crate::store::value::TypeMeta;
+use crate::store::window::{Expected, ResourceWindow, Snapshot, Stored};
 use crate::store::{Revision, StoreError};
 use imbl::OrdMap;
 use serde_json::Value;
@@ -106,6 +107,22 @@ impl Reader {
 /// The storage prefix of a stored kind, such as `/registry/pods/`.
 pub(super) fn prefix(kind: &Kind) -> String {
     format!("/registry/{}/", kind.storage_prefix)
+}
+
+/// What stored objects of a kind say they are: which form they are stored in.
+pub(super) fn stored_as(kind: &Arc<Kind>) -> TypeMeta<'_> {
+    let storage = kind.storage();
+    TypeMeta::new(&storage.api_version, &storage.kind)
+}
+
+/// What belongs under the storage prefix of a kind. What is built in is stored in one version for ever; a definition may have had another
+/// storage version when an object was written.
+pub(super) fn expected(kind: &Arc<Kind>) -> Expected {
+    let of = stored_as(kind);
+    match kind.structural {
+        None => Expected::version(&of.api_version, &of.kind),
+        Some(_) => Expected::any_version(&of.api_version, &of.kind),
+    }
 }
 
 /// The storage key below `prefix`; `namespace` is empty at cluster scope.

@@ -12,7 +12,8 @@ use crate::resource::Kind;
 use crate::resource::structural::Structural;
 use crate::schema::protobuf::{self, Message};
 use crate::store::Revision;
-use crate::store::window::{EncodedForms, Stored, canonical};
+use crate::store::value::{TypeMeta, canonical};
+use crate::store::window::{EncodedForms, Stored};
 use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, VARY, WARNING,
@@ -322,7 +323,9 @@ fn remade(stored: &Stored, schema: &Structural) -> Option<Bytes> {
     }
     let mut object = stored.owned_tree();
     schema.refresh(&mut object);
-    let bytes = canonical(&object);
+    // What the bytes say of the form they are stored in is no reader's.
+    let of = stored.type_meta().unwrap_or(TypeMeta::new("", ""));
+    let bytes = canonical(&of, &object);
     (bytes != *stored.raw()).then(|| Bytes::from(bytes))
 }
 

@@ -104,9 +104,9 @@ impl Served {
     }
 }
 
-fn resource(kind: &Kind, window: &Window) -> Arc<Resource> {
+fn resource(kind: &Arc<Kind>, window: &Window) -> Arc<Resource> {
     let prefix = reader::prefix(kind);
-    let window = window.resource(&prefix);
+    let window = window.resource_of(&prefix, Some(reader::expected(kind)));
     Arc::new(Resource { prefix, window })
 }
 

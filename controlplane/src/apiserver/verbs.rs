@@ -13,6 +13,7 @@ mod filter;
 mod finish;
 mod form;
 mod list;
+mod misfits;
 mod object;
 mod owners;
 mod patch;
@@ -351,7 +352,7 @@ impl<'a> Call<'a> {
 
     async fn find(&self, name: &str) -> Result<Option<Arc<Stored>>, ApiError> {
         let snapshot = self.window.latest().await.map_err(|error| store_failed(&error))?;
-        Ok(snapshot.objects.get(self.key(name).as_str()).map(Arc::clone))
+        self.object_of(&snapshot, name)
     }
 
     fn not_found(&self, name: &str) -> ApiError {
@@ -380,8 +381,7 @@ impl<'a> Call<'a> {
                 self.window.cached()
             }
         };
-        let stored = snapshot.objects.get(self.key(name).as_str()).map(Arc::clone);
-        let stored = stored.ok_or_else(|| self.not_found(name))?;
+        let stored = self.object_of(&snapshot, name)?.ok_or_else(|| self.not_found(name))?;
         let revision = stored.revision;
         Ok(Answer::Stored {
             code: 200,

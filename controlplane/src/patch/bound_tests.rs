@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::resource::Registry;
 use crate::schema::{self, Media};
-use crate::store::window::{Stored, canonical};
+use crate::store::value::{TypeMeta, canonical};
+use crate::store::window::Stored;
 use crate::tree::{DEPTH_MAX, SIZE_MAX_BYTES};
 
 /// Half of what a worker thread of the daemon has, and of code that is not optimised.
@@ -157,7 +158,8 @@ fn walk_everything() {
     ] {
         schema::decode(revision, &bytes, media).expect_err("beyond the bound");
     }
-    let stored = Stored::new("/registry/x".into(), 1, 1, canonical(&object).into());
+    let raw = canonical(&TypeMeta::new("apps/v1", "ControllerRevision"), &object);
+    let stored = Stored::new("/registry/x".into(), 1, 1, raw.into());
     assert_eq!(stored.tree()["data"], object["data"], "what is stored can be read back");
     let patch = json!({"data": nested(DEPTH_MAX - 1), "revision": 2});
     for result in [

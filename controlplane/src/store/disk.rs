@@ -12,6 +12,7 @@ pub mod paced;
 mod past;
 mod records;
 mod reserve;
+mod upgrade;
 
 use super::feed::Feed;
 use super::{Change, Expect, Record, Replaced, Revision, Store, StoreError};
@@ -27,6 +28,9 @@ use reserve::{Budget, Leaving, Verdict};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
+pub use upgrade::Describe;
+#[cfg(test)]
+pub(crate) use upgrade::testing as old_data;
 
 /// The file in the data directory.
 const FILE: &str = "state.redb";

@@ -5,6 +5,7 @@
 
 mod cursor;
 mod encoded;
+mod expected;
 mod follow;
 mod history;
 mod interest;
@@ -13,9 +14,10 @@ mod stored;
 
 pub use cursor::{Batch, Cursor};
 pub use encoded::{ENCODED_BYTES, EncodedForms};
+pub use expected::{Expected, Misfit};
 pub use history::{Event, WatchClosed};
 pub use interest::{Interest, ReadFields};
-pub use stored::{Selectable, Stored, canonical, canonical_owned};
+pub use stored::{Selectable, Stored};
 
 use super::{Revision, Store, StoreError};
 use futures::stream::{Stream, StreamExt};
@@ -154,16 +156,21 @@ impl Window {
         })
     }
 
-    /// The window of everything under `prefix`, which ends in `/` (such as `/registry/pods/`).
+    /// The window of everything under `prefix`, which ends in `/` (such as `/registry/pods/`), whatever it is.
     pub fn resource(&self, prefix: &str) -> Arc<ResourceWindow> {
+        self.resource_of(prefix, None)
+    }
+
+    /// As [`Window::resource`]; whoever asks first says what belongs there, and shows nothing else.
+    pub fn resource_of(&self, prefix: &str, expected: Option<Expected>) -> Arc<ResourceWindow> {
         let found = {
             let resources = self.shared.resources.read().unwrap_or_else(PoisonError::into_inner);
             resources.by_prefix.get(prefix).map(Arc::clone)
         };
-        found.unwrap_or_else(|| self.claim(prefix))
+        found.unwrap_or_else(|| self.claim(prefix, expected))
     }
 
-    fn claim(&self, prefix: &str) -> Arc<ResourceWindow> {
+    fn claim(&self, prefix: &str, expected: Option<Expected>) -> Arc<ResourceWindow> {
         debug_assert!(prefix.ends_with('/'), "a resource prefix ends in a slash");
         let mut resources = self.shared.resources.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = resources.by_prefix.get(prefix) {
@@ -184,7 +191,7 @@ impl Window {
             store: Arc::clone(&self.store),
             applied: self.shared.applied.subscribe(),
             oldest: self.shared.oldest.subscribe(),
-            history: Mutex::new(resources.past.claim(prefix, objects, revision)),
+            history: Mutex::new(resources.past.claim(prefix, objects, revision, expected)),
             changed: watch::Sender::new(0),
         });
         resources.by_prefix.insert(prefix.to_owned(), Arc::clone(&resource));
@@ -197,7 +204,7 @@ impl Window {
         let Some(released) = resources.by_prefix.remove(prefix) else {
             return;
         };
-        let objects = released.history().objects();
+        let objects = released.history().contents();
         resources.unclaimed.extend(objects);
         // What has been claimed once has no past here any more.
         resources.past.forget();
@@ -256,6 +263,16 @@ impl ResourceWindow {
             revision: applied.max(history.newest()),
             objects: history.objects(),
         }
+    }
+
+    /// What a key holds that does not belong there, if it does.
+    pub fn misfit_at(&self, key: &str) -> Option<Misfit> {
+        self.history().misfit_at(key)
+    }
+
+    /// The first such thing under a prefix.
+    pub fn misfit_under(&self, prefix: &str) -> Option<Misfit> {
+        self.history().misfit_under(prefix)
     }
 
     /// The revision of the resource's last change seen (or of the window's start).

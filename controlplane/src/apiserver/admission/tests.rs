@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::resource::Registry;
+use crate::store::value::testing::as_stored;
 use crate::store::window::Window;
 use crate::store::{Expect, Store, memory::Memory};
-use bytes::Bytes;
 use serde_json::json;
 
 struct World {
@@ -31,7 +31,7 @@ async fn world_with(config: AdmissionConfig) -> World {
 
 impl World {
     async fn put(&self, key: &str, value: Value) {
-        let bytes = Bytes::from(serde_json::to_vec(&value).unwrap());
+        let bytes = as_stored(key, &value);
         self.store.put(key, bytes, Expect::Absent).await.unwrap();
         self.reader.refresh().await.unwrap();
     }

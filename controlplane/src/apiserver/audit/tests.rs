@@ -207,7 +207,7 @@ async fn a_long_list_is_not_held_for_the_log() {
         for number in 0..count {
             let object = serde_json::json!({"metadata": {"name": format!("m{number}"), "namespace": "a"}, "data": {"k": "x".repeat(900_000)}});
             let key = format!("/registry/configmaps/a/m{count}{number}");
-            let bytes = bytes::Bytes::from(crate::store::window::canonical(&object));
+            let bytes = crate::store::value::testing::as_stored(&key, &object);
             let expect = crate::store::Expect::Absent;
             server.store().put(&key, bytes, expect).await.unwrap();
         }

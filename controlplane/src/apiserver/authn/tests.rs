@@ -7,9 +7,9 @@ use crate::pki::{
     authority::{Authority, Subject},
     tls,
 };
+use crate::store::value::testing::as_stored;
 use crate::store::window::Window;
 use crate::store::{Expect, Store, memory::Memory};
-use bytes::Bytes;
 use client::TokioClock;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls_pki_types::pem::PemObject;
@@ -89,7 +89,7 @@ impl World {
     }
 
     async fn put(&self, key: &str, value: serde_json::Value) {
-        let bytes = Bytes::from(serde_json::to_vec(&value).unwrap());
+        let bytes = as_stored(key, &value);
         self.store.put(key, bytes, Expect::Absent).await.unwrap();
         self.reader.refresh().await.unwrap();
     }

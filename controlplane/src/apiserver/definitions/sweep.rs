@@ -6,7 +6,8 @@ use crate::apiserver::state::ServerState;
 use crate::apiserver::verbs;
 use crate::resource::custom;
 use crate::resource::field::{at, list};
-use crate::store::window::{Stored, canonical};
+use crate::store::value::{TypeMeta, canonical};
+use crate::store::window::Stored;
 use crate::store::{Store, StoreError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -51,7 +52,9 @@ async fn end(store: Arc<dyn Store>, now: Timestamp, stored: Arc<Stored>) -> Resu
         false if !at(&object, &["metadata", "deletionTimestamp"]).is_null() => return Ok(()),
         false => {
             verbs::mark_deleting(&mut object, now);
-            let raw = Bytes::from(canonical(&object));
+            // It stays in the version it was stored in.
+            let of = stored.type_meta().unwrap_or(TypeMeta::new("", ""));
+            let raw = Bytes::from(canonical(&of, &object));
             store.put_for_deletion(&stored.key, raw, stored.revision).await
         }
     };

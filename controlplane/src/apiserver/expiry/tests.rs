@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::memory::Memory;
+use crate::store::value::testing::as_stored;
 use crate::store::window::Window;
 use client::TokioClock;
 use k8s_openapi::jiff::Timestamp;
@@ -29,7 +30,10 @@ async fn a_restart_gives_events_no_new_hour() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let start = Timestamp::from_second(1_800_000_000).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(start));
-    let event = Bytes::from_static(b"{\"metadata\":{\"name\":\"e\"}}");
+    let event = as_stored(
+        "/registry/events/a/old",
+        &serde_json::json!({"metadata": {"name": "e"}}),
+    );
     store
         .put("/registry/events/a/old", event.clone(), Expect::Absent)
         .await

@@ -7,7 +7,7 @@ use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Body, Parts, Reader, body};
 use crate::store::Expect;
 use crate::store::memory::Memory;
-use crate::store::window::canonical;
+use crate::store::value::testing::as_stored;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::TokioClock;
@@ -64,7 +64,7 @@ async fn fill(server: &ApiServer, count: usize) {
         let name = format!("{number:05}");
         let object = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"k": "x".repeat(10_000)}});
         let key = format!("/registry/configmaps/a/{name}");
-        let bytes = Bytes::from(canonical(&object));
+        let bytes = as_stored(&key, &object);
         server.store().put(&key, bytes, Expect::Absent).await.unwrap();
     }
     server.reader().refresh().await.unwrap();

@@ -1,14 +1,16 @@
 use super::*;
 use crate::resource::defined;
 use crate::store::memory::Memory;
+use crate::store::value::{TypeMeta, canonical};
 use crate::store::{Expect, Store};
 use bytes::Bytes;
 
 async fn put(store: &Arc<Memory>, key: &str) {
+    let of = TypeMeta::new("zoo.example/v1", "LIONS");
     store
         .put(
             key,
-            Bytes::from_static(b"{\"metadata\":{\"name\":\"a\"}}"),
+            Bytes::from(canonical(&of, &serde_json::json!({"metadata": {"name": "a"}}))),
             Expect::Absent,
         )
         .await

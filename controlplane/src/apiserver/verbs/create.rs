@@ -3,11 +3,13 @@
 use super::Operation;
 use super::owners::Owners;
 use super::{Answer, Call, object, patch, store_failed};
+use crate::apiserver::reader;
 use crate::apiserver::status::ApiError;
 use crate::managed_fields;
 use crate::resource::field::{set, text};
 use crate::resource::{PrepareContext, deprecated, without_effect};
-use crate::store::window::{Stored, canonical_owned};
+use crate::store::value::canonical_owned;
+use crate::store::window::Stored;
 use crate::store::{Expect, StoreError};
 use crate::tree::{self, TreeError};
 use bytes::Bytes;
@@ -179,7 +181,7 @@ pub(super) fn fitting<'o>(
     owners: Option<&'o str>,
     most: usize,
 ) -> Result<(Bytes, Option<&'o str>), ApiError> {
-    let raw = Bytes::from(canonical_owned(object, owners));
+    let raw = Bytes::from(canonical_owned(&reader::stored_as(&call.kind), object, owners));
     match owners {
         _ if raw.len() <= most => Ok((raw, owners)),
         Some(_) if !patch::is_apply(call) => fitting(call, object, None, most),

@@ -3,11 +3,13 @@
 use super::Operation;
 use super::{ATTEMPTS, Answer, Call, object, store_failed};
 use crate::apiserver::definitions;
+use crate::apiserver::reader;
 use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::{int, set, text};
 use crate::resource::field_error::FieldError;
-use crate::store::window::{Stored, canonical};
+use crate::store::value::canonical;
+use crate::store::window::Stored;
 use crate::store::{Revision, StoreError};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
@@ -326,7 +328,7 @@ async fn perform(call: &Call<'_>, stored: &Arc<Stored>, step: Step) -> Result<Pe
         Step::Keep => return Ok(Performed::Kept(Arc::clone(stored))),
         Step::Remove => store.delete(&stored.key, stored.revision).await.map(Performed::Removed),
         Step::Write(new) => {
-            let raw = Bytes::from(canonical(&new));
+            let raw = Bytes::from(canonical(&reader::stored_as(&call.kind), &new));
             let put = store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await;
             put.map(|revision| {
                 let kept = Stored::new(Arc::clone(&stored.key), revision, stored.created, raw);

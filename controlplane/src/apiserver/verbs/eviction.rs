@@ -6,7 +6,8 @@ use super::{ATTEMPTS, Answer, Call, create, list, object, store_failed, update};
 use crate::apiserver::reader;
 use crate::apiserver::status::{ApiError, Cause};
 use crate::resource::field::{at, int, set, text};
-use crate::store::window::{Stored, canonical};
+use crate::store::value::{TypeMeta, canonical};
+use crate::store::window::Stored;
 use crate::store::{Expect, StoreError};
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -75,7 +76,7 @@ async fn spend(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<(), ApiErr
             object::name(pod),
             &object::time(call.server.now()),
         );
-        let raw = Bytes::from(canonical(&new));
+        let raw = Bytes::from(canonical(&TypeMeta::new("policy/v1", "PodDisruptionBudget"), &new));
         match call
             .server
             .store()

@@ -28,6 +28,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<Page, ApiError> {
     let filter = Filter::parse(&call.kind, call.info)?;
     let options = Options::read(call)?;
     let (snapshot, start) = options.snapshot(call).await?;
+    call.refuse_misfits()?;
     let prefix = call.collection();
     let limit = match options.read_any_cached() {
         true => None,

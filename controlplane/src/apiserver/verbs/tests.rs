@@ -8,6 +8,7 @@ mod owners;
 mod protobuf;
 mod reply_room;
 mod resume;
+mod stored_bytes;
 mod versions;
 mod watches;
 mod write_locks;

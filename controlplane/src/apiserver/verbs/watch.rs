@@ -56,6 +56,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
                     window.cached()
                 }
             };
+            call.refuse_misfits()?;
             let from = snapshot.revision;
             (Some(snapshot), from)
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::apiserver::body;
 use crate::resource::Registry;
-use bytes::Bytes;
+use crate::store::value::testing::as_stored;
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -85,7 +85,7 @@ async fn seed(store: &Arc<dyn Store>) {
             json!({"metadata": {"name": "probe", "namespace": namespace, "uid": "u"}, "spec": {}, "status": {}});
         let key = format!("/registry/{}/{place}", kind.storage_prefix);
         let made = store
-            .put(&key, Bytes::from(object.to_string()), crate::store::Expect::Absent)
+            .put(&key, as_stored(&key, &object), crate::store::Expect::Absent)
             .await;
         assert!(matches!(made, Ok(_) | Err(StoreError::Conflict { .. })), "{made:?}");
     }

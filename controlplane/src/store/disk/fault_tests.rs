@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 /// What the disk refuses at the moment.
 #[derive(Debug, Default)]
-struct Faults {
+pub(super) struct Faults {
     sync: AtomicBool,
-    write: AtomicBool,
+    pub(super) write: AtomicBool,
 }
 
 impl Faults {
@@ -29,9 +29,9 @@ impl Faults {
 
 /// A file on a disk with faults.
 #[derive(Debug)]
-struct Faulty {
-    file: FileBackend,
-    faults: Arc<Faults>,
+pub(super) struct Faulty {
+    pub(super) file: FileBackend,
+    pub(super) faults: Arc<Faults>,
 }
 
 impl StorageBackend for Faulty {

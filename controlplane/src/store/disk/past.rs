@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// The files: that being written, and the one before.
 const NEWER: &str = "past.newer";
 const OLDER: &str = "past.older";
-/// How a file begins. Others are left out.
-const MAGIC: &[u8] = b"skiffpa1";
+/// How a file begins: the number is of the form values are in. Others are left out.
+const MAGIC: &[u8] = b"skiffpa2";
 /// A file ends with the entry that makes it longer.
 const SEGMENT_BYTES: u64 = 16 << 20;
 /// Free space that is left to everything else.

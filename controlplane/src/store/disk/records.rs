@@ -13,8 +13,9 @@ use std::sync::Arc;
 pub(super) const RECORDS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("records");
 /// `format` and `revision`.
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
-/// The data format this binary writes; it refuses newer ones.
-pub(super) const FORMAT: u64 = 1;
+/// The data format this binary writes; it refuses newer ones, and upgrades older ones (`upgrade`). In format 1 values said neither kind
+/// nor apiVersion.
+pub(super) const FORMAT: u64 = 2;
 
 /// Applies one write inside the open transaction; a precondition that does not hold is an answer, not a failure. Beside the change
 /// stands what it took the place of.
@@ -105,7 +106,7 @@ pub(super) fn range(database: &Database, prefix: &str) -> Result<(Revision, Vec<
 /// Makes the tables, checks the format, and returns the newest revision.
 ///
 /// # Errors
-/// `Unusable`, also for data of a newer format, which is left as it is.
+/// `Unusable`, also for data of a newer format; `Older` for those of an older one. Both are left as they are.
 pub(super) fn prepare(database: &Database, directory: &Path) -> Result<Revision, StoreError> {
     let attempt = || -> Result<(u64, Revision), redb::Error> {
         let transaction = database.begin_write()?;
@@ -120,7 +121,7 @@ pub(super) fn prepare(database: &Database, directory: &Path) -> Result<Revision,
             let revision = meta.get("revision")?.map_or(1, |found| found.value());
             (format.unwrap_or(FORMAT), revision)
         };
-        if answer.0 <= FORMAT {
+        if answer.0 == FORMAT {
             transaction.commit()?;
         } else {
             transaction.abort()?;
@@ -129,11 +130,25 @@ pub(super) fn prepare(database: &Database, directory: &Path) -> Result<Revision,
     };
     let (format, revision) =
         attempt().map_err(|error| super::directory::unusable(directory, "cannot be prepared", &error))?;
-    if format > FORMAT {
-        return Err(StoreError::Unusable(format!(
-            "data in {} has format {format}, newer than the {FORMAT} this binary knows: use a newer binary",
-            directory.display()
-        )));
-    }
+    check_format(format, directory)?;
     Ok(revision)
+}
+
+/// Refuses data that are not of this binary's format.
+///
+/// # Errors
+/// `Unusable` for a newer format, `Older` for an older one.
+pub(super) fn check_format(format: u64, directory: &Path) -> Result<(), StoreError> {
+    match format {
+        FORMAT => Ok(()),
+        newer if newer > FORMAT => Err(StoreError::Unusable(format!(
+            "data in {} has format {newer}, newer than the {FORMAT} this binary knows: use a newer binary",
+            directory.display()
+        ))),
+        format => Err(StoreError::Older {
+            directory: directory.to_owned(),
+            format,
+            present: FORMAT,
+        }),
+    }
 }

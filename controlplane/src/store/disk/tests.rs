@@ -49,7 +49,7 @@ async fn a_newer_format_is_refused() {
         transaction.commit().unwrap();
     }
     let text = Disk::open(directory.path()).err().unwrap().to_string();
-    assert!(text.contains("has format 2, newer than the 1"), "{text}");
+    assert!(text.contains("has format 3, newer than the 2"), "{text}");
 }
 
 #[tokio::test]

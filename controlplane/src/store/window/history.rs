@@ -2,6 +2,7 @@
 //!
 //! Owns which revisions can still be read. A past state is rebuilt by undoing events from the nearest later snapshot.
 
+use super::expected::{Expected, Misfit, Misfits};
 use super::interest::{Interest, Interests};
 use super::{RevisionError, Stored};
 use crate::store::{Change, Revision};
@@ -55,6 +56,7 @@ pub(super) struct History {
     /// (position, state before the event at it, its cost), ascending.
     checkpoints: VecDeque<(u64, Objects, usize)>,
     interests: Interests,
+    misfits: Misfits,
 }
 
 /// A past state: a later one, and the events to undo, the newest first.
@@ -82,7 +84,17 @@ impl PastState {
 }
 
 impl History {
-    pub(super) fn new(objects: Objects, revision: Revision) -> Self {
+    /// Of these objects, as far as they are what is expected.
+    pub(super) fn new(objects: Objects, revision: Revision, expected: Option<Expected>) -> Self {
+        Self::of(objects, revision, Misfits::of(expected))
+    }
+
+    fn of(mut objects: Objects, revision: Revision, mut misfits: Misfits) -> Self {
+        let others = objects.iter().filter(|(_, stored)| !misfits.judge(stored));
+        let others: Vec<Arc<str>> = others.map(|(key, _)| Arc::clone(key)).collect();
+        for key in others {
+            objects.remove(&key);
+        }
         Self {
             objects,
             trimmed: revision,
@@ -92,11 +104,19 @@ impl History {
             bytes: 0,
             checkpoints: VecDeque::new(),
             interests: Interests::default(),
+            misfits,
         }
     }
 
     pub(super) fn objects(&self) -> Objects {
         self.objects.clone()
+    }
+
+    /// All there is, what does not belong there, too.
+    pub(super) fn contents(&self) -> Objects {
+        let mut all = self.objects.clone();
+        all.extend(self.misfits.all());
+        all
     }
 
     pub(super) fn newest(&self) -> Revision {
@@ -114,22 +134,29 @@ impl History {
     }
 
     pub(super) fn apply(&mut self, change: Change, now: Instant) {
+        self.newest = change.revision;
+        let old = self.objects.get(&change.key).map(Arc::clone);
+        // One copy of the key for all revisions of an object.
+        let key = old.as_ref().map_or(change.key, |old| Arc::clone(&old.key));
+        let unfit = self.misfits.take(&key);
+        let new = change.value.map(|value| {
+            let created = match old.as_ref().or(unfit.as_ref()) {
+                Some(old) if !change.created => old.created,
+                _ => change.revision,
+            };
+            Arc::new(Stored::new(Arc::clone(&key), change.revision, created, value))
+        });
+        let new = new.filter(|stored| self.misfits.judge(stored));
+        if old.is_none() && new.is_none() {
+            // Nobody has been shown anything.
+            return;
+        }
         if self.end().is_multiple_of(CHECKPOINT_EVERY) {
             let nodes = (self.objects.len() / NODE_OBJECTS + 1).min(CHECKPOINT_EVERY as usize);
             self.bytes += nodes * NODE_BYTES;
             self.checkpoints
                 .push_back((self.end(), self.objects.clone(), nodes * NODE_BYTES));
         }
-        let old = self.objects.get(&change.key).map(Arc::clone);
-        // One copy of the key for all revisions of an object.
-        let key = old.as_ref().map_or(change.key, |old| Arc::clone(&old.key));
-        let new = change.value.map(|value| {
-            let created = match &old {
-                Some(old) if !change.created => old.created,
-                _ => change.revision,
-            };
-            Arc::new(Stored::new(Arc::clone(&key), change.revision, created, value))
-        });
         match &new {
             Some(stored) => {
                 self.objects.insert(key, Arc::clone(stored));
@@ -141,7 +168,6 @@ impl History {
         if let Some(old) = &old {
             old.forget_forms();
         }
-        self.newest = change.revision;
         let event = Arc::new(Event {
             revision: change.revision,
             old,
@@ -180,7 +206,9 @@ impl History {
     pub(super) fn replace(&mut self, objects: Objects, revision: Revision) {
         let end = self.end();
         let interests = std::mem::take(&mut self.interests);
-        *self = Self::new(objects, revision);
+        let mut misfits = std::mem::take(&mut self.misfits);
+        misfits.forget();
+        *self = Self::of(objects, revision, misfits);
         // No position given out before is good any more, not even the newest.
         self.base = end + 1;
         self.interests = interests;
@@ -249,6 +277,16 @@ impl History {
     pub(super) fn interests(&mut self) -> (&mut Interests, u64) {
         let end = self.end();
         (&mut self.interests, end)
+    }
+
+    /// What a key holds that does not belong there.
+    pub(super) fn misfit_at(&self, key: &str) -> Option<Misfit> {
+        self.misfits.at(key).cloned()
+    }
+
+    /// The first such under a prefix.
+    pub(super) fn misfit_under(&self, prefix: &str) -> Option<Misfit> {
+        self.misfits.under(prefix).cloned()
     }
 
     /// Whom what has happened since the last call matters to.

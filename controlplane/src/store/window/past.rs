@@ -3,6 +3,7 @@
 //! Owns them until a resource is claimed whose past they are. What does not lead exactly to the records there are is not believed.
 
 use super::Stored;
+use super::expected::Expected;
 use super::history::History;
 use crate::store::{Change, Record, Replaced, Revision};
 use imbl::OrdMap;
@@ -77,9 +78,15 @@ impl UnclaimedPast {
     }
 
     /// The history of the objects under `prefix`, which are these at `revision`.
-    pub(super) fn claim(&mut self, prefix: &str, objects: Objects, revision: Revision) -> History {
+    pub(super) fn claim(
+        &mut self,
+        prefix: &str,
+        objects: Objects,
+        revision: Revision,
+        expected: Option<Expected>,
+    ) -> History {
         let Some(base) = self.base else {
-            return History::new(objects, revision);
+            return History::new(objects, revision, expected);
         };
         let (own, others) = std::mem::take(&mut self.changes)
             .into_iter()
@@ -105,7 +112,7 @@ impl UnclaimedPast {
             })
             .collect();
         values.reverse();
-        let mut history = History::new(objects, base);
+        let mut history = History::new(objects, base, expected);
         let now = Instant::now();
         for (change, value) in own.into_iter().zip(values) {
             let created = value.is_some() && change.old.is_none();

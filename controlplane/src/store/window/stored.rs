@@ -3,10 +3,11 @@
 //! A tree takes ten times the bytes, and a revision stays in the history for minutes. So a tree is kept only for parts of the
 //! process that read the same object again and again, and only until the object is written over.
 //!
-//! Stored bytes carry no kind, apiVersion or resourceVersion; this module splices them into replies without copying the rest.
+//! Stored bytes ([`value`]) carry no resourceVersion, and say the kind of the form they are stored in; this module splices what a
+//! reply says into it without copying the rest.
 
 use super::encoded::Encoded;
-use crate::json_text;
+use crate::store::value::{self, Layout, OWNERS, TypeMeta};
 use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -14,12 +15,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How canonical stored bytes begin; what follows is shared by all replies.
-const HEAD: &[u8] = b"{\"metadata\":{";
-/// Who owns which field, in the metadata.
-const OWNERS: &str = "managedFields";
-/// What comes behind [`HEAD`] in an object that has it: first of all, so that it is found, and left aside, without being read.
-const OWNED_HEAD: &[u8] = b"\"managedFields\":";
+/// How the text of an object begins whose kind is left aside.
+const BARE_HEAD: &[u8] = b"{\"metadata\":{";
 /// Bytes that are kept of an object as a later schema has it, beyond twice what is stored; what is longer is made for each reader.
 const REMADE_BYTES: usize = 4 << 10;
 
@@ -133,15 +130,13 @@ impl Stored {
 
     /// `metadata.managedFields` as text.
     pub fn owners(&self) -> Option<&str> {
-        let (_, list) = self.split()?;
+        let (_, list) = Layout::of(&self.raw)?.split_owners()?;
         std::str::from_utf8(list).ok()
     }
 
-    /// The stored bytes in two: all behind managedFields, and these.
-    fn split(&self) -> Option<(&[u8], &[u8])> {
-        let rest = self.raw.strip_prefix(HEAD)?.strip_prefix(OWNED_HEAD)?;
-        let end = json_text::end(rest, 0)?;
-        Some((&rest[end..], &rest[..end]))
+    /// What the stored bytes say the object is; `None` if they are no object's.
+    pub fn type_meta(&self) -> Option<TypeMeta<'_>> {
+        TypeMeta::of(&self.raw)
     }
 
     /// Lets go of the tree and of the form: the object has been written over.
@@ -161,15 +156,20 @@ impl Stored {
     }
 
     fn parse(&self) -> Value {
-        let without = self.split().map(|(rest, _)| {
+        let without = Layout::of(&self.raw).map(|layout| {
+            let rest = layout.split_owners().map_or(layout.members, |(rest, _)| rest);
             let rest = rest.strip_prefix(b",").unwrap_or(rest);
-            [HEAD, rest].concat()
+            [BARE_HEAD, rest].concat()
         });
         let bytes = without.as_deref().unwrap_or(&self.raw);
         let mut value: Value = serde_json::from_slice(bytes).unwrap_or_else(|error| {
             tracing::error!(key = %self.key, %error, "stored bytes are not JSON; the object is shown empty");
             Value::Object(Map::new())
         });
+        if let (None, Some(object)) = (&without, value.as_object_mut()) {
+            object.remove("kind");
+            object.remove("apiVersion");
+        }
         set_revision(&mut value, self.revision);
         value
     }
@@ -236,16 +236,20 @@ impl Stored {
             head.push_str(&format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\","));
         }
         head.push_str(&format!("\"metadata\":{{\"resourceVersion\":\"{revision}\""));
-        if raw.starts_with(HEAD) && raw.get(HEAD.len()) == Some(&b'"') {
+        let members = Layout::of(raw).map(|layout| layout.members);
+        let members = match members.filter(|members| members.first() == Some(&b'"')) {
+            Some(members) => raw.slice_ref(members),
+            None => {
+                let mut members = Vec::with_capacity(raw.len());
+                let tree = self.owned_tree();
+                value::members(&mut members, &tree, value::owners(&tree).as_deref());
+                Bytes::from(members)
+            }
+        };
+        if members.first() == Some(&b'"') {
             head.push(',');
-            return (Bytes::from(head), raw.slice(HEAD.len()..));
         }
-        let canonical = canonical(&self.owned_tree());
-        let rest = Bytes::from(canonical).slice(HEAD.len()..);
-        if rest.first() == Some(&b'"') {
-            head.push(',');
-        }
-        (Bytes::from(head), rest)
+        (Bytes::from(head), members)
     }
 }
 
@@ -257,50 +261,10 @@ fn set_revision(value: &mut Value, revision: Revision) {
     }
 }
 
-/// The bytes to store for `object`: metadata first, and in it managedFields; no kind, apiVersion, resourceVersion or selfLink.
-pub fn canonical(object: &Value) -> Vec<u8> {
-    let owners = object.get("metadata").and_then(|metadata| metadata.get(OWNERS));
-    canonical_owned(object, owners.map(Value::to_string).as_deref())
-}
-
-/// As [`canonical`], with these managedFields (JSON text) whatever the object says.
-pub fn canonical_owned(object: &Value, owners: Option<&str>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024 + owners.map_or(0, str::len));
-    out.extend_from_slice(HEAD);
-    let mut first = owners.is_none();
-    if let Some(owners) = owners {
-        out.extend_from_slice(OWNED_HEAD);
-        out.extend_from_slice(owners.as_bytes());
-    }
-    let metadata = object.get("metadata").and_then(Value::as_object);
-    for (key, value) in metadata.into_iter().flatten() {
-        if !matches!(key.as_str(), "resourceVersion" | "selfLink" | OWNERS) {
-            member(&mut out, &mut first, key, value);
-        }
-    }
-    out.push(b'}');
-    first = false;
-    for (key, value) in object.as_object().into_iter().flatten() {
-        if !matches!(key.as_str(), "metadata" | "kind" | "apiVersion") {
-            member(&mut out, &mut first, key, value);
-        }
-    }
-    out.push(b'}');
-    out
-}
-
-fn member(out: &mut Vec<u8>, first: &mut bool, key: &str, value: &Value) {
-    if !std::mem::take(first) {
-        out.push(b',');
-    }
-    serde_json::to_writer(&mut *out, key).expect("writing to memory cannot fail");
-    out.push(b':');
-    serde_json::to_writer(&mut *out, value).expect("writing to memory cannot fail");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::value::{canonical, canonical_owned};
     use serde_json::json;
 
     fn stored(raw: Vec<u8>) -> Stored {
@@ -315,10 +279,10 @@ mod tests {
     fn replies_splice_what_the_stored_bytes_leave_out() {
         let object = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": "\"{"},
             "metadata": {"name": "b", "resourceVersion": "1", "labels": {"x": "y"}}});
-        let raw = canonical(&object);
+        let raw = canonical(&TypeMeta::new("v1", "Pod"), &object);
         assert_eq!(
             String::from_utf8(raw.clone()).unwrap(),
-            r#"{"metadata":{"labels":{"x":"y"},"name":"b"},"spec":{"a":"\"{"}}"#
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"x":"y"},"name":"b"},"spec":{"a":"\"{"}}"#
         );
         let stored = stored(raw);
         let expected = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": "\"{"},
@@ -335,9 +299,10 @@ mod tests {
         let list = r#"[{"fieldsV1":{"f:a":{"k:{\"n\":\"}]\"}":{}}},"manager":"m"}]"#;
         let mut object = json!({"metadata": {"name": "b", "annotations": {"x": "y"}}, "spec": 1});
         object["metadata"]["managedFields"] = serde_json::from_str(list).unwrap();
-        let raw = canonical(&object);
-        let expected =
-            format!(r#"{{"metadata":{{"managedFields":{list},"annotations":{{"x":"y"}},"name":"b"}},"spec":1}}"#);
+        let raw = canonical(&TypeMeta::new("a/v1", "B"), &object);
+        let expected = format!(
+            r#"{{"kind":"B","apiVersion":"a/v1","metadata":{{"managedFields":{list},"annotations":{{"x":"y"}},"name":"b"}},"spec":1}}"#
+        );
         assert_eq!(String::from_utf8(raw.clone()).unwrap(), expected);
         let owned = stored(raw);
         assert_eq!(owned.owners(), Some(list));
@@ -345,7 +310,7 @@ mod tests {
         object["metadata"]["resourceVersion"] = json!("7");
         assert_eq!(owned.owned_tree(), object);
         assert_eq!(joined(owned.json(None, 7)), object);
-        let only = stored(canonical_owned(&json!({}), Some("[]")));
+        let only = stored(canonical_owned(&TypeMeta::new("a/v1", "B"), &json!({}), Some("[]")));
         assert_eq!(
             (only.owners(), only.tree()),
             (Some("[]"), json!({"metadata": {"resourceVersion": "7"}}))
@@ -358,9 +323,15 @@ mod tests {
             r#"{"spec":1,"metadata":{"name":"b"}}"#,
             r#"{"metadata":{}}"#,
             r#"{"x":1}"#,
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"managedFields":[],"name":"b"}}"#,
         ] {
-            let value = joined(stored(raw.as_bytes().to_vec()).json(None, 9));
+            let stored = stored(raw.as_bytes().to_vec());
+            let value = joined(stored.json(None, 9));
             assert_eq!(value["metadata"]["resourceVersion"], "9", "{raw}");
+            assert!(
+                value.get("kind").is_none() && stored.tree().get("kind").is_none(),
+                "{raw}"
+            );
         }
     }
 }

@@ -4,9 +4,9 @@ use super::*;
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::user::User;
 use crate::resource::Registry;
+use crate::store::value::testing::as_stored;
 use crate::store::window::Window;
 use crate::store::{Expect, Store, memory::Memory};
-use bytes::Bytes;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -31,11 +31,9 @@ impl World {
                 json!({"metadata": {"uid": "p2"}, "spec": {"nodeName": "n2"}}),
             ),
         ] {
-            let bytes = Bytes::from(serde_json::to_vec(&object).unwrap());
-            store
-                .put(&format!("/registry/{key}"), bytes, Expect::Absent)
-                .await
-                .unwrap();
+            let key = format!("/registry/{key}");
+            let bytes = as_stored(&key, &object);
+            store.put(&key, bytes, Expect::Absent).await.unwrap();
         }
         let reader = Reader::new(&window);
         reader.refresh().await.unwrap();

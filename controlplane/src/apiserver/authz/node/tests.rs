@@ -1,9 +1,9 @@
 //! What nodes may do, and that the answers follow the objects.
 
 use super::*;
+use crate::store::value::testing::as_stored;
 use crate::store::window::Window;
 use crate::store::{Expect, Revision, Store, memory::Memory};
-use bytes::Bytes;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl World {
     }
 
     async fn put(&self, key: &str, object: Value) {
-        let bytes = Bytes::from(serde_json::to_vec(&object).unwrap());
+        let bytes = as_stored(key, &object);
         let known = self.revisions.lock().unwrap().get(key).copied();
         let expected = known.map_or(Expect::Absent, Expect::At);
         let revision = self.store.put(key, bytes, expected).await.unwrap();

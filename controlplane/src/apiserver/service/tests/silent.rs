@@ -4,8 +4,7 @@
 
 use super::*;
 use crate::store::Expect;
-use crate::store::window::canonical;
-use bytes::Bytes;
+use crate::store::value::testing::as_stored;
 use hyper::client::conn::http2;
 use std::io;
 use std::pin::Pin;
@@ -67,7 +66,7 @@ impl Fixture {
             let name = format!("{number:05}");
             let object = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"k": "x".repeat(DATA_BYTES)}});
             let key = format!("/registry/configmaps/a/{name}");
-            let bytes = Bytes::from(canonical(&object));
+            let bytes = as_stored(&key, &object);
             self.server.store().put(&key, bytes, Expect::Absent).await.unwrap();
         }
         self.server.reader().refresh().await.unwrap();
@@ -131,12 +130,10 @@ impl IdleWatch {
     }
 
     async fn hears(&mut self, fixture: &Fixture) {
-        let bytes = Bytes::from(canonical(&json!({"metadata": {"name": "new", "namespace": "a"}})));
+        let key = "/registry/configmaps/a/new";
+        let bytes = as_stored(key, &json!({"metadata": {"name": "new", "namespace": "a"}}));
         let store = fixture.server.store();
-        store
-            .put("/registry/configmaps/a/new", bytes, Expect::Absent)
-            .await
-            .unwrap();
+        store.put(key, bytes, Expect::Absent).await.unwrap();
         let event = tokio::time::timeout(WAIT, self.body.frame()).await;
         let event = event.expect("an event comes").unwrap().unwrap().into_data().unwrap();
         let event: Value = serde_json::from_slice(&event).unwrap();

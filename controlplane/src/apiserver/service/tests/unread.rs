@@ -3,8 +3,7 @@
 use super::silent::Deafened;
 use super::*;
 use crate::store::Expect;
-use crate::store::window::canonical;
-use bytes::Bytes;
+use crate::store::value::testing::as_stored;
 use client::TokioClock;
 use hyper::client::conn::{http1, http2};
 use std::sync::atomic::AtomicBool;
@@ -32,7 +31,7 @@ async fn server(maps: usize) -> ApiServer {
         let name = format!("{number:05}");
         let object = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"k": "x".repeat(DATA_BYTES)}});
         let key = format!("/registry/configmaps/a/{name}");
-        let bytes = Bytes::from(canonical(&object));
+        let bytes = as_stored(&key, &object);
         server.store().put(&key, bytes, Expect::Absent).await.unwrap();
     }
     server.reader().refresh().await.unwrap();
@@ -260,12 +259,9 @@ async fn who_reads_slowly_has_the_requests_time_and_no_more() {
     );
     assert_eq!(server.inflight(), (0, 0));
     let created = json!({"metadata": {"name": "new", "namespace": "a"}});
-    let bytes = Bytes::from(canonical(&created));
-    server
-        .store()
-        .put("/registry/configmaps/a/new", bytes, Expect::Absent)
-        .await
-        .unwrap();
+    let key = "/registry/configmaps/a/new";
+    let bytes = as_stored(key, &created);
+    server.store().put(key, bytes, Expect::Absent).await.unwrap();
     let event = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&event).unwrap()["type"], "ADDED");
 }

@@ -2,7 +2,7 @@
 
 use super::watches::Watch;
 use super::*;
-use crate::store::window::canonical;
+use crate::store::value::testing::as_stored;
 use crate::store::{Expect, Revision, Store};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ async fn write(store: Arc<dyn Store>, truth: Truth, seconds: u64, group: usize) 
                 }
                 old => {
                     let expect = old.map_or(Expect::Absent, Expect::At);
-                    let revision = store.put(&key, canonical(&object).into(), expect).await.unwrap();
+                    let revision = store.put(&key, as_stored(&key, &object), expect).await.unwrap();
                     at.insert(key.clone(), revision);
                     revision
                 }

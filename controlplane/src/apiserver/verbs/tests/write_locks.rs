@@ -4,6 +4,7 @@ use super::*;
 use crate::apiserver::gate::secured::Secured;
 use crate::apiserver::request::{Query, RequestInfo};
 use crate::apiserver::user::User;
+use crate::store::value::testing::as_stored;
 use crate::store::{Change, Expect, Record, Revision, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -304,12 +305,10 @@ async fn an_object_too_large_once_complete_is_refused_and_one_that_is_stored_can
     old["metadata"]["uid"] = json!("u".repeat(300));
     old["metadata"]["namespace"] = json!("a");
     old["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let bytes = Bytes::from(serde_json::to_vec(&old).unwrap());
+    let key = "/registry/controllerrevisions/a/r";
+    let bytes = as_stored(key, &old);
     assert!(bytes.len() > 3 << 20);
-    store
-        .put("/registry/controllerrevisions/a/r", bytes, Expect::Absent)
-        .await
-        .unwrap();
+    store.put(key, bytes, Expect::Absent).await.unwrap();
     let path = format!("{REVISIONS}/r");
     assert_eq!(delete(&server, &path).await.code, 200);
     let grow = json!({"metadata": {"labels": {"l": "x"}}});
@@ -324,11 +323,8 @@ async fn a_namespace_removed_outright_is_gone_for_readers_before_its_turn_ends()
     let store = Slow::holding("");
     let server = secured(&store).await;
     let bare = json!({"metadata": {"name": "b", "uid": "b", "creationTimestamp": "2026-01-01T00:00:00Z"}});
-    let bytes = Bytes::from(serde_json::to_vec(&bare).unwrap());
-    store
-        .put("/registry/namespaces/b", bytes, Expect::Absent)
-        .await
-        .unwrap();
+    let key = "/registry/namespaces/b";
+    store.put(key, as_stored(key, &bare), Expect::Absent).await.unwrap();
     let answer = delete(&server, "/api/v1/namespaces/b").await;
     assert_eq!(answer.code, 200, "{}", answer.body);
     let seen = server.reader().window_of("", "namespaces").unwrap().cached();
@@ -354,8 +350,8 @@ async fn a_patch_of_a_service_is_made_before_its_turn_and_again_if_the_service_h
     let mut other = stored.clone();
     other["metadata"]["annotations"] = json!({"b": "2"});
     let revision = stored["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    let bytes = Bytes::from(serde_json::to_vec(&other).unwrap());
     let key = "/registry/services/specs/a/a";
+    let bytes = as_stored(key, &other);
     server.store().put(key, bytes, Expect::At(revision)).await.unwrap();
     drop(turn);
     let both = waiting.await.body;
@@ -392,8 +388,8 @@ async fn a_large_patch_that_holds_the_services_lock_waits_for_no_turn_of_its_use
     let mut other = get(&server, &path).await.body;
     other["metadata"]["annotations"] = json!({"b": "2"});
     let revision = other["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    let bytes = Bytes::from(serde_json::to_vec(&other).unwrap());
     let key = "/registry/services/specs/a/a";
+    let bytes = as_stored(key, &other);
     server.store().put(key, bytes, Expect::At(revision)).await.unwrap();
     drop(lock);
     assert_eq!(waiting.await.status(), 200);

@@ -291,7 +291,7 @@ fn change(revision: Revision, number: u8, node: &str) -> Change {
 
 #[test]
 fn a_write_wakes_those_it_matters_to_and_nothing_is_kept_for_those_who_left() {
-    let mut history = History::new(OrdMap::new(), 0);
+    let mut history = History::new(OrdMap::new(), 0, None);
     let nodes: Vec<Interest> = (0..100).map(|node| on_node(&format!("n{node}"))).collect();
     let receivers: Vec<_> = nodes.iter().map(|node| history.interests().0.join(node, 0)).collect();
     history.apply(change(1, 0, "n7"), Instant::now());

@@ -56,7 +56,7 @@ async fn a_stored_definition_that_cannot_be_used_says_so() {
     let mut object: Value = serde_json::from_slice(&stored[0].value).unwrap();
     let schema = &mut object["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     schema["properties"]["spec"]["properties"]["name"]["pattern"] = json!("(");
-    let raw = bytes::Bytes::from(crate::store::window::canonical(&object));
+    let raw = crate::store::value::testing::as_stored(key, &object);
     let expect = crate::store::Expect::At(stored[0].modified);
     server.store().put(&stored[0].key, raw, expect).await.unwrap();
     let told = until(&server, &path, |reply| has(reply, "NonStructuralSchema", "True")).await;

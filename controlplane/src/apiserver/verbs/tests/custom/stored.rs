@@ -65,3 +65,48 @@ async fn a_watch_outlives_changes_of_other_definitions() {
     post(&server, LIONS, &lion("leo", &json!({"name": "leo"}))).await;
     assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
 }
+
+/// A custom resource says the version that was the storage version when it was written, which is what the definition's status keeps.
+#[tokio::test(start_paused = true)]
+async fn a_custom_resource_says_the_version_it_was_stored_in() {
+    let server = server().await;
+    let mut definition = definition();
+    let mut newer = definition["spec"]["versions"][0].clone();
+    newer["name"] = json!("v2");
+    newer["storage"] = json!(false);
+    definition["spec"]["versions"].as_array_mut().unwrap().push(newer);
+    define(&server, &definition).await;
+    post(&server, LIONS, &lion("leo", &json!({"name": "leo"}))).await;
+    let key = "/registry/zoo.example/lions/a/leo";
+    let text = || super::super::stored_bytes::text(&server, key);
+    assert!(
+        text()
+            .await
+            .starts_with(r#"{"kind":"Lion","apiVersion":"zoo.example/v1","metadata":{"#)
+    );
+    let change = json!([
+        {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
+    ]);
+    assert_eq!(patch(&server, DEFINITION, "json", &change).await.code, 200);
+    let is_both = |reply: &Reply| reply.body["status"]["storedVersions"] == json!(["v1", "v2"]);
+    until(&server, DEFINITION, is_both).await;
+    // Read in both, as it was; the next write brings it to the version of today, though nothing else changes.
+    let newer = LIONS.replace("/v1/", "/v2/");
+    for (path, version) in [(LIONS, "v1"), (&newer, "v2")] {
+        let read = get(&server, &format!("{path}/leo")).await.body;
+        assert_eq!(
+            (&read["apiVersion"], &read["spec"]["name"]),
+            (&json!(format!("zoo.example/{version}")), &json!("leo"))
+        );
+    }
+    assert!(text().await.contains(r#""apiVersion":"zoo.example/v1","metadata""#));
+    let read = get(&server, &format!("{newer}/leo")).await.body;
+    let written = put(&server, &format!("{newer}/leo"), &read).await;
+    assert_eq!(written.code, 200, "{}", written.body);
+    assert!(
+        text().await.contains(r#""apiVersion":"zoo.example/v2","metadata""#),
+        "{}",
+        text().await
+    );
+}

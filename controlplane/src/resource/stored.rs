@@ -1,0 +1,71 @@
+//! What is stored under a key (control-plane contract §10), for data that do not say it themselves. Pure.
+//!
+//! Owns the way from a key to a kind; where a kind is stored is its row's.
+
+use super::field::{flag, list, text};
+use super::{Registry, custom};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Where all objects are.
+const ROOT: &str = "/registry/";
+
+/// `apiVersion` and `kind`, of the form that is stored.
+pub(crate) type StoredAs = (String, String);
+
+/// Finds what keys are of; remembers what it has read of definitions.
+#[derive(Default)]
+pub(crate) struct KeyKinds {
+    built_in: HashMap<String, StoredAs>,
+    custom: HashMap<(String, String), Option<StoredAs>>,
+}
+
+impl KeyKinds {
+    /// Of the built-in kinds, and of those that definitions define.
+    pub(crate) fn new() -> Self {
+        let kinds = Registry::built_in().kinds();
+        let stored = kinds.filter(|kind| kind.is_stored() && kind.conversion.is_none());
+        let of = stored.map(|kind| {
+            let stored_as = (kind.api_version.to_string(), kind.kind.to_string());
+            (kind.storage_prefix.to_string(), stored_as)
+        });
+        Self {
+            built_in: of.collect(),
+            custom: HashMap::new(),
+        }
+    }
+
+    /// What the object under a key is stored as; `read` gives the value of another key. `None` if nobody knows.
+    pub(crate) fn of(&mut self, key: &str, read: impl Fn(&str) -> Option<Vec<u8>>) -> Option<StoredAs> {
+        let place = key.strip_prefix(ROOT)?;
+        let (first, rest) = place.split_once('/')?;
+        if let Some(found) = self.built_in.get(first) {
+            return Some(found.clone());
+        }
+        let (second, _) = rest.split_once('/')?;
+        if let Some(found) = self.built_in.get(&place[..first.len() + 1 + second.len()]) {
+            return Some(found.clone());
+        }
+        let known = self.custom.entry((first.to_owned(), second.to_owned()));
+        let known = known.or_insert_with(|| defined(&serde_json::from_slice(&read(&definition(first, second))?).ok()?));
+        known.clone()
+    }
+}
+
+/// The key of a definition.
+fn definition(group: &str, plural: &str) -> String {
+    let definitions = custom::storage_prefix("apiextensions.k8s.io", "customresourcedefinitions");
+    format!("{ROOT}{definitions}/{plural}.{group}")
+}
+
+/// What objects of a definition are stored as.
+fn defined(definition: &Value) -> Option<StoredAs> {
+    let versions = list(definition, &["spec", "versions"]);
+    let storage = versions.iter().find(|version| flag(version, &["storage"]))?;
+    let group = text(definition, &["spec", "group"]);
+    let kind = match text(definition, &["status", "acceptedNames", "kind"]) {
+        "" => text(definition, &["spec", "names", "kind"]),
+        accepted => accepted,
+    };
+    Some((format!("{group}/{}", text(storage, &["name"])), kind.to_owned()))
+}

@@ -1,0 +1,70 @@
+use crate::store::memory::Memory;
+use crate::store::value::{TypeMeta, canonical};
+use crate::store::window::{Expected, ResourceWindow, Window};
+use crate::store::{Expect, Revision, Store};
+use bytes::Bytes;
+use serde_json::json;
+use std::sync::Arc;
+
+const LIONS: &str = "/registry/zoo.example/lions/";
+
+async fn put(store: &Memory, name: &str, of: (&str, &str), expect: Expect) -> Revision {
+    let raw = canonical(&TypeMeta::new(of.0, of.1), &json!({"metadata": {"name": name}}));
+    store
+        .put(&format!("{LIONS}{name}"), Bytes::from(raw), expect)
+        .await
+        .unwrap()
+}
+
+fn names(window: &ResourceWindow) -> Vec<String> {
+    let objects = window.cached().objects;
+    objects.values().map(|stored| stored.name().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_does_not_belong_is_told_and_never_shown() {
+    let store = Arc::new(Memory::new());
+    put(&store, "a", ("zoo.example/v1", "Lion"), Expect::Absent).await;
+    let cat = put(&store, "b", ("zoo.example/v1", "Cat"), Expect::Absent).await;
+    put(&store, "c", ("zoo.example/v2", "Lion"), Expect::Absent).await;
+    put(&store, "d", ("circus.example/v1", "Lion"), Expect::Absent).await;
+    let bare = Bytes::from_static(b"{\"metadata\":{}}");
+    store.put(&format!("{LIONS}e"), bare, Expect::Absent).await.unwrap();
+    let window = Window::open(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+    let lions = window.resource_of(LIONS, Some(Expected::any_version("zoo.example/v3", "Lion")));
+    assert_eq!(names(&lions), ["a", "c"], "any version of the group and kind");
+    let text = |name: &str| {
+        lions
+            .misfit_at(&format!("{LIONS}{name}"))
+            .map(|misfit| misfit.to_string())
+    };
+    let told = "/registry/zoo.example/lions/b holds zoo.example/v1 Cat, where zoo.example/v3 Lion belongs";
+    assert_eq!(text("b").as_deref(), Some(told));
+    assert!(text("e").unwrap().contains("without kind and apiVersion"));
+    assert_eq!(lions.misfit_under(LIONS).unwrap().to_string(), told);
+    assert!(text("a").is_none() && lions.misfit_under("/registry/zoo.example/lions/f").is_none());
+
+    // It becomes what belongs there, and another becomes what does not: watchers see them come and go.
+    let mut cursor = lions.cursor(lions.cached().revision).unwrap();
+    let fits = put(&store, "b", ("zoo.example/v1", "Lion"), Expect::At(cat)).await;
+    lions.reach(fits).await.unwrap();
+    let come = cursor.next().await.unwrap().events;
+    assert!(come[0].old.is_none() && come[0].new.as_ref().unwrap().created == cat);
+    assert_eq!((names(&lions).len(), text("b")), (3, None));
+    let unfit = put(&store, "b", ("zoo.example/v1", "Cat"), Expect::At(fits)).await;
+    lions.reach(unfit).await.unwrap();
+    let gone = cursor.next().await.unwrap().events;
+    assert!(gone[0].old.is_some() && gone[0].new.is_none());
+    assert_eq!(
+        (names(&lions), text("b").as_deref()),
+        (vec!["a".to_owned(), "c".to_owned()], Some(told))
+    );
+
+    // Whoever gives the resource up loses nothing, and exactly one version may be asked for.
+    window.release(LIONS);
+    let lions = window.resource_of(LIONS, Some(Expected::version("zoo.example/v1", "Cat")));
+    assert_eq!(names(&lions), ["b"]);
+    let after = store.delete(&format!("{LIONS}d"), 5).await.unwrap();
+    lions.reach(after).await.unwrap();
+    assert!(lions.misfit_at(&format!("{LIONS}d")).is_none());
+}
