@@ -25,8 +25,10 @@ use std::sync::Arc;
 const SERVER_ADDRESS: &str = "0.0.0.0/0";
 
 /// Whether the answer takes long to make: the OpenAPI documents, the first time.
-pub(super) fn takes_long(info: &RequestInfo, served: &Served) -> bool {
-    !info.is_resource && info.path.starts_with("/openapi/") && !served.openapi().is_made(&info.path)
+pub(super) fn takes_long(info: &RequestInfo, headers: &http::HeaderMap, served: &Served) -> bool {
+    let is_openapi = !info.is_resource && info.path.starts_with("/openapi/");
+    let is_message = || documents::wants_message(&info.path, headers);
+    is_openapi && !served.openapi().is_made(&info.path, is_message())
 }
 
 /// Answers `/api...` and `/apis...` as far as they are not resources.
@@ -36,11 +38,12 @@ pub(super) fn serve(info: &RequestInfo, parts: &Parts, served: &Served) -> Resul
     }
     let elements: Vec<&str> = info.path.trim_matches('/').split('/').collect();
     let registry = served.registry();
+    if let (["api" | "apis"], Some(encoding)) = (elements.as_slice(), Output::aggregated_discovery(&parts.headers)) {
+        let is_core = elements == ["api"];
+        let answer = served.aggregated().serve(is_core, registry, encoding, &parts.headers);
+        return Ok(Some(answer));
+    }
     let document = match elements.as_slice() {
-        ["api" | "apis"] if Output::wants_aggregated_discovery(&parts.headers) => {
-            let is_core = elements == ["api"];
-            return Ok(Some(served.aggregated().serve(is_core, registry, &parts.headers)));
-        }
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": SERVER_ADDRESS, "serverAddress": ""}],
@@ -142,8 +145,8 @@ fn storage_version_hash(kind: &Arc<Kind>) -> String {
     STANDARD.encode(digest.get(..8).unwrap_or_default())
 }
 
-/// A JSON reply of finished bytes with another content type.
-fn json_as(bytes: Bytes, content_type: &'static str, parts: &http::HeaderMap) -> Response<Body> {
+/// A reply of finished bytes with another content type.
+fn finished_as(bytes: Bytes, content_type: &'static str, parts: &http::HeaderMap) -> Response<Body> {
     let mut response = reply::finish(200, bytes, Encoding::Json, parts);
     let value = http::HeaderValue::from_static(content_type);
     response.headers_mut().insert(http::header::CONTENT_TYPE, value);
@@ -188,6 +191,47 @@ mod tests {
         );
     }
 
+    /// What each document of discovery is as protobuf, read back.
+    #[tokio::test]
+    async fn documents_read_back_from_protobuf_as_their_json() {
+        use crate::apiserver::negotiate::PROTOBUF;
+        use http_body_util::BodyExt;
+        let aggregated = |media: &str| format!("{media};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+        let pairs = [
+            ("application/json".to_owned(), PROTOBUF.to_owned()),
+            (aggregated("application/json"), aggregated(PROTOBUF)),
+        ];
+        for path in ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
+            for (json, message) in &pairs {
+                let bytes = async |accept: &str| {
+                    let response = get(path, accept).unwrap();
+                    response.into_body().collect().await.unwrap().to_bytes()
+                };
+                if path.len() > "/apis".len() && json.contains("as=") {
+                    continue;
+                }
+                let mut expected: Value = serde_json::from_slice(&bytes(json).await).unwrap();
+                let read = crate::schema::parse(&bytes(message).await, crate::schema::Media::Protobuf).unwrap();
+                // Empty lists, texts and nothings are not written.
+                expected["apiVersion"] = read["apiVersion"].clone();
+                assert_eq!(without_nothing(read), without_nothing(expected), "{path} {json}");
+            }
+        }
+    }
+
+    fn without_nothing(value: Value) -> Value {
+        match value {
+            Value::Object(members) => {
+                let members = members.into_iter().map(|(name, value)| (name, without_nothing(value)));
+                let is_nothing =
+                    |value: &Value| [json!(null), json!(""), json!({}), json!([]), json!(false)].contains(value);
+                Value::Object(members.filter(|(_, value)| !is_nothing(value)).collect())
+            }
+            Value::Array(all) => all.into_iter().map(without_nothing).collect(),
+            other => other,
+        }
+    }
+
     #[test]
     fn groups_come_by_priority_and_unknown_ones_are_left_to_others() {
         let groups = Registry::built_in().groups();
@@ -212,6 +256,12 @@ mod tests {
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         );
         let etag = response.headers()["etag"].clone();
+        let message = "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let response = get("/apis", message).unwrap();
+        assert_eq!(
+            (&response.headers()["content-type"], &response.headers()["etag"]),
+            (&http::HeaderValue::from_static(message), &etag)
+        );
         let request = http::Request::get("/apis")
             .header("accept", accept)
             .header("if-none-match", etag);

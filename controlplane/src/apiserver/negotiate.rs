@@ -94,23 +94,24 @@ impl Output {
         Err(not_acceptable())
     }
 
-    /// Whether `Accept` prefers aggregated discovery before any plain form.
-    pub(crate) fn wants_aggregated_discovery(headers: &HeaderMap) -> bool {
+    /// In which encoding `Accept` prefers aggregated discovery before any plain form, if it does.
+    pub(crate) fn aggregated_discovery(headers: &HeaderMap) -> Option<Encoding> {
         for clause in clauses(headers) {
-            if clause.media != "application/json" && clause.media != "*/*" && clause.media != "application/*" {
-                continue;
-            }
+            let encoding = match clause.encoding() {
+                Some(encoding @ (Encoding::Json | Encoding::Protobuf)) => encoding,
+                _ => continue,
+            };
             match clause.parameter("as") {
                 Some("APIGroupDiscoveryList")
                     if clause.parameter("g") == Some("apidiscovery.k8s.io") && clause.parameter("v") == Some("v2") =>
                 {
-                    return true;
+                    return Some(encoding);
                 }
                 Some(_) => {}
-                None => return false,
+                None => return None,
             }
         }
-        false
+        None
     }
 }
 
@@ -345,14 +346,23 @@ mod tests {
         let wants = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, text.parse().unwrap());
-            Output::wants_aggregated_discovery(&headers)
+            Output::aggregated_discovery(&headers)
         };
-        assert!(wants(
-            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-        ));
-        assert!(!wants(
-            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
-        ));
-        assert!(!wants("application/json"));
+        let aggregated =
+            |media: &str, version: &str| format!("{media};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        let json = aggregated("application/json", "v2");
+        let message = aggregated(PROTOBUF, "v2");
+        for (accept, expected) in [
+            (format!("{json},application/json"), Some(Encoding::Json)),
+            (format!("{message},{json},application/json"), Some(Encoding::Protobuf)),
+            (
+                format!("{},application/json", aggregated("application/json", "v2beta1")),
+                None,
+            ),
+            (format!("{PROTOBUF},{message}"), None),
+            ("application/json".to_owned(), None),
+        ] {
+            assert_eq!(wants(&accept), expected, "{accept}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::schema::{AddSchema, Definitions, definitions};
 mod components;
 pub mod kept;
 mod message;
+mod message_v3;
 mod paths;
 mod v2;
 
@@ -103,6 +104,14 @@ fn v3_group(registry: &Registry, version: &Version) -> Document {
     Document::new(v3_value(registry, version).to_string().into_bytes())
 }
 
+/// As [`v3_group`], as protobuf, with the hash of the JSON: the index names one for both.
+fn v3_message(registry: &Registry, version: &Version, hash: &str) -> Document {
+    Document {
+        bytes: message_v3::document(&v3_value(registry, version)),
+        hash: hash.to_owned(),
+    }
+}
+
 /// `/openapi/v2`: everything in one document, in JSON.
 fn v2(registry: &Registry) -> Document {
     Document::new(v2::document(registry).to_string().into_bytes())
@@ -167,5 +176,7 @@ fn group_key(group: &str, version: &str) -> String {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -408,7 +408,7 @@ impl ApiServer {
             return verbs::serve(serving, info, query, kind, &parts, body).await;
         }
         let (parts, body) = request.into_parts();
-        let discovered = match discovery::takes_long(info, served) {
+        let discovered = match discovery::takes_long(info, &parts.headers, served) {
             true => {
                 // What is sent is shared by all who read it, so it takes no room.
                 let (info_of, parts, served) = (info.clone(), parts.clone(), Arc::clone(served));

@@ -1,8 +1,10 @@
 //! Aggregated discovery: everything about a set of groups in one document (control-plane contract §1).
 
+use super::super::negotiate::Encoding;
 use super::super::{Body, body};
-use super::json_as;
+use super::finished_as;
 use crate::resource::{Group, Kind, Registry};
+use crate::schema::protobuf;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -11,9 +13,12 @@ use sha2::{Digest, Sha512};
 use std::sync::OnceLock;
 
 const CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const MESSAGE_TYPE: &str = "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 struct Document {
     bytes: Bytes,
+    message: Bytes,
+    /// Of the JSON, for both.
     etag: String,
 }
 
@@ -26,7 +31,8 @@ impl Document {
         });
         let bytes = Bytes::from(list.to_string());
         let etag = format!("\"{}\"", hex::encode_upper(Sha512::digest(&bytes)));
-        Self { bytes, etag }
+        let message = protobuf::of_object(&list).unwrap_or_default().into();
+        Self { bytes, message, etag }
     }
 }
 
@@ -39,13 +45,23 @@ pub(in crate::apiserver) struct Aggregated {
 
 impl Aggregated {
     /// Answers `/api` or `/apis`; `registry` is the one these documents are of.
-    pub(super) fn serve(&self, core: bool, registry: &Registry, headers: &HeaderMap) -> Response<Body> {
+    pub(super) fn serve(
+        &self,
+        core: bool,
+        registry: &Registry,
+        encoding: Encoding,
+        headers: &HeaderMap,
+    ) -> Response<Body> {
         let document = if core { &self.core } else { &self.named };
-        respond(document.get_or_init(|| Document::new(core, registry)), headers)
+        respond(
+            document.get_or_init(|| Document::new(core, registry)),
+            encoding,
+            headers,
+        )
     }
 }
 
-fn respond(document: &Document, headers: &HeaderMap) -> Response<Body> {
+fn respond(document: &Document, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
     let known = headers
         .get(IF_NONE_MATCH)
         .is_some_and(|value| value.as_bytes() == document.etag.as_bytes());
@@ -54,7 +70,10 @@ fn respond(document: &Document, headers: &HeaderMap) -> Response<Body> {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        json_as(document.bytes.clone(), CONTENT_TYPE, headers)
+        match encoding {
+            Encoding::Protobuf => finished_as(document.message.clone(), MESSAGE_TYPE, headers),
+            _ => finished_as(document.bytes.clone(), CONTENT_TYPE, headers),
+        }
     };
     let headers = response.headers_mut();
     if let Ok(etag) = HeaderValue::from_str(&document.etag) {

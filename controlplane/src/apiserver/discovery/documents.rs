@@ -1,5 +1,5 @@
 //! `/openapi/v3` and `/openapi/v2` over HTTP: negotiation, caching headers, redirects to the current hash (control-plane
-//! contract §1). The documents are [`super::super::openapi`]'s. The protobuf forms of v3 are not served: 406.
+//! contract §1). The documents are [`super::super::openapi`]'s.
 
 use super::super::openapi::kept::Kept;
 use super::super::openapi::{Answer, OpenApi};
@@ -18,6 +18,14 @@ const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-
 /// The media type of v2's message, and how it was spelled before; answered is the first.
 const V2_MESSAGE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const V2_MESSAGE_BEFORE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// As those, of v3's.
+const V3_MESSAGE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+const V3_MESSAGE_BEFORE: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+
+/// Whether the document is asked for as protobuf.
+pub(super) fn wants_message(path: &str, headers: &http::HeaderMap) -> bool {
+    matches!(Form::of(path, headers), Some(Form::V2Message | Form::V3Message))
+}
 
 /// Answers `/openapi/v2` or a path below `/openapi/v3`.
 pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Response<Body>, ApiError> {
@@ -26,8 +34,14 @@ pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Resp
     let (document, immutable) = match openapi.answer(path, query.text("hash")) {
         Answer::NotFound => return Ok(reply::not_found_page()),
         Answer::Moved(to) => return Ok(moved(&to)),
-        Answer::Document { .. } if form == Form::Message => (openapi.v2_message(), false),
-        Answer::Document { document, immutable } => (document, immutable),
+        Answer::Document { document, immutable } => match form {
+            Form::Json => (document, immutable),
+            Form::V2Message => (openapi.v2_message(), false),
+            Form::V3Message => match openapi.message_of(path) {
+                Some(message) => (message, immutable),
+                None => return Ok(reply::not_found_page()),
+            },
+        },
     };
     let etag = format!("\"{}\"", document.hash);
     let known = parts.headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
@@ -69,21 +83,24 @@ fn whole(document: &Kept, form: Form, is_compressed: bool) -> Response<Body> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
-    /// Of v2 alone.
-    Message,
+    V2Message,
+    V3Message,
 }
 
 impl Form {
     /// The form that is accepted first; `None` if there is none.
     fn of(path: &str, headers: &http::HeaderMap) -> Option<Self> {
         let is_v2 = path.starts_with("/openapi/v2");
+        // The index of v3 is JSON alone.
+        let is_v3 = path.starts_with("/openapi/v3/") && path.len() > "/openapi/v3/".len();
         let accepted = negotiate::accepted(headers);
         if accepted.is_empty() {
             return Some(Self::Json);
         }
         accepted.iter().find_map(|media| match media.as_str() {
             "*/*" | "application/*" | "application/json" => Some(Self::Json),
-            V2_MESSAGE | V2_MESSAGE_BEFORE if is_v2 => Some(Self::Message),
+            V2_MESSAGE | V2_MESSAGE_BEFORE if is_v2 => Some(Self::V2Message),
+            V3_MESSAGE | V3_MESSAGE_BEFORE if is_v3 => Some(Self::V3Message),
             _ => None,
         })
     }
@@ -91,7 +108,8 @@ impl Form {
     fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
-            Self::Message => V2_MESSAGE,
+            Self::V2Message => V2_MESSAGE,
+            Self::V3Message => V3_MESSAGE,
         }
     }
 }
@@ -140,9 +158,29 @@ mod tests {
         let known = Request::get(group).header(IF_NONE_MATCH, &fresh.headers()[ETAG]);
         let known = known.body(()).unwrap().into_parts().0;
         assert_eq!(serve(group, &known, &openapi()).unwrap().status(), 304);
-        let protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
-        assert_eq!(get(group, protobuf).map(|_| ()).map_err(|error| error.code), Err(406));
     }
+
+    #[test]
+    fn v3_is_a_message_for_those_who_accept_that_first() {
+        let group = "/openapi/v3/apis/coordination.k8s.io/v1";
+        let json = get(group, "application/json").unwrap();
+        for accept in [V3_MESSAGE, V3_MESSAGE_BEFORE] {
+            let moved = get(&format!("{group}?hash=0"), accept).unwrap();
+            assert_eq!(moved.status(), 301);
+            let message = get(moved.headers()[LOCATION].to_str().unwrap(), accept).unwrap();
+            assert_eq!(message.headers()[CONTENT_TYPE], V3_MESSAGE);
+            assert_eq!(
+                (&message.headers()[ETAG], &message.headers()[CACHE_CONTROL]),
+                (&json.headers()[ETAG], &IMMUTABLE)
+            );
+        }
+        let refused = |path: &str, accept: &str| get(path, accept).map(|_| ()).map_err(|error| error.code);
+        assert_eq!(refused("/openapi/v3", V3_MESSAGE), Err(406), "the index is JSON");
+        assert_eq!(refused(group, V2_MESSAGE), Err(406));
+        assert_eq!(refused("/openapi/v2", V3_MESSAGE), Err(406));
+        assert_eq!(get("/openapi/v3/apis/none/v1", V3_MESSAGE).unwrap().status(), 404);
+    }
+
     #[test]
     fn v2_is_a_message_for_those_who_accept_that_first() {
         for (accept, expected) in [

@@ -1,7 +1,7 @@
 //! The documents as they are kept: made once for all requests, since they change with the kinds only, and compressed, since
 //! together they have many megabytes and most clients take them so.
 
-use super::{Document, group_key, v2, v2_message, v3_group, v3_index};
+use super::{Document, group_key, v2, v2_message, v3_group, v3_index, v3_message};
 use crate::resource::{Registry, Version};
 use bytes::{Buf, Bytes};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
@@ -44,7 +44,14 @@ impl Kept {
     }
 }
 
-type Cell = Arc<OnceLock<Arc<Kept>>>;
+/// The documents of a version of a group.
+#[derive(Default)]
+struct Both {
+    json: OnceLock<Arc<Kept>>,
+    message: OnceLock<Arc<Kept>>,
+}
+
+type Cell = Arc<Both>;
 
 /// The documents of the kinds of one moment, each made when it is first asked for.
 pub struct OpenApi {
@@ -89,7 +96,10 @@ impl OpenApi {
     }
 
     fn document(&self, version: &Version, cell: &Cell) -> Arc<Kept> {
-        Arc::clone(cell.get_or_init(|| Arc::new(Kept::new(v3_group(&self.registry, version)))))
+        Arc::clone(
+            cell.json
+                .get_or_init(|| Arc::new(Kept::new(v3_group(&self.registry, version)))),
+        )
     }
 
     fn cell(&self, key: &str) -> Option<&(Arc<Version>, Cell)> {
@@ -106,6 +116,16 @@ impl OpenApi {
     pub(super) fn of_key(&self, key: &str) -> Option<Arc<Kept>> {
         let (version, cell) = self.cell(key)?;
         Some(self.document(version, cell))
+    }
+
+    /// The document of a path below `/openapi/v3`, as protobuf.
+    pub fn message_of(&self, path: &str) -> Option<Arc<Kept>> {
+        let (version, cell) = self.cell(path.strip_prefix("/openapi/v3")?.trim_matches('/'))?;
+        let make = || {
+            let json = self.document(version, cell);
+            Arc::new(Kept::new(v3_message(&self.registry, version, &json.hash)))
+        };
+        Some(Arc::clone(cell.message.get_or_init(make)))
     }
 
     /// What documents there are.
@@ -134,16 +154,20 @@ impl OpenApi {
         Arc::clone(document)
     }
 
-    /// Whether what is asked for below `/openapi/` is there already. Making it takes long, the first time.
-    pub fn is_made(&self, path: &str) -> bool {
+    /// Whether what is asked for below `/openapi/` is there already, in JSON or as protobuf. Making it takes long, the first time.
+    pub fn is_made(&self, path: &str, is_message: bool) -> bool {
         let path = path.trim_end_matches('/');
-        match path.strip_prefix("/openapi/v3") {
-            None => self.v2.get().is_some() && self.v2_message.get().is_some(),
-            Some("") => self.index.get().is_some(),
-            Some(key) => self
-                .cell(key.trim_matches('/'))
-                .is_none_or(|(_, cell)| cell.get().is_some()),
-        }
+        let cell = match (path.strip_prefix("/openapi/v3"), is_message) {
+            (None, false) => &self.v2,
+            (None, true) => &self.v2_message,
+            (Some(""), _) => &self.index,
+            (Some(key), _) => match (self.cell(key.trim_matches('/')), is_message) {
+                (None, _) => return true,
+                (Some((_, both)), false) => &both.json,
+                (Some((_, both)), true) => &both.message,
+            },
+        };
+        cell.get().is_some()
     }
 }
 
@@ -163,10 +187,13 @@ mod tests {
             assert_eq!(kept.pieces().collect::<Vec<_>>().concat(), document.bytes, "{key}");
             assert_eq!(kept.hash, document.hash);
             assert!(kept.pieces().all(|piece| piece.len() <= PIECE_BYTES));
-            kept_bytes += kept.compressed.len();
+            assert!(!all.is_made(&format!("/openapi/v3/{key}"), true));
+            let message = all.message_of(&format!("/openapi/v3/{key}")).unwrap();
+            assert_eq!(message.hash, kept.hash, "one name for both");
+            kept_bytes += kept.compressed.len() + message.compressed.len();
         }
-        all.v2_message();
-        assert!(all.is_made("/openapi/v2") && all.is_made("/openapi/v3/api/v1"));
-        assert!(kept_bytes < 2 << 20, "{kept_bytes} bytes are kept");
+        kept_bytes += all.v2_message().compressed.len();
+        assert!(all.is_made("/openapi/v2", true) && all.is_made("/openapi/v3/api/v1", true));
+        assert!(kept_bytes < 3 << 20, "{kept_bytes} bytes are kept");
     }
 }

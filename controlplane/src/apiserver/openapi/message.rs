@@ -19,7 +19,7 @@ const METHODS: [(u32, &str); 7] = [
 
 /// How a member of an object is written.
 #[derive(Clone, Copy)]
-enum Form {
+pub(super) enum Form {
     Text,
     Texts,
     Bool,
@@ -119,7 +119,7 @@ pub(super) fn document(document: &Value) -> Vec<u8> {
 }
 
 /// Pairs of a name and a message, as each member of an object.
-fn all_named(
+pub(super) fn all_named(
     out: &mut Backwards,
     number: u32,
     members: Option<&Map<String, Value>>,
@@ -137,7 +137,7 @@ fn pair(out: &mut Backwards, number: u32, name: &str, write: impl FnOnce(&mut Ba
     });
 }
 
-fn scalars(out: &mut Backwards, value: &Value, members: &[(u32, &str, Form)]) {
+pub(super) fn scalars(out: &mut Backwards, value: &Value, members: &[(u32, &str, Form)]) {
     for (number, name, form) in members {
         if let Some(member) = value.get(name) {
             scalar(out, *number, member, *form);
@@ -145,7 +145,7 @@ fn scalars(out: &mut Backwards, value: &Value, members: &[(u32, &str, Form)]) {
     }
 }
 
-fn scalar(out: &mut Backwards, number: u32, value: &Value, form: Form) {
+pub(super) fn scalar(out: &mut Backwards, number: u32, value: &Value, form: Form) {
     match (form, value) {
         (Form::Text, Value::String(text)) => out.text(number, text),
         (Form::Texts, value) => texts(out, number, value),
@@ -175,7 +175,7 @@ fn any(out: &mut Backwards, value: &Value) {
 }
 
 /// The members whose names begin with `x-`.
-fn extensions(out: &mut Backwards, number: u32, value: &Value) {
+pub(super) fn extensions(out: &mut Backwards, number: u32, value: &Value) {
     let members = value.as_object().into_iter().flatten().rev();
     for (name, value) in members.filter(|(name, _)| name.starts_with("x-")) {
         pair(out, number, name, |out| any(out, value));
@@ -254,27 +254,9 @@ fn parameters(out: &mut Backwards, number: u32, all: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{field, named};
     use super::*;
     use serde_json::json;
-
-    fn field(number: u8, content: &[u8]) -> Vec<u8> {
-        let length = content.len();
-        let length = match length < 128 {
-            true => vec![length as u8],
-            false => vec![(length & 0x7f) as u8 | 0x80, (length >> 7) as u8],
-        };
-        let tag = u32::from(number) << 3 | 2;
-        let tag = match tag < 128 {
-            true => vec![tag as u8],
-            false => vec![(tag & 0x7f) as u8 | 0x80, (tag >> 7) as u8],
-        };
-        [tag, length, content.to_vec()].concat()
-    }
-
-    /// A pair of a name and a message, as a field.
-    fn named(number: u8, name: &str, content: &[u8]) -> Vec<u8> {
-        field(number, &[field(1, name.as_bytes()), field(2, content)].concat())
-    }
 
     #[test]
     fn a_document_by_hand() {
