@@ -152,6 +152,7 @@ impl QueueSet {
     }
 
     /// Places taken.
+    #[cfg(test)]
     pub(super) fn seats(&self) -> usize {
         self.seats
     }
