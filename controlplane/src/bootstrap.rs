@@ -1,9 +1,10 @@
-//! What every cluster has from its first second: namespaces, default RBAC, priority classes, the Service `kubernetes`.
+//! What every cluster has from its first second: namespaces, default RBAC, priority classes, flow control, the Service `kubernetes`.
 //!
 //! Runs at each start before `/readyz` turns ok, through the API server itself as a typed identity, and writes only what is missing.
-//! The Service `kubernetes` is looked after as long as the server runs.
+//! The Service `kubernetes` and flow control's objects are looked after as long as the server runs.
 //! Owns these objects' content; the default service accounts and root CA config maps are controllers' work.
 
+pub mod flow_control;
 mod objects;
 pub mod policy;
 
@@ -77,6 +78,7 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
     for batch in [objects::namespaces(), rest] {
         ensure(server, &client, &batch).await?;
     }
+    flow_control::ensure(server, &client).await?;
     // Its address may be somebody else's, which must not keep the server from starting: whoever can mend that needs it.
     if let Err(error) = ensure(server, &client, &objects::kubernetes_service(facts)).await {
         tracing::warn!(

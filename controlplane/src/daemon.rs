@@ -185,6 +185,7 @@ impl Daemon {
             ca.clone(),
             shutdown.clone(),
         ));
+        tasks.spawn(bootstrap::flow_control::keep(server.clone(), shutdown.clone()));
         spawn_clients(&mut tasks, config, &host, (&pki, ca), &server, &shutdown);
         health.set_started();
         Ok(Self {

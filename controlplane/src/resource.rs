@@ -39,6 +39,7 @@ mod device;
 mod endpoint_slice;
 mod event;
 mod flow;
+pub mod flow_defaults;
 mod ingress;
 mod job;
 mod json_path;

@@ -1,22 +1,39 @@
 //! Who is served when there is more to do than can be done: places for requests, for their bodies and for their replies.
 //!
-//! Owns every limit on requests from the network. Each limit is shared fairly by users ([`fair_queue`]), requests have one limit
-//! per level ([`level`]), and what keeps the cluster alive (nodes, controllers, administrators) has limits of its own. A body is
-//! read before its request takes a place, so that a slow sender holds up nobody; a place is kept until the reply has been sent.
-//! Requests from within the process are bounded by their senders. Never decides what a request may do.
+//! Owns every limit on requests from the network. Places are priority levels' ([`fairness`]), by the stored flow schemas. Every
+//! other limit is shared fairly by users ([`fair_queue`]), and what keeps the cluster alive (nodes, controllers, administrators) has
+//! limits of its own ([`class`]). A body is read before its request takes a place, so that a slow sender holds up nobody; a place is
+//! kept until the reply has been sent. Requests from within the process are bounded by their senders. Never decides what a request
+//! may do.
 
+mod allocation;
+mod class;
+mod counters;
+mod demand;
+mod dump;
 mod fair_queue;
+pub(super) mod fairness;
 mod level;
 mod limit;
+mod queue_set;
+mod schema;
+mod spec;
+mod width;
 
-use super::request::RequestInfo;
+use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
+use class::Class;
 pub(super) use fair_queue::{WAITING_MAX, WAITING_OF_USER};
-use level::Level;
+use fairness::Fairness;
+use jiff::Timestamp;
+use level::{Asks, Place};
 use limit::{Limit, Permit, Refused};
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Limits of bytes count in kilobytes.
 const UNIT_BYTES: usize = 1024;
@@ -34,10 +51,16 @@ const WATCHES: usize = 4_000;
 /// Requests whose bodies take long to work on ([`super::heavy`]), at once: for the cluster's own parts and again for everybody
 /// else. A user has one turn, so that they never have all processors.
 const HEAVY: usize = 2;
+/// How long a request waits for its place at most; less if a quarter of its time is less (upstream's).
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The part of its time that a request waits at most.
+const PATIENCE_PART: u32 = 4;
+/// What begins the paths of [`Flow::dump`].
+const DUMPS: &str = "/debug/api_priority_and_fairness/dump_";
 
 /// The limits of one server.
 pub(super) struct Flow {
-    levels: Vec<(Level, Limit)>,
+    fairness: Fairness,
     vital: ClassLimits,
     others: ClassLimits,
     counts: Arc<Counts>,
@@ -74,13 +97,25 @@ struct Counts {
 pub(super) struct Seat {
     counts: Arc<Counts>,
     is_read: bool,
-    _permit: Option<Permit>,
+    is_watch: bool,
+    began: Instant,
+    flow: Arc<fairness::Flow>,
+    place: Place,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.counts.of(self.is_read).fetch_sub(1, Ordering::Relaxed);
+        if let Some(counters) = self.flow.made_counters() {
+            counters.executing.dec();
+            counters.seats.dec_by(whole(self.place.seats()));
+            counters.executed(self.is_watch, self.began.elapsed());
+        }
     }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl Counts {
@@ -101,13 +136,42 @@ pub(super) struct HeavyTurn {
 
 impl Flow {
     pub(super) fn new() -> Self {
-        let level = |level: Level| (level, Limit::new(level.seats(), level.seats().div_ceil(2)));
         Self {
-            levels: Level::LIMITED.into_iter().map(level).collect(),
+            fairness: Fairness::new(),
             vital: ClassLimits::new(WATCHES_VITAL),
             others: ClassLimits::new(WATCHES),
             counts: Arc::default(),
         }
+    }
+
+    /// Flow schemas and priority levels.
+    fn fairness(&self) -> &Fairness {
+        &self.fairness
+    }
+
+    /// What the request is sorted into, by the schemas there are now.
+    pub(super) fn classify(&self, user: &User, info: &RequestInfo) -> Option<Arc<fairness::Flow>> {
+        self.fairness.classify(user, info)
+    }
+
+    /// What waits where, if this is the path of one of upstream's three dumps.
+    pub(super) fn dump(&self, path: &str, query: &Query, now: Timestamp) -> Option<String> {
+        let what = path.strip_prefix(DUMPS)?;
+        Some(match what {
+            "priority_levels" => dump::priority_levels(&self.fairness.views(false)),
+            "queues" => dump::queues(&self.fairness.views(false)),
+            "requests" => {
+                let with_details = !query.text("includeRequestDetails").is_empty();
+                let since = self.fairness.origin.elapsed();
+                dump::requests(&self.fairness.views(true), with_details, now, since)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Adds what is counted of levels and schemas to `registry`, for one answer.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.fairness.register(registry);
     }
 
     /// Requests under way now: reads, writes.
@@ -131,29 +195,56 @@ impl Flow {
     }
 
     fn class(&self, user: &User, info: &RequestInfo) -> &ClassLimits {
-        match Level::of(user, info) {
-            Level::WorkloadLow | Level::GlobalDefault => &self.others,
-            _ => &self.vital,
+        match Class::of(user, info) {
+            Class::Other => &self.others,
+            Class::Exempt | Class::Vital => &self.vital,
         }
     }
 
-    /// Waits until the request may run.
+    /// Waits until the request may run, which ends at `ends_at`; `stored` says how many objects its resource has.
     ///
     /// # Errors
     /// 429 when its turn does not come in time, or too many wait.
-    pub(super) async fn seat(&self, user: &User, info: &RequestInfo) -> Result<Seat, ApiError> {
-        let own = Level::of(user, info);
-        let limit = self.levels.iter().find(|(level, _)| *level == own);
-        let permit = match limit {
-            Some((_, limit)) => Some(limit.enter(&name(user), 1).await.map_err(|Refused| refusal())?),
-            None => None,
+    pub(super) async fn seat(
+        &self,
+        flow: Arc<fairness::Flow>,
+        (user, info, query): (&User, &RequestInfo, &Query),
+        ends_at: Instant,
+        stored: impl FnOnce() -> usize,
+    ) -> Result<Seat, ApiError> {
+        let came = Instant::now();
+        let counters = flow.counters(&self.fairness.metrics);
+        let most = flow.level.most_seats();
+        let asks = Asks {
+            schema: &flow.schema.name,
+            distinguisher: flow.schema.distinguisher.of(user, info),
+            user: &user.name,
+            info,
+            seats: width::seats(info, query, most, stored),
+            patience: (ends_at.saturating_duration_since(came) / PATIENCE_PART).min(PATIENCE),
         };
+        counters.estimated.observe(asks.seats as f64);
+        let place = match flow.level.enter(asks, counters).await {
+            Ok(place) => place,
+            Err(reason) => {
+                counters.rejected(reason);
+                counters.waited_in_vain.observe(came.elapsed().as_secs_f64());
+                return Err(refusal());
+            }
+        };
+        counters.waited.observe(came.elapsed().as_secs_f64());
+        counters.dispatched.inc();
+        counters.executing.inc();
+        counters.seats.inc_by(whole(place.seats()));
         let is_read = matches!(info.verb.as_str(), "get" | "list" | "watch" | "head" | "options");
         self.counts.of(is_read).fetch_add(1, Ordering::Relaxed);
         Ok(Seat {
             counts: Arc::clone(&self.counts),
             is_read,
-            _permit: permit,
+            is_watch: info.verb == "watch",
+            began: Instant::now(),
+            flow,
+            place,
         })
     }
 
@@ -162,7 +253,7 @@ impl Flow {
     /// # Errors
     /// 429 when the user, or all users together, have as many as they may.
     pub(super) fn watch(&self, user: &User, info: &RequestInfo) -> Result<Option<ByteReservation>, ApiError> {
-        if Level::of(user, info) == Level::Exempt {
+        if Class::of(user, info) == Class::Exempt {
             return Ok(None);
         }
         let permit = self.class(user, info).watches.try_enter(&name(user), 1);

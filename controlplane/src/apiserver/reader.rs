@@ -31,7 +31,7 @@ impl Reader {
     }
 
     /// The window of a resource.
-    pub(super) fn window_of(&self, group: &str, plural: &str) -> Option<Arc<ResourceWindow>> {
+    pub(crate) fn window_of(&self, group: &str, plural: &str) -> Option<Arc<ResourceWindow>> {
         let found = self.resource(group, plural)?;
         Some(Arc::clone(&found.window))
     }

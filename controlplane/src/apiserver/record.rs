@@ -5,6 +5,7 @@
 
 use super::audit::{Audit, Trail};
 use super::body::BodyError;
+use super::flow::fairness::Flow;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
@@ -18,7 +19,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
@@ -42,6 +43,7 @@ pub(super) struct RequestRecord {
     is_long: bool,
     audit_id: String,
     trail: Mutex<Option<Trail>>,
+    flow: OnceLock<Arc<Flow>>,
 }
 
 impl RequestRecord {
@@ -52,6 +54,7 @@ impl RequestRecord {
             is_long: info.is_long_running(),
             audit_id: audit_id.to_owned(),
             trail: Mutex::default(),
+            flow: OnceLock::new(),
         }
     }
 
@@ -72,6 +75,19 @@ impl RequestRecord {
             let trail = audit.begin(user, info, parts, &self.audit_id);
             *self.trail.lock().unwrap_or_else(PoisonError::into_inner) = trail;
         }
+    }
+
+    /// Flow control knows where the request belongs.
+    pub(super) fn sorted_into(&self, flow: Option<&Arc<Flow>>) {
+        if let Some(flow) = flow {
+            // Once for each request.
+            let _ = self.flow.set(Arc::clone(flow));
+        }
+    }
+
+    /// Where the request belongs, if flow control was asked.
+    pub(super) fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.get()
     }
 
     /// The sender acts as somebody else.

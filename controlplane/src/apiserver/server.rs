@@ -2,7 +2,7 @@
 
 use super::definitions::Definitions;
 use super::drain::{Deadline, HeldResources, Lift, OnStall, OutgoingReplies, STALL};
-use super::flow::{self, Flow};
+use super::flow::{self, Flow, fairness};
 use super::gate::Gate;
 use super::negotiate::Output;
 use super::reader::Reader;
@@ -35,6 +35,10 @@ use tokio_util::sync::CancellationToken;
 /// Audit identifier, taken from the client or made here.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
+/// Which flow schema a request was sorted into, and which priority level (contract §2).
+const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+
 /// What an [`ApiServer`] is built from.
 pub struct Parts {
     /// Where objects live.
@@ -50,7 +54,7 @@ pub struct Parts {
 struct Inner {
     state: Arc<ServerState>,
     drains: Arc<OutgoingReplies>,
-    tasks: [JoinHandle<()>; 3],
+    tasks: [JoinHandle<()>; 4],
 }
 
 impl Drop for Inner {
@@ -73,6 +77,8 @@ impl ApiServer {
     pub async fn new(parts: Parts) -> Result<Self, StoreError> {
         let window = Window::open(parts.store).await?;
         let state = Arc::new(ServerState::new(window, parts.clock, parts.seed, parts.gate));
+        fairness::begin(&state);
+        let fairness = tokio::spawn(fairness::follow(Arc::clone(&state)));
         let (store, clock) = (Arc::clone(state.store()), Arc::clone(state.clock()));
         let expiry = tokio::spawn(expiry::run(store, state.reader().clone(), clock));
         let definitions = Definitions::begin(Arc::clone(&state)).await?;
@@ -83,7 +89,7 @@ impl ApiServer {
             inner: Arc::new(Inner {
                 state,
                 drains,
-                tasks: [expiry, draining, definitions],
+                tasks: [expiry, draining, definitions, fairness],
             }),
         })
     }
@@ -221,6 +227,13 @@ impl ApiServer {
             }
         };
         let headers = response.headers_mut();
+        if let Some(flow) = record.flow() {
+            for (name, uid) in [FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID].into_iter().zip(&flow.uids) {
+                if let Some(uid) = uid {
+                    headers.insert(name, uid.clone());
+                }
+            }
+        }
         if let Some(audit_id) = audit_id {
             headers.insert(AUDIT_ID, audit_id);
         }
@@ -296,10 +309,16 @@ impl ApiServer {
                 }
             }
         };
+        let is_bounded = is_remote && !info.is_long_running();
+        let is_watch = is_remote && info.is_resource && info.verb == "watch";
+        let flow = match is_bounded || is_watch {
+            true => self.flow().classify(&user, info),
+            false => None,
+        };
+        record.sorted_into(flow.as_ref());
         let allowed = gate.authorize(&user, info, self.reader()).await;
         record.authorized(allowed.is_ok());
         allowed?;
-        let is_bounded = is_remote && !info.is_long_running();
         // First the body, then the place: who sends slowly keeps nobody from his.
         let (body, room) = match (is_bounded, may_have_body(&parts.method)) {
             (true, true) => {
@@ -310,14 +329,17 @@ impl ApiServer {
             (true, false) => (body::empty(), None),
             (false, _) => (body, None),
         };
-        let is_watch = is_remote && info.is_resource && info.verb == "watch";
         let watch = match is_watch {
             true => self.flow().watch(&user, info)?,
             false => None,
         };
-        let seat = match is_bounded || is_watch {
-            true => Some(Arc::new(self.flow().seat(&user, info).await?)),
-            false => None,
+        let seat = match flow {
+            Some(flow) => {
+                let stored = || self.reader().count(&info.group, &info.resource);
+                let seat = self.flow().seat(flow, (&user, info, query), ends_at, stored).await?;
+                Some(Arc::new(seat))
+            }
+            None => None,
         };
         let body = record.body(body, &parts.headers).await?;
         let mut request = Request::from_parts(parts, body);

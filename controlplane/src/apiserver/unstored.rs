@@ -101,6 +101,10 @@ impl UnstoredEndpoints {
                 json,
                 openid::configuration(self.tokens.issuer(), &self.url).to_string(),
             )),
+            path if path.starts_with("/debug/") => {
+                let dump = server.flow().dump(path, query, server.now())?;
+                text(200, "text/plain; charset=utf-8", dump)
+            }
             _ => {
                 let (code, body) = self.health.answer(path, query, server.store()).await?;
                 text(code, "text/plain; charset=utf-8", body)

@@ -36,7 +36,6 @@ const fn part(resource: &'static str, part: &'static str, applies: fn(&Value) ->
 
 const NO_DRA: &str = "devices are not allocated, and pods with resource claims stay pending";
 const NO_STORAGE: &str = "volumes are neither provisioned nor bound nor attached, and pods with claims stay pending";
-const NO_FAIRNESS: &str = "requests are not sorted into priority levels";
 const NO_WEBHOOK: &str = "no webhook is called";
 const NO_POLICY: &str = "no admission policy is evaluated";
 
@@ -153,8 +152,6 @@ const ROWS: &[Row] = &[
     kind("resourceclaims.resource.k8s.io", NO_DRA),
     kind("resourceclaimtemplates.resource.k8s.io", NO_DRA),
     kind("resourceslices.resource.k8s.io", NO_DRA),
-    kind("flowschemas.flowcontrol.apiserver.k8s.io", NO_FAIRNESS),
-    kind("prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", NO_FAIRNESS),
 ];
 
 /// What a written object asks for that has no effect yet, for the writer.

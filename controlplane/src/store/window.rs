@@ -275,6 +275,11 @@ impl ResourceWindow {
         self.history().misfit_under(prefix)
     }
 
+    /// Moves with every change, for whoever reads the newest state anew; it lasts as long as the window is held.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
     /// The revision of the resource's last change seen (or of the window's start).
     pub fn last_change(&self) -> Revision {
         self.history().newest()

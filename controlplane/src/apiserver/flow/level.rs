@@ -1,135 +1,383 @@
-//! Which share of the server a request is served from: upstream's suggested priority levels (control-plane contract §8). Pure.
+//! One priority level at work: the acting half of [`QueueSet`].
 //!
-//! Levels and rules are upstream's defaults written down; that they are objects, that levels lend to one another and that one
-//! user's requests are spread over several queues comes with priority and fairness in full.
+//! Owns the level's lock and those who wait in it. A [`Place`] gives its seats back when it is dropped, wherever it has gone, and
+//! whoever stops waiting (time, a client that has gone) leaves his queue. A level that is deleted goes on until it is empty.
 
+use super::allocation::{Bounds, Claim, smoothed};
+use super::counters::FlowCounters;
+use super::demand::{Demand, Integrator};
+use super::queue_set::{Held, Offer, QueueSet, QueueView, Reason, Ticket, Turn};
+use super::spec::LevelSpec;
+use super::width;
 use crate::apiserver::request::RequestInfo;
-use crate::apiserver::user::User;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-/// Requests under way at once over all levels: upstream's 400 reads and 200 writes (contract §8).
-const SEATS: usize = 600;
+/// Empty queues are shown of levels with as many at most.
+const QUEUES_SHOWN: usize = 1024;
 
-/// A share of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    /// Administrators, and who asks whether the server lives: never waits.
-    Exempt,
-    /// Leases of the controllers and the scheduler.
-    LeaderElection,
-    /// Nodes' own objects and leases: without them nodes are taken for dead.
-    NodeHigh,
-    /// What else nodes do.
-    System,
-    /// Controllers and scheduler, service accounts of kube-system.
-    WorkloadHigh,
-    /// Other service accounts.
-    WorkloadLow,
-    /// Everybody else.
-    GlobalDefault,
+/// The hash a flow's queues are dealt by: the same in every process.
+pub(super) fn flow_hash(schema: &str, distinguisher: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (schema, distinguisher).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What a request asks a level for.
+pub(super) struct Asks<'a> {
+    pub(super) schema: &'a str,
+    pub(super) distinguisher: &'a str,
+    pub(super) user: &'a str,
+    pub(super) info: &'a RequestInfo,
+    pub(super) seats: usize,
+    /// How long it waits at most.
+    pub(super) patience: Duration,
+}
+
+/// A request that waits, as it is shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Note {
+    pub(super) schema: String,
+    pub(super) distinguisher: String,
+    pub(super) user: String,
+    pub(super) info: RequestInfo,
+    /// Since the server began.
+    pub(super) arrived: Duration,
+}
+
+/// What a level has at the moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LevelView {
+    pub(super) name: Arc<str>,
+    pub(super) is_idle: bool,
+    pub(super) is_quiescing: bool,
+    pub(super) waiting: usize,
+    pub(super) executing: usize,
+    pub(super) bounds: Bounds,
+    pub(super) limit: usize,
+    pub(super) demand: Demand,
+    pub(super) smoothed: f64,
+    pub(super) target: f64,
+    pub(super) queues: Vec<QueueView>,
+    pub(super) notes: BTreeMap<Ticket, Arc<Note>>,
+    /// Requests so far: let in, sent away, gone after waiting too long, gone by themselves.
+    pub(super) counts: [u64; 4],
+}
+
+/// See the module.
+pub(super) struct Level {
+    pub(super) name: Arc<str>,
+    origin: Instant,
+    /// Beside the lock, for it is read first.
+    most_seats: AtomicUsize,
+    inner: Mutex<Inner>,
+}
+
+fn most_seats(spec: &LevelSpec, bounds: Bounds) -> usize {
+    match spec.is_exempt {
+        true => width::SEATS_MAX,
+        false => width::most_of(bounds.nominal),
+    }
+}
+
+struct Inner {
+    set: QueueSet,
+    waiting: BTreeMap<Ticket, (oneshot::Sender<Place>, Arc<Note>)>,
+    spec: LevelSpec,
+    bounds: Bounds,
+    limit: usize,
+    demand: Integrator,
+    last: Demand,
+    smoothed: f64,
+    target: f64,
+    is_quiescing: bool,
+    counts: [u64; 4],
+}
+
+/// Seats of a level, until it is dropped.
+pub(super) struct Place {
+    level: Arc<Level>,
+    held: Held,
+}
+
+impl Place {
+    pub(super) fn seats(&self) -> usize {
+        self.held.seats
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = self.level.now();
+        let mut inner = self.level.inner();
+        let turns = inner.set.leave(&self.held, now);
+        inner.note_demand(now);
+        drop(inner);
+        self.level.tell(turns);
+    }
+}
+
+impl Inner {
+    fn note_demand(&mut self, now: Duration) {
+        self.demand.set(self.set.demand(), now);
+    }
+
+    fn count(&mut self, reason: Option<Reason>) {
+        let [dispatched, rejected, timed_out, cancelled] = &mut self.counts;
+        let count = match reason {
+            None => dispatched,
+            Some(Reason::TimeOut) => timed_out,
+            Some(Reason::Cancelled) => cancelled,
+            Some(Reason::QueueFull | Reason::ConcurrencyLimit) => rejected,
+        };
+        *count += 1;
+    }
 }
 
 impl Level {
-    /// Those that have a limit.
-    pub(super) const LIMITED: [Self; 6] = [
-        Self::LeaderElection,
-        Self::NodeHigh,
-        Self::System,
-        Self::WorkloadHigh,
-        Self::WorkloadLow,
-        Self::GlobalDefault,
-    ];
-
-    /// Requests of this level under way at once.
-    pub(super) fn seats(self) -> usize {
-        /// All shares, the 5 of upstream's `catch-all` included, which nothing reaches.
-        const SHARES: usize = 245;
-        let shares = match self {
-            Self::Exempt => return SEATS,
-            Self::LeaderElection => 10,
-            Self::NodeHigh | Self::WorkloadHigh => 40,
-            Self::System => 30,
-            Self::WorkloadLow => 100,
-            Self::GlobalDefault => 20,
+    /// A level that has its nominal places at first.
+    pub(super) fn new(name: &str, origin: Instant, spec: &LevelSpec, bounds: Bounds) -> Self {
+        let inner = Inner {
+            set: QueueSet::new(spec.is_exempt, spec.queuing, bounds.nominal),
+            waiting: BTreeMap::new(),
+            spec: spec.clone(),
+            bounds,
+            limit: bounds.nominal.max(1),
+            demand: Integrator::new(origin.elapsed()),
+            last: Demand::default(),
+            smoothed: 0.0,
+            target: 0.0,
+            is_quiescing: false,
+            counts: [0; 4],
         };
-        (SEATS * shares).div_ceil(SHARES)
+        Self {
+            name: name.into(),
+            origin,
+            most_seats: AtomicUsize::new(most_seats(spec, bounds)),
+            inner: Mutex::new(inner),
+        }
     }
 
-    /// The level of a request, by upstream's flow schemas in their order.
-    pub(super) fn of(user: &User, info: &RequestInfo) -> Self {
-        let is_control_plane = matches!(
-            user.name.as_str(),
-            "system:kube-controller-manager" | "system:kube-scheduler"
-        ) || user.is_in("system:serviceaccounts:kube-system");
-        let resource = (info.group.as_str(), info.resource.as_str());
-        let is_probe = !info.is_resource && matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz");
-        let is_lease = resource == ("coordination.k8s.io", "leases");
-        if user.is_in("system:masters") || is_probe {
-            Self::Exempt
-        } else if is_control_plane && is_lease && matches!(info.verb.as_str(), "get" | "create" | "update") {
-            Self::LeaderElection
-        } else if user.is_in("system:nodes") && (is_lease || resource == ("", "nodes")) {
-            Self::NodeHigh
-        } else if user.is_in("system:nodes") {
-            Self::System
-        } else if is_control_plane {
-            Self::WorkloadHigh
-        } else if user.is_in("system:serviceaccounts") {
-            Self::WorkloadLow
-        } else {
-            Self::GlobalDefault
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// What it is to be.
+    pub(super) fn spec(&self) -> LevelSpec {
+        self.inner().spec.clone()
+    }
+
+    /// Its share of the server's places.
+    pub(super) fn nominal(&self) -> usize {
+        self.inner().bounds.nominal
+    }
+
+    /// The seats one of its requests takes at most.
+    pub(super) fn most_seats(&self) -> usize {
+        self.most_seats.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing waits or is worked on.
+    pub(super) fn is_idle(&self) -> bool {
+        self.inner().set.is_idle()
+    }
+
+    /// What it is to be from now on. Its places become its nominal ones only if its bounds have moved.
+    pub(super) fn configure(self: &Arc<Self>, spec: &LevelSpec, bounds: Bounds, is_quiescing: bool) {
+        let now = self.now();
+        self.most_seats.store(most_seats(spec, bounds), Ordering::Relaxed);
+        let mut inner = self.inner();
+        inner.is_quiescing = is_quiescing;
+        if inner.spec == *spec && inner.bounds == bounds {
+            return;
+        }
+        if inner.bounds != bounds {
+            inner.limit = bounds.nominal.max(1);
+        }
+        inner.spec = spec.clone();
+        inner.bounds = bounds;
+        let limit = inner.limit;
+        let turns = inner.set.configure(spec.queuing, limit, now);
+        drop(inner);
+        self.tell(turns);
+    }
+
+    /// A period is over: what the level claims of the server's places for the next.
+    pub(super) fn claim(&self) -> Claim {
+        let now = self.now();
+        let mut inner = self.inner();
+        inner.last = inner.demand.take(now);
+        inner.smoothed = smoothed(inner.smoothed, inner.last.average, inner.last.deviation);
+        // What it used of its own stays its own, lent out before or not.
+        let own = inner.last.high.min(inner.bounds.nominal as f64);
+        let lower = own.max(inner.bounds.lower as f64);
+        inner.target = inner.smoothed.max(lower).max(1.0);
+        Claim {
+            lower,
+            upper: inner.bounds.upper as f64,
+            target: inner.target,
+        }
+    }
+
+    /// Its places from now on.
+    pub(super) fn set_limit(self: &Arc<Self>, limit: usize) {
+        let now = self.now();
+        let mut inner = self.inner();
+        if inner.limit == limit.max(1) {
+            return;
+        }
+        inner.limit = limit.max(1);
+        let (queuing, limit) = (inner.spec.queuing, inner.limit);
+        let turns = inner.set.configure(queuing, limit, now);
+        drop(inner);
+        self.tell(turns);
+    }
+
+    /// Waits for seats.
+    ///
+    /// # Errors
+    /// Why there are none in time.
+    pub(super) async fn enter(self: &Arc<Self>, asks: Asks<'_>, counters: &FlowCounters) -> Result<Place, Reason> {
+        let began = self.now();
+        let hash = flow_hash(asks.schema, asks.distinguisher);
+        let (ticket, queue, turn) = {
+            let mut inner = self.inner();
+            let (offer, turns) = inner.set.arrive(hash, asks.user, asks.seats, began);
+            let waits = match offer {
+                Offer::Enter(held) => {
+                    inner.count(None);
+                    Ok(Place {
+                        level: Arc::clone(self),
+                        held,
+                    })
+                }
+                Offer::Refuse(reason) => {
+                    inner.count(Some(reason));
+                    drop(inner);
+                    return Err(reason);
+                }
+                Offer::Wait(ticket, queue) => {
+                    let (sender, turn) = oneshot::channel();
+                    let note = Note {
+                        schema: asks.schema.to_owned(),
+                        distinguisher: asks.distinguisher.to_owned(),
+                        user: asks.user.to_owned(),
+                        info: asks.info.clone(),
+                        arrived: began,
+                    };
+                    inner.waiting.insert(ticket, (sender, Arc::new(note)));
+                    Err((ticket, queue, turn))
+                }
+            };
+            inner.note_demand(began);
+            drop(inner);
+            self.tell(turns);
+            match waits {
+                Ok(place) => return Ok(place),
+                Err(waits) => waits,
+            }
+        };
+        counters.queued.inc();
+        let mut waiting = InLine {
+            level: self,
+            counters,
+            ticket,
+            queue,
+            reason: Reason::Cancelled,
+        };
+        match tokio::time::timeout(asks.patience, turn).await {
+            Ok(Ok(place)) => Ok(place),
+            _ => {
+                waiting.reason = Reason::TimeOut;
+                Err(Reason::TimeOut)
+            }
+        }
+    }
+
+    /// Hands their places to those whose turn it is. Not under the lock: who has gone meanwhile gives his back at once.
+    fn tell(self: &Arc<Self>, turns: Vec<Turn>) {
+        for Turn { ticket, held } in turns {
+            let found = {
+                let mut inner = self.inner();
+                inner.count(None);
+                inner.waiting.remove(&ticket)
+            };
+            let place = Place {
+                level: Arc::clone(self),
+                held,
+            };
+            if let Some((sender, _)) = found {
+                // Whoever gave up meanwhile drops it, which lets the next one in.
+                let _ = sender.send(place);
+            }
+        }
+    }
+
+    /// What it has now; with queues and those in them, if they are wanted.
+    pub(super) fn view(&self, with_queues: bool) -> LevelView {
+        let inner = self.inner();
+        let notes = match with_queues {
+            true => inner
+                .waiting
+                .iter()
+                .map(|(ticket, (_, note))| (*ticket, Arc::clone(note)))
+                .collect(),
+            false => BTreeMap::new(),
+        };
+        LevelView {
+            name: Arc::clone(&self.name),
+            is_idle: inner.set.is_idle(),
+            is_quiescing: inner.is_quiescing,
+            waiting: inner.set.waiting(),
+            executing: inner.set.executing(),
+            bounds: inner.bounds,
+            limit: inner.limit,
+            demand: inner.last,
+            smoothed: inner.smoothed,
+            target: inner.target,
+            queues: inner.set.view(QUEUES_SHOWN),
+            notes,
+            counts: inner.counts,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::apiserver::request::Query;
+/// Somebody in line; leaves it when he stops waiting.
+struct InLine<'a> {
+    level: &'a Arc<Level>,
+    counters: &'a FlowCounters,
+    ticket: Ticket,
+    queue: usize,
+    reason: Reason,
+}
 
-    #[test]
-    fn requests_find_upstreams_levels() {
-        let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n";
-        let node = User::named("system:node:n", &["system:nodes"]);
-        let scheduler = User::named("system:kube-scheduler", &[]);
-        for (user, method, path, level) in [
-            (
-                User::named("admin", &["system:masters"]),
-                "GET",
-                "/api/v1/pods",
-                Level::Exempt,
-            ),
-            (node.clone(), "PUT", lease, Level::NodeHigh),
-            (node.clone(), "PATCH", "/api/v1/nodes/n/status", Level::NodeHigh),
-            (node, "PATCH", "/api/v1/namespaces/a/pods/p/status", Level::System),
-            (scheduler.clone(), "PUT", lease, Level::LeaderElection),
-            (
-                scheduler,
-                "POST",
-                "/api/v1/namespaces/a/pods/p/binding",
-                Level::WorkloadHigh,
-            ),
-            (
-                User::service_account("kube-system", "dns"),
-                "GET",
-                "/api/v1/services",
-                Level::WorkloadHigh,
-            ),
-            (
-                User::service_account("a", "b"),
-                "GET",
-                "/api/v1/services",
-                Level::WorkloadLow,
-            ),
-            (User::named("jane", &[]), "PUT", lease, Level::GlobalDefault),
-            (User::default(), "GET", "/api/v1/pods", Level::GlobalDefault),
-            (User::default(), "GET", "/livez", Level::Exempt),
-            (User::default(), "GET", "/openapi/v2", Level::GlobalDefault),
-        ] {
-            let info = RequestInfo::parse(&method.parse().unwrap(), path, &Query::default());
-            assert_eq!(Level::of(&user, &info), level, "{} {method} {path}", user.name);
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.counters.queued.dec();
+        let now = self.level.now();
+        let turns = {
+            let mut inner = self.level.inner();
+            // Gone from the list: it was his turn.
+            if inner.waiting.remove(&self.ticket).is_none() {
+                return;
+            }
+            let turns = inner.set.give_up(self.queue, self.ticket, now);
+            inner.count(Some(self.reason));
+            inner.note_demand(now);
+            turns
+        };
+        if self.reason == Reason::Cancelled {
+            self.counters.rejected(Reason::Cancelled);
         }
-        let seats: usize = Level::LIMITED.iter().map(|level| level.seats()).sum();
-        assert!(seats <= SEATS);
-        assert_eq!((Level::NodeHigh.seats(), Level::GlobalDefault.seats()), (98, 49));
+        self.level.tell(turns);
     }
 }

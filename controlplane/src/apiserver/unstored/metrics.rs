@@ -42,6 +42,9 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
     metrics.register("kubernetes_build", "What is running", Info::new(build));
     register_objects(server, &mut metrics);
     server.metrics().register(&mut metrics);
+    server
+        .flow()
+        .register(metrics.sub_registry_with_prefix("apiserver_flowcontrol"));
     let inflight = Family::<InflightLabels, Gauge>::default();
     let (reads, writes) = server.inflight();
     for (request_kind, count) in [("readOnly", reads), ("mutating", writes)] {
