@@ -70,6 +70,7 @@ impl FilesInput {
                         pod_name: pod.metadata.name.clone().unwrap_or_default(),
                         namespace: namespace.to_owned(),
                         service_account: account.filter(|a| !a.is_empty()).unwrap_or_else(|| "default".into()),
+                        service_account_uid: String::new(),
                         audience: token.audience.clone(),
                         expiration_seconds: token.expiration_seconds,
                     };
