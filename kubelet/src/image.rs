@@ -286,39 +286,29 @@ impl Images {
                     .container(pod, &container.name, Severity::Normal, reason::event::PULLED, message);
                 Ok(info)
             }
-            Err(failed) => {
-                let message = format!("Failed to pull image \"{given}\": {}", failed.message);
+            Err((reason, said)) => {
+                let message = format!("Failed to pull image \"{given}\": {said}");
                 self.warn(pod, container, reason::event::FAILED, &message);
-                self.warn(
-                    pod,
-                    container,
-                    reason::event::FAILED,
-                    &format!("Error: {}", failed.reason),
-                );
-                Err(failed)
+                self.warn(pod, container, reason::event::FAILED, &format!("Error: {reason}"));
+                let message = waiting_message(given, reason, said);
+                Err(ImageError { reason, message })
             }
         }
     }
 
-    /// Pulls, and writes down with whose login.
+    /// Pulls, and writes down with whose login; else gives the waiting reason and what was said.
     async fn pull_and_record(
         &self,
         image: &str,
         credentials: &[Credential],
         sandbox: Option<pb::PodSandboxConfig>,
-    ) -> Result<(ImageInfo, Pulled), ImageError> {
+    ) -> Result<(ImageInfo, Pulled), (&'static str, String)> {
         let logins: Vec<_> = credentials.iter().map(|credential| credential.auth.clone()).collect();
-        let failed = |error: RuntimeError| ImageError {
-            reason: reason_of(&error),
-            message: error.to_string(),
-        };
+        let failed = |error: RuntimeError| (reason_of(&error), puller::text(&error));
         let pulled = self.puller.pull(image, &logins, sandbox).await;
         let (pulled, pull) = pulled.map_err(|error| match error {
             PullError::Runtime(error) => failed(error),
-            PullError::Throttled | PullError::Record(_) => ImageError {
-                reason: reason::waiting::ERR_IMAGE_PULL,
-                message: error.to_string(),
-            },
+            PullError::Throttled | PullError::Record(_) => (reason::waiting::ERR_IMAGE_PULL, error.to_string()),
         })?;
         // The reference is what was pulled; its name may meanwhile mean another image.
         let info = match self.runtime.image_status(&pulled.reference).await {
@@ -386,6 +376,17 @@ fn reason_of(error: &RuntimeError) -> &'static str {
     }
 }
 
+/// What a waiting container says of a failed pull, in upstream's words where the reason is more than that it failed.
+fn waiting_message(image: &str, reason: &str, said: String) -> String {
+    let why = match reason {
+        reason::waiting::REGISTRY_UNAVAILABLE => "the registry is unavailable",
+        reason::waiting::SIGNATURE_VALIDATION_FAILED => "the signature validation failed",
+        _ => return said,
+    };
+    let more = said.split_once(reason).map_or("", |(_, more)| more);
+    format!("image pull failed for {image} because {why}{more}")
+}
+
 /// A duration as Go prints it, in milliseconds (`1.234s`, `1m2.5s`, `1h0m0s`, `45ms`).
 pub(crate) fn go_duration(duration: Duration) -> String {
     let total = duration.as_millis();
@@ -420,6 +421,34 @@ mod tests {
         ];
         for (millis, text) in cases {
             assert_eq!(go_duration(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn reasons_are_told_in_upstreams_words() {
+        let told = |code: tonic::Code, text: &str| {
+            let error = RuntimeError::new("PullImage", code, text);
+            let reason = reason_of(&error);
+            (reason, waiting_message("r.io/a", reason, puller::text(&error)))
+        };
+        use tonic::Code::{NotFound, Unavailable, Unknown};
+        for (code, text, reason, message) in [
+            (
+                Unknown,
+                "RegistryUnavailable: no route",
+                "RegistryUnavailable",
+                "image pull failed for r.io/a because the registry is unavailable: no route",
+            ),
+            (
+                Unavailable,
+                "SignatureValidationFailed",
+                "SignatureValidationFailed",
+                "image pull failed for r.io/a because the signature validation failed",
+            ),
+            (Unknown, "no", "ErrImagePull", "no"),
+            (NotFound, "no", "ErrImagePull", "rpc error: code = NotFound desc = no"),
+        ] {
+            assert_eq!(told(code, text), (reason, message.to_owned()));
         }
     }
 
