@@ -46,7 +46,7 @@ fn trust(cluster: &Cluster) -> anyhow::Result<()> {
     let hosts = cluster.path("containerd/certs.d").join(ADDRESS);
     fs::create_dir_all(&hosts)?;
     let text = format!(
-        "server = \"https://{ADDRESS}\"\n[host.\"https://{ADDRESS}\"]\ncapabilities = [\"pull\", \"resolve\"]\nca = \"{}\"\n",
+        "server = \"https://{ADDRESS}\"\n[host.\"https://{ADDRESS}\"]\ncapabilities = [\"pull\", \"resolve\", \"push\"]\nca = \"{}\"\n",
         path("tls.crt")
     );
     Ok(fs::write(hosts.join("hosts.toml"), text)?)
@@ -167,7 +167,7 @@ fn with_plugin(cluster: &Cluster) -> anyhow::Result<()> {
 
 fn without_plugin(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.apply(&format!(
-        "{{apiVersion: v1, kind: Secret, metadata: {{name: wrong}}, type: kubernetes.io/dockerconfigjson, data: {{.dockerconfigjson: {WRONG}}}}}"
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: wrong}}\ntype: kubernetes.io/dockerconfigjson\ndata: {{.dockerconfigjson: {WRONG}}}\n"
     ))?;
     cluster.apply(&pod("wrong", IMAGE, "Always", "imagePullSecrets: [{name: wrong}]"))?;
     let said = waits(cluster, "wrong", "ImagePullBackOff")?;
@@ -188,7 +188,8 @@ pub(crate) fn plugin_over_tls(cluster: &Cluster) -> anyhow::Result<()> {
     trust(cluster)?;
     plugin(cluster)?;
     let _registry = registry::start(cluster, "registry-tls", ADDRESS, true)?;
-    registry::fill(cluster, IMAGE, "--skip-verify")?;
+    let hosts = cluster.path("containerd/certs.d").display().to_string();
+    registry::fill(cluster, IMAGE, &["--hosts-dir", &hosts])?;
     let kubelet = kubelet(cluster)?;
     let outcome = with_plugin(cluster).and_then(|()| {
         let log = kubelet.output()?;
