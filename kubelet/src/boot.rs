@@ -351,13 +351,18 @@ struct Built {
     server: Arc<Server>,
 }
 
+/// The runtime as it was found.
+struct Found {
+    runtime: Arc<dyn Runtime>,
+    driver: CgroupDriver,
+}
+
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
     host_ips: &HostIps,
     client: Option<&kube::Client>,
-    runtime: Arc<dyn Runtime>,
-    driver: CgroupDriver,
+    Found { runtime, driver }: Found,
     providers: image::provider::Setup,
     of_server: ServerSettings,
 ) -> Result<Built, BootError> {
@@ -452,8 +457,10 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
         &facts,
         &host_ips,
         client.as_ref(),
-        runtime.clone(),
-        driver,
+        Found {
+            runtime: runtime.clone(),
+            driver,
+        },
         providers,
         server_settings(&config, &kept.certificates, level),
     )?;

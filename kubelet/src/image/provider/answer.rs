@@ -200,15 +200,13 @@ mod tests {
                 None,
             ),
         ] {
-            let answer = answered(&fields).ok().expect("an answer");
+            let answer = answered(&fields).expect("an answer");
             assert_eq!(
                 (answer.scope, answer.cache, answer.logins["r.io"].username.as_str()),
                 (scope, cache, "u")
             );
         }
-        let none = answered(r#""cacheKeyType":"Image","auth":null"#)
-            .ok()
-            .expect("an answer");
+        let none = answered(r#""cacheKeyType":"Image","auth":null"#).expect("an answer");
         assert!(none.logins.is_empty());
         for (fields, why) in [
             (r#""cacheKeyType":"Some""#, AnswerError::Scope("Some".into())),
