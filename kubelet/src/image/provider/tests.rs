@@ -4,9 +4,8 @@ use super::testing::{Asked, V1, login, played, provider};
 use super::*;
 use crate::kubelet::testing::Api;
 use crate::metrics::Metrics;
-use crate::pod::testing::at;
-use crate::pod::view::PodView;
 use client::TokioClock;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -32,7 +31,7 @@ impl Bench {
 fn bench(plugins: &dyn Fn(&Asked) -> Vec<(Provider, Run)>) -> Bench {
     let asked = Asked::default();
     let api = Api::new();
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(at(0)));
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
     let objects = Arc::new(Objects::new(api.client(), clock.clone(), 1));
     let metrics = Metrics::new("node-a");
     let setup = Setup::scripted(plugins(&asked));
@@ -144,7 +143,7 @@ async fn the_most_specific_login_is_tried_first_whichever_plugin_gave_it() {
         ["narrow", "wide"]
     );
     assert_eq!(bench.passwords("r.io/other", &pod("a", "")).await, ["wide"]);
-    let text = bench.metrics.text(&PodView::default());
+    let text = bench.metrics.text(&Default::default());
     for line in [
         "kubelet_credential_provider_plugin_errors_total{plugin_name=\"broken\"} 2",
         "kubelet_credential_provider_plugin_errors_total{plugin_name=\"wide\"} 0",
