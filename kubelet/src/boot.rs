@@ -103,6 +103,9 @@ pub enum BootError {
         /// Why.
         source: RuntimeError,
     },
+    /// The credential provider plugins.
+    #[error("Failed to register CRI auth plugins")]
+    CredentialProviders(#[source] image::provider::SetupError),
     /// The ids set aside for pods with users of their own.
     #[error("create user namespace manager: kubelet mappings")]
     Ids(#[source] PoolError),
@@ -300,7 +303,7 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
     }
 }
 
-fn settings(config: &Config, facts: &Facts, ids: IdPool) -> Settings {
+fn settings(config: &Config, facts: &Facts, ids: IdPool, providers: image::provider::Setup) -> Settings {
     Settings {
         crash_backoff_max: config.pods.crash_backoff_max,
         events: Rate {
@@ -315,6 +318,7 @@ fn settings(config: &Config, facts: &Facts, ids: IdPool) -> Settings {
             parallel_max: config.runtime.parallel_pulls.unwrap_or(PULLS_MAX),
             verification: config.runtime.image_verification.clone(),
             logins: host::registry_logins(&config.paths.root_dir),
+            providers,
         },
         parallel_sandboxes: SANDBOXES_AT_ONCE,
         sweep_every: SWEEP_EVERY,
@@ -348,13 +352,19 @@ struct Built {
     server: Arc<Server>,
 }
 
+/// The runtime as it was found.
+struct Found {
+    runtime: Arc<dyn Runtime>,
+    driver: CgroupDriver,
+}
+
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
     host_ips: &HostIps,
     client: Option<&kube::Client>,
-    runtime: Arc<dyn Runtime>,
-    driver: CgroupDriver,
+    Found { runtime, driver }: Found,
+    providers: image::provider::Setup,
     of_server: ServerSettings,
 ) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
@@ -372,7 +382,7 @@ fn build(
         cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
         described: Describer::new(described),
-        settings: settings(config, facts, ids),
+        settings: settings(config, facts, ids, providers),
     });
     let reporter =
         client.map(|client| NodeReporter::new(kubelet.parts(), client.clone(), config.clone(), facts.clone()));
@@ -424,6 +434,7 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
     let roots = Roots::default();
     check_host(&config, &roots)?;
     capabilities::tell();
+    let providers = host::credential_providers(&config)?;
     let (proceed, _lock) = lock_file(&config, &stop).await?;
     if !proceed {
         return Ok(());
@@ -447,8 +458,11 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
         &facts,
         &host_ips,
         client.as_ref(),
-        runtime.clone(),
-        driver,
+        Found {
+            runtime: runtime.clone(),
+            driver,
+        },
+        providers,
         server_settings(&config, &kept.certificates, level),
     )?;
     let heartbeat = built.kubelet.parts().heartbeat.clone();

@@ -146,10 +146,23 @@ pub struct RuntimeConfig {
     pub parallel_pulls: Option<usize>,
     /// `imagePullCredentialsVerificationPolicy` and `preloadedImagesVerificationAllowlist`.
     pub image_verification: ImageVerification,
+    /// Plugins that give logins, if there are any.
+    pub credential_providers: Option<CredentialProviders>,
     /// `registryPullQPS`; 0 means no bound.
     pub pull_qps: u32,
     /// `registryBurst`.
     pub pull_burst: u32,
+}
+
+/// Where credential provider plugins are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialProviders {
+    /// `--image-credential-provider-config`: a file, or a directory of files.
+    pub config: PathBuf,
+    /// `--image-credential-provider-bin-dir`.
+    pub directory: PathBuf,
+    /// Gate `KubeletServiceAccountTokenForCredentialProviders`: they may be given tokens.
+    pub tokens: bool,
 }
 
 /// Pods.

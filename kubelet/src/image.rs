@@ -1,11 +1,12 @@
 //! Images: having the one a container needs.
 //!
 //! [`Images::ensure`] applies the pull policy and tells users what happens; [`puller`] joins and bounds the pulls of the whole
-//! node; [`records`] keeps on disk what was pulled with whose secret; [`reference`], [`credentials`] and [`verification`] are
-//! pure. Back-off is the caller's: a call either has the image or fails.
+//! node; [`provider`] asks plugins for logins; [`records`] keeps on disk what was pulled with whose login; [`reference`],
+//! [`credentials`] and [`verification`] are pure. Back-off is the caller's: a call either has the image or fails.
 
 pub mod credentials;
 pub mod node_logins;
+pub mod provider;
 pub mod puller;
 pub mod records;
 pub mod reference;
@@ -20,14 +21,17 @@ use crate::parts::Parts;
 use crate::rate::Rate;
 use crate::reason;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
+use client::Clock;
 use credentials::{Credential, Keyring};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_logins::NodeLogins;
 use proto::cri as pb;
+use provider::Providers;
 use puller::{PullError, Pulled, Puller};
-use records::Records;
+use records::{RecordError, Records};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 use verification::{Access, Verdict};
 
 /// Why an image is not there, in the words of a waiting container.
@@ -38,6 +42,18 @@ pub struct ImageError {
     pub reason: &'static str,
     /// The message.
     pub message: String,
+}
+
+/// How often records are looked through.
+const RECORDS_EVERY: Duration = Duration::from_secs(300);
+
+/// Why records were not looked through.
+#[derive(Debug, thiserror::Error)]
+enum AgingError {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
 }
 
 /// When an image is pulled.
@@ -73,7 +89,9 @@ pub struct Images {
     recorder: Recorder,
     metrics: RuntimeMetrics,
     records: Records,
+    clock: Arc<dyn Clock>,
     rules: Arc<Rules>,
+    providers: Providers,
     /// The node's logins.
     files: FileWork,
 }
@@ -89,6 +107,8 @@ pub struct Rules {
     pub verification: verification::Policy,
     /// The node's own logins.
     pub logins: NodeLogins,
+    /// Plugins that give logins.
+    pub providers: provider::Setup,
 }
 
 impl Default for Rules {
@@ -98,6 +118,7 @@ impl Default for Rules {
             parallel_max: 4,
             verification: verification::Policy::default(),
             logins: NodeLogins::default(),
+            providers: provider::Setup::default(),
         }
     }
 }
@@ -107,13 +128,17 @@ impl Images {
     pub fn new(parts: &Parts, records: Records, rules: Rules) -> Self {
         let runtime = parts.runtime.clone();
         let puller = Puller::new(runtime.clone(), records.clone(), rules.parallel_max, rules.rate);
+        let (objects, metrics) = (parts.objects.clone(), &parts.metrics.providers);
+        let providers = Providers::new(&rules.providers, objects, parts.clock.clone(), metrics);
         Self {
             runtime,
             puller,
+            providers,
             objects: parts.objects.clone(),
             recorder: parts.recorder.clone(),
             metrics: parts.metrics.runtime.clone(),
             records,
+            clock: parts.clock.clone(),
             rules: Arc::new(rules),
             files: FileWork::new(node_logins::DEADLINE),
         }
@@ -138,11 +163,23 @@ impl Images {
         })?;
         let policy = Policy::of(container);
         let keyring = self.keyring(pod).await;
-        let credentials = keyring.matching(&image);
-        if policy != Policy::Always
-            && let Some(info) = self.present(pod, container, &image).await?
-            && self.may_use(&image, &info, &credentials).await
-        {
+        let mut credentials = keyring.matching(&image);
+        let present = match policy {
+            Policy::Always => None,
+            Policy::IfNotPresent | Policy::Never => self.present(pod, container, &image).await?,
+        };
+        let mut usable = match &present {
+            Some(info) => self.may_use(&image, info, &credentials).await,
+            None => false,
+        };
+        // Plugins are asked only where their answer counts: an image everybody may use starts without them.
+        if !usable && (policy != Policy::Never || present.is_some()) {
+            credentials.extend(self.providers.logins(&image, pod).await);
+            if let Some(info) = &present {
+                usable = self.may_use(&image, info, &credentials).await;
+            }
+        }
+        if let Some(info) = present.filter(|_| usable) {
             let message =
                 format!("Container image \"{given}\" already present on machine and can be accessed by the pod");
             self.recorder
@@ -187,6 +224,40 @@ impl Images {
         }
     }
 
+    /// Keeps the records of pulls true to what the runtime has, from now on until told to stop.
+    pub async fn keep_records(self, stop: CancellationToken) {
+        loop {
+            if let Err(error) = self.age_records().await {
+                tracing::warn!(%error, "records of image pulls are not looked through");
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(RECORDS_EVERY) => {}
+            }
+        }
+    }
+
+    /// What a dead kubelet began is settled; what is known of images that are gone goes. An image that is in no list is asked for
+    /// by name before that: without its record it would pass for one everybody may use.
+    async fn age_records(&self) -> Result<(), AgingError> {
+        for open in self.records.open().await? {
+            match self.runtime.image_status(&open.image).await? {
+                Some(info) => self.records.settle(&open.image, Some(&info.id)).await?,
+                None if open.is_old => self.records.settle(&open.image, None).await?,
+                None => {}
+            }
+        }
+        let until = self.clock.now();
+        let present = self.runtime.list_images().await?.into_iter().map(|image| image.id);
+        for reference in self.records.stale(&present.collect(), until).await? {
+            if self.runtime.image_status(&reference).await?.is_none() {
+                self.records.remove(&reference, until).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn pull(
         &self,
         pod: &Pod,
@@ -215,39 +286,29 @@ impl Images {
                     .container(pod, &container.name, Severity::Normal, reason::event::PULLED, message);
                 Ok(info)
             }
-            Err(failed) => {
-                let message = format!("Failed to pull image \"{given}\": {}", failed.message);
+            Err((reason, said)) => {
+                let message = format!("Failed to pull image \"{given}\": {said}");
                 self.warn(pod, container, reason::event::FAILED, &message);
-                self.warn(
-                    pod,
-                    container,
-                    reason::event::FAILED,
-                    &format!("Error: {}", failed.reason),
-                );
-                Err(failed)
+                self.warn(pod, container, reason::event::FAILED, &format!("Error: {reason}"));
+                let message = waiting_message(given, reason, said);
+                Err(ImageError { reason, message })
             }
         }
     }
 
-    /// Pulls, and writes down with whose login.
+    /// Pulls, and writes down with whose login; else gives the waiting reason and what was said.
     async fn pull_and_record(
         &self,
         image: &str,
         credentials: &[Credential],
         sandbox: Option<pb::PodSandboxConfig>,
-    ) -> Result<(ImageInfo, Pulled), ImageError> {
+    ) -> Result<(ImageInfo, Pulled), (&'static str, String)> {
         let logins: Vec<_> = credentials.iter().map(|credential| credential.auth.clone()).collect();
-        let failed = |error: RuntimeError| ImageError {
-            reason: reason_of(&error),
-            message: error.to_string(),
-        };
+        let failed = |error: RuntimeError| (reason_of(&error), puller::text(&error));
         let pulled = self.puller.pull(image, &logins, sandbox).await;
         let (pulled, pull) = pulled.map_err(|error| match error {
             PullError::Runtime(error) => failed(error),
-            PullError::Throttled | PullError::Record(_) => ImageError {
-                reason: reason::waiting::ERR_IMAGE_PULL,
-                message: error.to_string(),
-            },
+            PullError::Throttled | PullError::Record(_) => (reason::waiting::ERR_IMAGE_PULL, error.to_string()),
         })?;
         // The reference is what was pulled; its name may meanwhile mean another image.
         let info = match self.runtime.image_status(&pulled.reference).await {
@@ -315,6 +376,17 @@ fn reason_of(error: &RuntimeError) -> &'static str {
     }
 }
 
+/// What a waiting container says of a failed pull, in upstream's words where the reason is more than that it failed.
+fn waiting_message(image: &str, reason: &str, said: String) -> String {
+    let why = match reason {
+        reason::waiting::REGISTRY_UNAVAILABLE => "the registry is unavailable",
+        reason::waiting::SIGNATURE_VALIDATION_FAILED => "the signature validation failed",
+        _ => return said,
+    };
+    let more = said.split_once(reason).map_or("", |(_, more)| more);
+    format!("image pull failed for {image} because {why}{more}")
+}
+
 /// A duration as Go prints it, in milliseconds (`1.234s`, `1m2.5s`, `1h0m0s`, `45ms`).
 pub(crate) fn go_duration(duration: Duration) -> String {
     let total = duration.as_millis();
@@ -349,6 +421,34 @@ mod tests {
         ];
         for (millis, text) in cases {
             assert_eq!(go_duration(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn reasons_are_told_in_upstreams_words() {
+        let told = |code: tonic::Code, text: &str| {
+            let error = RuntimeError::new("PullImage", code, text);
+            let reason = reason_of(&error);
+            (reason, waiting_message("r.io/a", reason, puller::text(&error)))
+        };
+        use tonic::Code::{NotFound, Unavailable, Unknown};
+        for (code, text, reason, message) in [
+            (
+                Unknown,
+                "RegistryUnavailable: no route",
+                "RegistryUnavailable",
+                "image pull failed for r.io/a because the registry is unavailable: no route",
+            ),
+            (
+                Unavailable,
+                "SignatureValidationFailed",
+                "SignatureValidationFailed",
+                "image pull failed for r.io/a because the signature validation failed",
+            ),
+            (Unknown, "no", "ErrImagePull", "no"),
+            (NotFound, "no", "ErrImagePull", "rpc error: code = NotFound desc = no"),
+        ] {
+            assert_eq!(told(code, text), (reason, message.to_owned()));
         }
     }
 

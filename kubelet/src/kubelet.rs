@@ -99,6 +99,7 @@ impl Kubelet {
         };
         let described = self.parts.described.subscribe();
         let (kills, killed) = watch::channel(Kills::default());
+        let images = shared.executor.images.clone();
         let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killed, described);
 
         let mut tasks = JoinSet::new();
@@ -128,6 +129,7 @@ impl Kubelet {
         };
         tasks.spawn(sources.run(pods, shutdown.clone()));
         tasks.spawn(workers.run());
+        tasks.spawn(images.keep_records(shutdown.clone()));
         // Nobody is ended where nothing measures, but the workers go on listening.
         let _silent = if self.settings.local_storage {
             tasks.spawn(LocalStorage::new(self.parts.clone(), kills).run(shutdown.clone()));

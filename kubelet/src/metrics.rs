@@ -10,6 +10,7 @@ mod node;
 mod pods;
 mod probes;
 mod process;
+mod providers;
 mod runtime;
 mod text;
 
@@ -19,6 +20,7 @@ pub use node::NodeMetrics;
 pub use pods::{PodMetrics, Start};
 pub use probes::{ProbeMetrics, ProbeResult, Probed};
 pub use process::process;
+pub use providers::ProviderMetrics;
 pub use runtime::RuntimeMetrics;
 
 use crate::pod::view::PodView;
@@ -39,6 +41,8 @@ pub struct Metrics {
     pub probes: ProbeMetrics,
     /// What health checks say.
     pub health: HealthMetrics,
+    /// Credential provider plugins.
+    pub providers: ProviderMetrics,
     /// The node and this process on it.
     pub node: NodeMetrics,
 }
@@ -50,6 +54,7 @@ impl Metrics {
         let http = http::Requests::register(&mut registry);
         let runtime = RuntimeMetrics::register(&mut registry);
         let pods = PodMetrics::register(&mut registry);
+        let providers = ProviderMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, node);
         Self {
             registry: Arc::new(registry),
@@ -58,6 +63,7 @@ impl Metrics {
             pods,
             probes: ProbeMetrics::new(),
             health: HealthMetrics::new(),
+            providers,
             node,
         }
     }

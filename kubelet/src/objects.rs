@@ -13,10 +13,10 @@ pub use token::{Token, TokenRequestKey};
 use crate::autonomy::Kept;
 use crate::id::PodUid;
 use crate::volume::{EnvFile, EnvFileValues};
-use client::Clock;
 use client::informer::{self, Informer};
+use client::{AsTree, Clock};
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,9 @@ pub enum ObjectError {
     /// There is no such runtime class.
     #[error("runtimeclass.node.k8s.io {0:?} not found")]
     RuntimeClass(String),
+    /// A service account could not be read.
+    #[error("failed to get service account: {0}")]
+    ServiceAccount(String),
     /// A service account token was not issued.
     #[error("failed to fetch token: {0}")]
     Token(String),
@@ -307,6 +310,17 @@ impl Objects {
             Some(server) => server.tokens.get(key).await,
             None => Err(ObjectError::NoServer("service account token")),
         }
+    }
+
+    /// A service account as it is now; nothing of it is kept.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<ServiceAccount, ObjectError> {
+        let server = self.server.as_ref().ok_or(ObjectError::NoServer("serviceaccount"))?;
+        let api: Api<AsTree<ServiceAccount>> = Api::namespaced(server.client.clone(), namespace);
+        let found = tokio::time::timeout(FIRST_ANSWER, api.get(name)).await;
+        let found = found.map_err(|_| ObjectError::ServiceAccount("the API server did not answer in time".into()))?;
+        found
+            .map(|found| found.0)
+            .map_err(|error| ObjectError::ServiceAccount(error.to_string()))
     }
 
     /// Forgets a pod: objects nobody else needs are no longer watched, its tokens are dropped.

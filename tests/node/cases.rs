@@ -9,6 +9,7 @@ mod identity;
 mod mistake;
 mod network;
 mod pod;
+mod provider;
 mod registry;
 mod resize;
 mod static_pod;
@@ -52,6 +53,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("users_of_its_own_are_refused", class::own_users),
     ("variables_of_files", class::env_file),
     ("private_image", registry::private_image),
+    ("login_from_a_plugin_over_tls", provider::plugin_over_tls),
     ("static_pod", static_pod::static_pod),
     ("standalone_kubelet", static_pod::standalone),
     ("kubelet_killed", crash::kubelet_killed),

@@ -1,9 +1,11 @@
 //! What is asked of the host at start.
 
+use super::BootError;
 use crate::config::Config;
 use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
 use crate::image::node_logins::NodeLogins;
+use crate::image::provider;
 use crate::node::{Facts, allocatable, max_pods};
 use crate::user_namespace::{IdPool, PoolError, parse_subordinate};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -76,6 +78,15 @@ pub(super) fn facts(config: &Config, roots: &Roots) -> Facts {
         hugepages: hugepages(roots),
         port: config.server.port,
     }
+}
+
+/// The plugins that give logins.
+pub(super) fn credential_providers(config: &Config) -> Result<provider::Setup, BootError> {
+    let Some(found) = &config.runtime.credential_providers else {
+        return Ok(provider::Setup::default());
+    };
+    let read = provider::Setup::read(&found.config, &found.directory, found.tokens);
+    read.map_err(BootError::CredentialProviders)
 }
 
 /// What pods are admitted to.

@@ -72,6 +72,9 @@ pub struct KubeletConfiguration {
     /// What `featureGates` say of stop signals.
     #[serde(skip)]
     pub stop_signals: bool,
+    /// `featureGates` keep service account tokens from credential provider plugins.
+    #[serde(skip)]
+    pub no_provider_tokens: bool,
     pub max_open_files: Option<i64>,
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
     pub runtime_request_timeout: Option<String>,
@@ -292,6 +295,7 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     });
     let gates = tree.get("featureGates").and_then(Value::as_object);
     config.stop_signals = gates.is_some_and(gates::stop_signals);
+    config.no_provider_tokens = gates.is_some_and(|gates| !gates::provider_tokens(gates));
     Decoded {
         config,
         inert,

@@ -235,6 +235,15 @@ const KNOWN: &[&str] = &[
 /// The gate of `lifecycle.stopSignal`.
 const STOP_SIGNALS: &str = "ContainerStopSignals";
 
+/// The gate of `tokenAttributes` of credential provider plugins.
+const PROVIDER_TOKENS: &str = "KubeletServiceAccountTokenForCredentialProviders";
+
+/// Whether credential provider plugins may be given tokens: on unless the gate, or that of all beta features, is off (KEP-4412).
+pub(super) fn provider_tokens(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(PROVIDER_TOKENS).or_else(|| says("AllBeta")).unwrap_or(true)
+}
+
 /// Whether containers are stopped by the signals they ask for: off unless the gate, or that of all alpha features, is on (KEP-4960).
 pub(super) fn stop_signals(gates: &Map<String, Value>) -> bool {
     let says = |name: &str| gates.get(name).and_then(Value::as_bool);
@@ -246,6 +255,7 @@ pub(super) fn without_effect(gates: &Value) -> Value {
     let mut gates = gates.clone();
     if let Value::Object(gates) = &mut gates {
         gates.remove(STOP_SIGNALS);
+        gates.remove(PROVIDER_TOKENS);
     }
     gates
 }
@@ -283,6 +293,24 @@ mod tests {
             (json!({"ContainerStopSignals": true}), true),
         ] {
             assert_eq!(stop_signals(gates.as_object().expect("an object")), on, "{gates}");
+        }
+    }
+
+    #[test]
+    fn tokens_for_plugins_are_on_unless_a_gate_turns_them_off() {
+        for (gates, on) in [
+            (json!({}), true),
+            (json!({"AllBeta": false}), false),
+            (
+                json!({"AllBeta": false, "KubeletServiceAccountTokenForCredentialProviders": true}),
+                true,
+            ),
+            (
+                json!({"KubeletServiceAccountTokenForCredentialProviders": false}),
+                false,
+            ),
+        ] {
+            assert_eq!(provider_tokens(gates.as_object().expect("an object")), on, "{gates}");
         }
     }
 

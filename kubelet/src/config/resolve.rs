@@ -84,7 +84,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
     let config = Config {
         node: node::node(&mut reader, written, flags, from_file),
         paths: pods::paths(written, flags),
-        runtime: pods::runtime(&mut reader, written),
+        runtime: pods::runtime(&mut reader, written, flags),
         pods: pods::pods(&mut reader, written, flags),
         rotate_certificates: written.rotate_certificates.unwrap_or(false),
         statics: statics::read(&mut reader, written),

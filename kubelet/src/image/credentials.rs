@@ -46,6 +46,15 @@ pub enum Origin {
         /// Its name.
         name: String,
     },
+    /// A plugin that was shown a token of the pod's service account.
+    ServiceAccount {
+        /// Its UID.
+        uid: String,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// A login that fits an image.
@@ -151,11 +160,18 @@ impl Keyring {
         for (key, entry) in entries {
             let auth = auth(&key, entry)?;
             let origin = origin.clone();
-            logins.push((normalized(&key), Credential { auth, origin }));
+            logins.push((key, Credential { auth, origin }));
         }
+        self.add_logins(logins);
+        Ok(())
+    }
+
+    /// Adds logins by registry (perhaps with a path), to be tried after those that are there, the most specific first.
+    pub fn add_logins(&mut self, logins: impl IntoIterator<Item = (String, Credential)>) {
+        let logins = logins.into_iter().map(|(key, login)| (normalized(&key), login));
+        let mut logins: Vec<_> = logins.collect();
         logins.sort_by(|(a, _), (b, _)| b.cmp(a));
         self.logins.extend(logins);
-        Ok(())
     }
 
     /// The logins that fit an image, in the order they are to be tried.
@@ -232,14 +248,20 @@ fn host_fits(pattern: &str, host: &str) -> bool {
             .all(|(pattern, label)| label_fits(pattern, label))
 }
 
-fn label_fits(pattern: &str, label: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == label,
-        Some((start, rest)) => label.strip_prefix(start).is_some_and(|label| {
-            let ends = label.char_indices().map(|(at, _)| at).chain([label.len()]);
-            ends.into_iter().any(|at| label_fits(rest, &label[at..]))
-        }),
-    }
+/// Whether a label fits a pattern that may hold `*`. Patterns are users': each part is looked for once.
+pub(super) fn label_fits(pattern: &str, label: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == label;
+    };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let between = label.strip_prefix(start).and_then(|label| label.strip_suffix(end));
+    let parts = middle.split('*').filter(|part| !part.is_empty());
+    let left = between.map(|label| {
+        parts.into_iter().try_fold(label, |label, part| {
+            label.find(part).map(|at| &label[at + part.len()..])
+        })
+    });
+    left.flatten().is_some()
 }
 
 #[cfg(test)]
@@ -288,6 +310,23 @@ mod tests {
         ] {
             assert_eq!(users(&keyring, image), expected, "{image}");
         }
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_costs_no_time() {
+        for (pattern, label, fits) in [
+            ("*", "", true),
+            ("a*", "a", true),
+            ("a*a", "a", false),
+            ("a*b*c", "a-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("*a*b*", "xaxbx", true),
+            ("*a*b*", "xbxax", false),
+        ] {
+            assert_eq!(label_fits(pattern, label), fits, "{pattern} {label}");
+        }
+        let pattern = format!("{}b", "*a".repeat(1000));
+        assert!(!label_fits(&pattern, &"a".repeat(1999)));
     }
 
     #[test]

@@ -240,7 +240,7 @@ async fn pull_with_any(
         let numbered = credentials.into_iter().enumerate();
         numbered.map(|(index, auth)| (Some(index), Some(auth))).collect()
     };
-    let mut last = None;
+    let mut errors: Vec<RuntimeError> = Vec::new();
     for (used, auth) in tries {
         match runtime.pull_image(image, auth, sandbox.clone()).await {
             Ok(reference) => {
@@ -250,10 +250,26 @@ async fn pull_with_any(
                     used,
                 });
             }
-            Err(error) => last = Some(error),
+            Err(error) if errors.contains(&error) => {}
+            Err(error) => errors.push(error),
         }
     }
-    Err(last.unwrap_or_else(|| RuntimeError::new("PullImage", Code::Internal, "nothing was tried")))
+    Err(match errors.pop() {
+        None => RuntimeError::new("PullImage", Code::Internal, "nothing was tried"),
+        Some(only) if errors.is_empty() => only,
+        Some(last) => {
+            let all: Vec<String> = errors.iter().chain([&last]).map(text).collect();
+            RuntimeError::new("PullImage", Code::Unknown, format!("[{}]", all.join(", ")))
+        }
+    })
+}
+
+/// What a failed pull says: an unknown code adds nothing, and some runtimes' first word is a reason.
+pub(super) fn text(error: &RuntimeError) -> String {
+    match error.code {
+        Code::Unknown => error.message.clone(),
+        _ => error.to_string(),
+    }
 }
 
 /// Tells credentials apart without keeping them.

@@ -2,7 +2,12 @@
 //! §2), so that a node can be taken over and given back.
 //!
 //! Owns those files. An intent is written before a pull and goes when its end is recorded; one that is left behind says "pulled
-//! by a kubelet, nobody knows with what", which only costs another pull. Never decides who may use an image.
+//! by a kubelet, nobody knows with what", which only costs another pull. [`aging`] says when they go. Never decides who may use an
+//! image.
+
+mod aging;
+
+pub use aging::Open;
 
 use super::reference;
 use super::verification::{Access, Known};
@@ -14,7 +19,7 @@ use serde_json::Value;
 use sha2::Digest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +54,10 @@ struct PullIntent<'a> {
     image: &'a str,
 }
 
+/// Names remembered of one image: whoever owns a registry can give it any number.
+const NAMES_MAX: usize = 1000;
+/// More than that many names with that many secrets and service accounts have.
+const BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How long a record is waited for. Its disk is the kubelet's own; one that hangs is no reason for a pod to hang.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The key of all file work here: one change of a record never undoes another, and a disk that hangs costs one thread.
@@ -230,7 +239,7 @@ impl Inner {
 
     fn read(&self, reference: &str) -> Result<Option<PulledRecord>, RecordError> {
         let path = self.pulled(reference);
-        let text = match fs::read(&path) {
+        let text = match read_bounded(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|why| wrong(&path, why))?,
         };
@@ -243,23 +252,44 @@ impl Inner {
 
     fn allow(&self, image: &str, reference: &str, access: &Access) -> Result<(), RecordError> {
         // A record that cannot be read says nothing: this pull's begins a new one.
-        let mut record = self.read(reference).ok().flatten().unwrap_or_else(|| PulledRecord {
+        let mut record = self
+            .read(reference)
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| Self::fresh(reference));
+        let name = reference::name(image).to_owned();
+        let is_new = !record.credential_mapping.contains_key(&name);
+        if is_new && record.credential_mapping.len() >= NAMES_MAX {
+            tracing::warn!(
+                image,
+                reference,
+                "an image has so many names that this one is not remembered"
+            );
+            return Ok(());
+        }
+        let changed = record.credential_mapping.entry(name).or_default().merge(access);
+        if !changed && !is_new {
+            return Ok(());
+        }
+        record.last_updated_time = self.now();
+        write(&self.pulled(reference), &record)
+    }
+
+    fn fresh(reference: &str) -> PulledRecord {
+        PulledRecord {
             kind: "ImagePulledRecord".to_owned(),
             api_version: API_VERSION.to_owned(),
             last_updated_time: String::new(),
             image_ref: reference.to_owned(),
             credential_mapping: BTreeMap::new(),
             rest: BTreeMap::new(),
-        });
-        let name = reference::name(image).to_owned();
-        let is_new = !record.credential_mapping.contains_key(&name);
-        let changed = record.credential_mapping.entry(name).or_default().merge(access);
-        if !changed && !is_new {
-            return Ok(());
         }
+    }
+
+    /// The time as records tell it, in whole seconds.
+    fn now(&self) -> String {
         let now = self.clock.now();
-        record.last_updated_time = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        write(&self.pulled(reference), &record)
+        Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
     }
 
     fn write_intent(&self, image: &str) -> Result<(), RecordError> {
@@ -287,6 +317,16 @@ impl Inner {
             _ => Ok(()),
         }
     }
+}
+
+/// What a file holds, if it is not more than a record can have.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
+    }
+    Ok(text)
 }
 
 fn wrong(path: &Path, why: impl ToString) -> RecordError {

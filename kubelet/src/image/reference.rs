@@ -74,6 +74,12 @@ pub fn registry_and_repository(image: &str) -> (String, String) {
     (host.to_owned(), repository)
 }
 
+/// The registry and the repository in it, without tag and digest: what plugins are asked about.
+pub fn repository(image: &str) -> String {
+    let (host, repository) = normalised(split(image).0);
+    format!("{host}/{repository}")
+}
+
 /// A name's registry and repository, Docker's where none is named.
 fn normalised(name: &str) -> (&str, String) {
     let (host, path) = match name.split_once('/') {

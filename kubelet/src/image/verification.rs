@@ -8,7 +8,7 @@ use super::reference;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Secrets remembered of one image name; more would only make records grow.
+/// Secrets, and service accounts, remembered of one image name; more would only make records grow.
 const SECRETS_MAX: usize = 100;
 
 /// `imagePullCredentialsVerificationPolicy`: which images need no login once they are here.
@@ -57,11 +57,37 @@ pub struct PullSecret {
     pub credential_hash: String,
 }
 
+/// A service account with whose token a plugin gave the login an image was pulled with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PullServiceAccount {
+    /// Its namespace; the order of fields is the order of service accounts.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl PullServiceAccount {
+    /// The service account of a login, if it comes from one.
+    fn of(credential: &Credential) -> Option<Self> {
+        match &credential.origin {
+            Origin::Node | Origin::Secret { .. } => None,
+            Origin::ServiceAccount { uid, namespace, name } => Some(Self {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                uid: uid.clone(),
+            }),
+        }
+    }
+}
+
 impl PullSecret {
     /// The secret of a login, if it comes from one.
     fn of(credential: &Credential) -> Option<Self> {
         match &credential.origin {
-            Origin::Node => None,
+            Origin::Node | Origin::ServiceAccount { .. } => None,
             Origin::Secret { uid, namespace, name } => Some(Self {
                 namespace: namespace.clone(),
                 name: name.clone(),
@@ -87,9 +113,9 @@ pub struct Access {
     /// Secrets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_secrets: Vec<PullSecret>,
-    /// Service accounts, kept as another kubelet wrote them.
+    /// Service accounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kubernetes_service_accounts: Vec<serde_json::Value>,
+    pub kubernetes_service_accounts: Vec<PullServiceAccount>,
     /// No login, or the node's: every pod may use it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
@@ -101,15 +127,12 @@ pub struct Access {
 impl Access {
     /// What a pull with this login, or without any, gives.
     pub fn of(used: Option<&Credential>) -> Self {
-        match used.and_then(PullSecret::of) {
-            Some(secret) => Self {
-                kubernetes_secrets: vec![secret],
-                ..Self::default()
-            },
-            None => Self {
-                node_pods_accessible: true,
-                ..Self::default()
-            },
+        let (secret, account) = (used.and_then(PullSecret::of), used.and_then(PullServiceAccount::of));
+        Self {
+            node_pods_accessible: secret.is_none() && account.is_none(),
+            kubernetes_secrets: secret.into_iter().collect(),
+            kubernetes_service_accounts: account.into_iter().collect(),
+            ..Self::default()
         }
     }
 
@@ -122,7 +145,10 @@ impl Access {
             *self = other.clone();
             return true;
         }
-        let before = self.kubernetes_secrets.clone();
+        let before = (
+            self.kubernetes_secrets.clone(),
+            self.kubernetes_service_accounts.clone(),
+        );
         for secret in &other.kubernetes_secrets {
             self.kubernetes_secrets.retain(|known| !known.is_at(secret));
             if self.kubernetes_secrets.len() < SECRETS_MAX {
@@ -130,7 +156,14 @@ impl Access {
             }
         }
         self.kubernetes_secrets.sort();
-        before != self.kubernetes_secrets
+        let accounts = &mut self.kubernetes_service_accounts;
+        for account in &other.kubernetes_service_accounts {
+            if !accounts.contains(account) && accounts.len() < SECRETS_MAX {
+                accounts.push(account.clone());
+            }
+        }
+        accounts.sort();
+        before.0 != self.kubernetes_secrets || before.1 != self.kubernetes_service_accounts
     }
 }
 
@@ -163,6 +196,10 @@ pub fn judge(policy: &Policy, image: &str, known: &Known, credentials: &[Credent
         return Verdict::MustPull;
     };
     if access.node_pods_accessible {
+        return Verdict::Usable;
+    }
+    let mut accounts = credentials.iter().filter_map(PullServiceAccount::of);
+    if accounts.any(|shown| access.kubernetes_service_accounts.contains(&shown)) {
         return Verdict::Usable;
     }
     for shown in credentials.iter().filter_map(PullSecret::of) {
@@ -247,6 +284,44 @@ mod tests {
             "a pull nobody saw the end of"
         );
         assert_eq!(judged(&Known::default(), &[]), Verdict::Usable, "preloaded");
+    }
+
+    #[test]
+    fn an_image_belongs_to_the_service_account_a_plugin_gave_its_login_for() {
+        let account = |uid: &str| Credential {
+            origin: Origin::ServiceAccount {
+                uid: uid.into(),
+                namespace: "ns".into(),
+                name: "sa".into(),
+            },
+            ..login("-", "token")
+        };
+        let by_account = known("r.io/app", Access::of(Some(&account("1"))));
+        let judged = |shown: &[Credential]| judge(&Policy::default(), "r.io/app:1", &by_account, shown);
+        assert_eq!(judged(&[account("1")]), Verdict::Usable);
+        assert_eq!(
+            judged(&[account("2")]),
+            Verdict::MustPull,
+            "one of the same name, made anew"
+        );
+        assert_eq!(
+            judged(&[login("-", "token")]),
+            Verdict::MustPull,
+            "a secret is no service account"
+        );
+        let mut access = Access::of(Some(&login("a", "1")));
+        assert!(access.merge(&Access::of(Some(&account("1")))) && !access.merge(&Access::of(Some(&account("1")))));
+        assert_eq!(
+            (
+                access.kubernetes_secrets.len(),
+                access.kubernetes_service_accounts.len()
+            ),
+            (1, 1)
+        );
+        for number in 0..200 {
+            access.merge(&Access::of(Some(&account(&number.to_string()))));
+        }
+        assert_eq!(access.kubernetes_service_accounts.len(), SECRETS_MAX);
     }
 
     #[test]

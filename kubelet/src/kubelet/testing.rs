@@ -6,6 +6,7 @@ use crate::admission::placement::NodeView;
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
 use crate::id::PodUid;
+use crate::image::{self, provider};
 use crate::parts::testing::dependencies;
 use crate::parts::{Dependencies, Settings};
 use crate::pod::spec::NodeContext;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use client::{Clock, TokioClock};
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -32,6 +33,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
+
+mod accounts;
+mod reply;
+
+use reply::{not_found, refused, reply};
 
 type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -50,6 +56,7 @@ struct State {
     watched_from: u64,
     pods: BTreeMap<String, Value>,
     secrets: Vec<Value>,
+    service_accounts: BTreeMap<String, Value>,
     runtime_classes: Vec<Value>,
     events: Vec<(String, String)>,
     /// Phases each pod was told to have, in order.
@@ -222,6 +229,7 @@ impl Api {
                     &json!({"kind": "RuntimeClassList", "apiVersion": "node.k8s.io/v1", "metadata": meta, "items": items}),
                 )
             }
+            (method, false) if path.contains("/serviceaccounts/") => self.service_account(&method, &name, body),
             (Method::POST, _) if path.ends_with("/events") => {
                 let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
                 self.state().events.push((text("reason"), text("message")));
@@ -293,28 +301,6 @@ impl Api {
     }
 }
 
-fn reply(code: u16, value: &Value) -> Response<Reply> {
-    Response::builder().status(code).body(whole(value)).expect("a response")
-}
-
-fn whole(value: &Value) -> Reply {
-    Full::new(Bytes::from(value.to_string()))
-        .map_err(|never| match never {})
-        .boxed_unsync()
-}
-
-fn not_found() -> Response<Reply> {
-    refused(404, "NotFound")
-}
-
-fn refused(code: u16, reason: &str) -> Response<Reply> {
-    reply(
-        code,
-        &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
-        "message": reason}),
-    )
-}
-
 /// One node: a runtime that outlives its kubelets.
 pub(crate) struct Bench {
     pub(crate) api: Api,
@@ -327,6 +313,8 @@ pub(crate) struct Bench {
     pub(crate) allocatable: ResourceList,
     /// Its node object, as far as pods are judged by it.
     pub(crate) described: Describer,
+    /// Plugins that give its kubelets logins.
+    pub(crate) providers: provider::Setup,
     root: tempfile::TempDir,
     pub(crate) mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
@@ -379,6 +367,7 @@ impl Bench {
                 known: true,
                 ..NodeView::default()
             }),
+            providers: provider::Setup::default(),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
         };
@@ -449,6 +438,10 @@ impl Bench {
                 },
                 allocatable: self.allocatable.clone(),
                 autonomy: self.autonomy,
+                images: image::Rules {
+                    providers: self.providers.clone(),
+                    ..image::Rules::default()
+                },
                 ..Settings::default()
             },
             ..dependencies(root, node, Arc::new(self.runtime.clone()), self.clock.clone())
@@ -472,6 +465,11 @@ impl Bench {
             self.api.events(),
             self.runtime.calls()
         );
+    }
+
+    /// The kubelet's root directory.
+    pub(crate) fn root_dir(&self) -> PathBuf {
+        self.root.path().join("kubelet")
     }
 
     /// How often a container of that pod runs now.

@@ -21,6 +21,9 @@ const PRESENT: &[&str] = &[
     "admission_rejections_total",
     "cgroup_manager_duration_seconds",
     "cgroup_version",
+    "credential_provider_config_info",
+    "credential_provider_plugin_duration",
+    "credential_provider_plugin_errors_total",
     "desired_pods",
     "evictions",
     "http_inflight_requests",
@@ -75,8 +78,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("cpu_manager_pinning_errors_total", "cpu manager"),
     ("cpu_manager_pinning_requests_total", "cpu manager"),
     ("cpu_manager_shared_pool_size_millicores", "cpu manager"),
-    ("credential_provider_plugin_duration", "credential provider plugins"),
-    ("credential_provider_plugin_errors_total", "credential provider plugins"),
     (
         "cri_losing_support",
         "told in the log: the runtime's version is not judged",
@@ -114,6 +115,8 @@ fn busy(metrics: &Metrics) {
     metrics.runtime.call("version", second, false);
     metrics.runtime.sandbox("", true, second, false);
     metrics.runtime.pulled(1, second);
+    metrics.providers.configured("sha256:0");
+    metrics.providers.ran("ecr", second, false);
     let pods = &metrics.pods;
     pods.runs(Start {
         since_created: Some(second),
@@ -179,6 +182,9 @@ async fn labels_are_upstreams() {
         r#"kubelet_runtime_operations_duration_seconds_bucket{le="0.0125",operation_type="version"} 0"#,
         r#"kubelet_run_podsandbox_errors_total{runtime_handler=""} 1"#,
         r#"kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"} 1"#,
+        r#"kubelet_credential_provider_plugin_errors_total{plugin_name="ecr"} 1"#,
+        r#"kubelet_credential_provider_plugin_duration_count{plugin_name="ecr"} 1"#,
+        r#"kubelet_credential_provider_config_info{hash="sha256:0"} 1"#,
         r#"kubelet_admission_rejections_total{reason="OutOfcpu"} 1"#,
         r#"kubelet_started_containers_errors_total{container_type="container",code="CreateContainerError"} 1"#,
         r#"kubelet_working_pods{lifecycle="sync",config="desired",static=""} 0"#,

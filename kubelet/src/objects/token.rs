@@ -7,6 +7,7 @@ use client::{AsTree, Clock};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct TokenRequestKey {
     pub namespace: String,
     /// The service account.
     pub service_account: String,
+    /// That service account's UID, if the token is to be that one's and no later one's; else empty.
+    pub service_account_uid: String,
     /// Whom it is for; empty means the API server itself.
     pub audience: String,
     /// Wanted life in seconds.
@@ -133,6 +136,10 @@ impl Tokens {
                 }),
                 expiration_seconds: Some(key.expiration_seconds),
             }),
+            metadata: ObjectMeta {
+                uid: Some(key.service_account_uid.clone()).filter(|uid| !uid.is_empty()),
+                ..ObjectMeta::default()
+            },
             ..TokenRequest::default()
         };
         let api: Api<AsTree<ServiceAccount>> = Api::namespaced(self.client.clone(), &key.namespace);

@@ -86,6 +86,7 @@ pub(super) fn token_key(pod: &Pod, token: &TokenFile) -> TokenRequestKey {
         pod_name: pod.metadata.name.clone().unwrap_or_default(),
         namespace: pod.metadata.namespace.clone().unwrap_or_else(|| "default".into()),
         service_account: account.filter(|a| !a.is_empty()).unwrap_or_else(|| "default".into()),
+        service_account_uid: String::new(),
         audience: token.audience.clone(),
         expiration_seconds: token.expiration_seconds,
     }

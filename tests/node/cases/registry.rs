@@ -18,7 +18,7 @@ const HTPASSWD: &str = "test:$2b$04$2avRbqyWQtBjzEWd/gu42.ey0VIU8Rpw05/vj5nhfOAv
 const LOGIN: &str = "eyJhdXRocyI6eyIxMjcuMC4wLjE6NTA1NyI6eyJ1c2VybmFtZSI6InRlc3QiLCJwYXNzd29yZCI6InNlY3JldCJ9fX0=";
 
 /// A process that ends with its owner.
-struct Registry(Child);
+pub(super) struct Registry(Child);
 
 impl Drop for Registry {
     fn drop(&mut self) {
@@ -28,13 +28,20 @@ impl Drop for Registry {
     }
 }
 
-fn start(cluster: &Cluster) -> anyhow::Result<Registry> {
-    let directory = cluster.path("registry");
+/// Starts a registry that keeps its things in that directory, wants a login, and serves TLS if it has a certificate.
+pub(super) fn start(cluster: &Cluster, directory: &str, address: &str, tls: bool) -> anyhow::Result<Registry> {
+    let directory = cluster.path(directory);
     fs::create_dir_all(&directory)?;
     let path = |file: &str| directory.join(file).display().to_string();
     fs::write(path("htpasswd"), HTPASSWD)?;
+    let served = if tls {
+        format!(", tls: {{certificate: {}, key: {}}}", path("tls.crt"), path("tls.key"))
+    } else {
+        String::new()
+    };
+    let scheme = if tls { "https" } else { "http" };
     let config = format!(
-        "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{ADDRESS}'}}\nauth: \
+        "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'{served}}}\nauth: \
          {{htpasswd: {{realm: test, path: {}}}}}\n",
         path("data"),
         path("htpasswd")
@@ -52,12 +59,12 @@ fn start(cluster: &Cluster) -> anyhow::Result<Registry> {
         let code = run(
             "curl",
             &[
-                "-s",
+                "-sk",
                 "-o",
                 "/dev/null",
                 "-w",
                 "%{http_code}",
-                &format!("http://{ADDRESS}/v2/"),
+                &format!("{scheme}://{address}/v2/"),
             ],
         )?;
         ensure!(code == "401", "it answers {code}");
@@ -67,21 +74,16 @@ fn start(cluster: &Cluster) -> anyhow::Result<Registry> {
 }
 
 /// Puts busybox there under the private name, and leaves nothing of that name on the node.
-fn fill(cluster: &Cluster) -> anyhow::Result<()> {
+pub(super) fn fill(cluster: &Cluster, image: &str, how: &[&str]) -> anyhow::Result<()> {
     let names = cluster.ctr(&["images", "list", "-q"])?;
     let busybox = names
         .lines()
         .find(|name| name.contains("busybox"))
         .context("no busybox on the node")?;
-    cluster.ctr(&[
-        "images",
-        "push",
-        "--plain-http",
-        "--user",
-        "test:secret",
-        IMAGE,
-        busybox,
-    ])?;
+    let mut push = vec!["images", "push"];
+    push.extend(how);
+    push.extend(["--user", "test:secret", image, busybox]);
+    cluster.ctr(&push)?;
     Ok(())
 }
 
@@ -116,8 +118,8 @@ fn refused(cluster: &Cluster, name: &str, policy: &str, reasons: &[&str]) -> any
 
 /// A pod with the secret runs; one without it does not, though the image is here by then, also after a restart of the kubelet.
 pub(crate) fn private_image(cluster: &Cluster) -> anyhow::Result<()> {
-    let _registry = start(cluster)?;
-    fill(cluster)?;
+    let _registry = start(cluster, "registry", ADDRESS, false)?;
+    fill(cluster, IMAGE, &["--plain-http"])?;
     refused(
         cluster,
         "stranger",

@@ -81,7 +81,7 @@ impl Nodes {
                 ("storage.k8s.io", "volumeattachments") => {
                     return get_only(info).and_then(|()| on_node(node, info, reader));
                 }
-                ("", "serviceaccounts") => return self.token(node, info, reader),
+                ("", "serviceaccounts") => return self.service_account(node, info, reader),
                 ("coordination.k8s.io", "leases") => return lease(node, info),
                 ("storage.k8s.io", "csinodes") => return csi_node(node, info),
                 ("resource.k8s.io", "resourceslices") => return slice(node, info, reader),
@@ -133,7 +133,11 @@ impl Nodes {
         }
     }
 
-    fn token(&self, node: &str, info: &RequestInfo, reader: &Reader) -> Opinion {
+    /// A node reads the accounts of its pods, for credential provider plugins, and makes tokens of them.
+    fn service_account(&self, node: &str, info: &RequestInfo, reader: &Reader) -> Opinion {
+        if info.verb == "get" && info.subresource.is_empty() {
+            return self.related(node, Referent::ServiceAccount, info, reader);
+        }
         if info.verb != "create" || info.name.is_empty() {
             return no("can only create tokens for individual service accounts");
         }

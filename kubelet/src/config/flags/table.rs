@@ -123,6 +123,16 @@ pub(super) const FLAGS: &[Flag] = &[
         Text,
         "directory of *.conf files that are merged into the configuration",
     ),
+    own(
+        "image-credential-provider-config",
+        Text,
+        "file, or directory of files, that says which credential provider plugins there are",
+    ),
+    own(
+        "image-credential-provider-bin-dir",
+        Text,
+        "where the credential provider plugins are",
+    ),
     own("cloud-provider", Text, "empty or \"external\""),
     own("lock-file", Text, "file that is held locked while this kubelet runs"),
     own(
@@ -275,8 +285,6 @@ pub(super) const FLAGS: &[Flag] = &[
     inert("experimental-allocatable-ignore-eviction", Bool),
     inert("experimental-mounter-path", Text),
     inert("housekeeping-interval", Text),
-    inert("image-credential-provider-bin-dir", Text),
-    inert("image-credential-provider-config", Text),
     inert("maximum-dead-containers", Int),
     inert("maximum-dead-containers-per-container", Int),
     inert("minimum-container-ttl-duration", Text),

@@ -1,12 +1,27 @@
-//! Which images need a login once they are here.
+//! Which images need a login once they are here, and which plugins give logins.
 
 use super::Reader;
-use crate::config::KubeletConfiguration;
+use crate::config::{CredentialProviders, Flags, KubeletConfiguration};
 use crate::image::reference;
 use crate::image::verification::Policy;
+use std::path::PathBuf;
 
 const POLICY: &str = "imagePullCredentialsVerificationPolicy";
 const ALLOWLIST: &str = "preloadedImagesVerificationAllowlist";
+
+/// Either flag alone asks for plugins, too: what the other lacks is then told at the start.
+pub(super) fn credential_providers(written: &KubeletConfiguration, flags: &Flags) -> Option<CredentialProviders> {
+    let path = |flag| flags.text(flag).map(PathBuf::from).unwrap_or_default();
+    let found = CredentialProviders {
+        config: path("image-credential-provider-config"),
+        directory: path("image-credential-provider-bin-dir"),
+        tokens: !written.no_provider_tokens,
+    };
+    let is_asked = [&found.config, &found.directory]
+        .iter()
+        .any(|path| !path.as_os_str().is_empty());
+    is_asked.then_some(found)
+}
 
 pub(super) fn verification(reader: &mut Reader, written: &KubeletConfiguration) -> Policy {
     let listed = written

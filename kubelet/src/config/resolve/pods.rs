@@ -68,7 +68,7 @@ fn unsafe_sysctls(reader: &mut Reader, written: &KubeletConfiguration) -> Vec<St
     names
 }
 
-pub(super) fn runtime(reader: &mut Reader, written: &KubeletConfiguration) -> RuntimeConfig {
+pub(super) fn runtime(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags) -> RuntimeConfig {
     let endpoint = written
         .container_runtime_endpoint
         .as_deref()
@@ -101,6 +101,7 @@ pub(super) fn runtime(reader: &mut Reader, written: &KubeletConfiguration) -> Ru
             (false, n) => Some(n),
         },
         image_verification: images::verification(reader, written),
+        credential_providers: images::credential_providers(written, flags),
         pull_qps: reader.count("registryPullQPS", written.registry_pull_qps, 5),
         pull_burst: reader.count("registryBurst", written.registry_burst, 10),
     }

@@ -1,7 +1,7 @@
 //! Pulls of the scripted runtime.
 
 use super::*;
-use crate::runtime::fake::FakeRuntime;
+use crate::runtime::fake::{FakeRuntime, Mishap};
 use client::TokioClock;
 use jiff::Timestamp;
 
@@ -49,6 +49,29 @@ async fn one_image_is_pulled_once_for_everybody() {
     let both = futures::future::join(puller.pull("a", &[], None), puller.pull("a", &[other], None)).await;
     assert!(both.0.is_ok() && both.1.is_ok());
     assert_eq!(pulls(fake), 3, "other credentials are another pull");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_login_is_tried_and_what_each_says_is_told_once() {
+    let Bench { fake, puller, .. } = &bench(5, Rate::UNBOUND);
+    fake.add_private_image("private", "right");
+    let login = |password: &str| pb::AuthConfig {
+        password: password.into(),
+        ..pb::AuthConfig::default()
+    };
+    let both = puller.pull("private", &[login("wrong"), login("right")], None).await;
+    assert_eq!(both.map(|(pulled, _)| pulled.used), Ok(Some(1)));
+    let none = puller.pull("private", &[login("wrong"), login("other")], None).await;
+    let said = none.expect_err("none fits").to_string();
+    assert_eq!(said.matches("no basic auth credentials").count(), 1, "{said}");
+    let mishap = Mishap::Fail(RuntimeError::new("PullImage", Code::NotFound, "first"));
+    fake.next("PullImage", mishap);
+    let two = puller.pull("private", &[login("wrong"), login("other")], None).await;
+    let said = two.expect_err("none fits").to_string();
+    assert!(
+        said.contains("[rpc error: code = NotFound desc = first, failed to resolve"),
+        "{said}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

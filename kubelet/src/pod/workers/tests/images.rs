@@ -1,6 +1,8 @@
 //! Whose image is whose, over a whole kubelet.
 
 use super::*;
+use crate::image::provider::Setup;
+use crate::image::provider::testing::{Asked, login, played, provider};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -105,6 +107,123 @@ async fn a_pull_secret_that_is_missing_or_broken_is_told_and_done_without() {
             .until("told", |b| has_event(b, "FailedToRetrieveImagePullSecret", expected))
             .await;
     }
+    kubelet.kill().await;
+}
+
+/// A plugin that gives the password of the private image, to pods of the service account `sa` if it is asked by token.
+fn with_plugin(bench: &mut Bench, token: Option<serde_json::Value>) -> Asked {
+    let asked = Asked::default();
+    let run = played(&asked, |_| login("Image", "r.io", "1"));
+    bench.providers = Setup::scripted(vec![(provider("p", token), run)]);
+    bench.runtime.add_private_image(PRIVATE, "1");
+    bench.api.add_service_account("sa", &[]);
+    asked
+}
+
+fn asked_times(asked: &Asked) -> usize {
+    asked.lock().map(|asked| asked.len()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pulled_with_the_nodes_plugin_is_every_pods() {
+    let mut bench = Bench::new();
+    let asked = with_plugin(&mut bench, None);
+    bench.api.add_secret(&secret("wrong", "2"));
+    let kubelet = bench.start();
+    bench.api.create(&private("a", Some("wrong"), "IfNotPresent"));
+    bench
+        .until("the plugin's comes after the secret's", |b| is_ready(b, "a"))
+        .await;
+    assert_eq!((pulls(&bench), asked_times(&asked)), (2, 1));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    bench.api.create(&private("b", None, "Never"));
+    bench.until("b without anything", |b| is_ready(b, "b")).await;
+    assert_eq!(
+        (pulls(&bench), asked_times(&asked)),
+        (2, 1),
+        "nobody is asked for what is everybody's"
+    );
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pulled_for_a_service_account_is_that_accounts() {
+    let mut bench = Bench::new();
+    let attributes = serde_json::json!({"serviceAccountTokenAudience": "aud", "cacheType": "ServiceAccount", "requireServiceAccount": true});
+    let asked = with_plugin(&mut bench, Some(attributes));
+    bench.api.add_service_account("other", &[]);
+    let kubelet = bench.start();
+    let of = |name: &str, account: &str, policy: &str| {
+        let mut pod = private(name, None, policy);
+        pod.spec.as_mut().expect("spec").service_account_name = Some(account.into());
+        pod
+    };
+    bench.api.create(&of("a", "sa", "IfNotPresent"));
+    bench.until("a with its account", |b| is_ready(b, "a")).await;
+    bench.api.create(&of("b", "sa", "Never"));
+    bench.until("b of the same account", |b| is_ready(b, "b")).await;
+    assert_eq!(pulls(&bench), 1);
+    bench.api.create(&of("c", "other", "Never"));
+    bench
+        .until("c of another", |b| waits(b, "c", "ErrImageNeverPull"))
+        .await;
+    bench.api.create(&private("d", None, "Never"));
+    bench.until("d of none", |b| waits(b, "d", "ErrImageNeverPull")).await;
+    kubelet.kill().await;
+    let record = std::fs::read_dir(bench.root_dir().join("image_manager/pulled")).expect("records");
+    let record = record.flatten().next().expect("a record").path();
+    let text = std::fs::read_to_string(record).expect("read");
+    assert!(
+        text.contains(
+            r#"{"r.io/private":{"kubernetesServiceAccounts":[{"namespace":"ns","name":"sa","uid":"uid-sa"}]}}"#
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("token of"), "{text}");
+    assert!(asked_times(&asked) >= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_of_an_image_goes_after_the_image() {
+    use crate::runtime::Runtime;
+    let bench = Bench::new();
+    bench.runtime.add_private_image(PRIVATE, "1");
+    bench.api.add_secret(&secret("right", "1"));
+    let records = || {
+        let entries = std::fs::read_dir(bench.root_dir().join("image_manager/pulled"));
+        entries.map_or(0, Iterator::count)
+    };
+    let kubelet = bench.start();
+    bench.api.create(&private("a", Some("right"), "IfNotPresent"));
+    bench.until("ready", |b| is_ready(b, "a")).await;
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    assert_eq!(records(), 1, "it is there");
+    bench.api.delete("a", 0, at(0));
+    bench.until("gone", |b| !b.api.has("a")).await;
+    bench.runtime.remove_image(PRIVATE).await.expect("removed");
+    bench.until("its record, too", |_| records() == 0).await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_whose_kubelet_died_is_nobodys_afterwards() {
+    let bench = Bench::new();
+    bench.runtime.add_private_image(PRIVATE, "1");
+    bench.runtime.add_image(PRIVATE);
+    let pulling = bench.root_dir().join("image_manager/pulling");
+    std::fs::create_dir_all(&pulling).expect("made");
+    let text =
+        format!(r#"{{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"{PRIVATE}"}}"#);
+    let name = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(PRIVATE.as_bytes()));
+    std::fs::write(pulling.join(format!("sha256-{name}")), text).expect("written");
+    let kubelet = bench.start();
+    bench
+        .until("settled", |_| {
+            std::fs::read_dir(&pulling).is_ok_and(|left| left.count() == 0)
+        })
+        .await;
+    bench.api.create(&private("a", None, "Never"));
+    bench.until("refused", |b| waits(b, "a", "ErrImageNeverPull")).await;
     kubelet.kill().await;
 }
 
