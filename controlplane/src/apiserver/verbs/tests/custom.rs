@@ -2,6 +2,7 @@ mod apply;
 mod ends;
 mod forms;
 mod many;
+mod numbers;
 mod parts;
 mod rules;
 mod stored;
