@@ -5,8 +5,10 @@
 //! is made while evaluating is charged before it is made, patterns take time linear in the text. Functions that are not here are
 //! undeclared to the checker, so that a rule that uses one is refused when it is written.
 
+mod budget;
 mod check;
 mod cost;
+mod equal;
 mod eval;
 mod lexer;
 mod library;
@@ -15,14 +17,16 @@ mod syntax;
 mod types;
 mod value;
 
+pub(crate) use library::time;
 pub(crate) use types::{Decl, DeclKind, Listed, escaped, is_reserved};
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use budget::{Budget, Failure, Outcome};
 use check::{Checker, Node};
-use eval::{Budget, Eval, Failure};
+use eval::Eval;
 use syntax::Mistake;
 use types::Ty;
 use value::Val;
@@ -139,7 +143,7 @@ impl Program {
         (answer, budget.cost)
     }
 
-    fn run<'a>(&'a self, judged: Judged<'a>, budget: &mut Budget) -> eval::Outcome<'a> {
+    fn run<'a>(&'a self, judged: Judged<'a>, budget: &mut Budget) -> Outcome<'a> {
         let own = Val::read(judged.new, judged.decl, budget)?;
         let old = judged.old.map(|old| Val::read(old, judged.decl, budget)).transpose()?;
         let old = match self.old_is_optional {

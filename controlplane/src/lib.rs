@@ -16,6 +16,7 @@ pub mod kubeconfig_command;
 pub mod managed_fields;
 pub mod metrics;
 pub mod patch;
+mod pattern;
 pub mod pki;
 pub mod planted;
 pub mod resource;

@@ -220,18 +220,43 @@ impl Kind {
 
     /// Everything wrong with a new object, in the form that is stored: its metadata, then the kind's own rules.
     pub fn validate(&self, object: &Value) -> FieldErrors {
+        self.with_own(object, self.strategy.validate(object))
+    }
+
+    /// Everything wrong with changing `old` into `new` through the main endpoint (`subresource` empty) or a subresource.
+    pub fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
+        self.with_own_of_update(
+            new,
+            old,
+            subresource,
+            self.strategy.validate_update(new, old, subresource),
+        )
+    }
+
+    /// As [`Kind::validate`] without `old`, or else as [`Kind::validate_update`], in the time of a thread that serves everybody.
+    /// `None` where that is not enough.
+    pub fn validate_briefly(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Option<FieldErrors> {
+        let own = self.strategy.validate_briefly(new, old, subresource)?;
+        Some(match old {
+            None => self.with_own(new, own),
+            Some(old) => self.with_own_of_update(new, old, subresource, own),
+        })
+    }
+
+    /// What is wrong with a new object beside what its kind's own rules say, and that.
+    fn with_own(&self, object: &Value, own: FieldErrors) -> FieldErrors {
         let mut errors = metadata::validate(object, self.namespaced, self.strategy.name_rule());
-        errors.append(self.strategy.validate(object));
+        errors.append(own);
         if let Some(conversion) = &self.conversion {
             errors.append(conversion.converter.validate(object, &Value::Null));
         }
         errors
     }
 
-    /// Everything wrong with changing `old` into `new` through the main endpoint (`subresource` empty) or a subresource.
-    pub fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
+    /// Likewise of a change.
+    fn with_own_of_update(&self, new: &Value, old: &Value, subresource: &str, own: FieldErrors) -> FieldErrors {
         let mut errors = metadata::validate_update(new, old, self.namespaced);
-        errors.append(self.strategy.validate_update(new, old, subresource));
+        errors.append(own);
         if let Some(conversion) = self.conversion.as_ref().filter(|_| subresource.is_empty()) {
             errors.append(conversion.converter.validate(new, old));
         }
@@ -295,6 +320,15 @@ pub trait Strategy: Sync + Send {
         } else {
             FieldErrors::default()
         }
+    }
+
+    /// As [`Strategy::validate`] without `old`, or else as [`Strategy::validate_update`]; `None` where that takes longer than a thread
+    /// has that serves everybody.
+    fn validate_briefly(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Option<FieldErrors> {
+        Some(match old {
+            None => self.validate(new),
+            Some(old) => self.validate_update(new, old, subresource),
+        })
     }
 
     /// Values of [`Strategy::field_labels`] for one object.

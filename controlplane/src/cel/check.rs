@@ -6,6 +6,7 @@ mod macros;
 use std::sync::Arc;
 
 use super::cost::{Estimate, Range};
+use super::lexer::RESERVED;
 use super::signatures::Overload;
 use super::syntax::{Ast, Kind, Mistake};
 use super::types::{Decl, DeclKind, Ty};
@@ -119,6 +120,10 @@ pub(super) struct Checker {
     variables: Vec<Variable>,
     pub(super) mistakes: Vec<Mistake>,
     nodes: usize,
+    /// Calls around that take lists and maps of several types.
+    mixing: usize,
+    /// The types of the members of the list that was checked last.
+    listed: Vec<Ty>,
     pub(super) uses_old: bool,
 }
 
@@ -135,6 +140,39 @@ const TYPES: [&str; 10] = [
     "null_type",
     "type",
 ];
+
+/// Likewise, of libraries.
+const DOTTED_TYPES: [&str; 8] = [
+    "google.protobuf.Duration",
+    "google.protobuf.Timestamp",
+    "kubernetes.Quantity",
+    "kubernetes.URL",
+    "kubernetes.Semver",
+    "kubernetes.NamedFormat",
+    "net.IP",
+    "net.CIDR",
+];
+
+/// The name that expressions have for a field whose own is a reserved word; `None` if the field is there as it is named, or is none
+/// of an object.
+pub(super) fn disguised(ty: &Ty, field: &str) -> Option<String> {
+    match ty {
+        Ty::Optional(inner) => disguised(inner, field),
+        Ty::Object(decl) => match &decl.kind {
+            DeclKind::Object(fields) if RESERVED.contains(&field) && !fields.contains_key(field) => {
+                Some(format!("__{field}__"))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A field's name as it was asked for.
+fn undisguised(field: &str) -> &str {
+    let inner = field.strip_prefix("__").and_then(|field| field.strip_suffix("__"));
+    inner.filter(|inner| RESERVED.contains(inner)).unwrap_or(field)
+}
 
 impl Checker {
     /// Over `self` and `oldSelf`, which is optional where its rule says so.
@@ -155,6 +193,8 @@ impl Checker {
             variables: vec![variable("self", own.ty()), variable("oldSelf", old)],
             mistakes: Vec::new(),
             nodes: 0,
+            mixing: 0,
+            listed: Vec::new(),
             uses_old: false,
         }
     }
@@ -195,7 +235,11 @@ impl Checker {
         match &ast.kind {
             Kind::Null => literal(NodeKind::Null, Ty::Null, 1),
             Kind::Bool(is) => literal(NodeKind::Bool(*is), Ty::Bool, 1),
-            Kind::Int(number) => literal(NodeKind::Int(*number), Ty::Int, 1),
+            Kind::Int(number) => {
+                let mut checked = literal(NodeKind::Int(*number), Ty::Int, 1);
+                checked.estimate.literal = Some(*number);
+                checked
+            }
             Kind::Uint(number) => literal(NodeKind::Uint(*number), Ty::Uint, 1),
             Kind::Double(number) => literal(NodeKind::Double(*number), Ty::Double, 1),
             Kind::Text(text) => literal(NodeKind::Text(text.clone()), Ty::Text, text.chars().count() as u64),
@@ -250,7 +294,8 @@ impl Checker {
                     return None;
                 };
                 let Some((_, found)) = fields.get(field) else {
-                    self.mistake(at, format!("undefined field '{field}'"));
+                    let why = format!("undefined field '{}'", undisguised(field));
+                    self.mistake(at, why);
                     return None;
                 };
                 let estimate = Estimate {
@@ -266,8 +311,35 @@ impl Checker {
         }
     }
 
+    /// A type as a value whose name has dots; no variable hides it.
+    fn type_name(&self, of: &Ast, field: &str) -> Option<&'static str> {
+        let (mut name, mut of) = (field.to_owned(), of);
+        loop {
+            match &of.kind {
+                Kind::Name(first) if self.variable(first).is_none() => {
+                    name = format!("{first}.{name}");
+                    return DOTTED_TYPES.into_iter().find(|known| *known == name);
+                }
+                Kind::Select {
+                    of: inner,
+                    field,
+                    is_optional: false,
+                } if name.len() < 64 => {
+                    name = format!("{field}.{name}");
+                    of = inner;
+                }
+                _ => return None,
+            }
+        }
+    }
+
     fn select(&mut self, at: usize, of: &Ast, field: &str, is_optional: bool) -> Checked {
+        if let Some(known) = self.type_name(of, field).filter(|_| !is_optional) {
+            return made(NodeKind::Type(known), Ty::Type, Range::fixed(1), Some(Range::fixed(1)));
+        }
         let of = self.check(of);
+        let disguised = disguised(&of.ty, field);
+        let field = disguised.as_deref().unwrap_or(field);
         let Some((mut ty, mut estimate)) = self.field(at, &of.ty, &of.estimate, field) else {
             return made(NodeKind::Null, Ty::Dyn, Range::default(), None);
         };
@@ -296,6 +368,7 @@ impl Checker {
     fn joined(&mut self, at: usize, known: Option<Ty>, ty: &Ty) -> Option<Ty> {
         match known {
             None => Some(ty.clone()),
+            Some(known) if !known.fits(ty) && self.mixing > 0 => Some(Ty::Dyn),
             Some(known) if !known.fits(ty) => {
                 self.mistake(at, format!("expected type '{known}' but found '{ty}'"));
                 Some(known)
@@ -306,6 +379,7 @@ impl Checker {
 
     fn list(&mut self, members: &[(bool, Ast)]) -> Checked {
         let (mut nodes, mut of, mut cost, mut size) = (Vec::new(), None, Range::fixed(10), None::<Range>);
+        let mut types = Vec::new();
         for (is_optional, member) in members {
             let checked = self.check(member);
             let ty = match (&checked.ty, is_optional) {
@@ -320,6 +394,7 @@ impl Checker {
                 }
             };
             of = self.joined(member.at, of, &ty);
+            types.push(ty);
             cost = cost.plus(checked.estimate.cost);
             let own = checked.estimate.size();
             size = Some(size.map_or(own, |size| size.or(own)));
@@ -332,6 +407,7 @@ impl Checker {
             Some(Range::fixed(members.len() as u64)),
         );
         list.estimate.entries = Some((Range::fixed(1), size.unwrap_or_default()));
+        self.listed = types;
         list
     }
 

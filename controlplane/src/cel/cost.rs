@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::budget::{Budget, Failure};
 use super::types::{Decl, DeclKind, Ty};
 use super::value::Val;
 
@@ -22,6 +23,8 @@ pub(super) struct Estimate {
     pub(super) entries: Option<(Range, Range)>,
     /// What of the schema it is.
     pub(super) decl: Option<Arc<Decl>>,
+    /// A whole number that is written.
+    pub(super) literal: Option<i64>,
 }
 
 /// What a call costs beside its arguments.
@@ -47,6 +50,14 @@ pub(super) enum Charge {
     Contains,
     /// The members of the list, or the characters of the text, are visited.
     Visit,
+    /// As many members are made as are there, or as are asked for.
+    Reverse,
+    Slice,
+    Range,
+    /// All members of a list are compared with one another; for estimates, whether what texts cost is known.
+    Sort(bool),
+    /// All members of two lists are compared, so many times.
+    Sets(u64),
     Join,
     Replace,
     Split,
@@ -56,6 +67,8 @@ pub(super) enum Charge {
     WithinRange(bool),
 }
 
+/// What a call that makes a list costs beside the members.
+const ALLOCATED: u64 = 11;
 /// Bytes of the longest pattern behind a named format, as upstream counts them.
 const FORMAT_PATTERN: u64 = 128;
 
@@ -154,12 +167,32 @@ impl Estimate {
 }
 
 impl Charge {
-    /// What the call costs with these arguments.
-    pub(super) fn of(self, args: &[Val<'_>]) -> u64 {
+    /// What the call costs with these arguments. What is looked at to know is work.
+    pub(super) fn of(self, args: &[Val<'_>], budget: &mut Budget) -> Result<u64, Failure> {
         let size = |i: usize| args.get(i).map_or(0, Val::size);
         let scan = |size: u64| factor(size, 0.1);
-        match self {
+        Ok(match self {
             Self::One | Self::Append | Self::Join => 1,
+            Self::Reverse => ALLOCATED + size(0),
+            Self::Slice => match (args.get(1), args.get(2)) {
+                (Some(Val::Int(from)), Some(Val::Int(to))) => {
+                    ALLOCATED + u64::try_from(to.saturating_sub(*from)).unwrap_or(0)
+                }
+                _ => ALLOCATED,
+            },
+            Self::Range => match args.first() {
+                Some(Val::Int(count)) => ALLOCATED + u64::try_from(*count).unwrap_or(0),
+                _ => ALLOCATED,
+            },
+            Self::Sort(_) => {
+                let first = args.first().and_then(|list| list.member(0)).transpose()?;
+                let each = match first {
+                    Some(Val::Text(_) | Val::Bytes(_)) => 2.1,
+                    _ => 2.0,
+                };
+                (size(0).saturating_mul(size(0)) as f64 * each) as u64 + ALLOCATED
+            }
+            Self::Sets(times) => size(0).saturating_mul(size(1)).saturating_mul(times).saturating_add(1),
             Self::Scan(i) => scan(size(i)),
             Self::Start => scan(size(0)),
             Self::Twice(i) => factor(size(i), 0.2),
@@ -176,10 +209,18 @@ impl Charge {
             Self::Contains => scan(size(0)).saturating_mul(scan(size(1))),
             Self::Visit => match args.first() {
                 Some(Val::Text(_)) => scan(size(0)),
-                Some(list) => list
-                    .members()
-                    .map(|member| member.map_or(1, |member| scan(member.size()).max(1)))
-                    .sum(),
+                Some(list) => {
+                    let mut cost = 0u64;
+                    for member in list.members() {
+                        let member = member?;
+                        budget.work(1 + member.load())?;
+                        cost = cost.saturating_add(scan(member.size()).max(1));
+                        if cost > budget.cost_left() {
+                            break;
+                        }
+                    }
+                    cost
+                }
                 None => 0,
             },
             Self::Validate => scan(size(1) + 1).saturating_mul(FORMAT_PATTERN / 4),
@@ -187,7 +228,7 @@ impl Charge {
             Self::WithinRange(is_text) => {
                 scan(size(0) * 2) + scan(size(0)) + 1 + if is_text { scan(size(1)) } else { 0 }
             }
-        }
+        })
     }
 
     /// What the call may cost, and how large what it gives may be.
@@ -218,6 +259,22 @@ impl Charge {
             Self::Match => (size(0).plus(one).scaled(0.1).times(size(1).scaled(0.25)), None),
             Self::Contains => (scan(0).times(scan(1)), None),
             Self::Visit => (visit(args, types), None),
+            Self::Reverse => allocating(1.0, size(0)),
+            Self::Slice => {
+                let literal = |i: usize, other: u64| args.get(i).map_or(other, |arg| whole(arg, other));
+                let count = literal(2, size(0).max).saturating_sub(literal(1, 0));
+                allocating(1.0, Range::fixed(count))
+            }
+            Self::Range => {
+                let count = args.first().map_or(u64::MAX, |count| whole(count, u64::MAX));
+                allocating(1.0, Range::fixed(count))
+            }
+            Self::Sort(has_texts) => {
+                let is_text = matches!(types.first(), Some(Ty::List(of)) if matches!(**of, Ty::Text | Ty::Bytes));
+                let each = if has_texts && is_text { 2.1 } else { 2.0 };
+                allocating(each, size(0).times(size(0)))
+            }
+            Self::Sets(times) => (size(0).times(size(1)).times(Range::fixed(times)).plus(one), None),
             Self::Join => {
                 let member = args.first().map_or(Range::UNKNOWN, |list| list.member().size());
                 let gaps = Range {
@@ -249,6 +306,17 @@ impl Charge {
             }
         }
     }
+}
+
+/// A call that makes a list of so many members, or compares as many pairs; upstream takes their number for the list's size, too.
+fn allocating(each: f64, size: Range) -> (Range, Option<Range>) {
+    (size.scaled(each).plus(Range::fixed(ALLOCATED)), Some(size))
+}
+
+/// A whole number that is written; what is below zero is beyond all bounds.
+fn whole(arg: &Estimate, other: u64) -> u64 {
+    arg.literal
+        .map_or(other, |literal| u64::try_from(literal).unwrap_or(u64::MAX))
 }
 
 fn visit(args: &[&Estimate], types: &[Ty]) -> Range {

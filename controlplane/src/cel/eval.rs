@@ -1,95 +1,14 @@
 //! Evaluates checked expressions. Pure.
 //!
-//! Owns the bounds: who wrote the rule and who wrote the object may both mean harm. Costs are upstream's units and what they say is
-//! upstream's; work counts what these leave out (copies, comparisons of large values, compiled patterns).
+//! Every node is a step of work, and what is made is charged before; see [`Budget`].
 
 use std::rc::Rc;
 
-use regex_lite::{Regex, RegexBuilder};
-
+use super::budget::{Budget, Failure, Outcome};
 use super::check::{Fold, Node, NodeKind};
 use super::cost::Charge;
 use super::signatures::Overload;
 use super::value::{Text, Val, error};
-
-/// Bytes a pattern may take when it is compiled while a rule is evaluated.
-pub(super) const PATTERN_BYTES: usize = 32 << 10;
-/// Work of compiling one.
-const PATTERN_WORK: u64 = 20_000;
-/// Patterns that are kept while a rule is evaluated.
-const PATTERNS_MAX: usize = 16;
-
-/// Why there is no value.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Failure {
-    /// The expression's own error, which `||` and `&&` may make good.
-    Error(String),
-    /// It costs more than it may.
-    Cost,
-}
-
-pub(super) type Outcome<'a> = Result<Val<'a>, Failure>;
-
-/// What evaluating may still take.
-#[derive(Debug)]
-pub(super) struct Budget {
-    /// Upstream's units for the call.
-    pub(super) cost: u64,
-    pub(super) limit: u64,
-    pub(super) work_left: u64,
-    patterns: Vec<(String, Rc<Regex>)>,
-}
-
-impl Budget {
-    pub(super) fn new(limit: u64, work_left: u64) -> Self {
-        Self {
-            cost: 0,
-            limit,
-            work_left,
-            patterns: Vec::new(),
-        }
-    }
-
-    /// Charges units of cost.
-    pub(super) fn charge(&mut self, cost: u64) -> Result<(), Failure> {
-        self.cost = self.cost.saturating_add(cost);
-        match self.cost > self.limit {
-            true => Err(Failure::Cost),
-            false => self.work(1),
-        }
-    }
-
-    /// Counts work that costs nothing.
-    pub(super) fn work(&mut self, steps: u64) -> Result<(), Failure> {
-        self.work_left = self.work_left.saturating_sub(steps);
-        match self.work_left {
-            0 => Err(Failure::Cost),
-            _ => Ok(()),
-        }
-    }
-
-    /// A pattern, compiled within bounds.
-    pub(super) fn pattern(&mut self, text: &str) -> Result<Rc<Regex>, Failure> {
-        if let Some((_, known)) = self.patterns.iter().find(|(own, _)| own == text) {
-            return Ok(Rc::clone(known));
-        }
-        self.work(PATTERN_WORK)?;
-        let regex = match RegexBuilder::new(text).size_limit(PATTERN_BYTES).build() {
-            Ok(regex) => Rc::new(regex),
-            Err(why) => return error(format!("error parsing regexp: {why}")),
-        };
-        if self.patterns.len() == PATTERNS_MAX {
-            self.patterns.remove(0);
-        }
-        self.patterns.push((text.to_owned(), Rc::clone(&regex)));
-        Ok(regex)
-    }
-
-    /// Tries a pattern on a text: the work is bounded by the product.
-    pub(super) fn tries(&mut self, text: &str) -> Result<(), Failure> {
-        self.work((text.len() as u64 + 1).saturating_mul(PATTERN_BYTES as u64 / 1024))
-    }
-}
 
 /// Evaluates one expression with its variables.
 pub(super) struct Eval<'a, 'b> {
@@ -107,6 +26,7 @@ impl<'a, 'b> Eval<'a, 'b> {
     }
 
     pub(super) fn value(&mut self, node: &'a Node) -> Outcome<'a> {
+        self.budget.work(1)?;
         match &node.kind {
             NodeKind::Null => Ok(Val::Null),
             NodeKind::Bool(is) => Ok(Val::Bool(*is)),
@@ -114,7 +34,10 @@ impl<'a, 'b> Eval<'a, 'b> {
             NodeKind::Uint(number) => Ok(Val::Uint(*number)),
             NodeKind::Double(number) => Ok(Val::Double(*number)),
             NodeKind::Text(text) => Ok(Val::Text(Text::Ref(text))),
-            NodeKind::Bytes(bytes) => Ok(Val::Bytes(bytes.as_ref().into())),
+            NodeKind::Bytes(bytes) => {
+                self.budget.make(bytes.len())?;
+                Ok(Val::Bytes(bytes.as_ref().into()))
+            }
             NodeKind::Type(name) => Ok(Val::Type(name)),
             NodeKind::Variable(slot) => {
                 self.budget.charge(1)?;
@@ -179,7 +102,7 @@ impl<'a, 'b> Eval<'a, 'b> {
     /// A member was looked at: it was decoded if it is bytes.
     fn decoded(&mut self, member: Option<&Val<'a>>) -> Result<(), Failure> {
         match member {
-            Some(Val::Bytes(bytes)) => self.budget.work(bytes.len() as u64 / 8),
+            Some(Val::Bytes(bytes)) => self.budget.make(bytes.len()),
             _ => Ok(()),
         }
     }
@@ -246,6 +169,7 @@ impl<'a, 'b> Eval<'a, 'b> {
 
     fn list(&mut self, members: &'a [(bool, Node)]) -> Outcome<'a> {
         self.budget.charge(10)?;
+        self.budget.make_values(members.len())?;
         let mut out = Vec::with_capacity(members.len());
         for (is_optional, member) in members {
             match (is_optional, self.value(member)?) {
@@ -260,6 +184,7 @@ impl<'a, 'b> Eval<'a, 'b> {
 
     fn map(&mut self, entries: &'a [(bool, Node, Node)]) -> Outcome<'a> {
         self.budget.charge(30)?;
+        self.budget.make_values(entries.len().saturating_mul(2))?;
         let mut out: Vec<(Val<'a>, Val<'a>)> = Vec::with_capacity(entries.len());
         for (is_optional, key, value) in entries {
             let (key, value) = (self.value(key)?, self.value(value)?);
@@ -301,7 +226,8 @@ impl<'a, 'b> Eval<'a, 'b> {
         for arg in &args {
             self.budget.work(arg.load())?;
         }
-        self.budget.charge(overload.charge.of(&args))?;
+        let cost = overload.charge.of(&args, self.budget)?;
+        self.budget.charge(cost)?;
         let value = (overload.run)(&args, self.budget)?;
         if let Charge::Join = overload.charge {
             self.budget.charge((value.size() * 2).div_ceil(10))?;
@@ -337,7 +263,10 @@ impl<'a, 'b> Eval<'a, 'b> {
         let range = self.value(range)?;
         let keys = match range.type_name() {
             "list" => Vec::new(),
-            "map" => range.keys(),
+            "map" => {
+                self.budget.make_values(range.len())?;
+                range.keys()
+            }
             _ => return error("no such overload"),
         };
         let depth = self.variables.len();
@@ -401,6 +330,8 @@ impl<'a, 'b> Eval<'a, 'b> {
             return Ok(false);
         }
         self.budget.charge(12)?;
+        // Twice: what grows is copied.
+        self.budget.make_values(2)?;
         let last = parts.last().filter(|_| fold != Fold::Filter);
         let made = match last {
             Some(last) => self.value(last)?,
@@ -409,6 +340,7 @@ impl<'a, 'b> Eval<'a, 'b> {
         match (fold, made) {
             (Fold::MapOf, made) => self.put(&mut state.map, first, made)?,
             (Fold::EntryOf, Val::Map(pairs)) => {
+                self.budget.make_values(pairs.len().saturating_mul(4))?;
                 for (key, value) in pairs.iter() {
                     self.put(&mut state.map, key.clone(), value.clone())?;
                 }

@@ -85,7 +85,7 @@ pub(super) enum Token {
     Quoted(Box<str>),
 }
 
-/// Words that are no names.
+/// Words that are no names of variables; of fields they are.
 pub(super) const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -172,7 +172,6 @@ impl<'t> Lexer<'t> {
             self.at += name.len();
             return match name {
                 "in" => Ok((at, Token::Mark(Mark::In))),
-                name if RESERVED.contains(&name) => mistake(at, &format!("reserved identifier: {name}")),
                 name => Ok((at, Token::Name(name.into()))),
             };
         }
@@ -245,7 +244,7 @@ impl<'t> Lexer<'t> {
             _ => return Ok(None),
         };
         let prefix_text = rest.get(..prefix).unwrap_or_default().to_ascii_lowercase();
-        if !matches!(&*prefix_text, "" | "r" | "b" | "rb" | "br") {
+        if !matches!(&*prefix_text, "" | "r" | "b" | "br") {
             return Ok(None);
         }
         let (is_raw, is_bytes) = (prefix_text.contains('r'), prefix_text.contains('b'));

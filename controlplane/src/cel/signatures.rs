@@ -3,8 +3,8 @@
 mod plain;
 mod typed;
 
+use super::budget::{Budget, Outcome};
 use super::cost::Charge;
-use super::eval::{Budget, Outcome};
 use super::types::T;
 use super::value::Val;
 

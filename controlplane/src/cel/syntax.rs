@@ -2,7 +2,7 @@
 //!
 //! Owns how deep and how long an expression may be: whoever walks the tree may recurse. Macros stay calls.
 
-use super::lexer::{Lexer, Mark, Token};
+use super::lexer::{Lexer, Mark, RESERVED, Token};
 
 /// Characters of an expression, as upstream's parser allows.
 const LENGTH_MAX: usize = 100_000;
@@ -291,11 +291,12 @@ impl<'t> Parser<'t> {
     fn arguments(&mut self, depth: usize) -> Result<Vec<Ast>, Mistake> {
         self.expect(Mark::ParenOpen)?;
         let mut args = Vec::new();
-        while !self.is(Mark::ParenClose) {
+        if self.skip(Mark::ParenClose)? {
+            return Ok(args);
+        }
+        args.push(self.expression(depth)?);
+        while self.skip(Mark::Comma)? {
             args.push(self.expression(depth)?);
-            if !self.skip(Mark::Comma)? {
-                break;
-            }
         }
         self.expect(Mark::ParenClose)?;
         Ok(args)
@@ -326,6 +327,10 @@ impl<'t> Parser<'t> {
                 "true" => Kind::Bool(true),
                 "false" => Kind::Bool(false),
                 "null" => Kind::Null,
+                reserved if RESERVED.contains(&reserved) => {
+                    let why = format!("Syntax error: reserved identifier: {reserved}");
+                    return Err(Mistake { at, why });
+                }
                 _ if self.is(Mark::ParenOpen) => {
                     let at = self.at;
                     let args = self.arguments(depth)?;

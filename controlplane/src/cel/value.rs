@@ -1,25 +1,20 @@
 //! Values of expressions. Objects and lists of what is judged are looked at where they are, never copied. Pure.
 
-use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use jiff::Timestamp;
 use proto::api::quantity::Quantity;
 use serde_json::Value;
 
-use super::eval::{Budget, Failure, Outcome};
+use super::budget::{Budget, Failure, Outcome};
 use super::library::net::Url;
-use super::library::time;
-use super::types::{Decl, DeclKind, Listed, T, escaped};
-use crate::tree;
+use super::library::time::{self, Moment};
+use super::types::{Decl, DeclKind, Listed, T};
 
 /// Characters of base64 that are decoded for a step of work.
-const DECODED: u64 = 8;
+pub(super) const DECODED: u64 = 8;
 /// Bytes that are counted for one.
 const COUNTED: u64 = 64;
-/// Bytes of JSON that are compared for one.
-const COMPARED: u64 = 8;
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -33,9 +28,10 @@ pub(super) enum Val<'a> {
     Bytes(Rc<[u8]>),
     /// Nanoseconds.
     Duration(i64),
-    Time(Timestamp),
+    Time(Moment),
     Type(&'static str),
-    List(Rc<Vec<Val<'a>>>),
+    /// With how its members are told apart.
+    List(Rc<Vec<Val<'a>>>, &'a Listed),
     Map(Rc<Vec<(Val<'a>, Val<'a>)>>),
     /// An object or a list of what is judged.
     Data(&'a Value, &'a Decl),
@@ -67,6 +63,11 @@ impl std::ops::Deref for Text<'_> {
     }
 }
 
+/// As much of a text as messages show: one that is made in vain for each of many members must cost little.
+pub(super) fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(1 << 10)).unwrap_or(text)
+}
+
 pub(super) fn error<T>(why: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Error(why.into()))
 }
@@ -86,7 +87,12 @@ impl<'a> Val<'a> {
     }
 
     pub(super) fn list(members: Vec<Self>) -> Self {
-        Self::List(Rc::new(members))
+        Self::listing(members, &Listed::Atomic)
+    }
+
+    /// A list whose members are told apart so.
+    pub(super) fn listing(members: Vec<Self>, listed: &'a Listed) -> Self {
+        Self::List(Rc::new(members), listed)
     }
 
     pub(super) fn some(value: Self) -> Self {
@@ -111,16 +117,16 @@ impl<'a> Val<'a> {
                 use base64::Engine;
                 match base64::engine::general_purpose::STANDARD.decode(text) {
                     Ok(bytes) => Self::Bytes(bytes.into()),
-                    Err(_) => return error(format!("invalid byte format: {text}")),
+                    Err(_) => return error(format!("invalid byte format: {}", cut(text))),
                 }
             }
-            (DeclKind::Duration, Value::String(text)) => match time::duration(text) {
+            (DeclKind::Duration, Value::String(text)) => match time::lenient_duration(text) {
                 Some(nanoseconds) => Self::Duration(nanoseconds),
-                None => return error(format!("invalid duration {text}")),
+                None => return error(format!("invalid duration {}", cut(text))),
             },
-            (DeclKind::Time, Value::String(text)) => match time::timestamp(text) {
+            (DeclKind::Time, Value::String(text)) => match time::declared(text) {
                 Some(time) => Self::Time(time),
-                None => return error(format!("invalid date-time {text}")),
+                None => return error(format!("invalid date-time {}", cut(text))),
             },
             (DeclKind::List(..), Value::Array(_)) | (DeclKind::Map(_) | DeclKind::Object(_), Value::Object(_)) => {
                 Self::Data(value, decl)
@@ -155,9 +161,9 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// As [`Val::of`], as work.
+    /// As [`Val::of`], as work; bytes are made.
     pub(super) fn read(value: &'a Value, decl: &'a Decl, budget: &mut Budget) -> Outcome<'a> {
-        budget.work(Self::load_of(value, decl))?;
+        budget.make(usize::try_from(Self::load_of(value, decl).saturating_mul(DECODED)).unwrap_or(usize::MAX))?;
         Self::of(value, decl)
     }
 
@@ -174,7 +180,7 @@ impl<'a> Val<'a> {
             Self::Duration(_) => "google.protobuf.Duration",
             Self::Time(_) => "google.protobuf.Timestamp",
             Self::Type(_) => "type",
-            Self::List(_) => "list",
+            Self::List(..) => "list",
             Self::Map(_) => "map",
             Self::Data(_, decl) => match decl.kind {
                 DeclKind::List(..) => "list",
@@ -216,7 +222,7 @@ impl<'a> Val<'a> {
         (match self {
             Self::Text(text) => text.chars().count(),
             Self::Bytes(bytes) => bytes.len(),
-            Self::List(members) => members.len(),
+            Self::List(members, _) => members.len(),
             Self::Map(pairs) => pairs.len(),
             Self::Data(Value::Array(members), _) => members.len(),
             Self::Data(Value::Object(map), decl) if matches!(decl.kind, DeclKind::Map(_)) => map.len(),
@@ -238,7 +244,7 @@ impl<'a> Val<'a> {
     /// A member of a list.
     pub(super) fn member(&self, at: usize) -> Option<Outcome<'a>> {
         match self {
-            Self::List(members) => members.get(at).map(|member| Ok(member.clone())),
+            Self::List(members, _) => members.get(at).map(|member| Ok(member.clone())),
             Self::Data(Value::Array(members), decl) => Some(Self::of(members.get(at)?, decl.member()?)),
             _ => None,
         }
@@ -283,147 +289,6 @@ impl<'a> Val<'a> {
                 _ => Ok(None),
             },
             _ => Ok(None),
-        }
-    }
-
-    /// Whether two values are the same; numbers are, whatever their types.
-    pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Failure> {
-        budget.work(1)?;
-        Ok(match (self, other) {
-            (Self::Null, Self::Null) => true,
-            (Self::Bool(one), Self::Bool(other)) => one == other,
-            (Self::Text(one), Self::Text(other)) => {
-                budget.work(one.len().min(other.len()) as u64 / 16)?;
-                **one == **other
-            }
-            (Self::Bytes(one), Self::Bytes(other)) => {
-                budget.work(one.len().min(other.len()) as u64 / DECODED)?;
-                one == other
-            }
-            (Self::Duration(one), Self::Duration(other)) => one == other,
-            (Self::Time(one), Self::Time(other)) => one == other,
-            (Self::Type(one), Self::Type(other)) | (Self::Format(one), Self::Format(other)) => one == other,
-            (Self::Quantity(one), Self::Quantity(other)) => one.cmp(other).is_eq(),
-            (Self::Ip(one), Self::Ip(other)) => one == other,
-            (Self::Cidr(one, length), Self::Cidr(other, other_length)) => one == other && length == other_length,
-            (Self::Url(one), Self::Url(other)) => one == other,
-            (Self::Semver(one), Self::Semver(other)) => one.cmp_precedence(other).is_eq(),
-            (Self::Optional(None), Self::Optional(None)) => true,
-            (Self::Optional(Some(one)), Self::Optional(Some(other))) => one.equals(other, budget)?,
-            (one, other) if one.is_number() && other.is_number() => one.compare(other) == Some(Ordering::Equal),
-            (one, other) => match (one.type_name(), other.type_name()) {
-                ("list", "list") => one.equal_lists(other, budget)?,
-                ("map", "map") => one.equal_maps(other, budget)?,
-                ("object", "object") => one.equal_objects(other, budget)?,
-                _ => false,
-            },
-        })
-    }
-
-    fn is_number(&self) -> bool {
-        matches!(self, Self::Int(_) | Self::Uint(_) | Self::Double(_))
-    }
-
-    fn listed(&self) -> &'a Listed {
-        match self {
-            Self::Data(_, decl) => match &decl.kind {
-                DeclKind::List(_, listed) => listed,
-                _ => &Listed::Atomic,
-            },
-            _ => &Listed::Atomic,
-        }
-    }
-
-    fn equal_lists(&self, other: &Self, budget: &mut Budget) -> Result<bool, Failure> {
-        if self.len() != other.len() {
-            return Ok(false);
-        }
-        match (self.listed(), self, other) {
-            (Listed::Set | Listed::Keys(_), Self::Data(Value::Array(one), _), Self::Data(Value::Array(other), _)) => {
-                // Members have an identity, and no place.
-                budget.work((one.len() as u64).saturating_mul(other.len() as u64))?;
-                Ok(one.iter().all(|member| other.contains(member)))
-            }
-            _ => {
-                for at in 0..self.len() {
-                    if let (Some(one), Some(other)) = (self.member(at), other.member(at))
-                        && !one?.equals(&other?, budget)?
-                    {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    fn equal_maps(&self, other: &Self, budget: &mut Budget) -> Result<bool, Failure> {
-        if self.len() != other.len() {
-            return Ok(false);
-        }
-        for key in self.keys() {
-            let (one, other) = (self.get(&key, budget)?, other.get(&key, budget)?);
-            match (one, other) {
-                (Some(one), Some(other)) if one.equals(&other, budget)? => {}
-                _ => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    /// All that they have counts, also what expressions cannot name: that is compared as it is.
-    fn equal_objects(&self, other: &Self, budget: &mut Budget) -> Result<bool, Failure> {
-        let (Self::Data(Value::Object(one), decl), Self::Data(Value::Object(other), other_decl)) = (self, other) else {
-            return Ok(false);
-        };
-        let DeclKind::Object(fields) = &decl.kind else {
-            return Ok(false);
-        };
-        if !std::ptr::eq(*decl, *other_decl) || one.len() != other.len() {
-            return Ok(false);
-        }
-        for (name, value) in one {
-            budget.work(1)?;
-            let Some(other) = other.get(name) else {
-                return Ok(false);
-            };
-            let field = escaped(name).and_then(|escaped| fields.get(escaped.as_str()));
-            let is_same = match field.filter(|(real, _)| **real == **name) {
-                Some((_, field)) if !value.is_null() && !other.is_null() => {
-                    let (one, other) = (Self::read(value, field, budget)?, Self::read(other, field, budget)?);
-                    one.equals(&other, budget)?
-                }
-                _ => {
-                    budget.work(tree::size(value, usize::MAX) as u64 / COMPARED)?;
-                    value == other
-                }
-            };
-            if !is_same {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Which of two is greater, where there is an order.
-    pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
-        match (self, other) {
-            (Self::Bool(one), Self::Bool(other)) => Some(one.cmp(other)),
-            (Self::Int(one), Self::Int(other)) | (Self::Duration(one), Self::Duration(other)) => Some(one.cmp(other)),
-            (Self::Uint(one), Self::Uint(other)) => Some(one.cmp(other)),
-            (Self::Double(one), Self::Double(other)) => one.partial_cmp(other),
-            (Self::Int(one), Self::Uint(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
-            (Self::Uint(one), Self::Int(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
-            (Self::Int(one), Self::Double(other)) => (*one as f64).partial_cmp(other),
-            (Self::Double(one), Self::Int(other)) => one.partial_cmp(&(*other as f64)),
-            (Self::Uint(one), Self::Double(other)) => (*one as f64).partial_cmp(other),
-            (Self::Double(one), Self::Uint(other)) => one.partial_cmp(&(*other as f64)),
-            (Self::Text(one), Self::Text(other)) => Some((**one).cmp(&**other)),
-            (Self::Bytes(one), Self::Bytes(other)) => Some(one.cmp(other)),
-            (Self::Time(one), Self::Time(other)) => Some(one.cmp(other)),
-            (Self::Quantity(one), Self::Quantity(other)) => Some(one.cmp(other)),
-            (Self::Semver(one), Self::Semver(other)) => Some(one.cmp_precedence(other)),
-            _ => None,
         }
     }
 }

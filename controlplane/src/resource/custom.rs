@@ -4,6 +4,7 @@ pub(crate) mod defined;
 mod ratchet;
 
 pub(crate) use defined::Defined;
+use defined::ScalePaths;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::columns::DefinedColumns;
 use super::conversion::{Conversion, Converter};
 use super::field::{at, flag, list, text};
 use super::field_error::{FieldError, FieldErrorKind, FieldErrors};
+use super::structural::judge::{BRIEF_WORK_MAX, WORK_MAX};
 use super::structural::{self, Structural};
 use super::{Kind, KindStrategy, Name, PrepareContext, Registry, STANDARD_VERBS, Strategy, Subresource, api_version};
 use super::{clear_status, columns::KindPrinter, isolate};
@@ -28,18 +30,36 @@ const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "pa
 struct Custom {
     schema: Arc<Structural>,
     has_status: bool,
+    scale: Option<ScalePaths>,
 }
 
 impl Custom {
-    /// What is wrong with an object but what rules of expressions say.
-    fn judged(&self, object: &Value) -> FieldErrors {
+    /// What is wrong with an object, which was `old` before unless it is new, and whether all of it was looked at: the schema and
+    /// its rules each have so much work to do.
+    fn judged(&self, object: &Value, old: Option<&Value>, work: u64) -> (FieldErrors, bool) {
+        let (mut for_schema, mut for_rules) = (work, work);
         let mut errors = FieldErrors::default();
-        self.schema.validate_object(object, &mut errors);
-        errors
+        self.schema.validate_object(object, &mut for_schema, &mut errors);
+        if let Some(scale) = &self.scale {
+            scale.validate(object, &mut errors);
+        }
+        if let Some(old) = old {
+            errors = ratchet::new_errors(errors, object, old);
+        }
+        let errors = match for_schema {
+            0 => errors,
+            _ => self.with_rules(errors, (object, old), &mut for_rules),
+        };
+        (errors, for_schema > 0 && for_rules > 0)
     }
 
     /// Adds what rules of expressions say. They are asked of nothing that has another form than they expect.
-    fn with_rules(&self, mut errors: FieldErrors, object: &Value, old: Option<&Value>) -> FieldErrors {
+    fn with_rules(
+        &self,
+        mut errors: FieldErrors,
+        (object, old): (&Value, Option<&Value>),
+        work_left: &mut u64,
+    ) -> FieldErrors {
         let is_blocking = |kind: FieldErrorKind| {
             matches!(
                 kind,
@@ -55,7 +75,7 @@ impl Custom {
                        validation";
             errors.push(FieldError::invalid("<nil>", Value::Null, why));
         } else {
-            self.schema.obey(object, old, &mut errors);
+            self.schema.obey(object, old, work_left, &mut errors);
         }
         errors
     }
@@ -81,11 +101,16 @@ impl Strategy for Custom {
     fn stamp(&self, _new: &mut Value, _old: &Value, _now: Timestamp) {}
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        self.with_rules(self.judged(object), object, None)
+        self.judged(object, None, WORK_MAX).0
     }
 
     fn validate_update(&self, new: &Value, old: &Value, _subresource: &str) -> FieldErrors {
-        self.with_rules(ratchet::new_errors(self.judged(new), new, old), new, Some(old))
+        self.judged(new, Some(old), WORK_MAX).0
+    }
+
+    fn validate_briefly(&self, new: &Value, old: Option<&Value>, _subresource: &str) -> Option<FieldErrors> {
+        let (errors, is_done) = self.judged(new, old, BRIEF_WORK_MAX);
+        is_done.then_some(errors)
     }
 
     fn has_generation(&self) -> bool {
@@ -226,6 +251,7 @@ fn kind(definition: &Value, version: &Value, form: u64, storage: Option<Arc<Kind
         strategy: KindStrategy::Defined(Arc::new(Custom {
             schema: Arc::clone(&structural),
             has_status,
+            scale: defined.scale.clone(),
         })),
         structural: Some(structural),
         defined,

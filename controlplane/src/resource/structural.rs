@@ -9,7 +9,7 @@ mod declare;
 mod embedded;
 mod expressions;
 mod field_path;
-mod judge;
+pub(super) mod judge;
 mod obey;
 mod patterns;
 mod read;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::pattern::Pattern;
 use expressions::Expressions;
-use patterns::Pattern;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,8 +74,6 @@ pub(crate) struct Structural {
     expressions: Option<Box<Expressions>>,
     /// Whether there are such rules here or below.
     has_rules: bool,
-    /// At the root: what these may cost by estimate.
-    most_cost: u64,
     /// At the root: why no object can be judged by this, such as that it was stored before there was a bound it is beyond.
     unusable: Option<Box<str>>,
 }
@@ -118,6 +116,8 @@ enum Unique {
 mod bound_tests;
 #[cfg(test)]
 mod rule_bound_tests;
+#[cfg(test)]
+mod rule_language_tests;
 #[cfg(test)]
 mod rule_tests;
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Calls: operators, functions of the libraries, and which of their overloads fit. Pure.
 
-use regex_lite::RegexBuilder;
-
+use super::super::budget::PATTERN_BYTES;
 use super::super::cost::Range;
-use super::super::eval::PATTERN_BYTES;
-use super::super::library::time;
+use super::super::library::{format, time};
 use super::super::signatures::{self, Overload};
 use super::super::syntax::{Ast, Kind};
 use super::super::types::{Letters, Ty};
-use super::{Checked, Checker, Node, NodeKind, made};
+use super::{Checked, Checker, Node, NodeKind, disguised, made};
+use crate::pattern::Pattern;
 
 impl Checker {
     pub(super) fn call(&mut self, at: usize, name: &str, target: Option<&Ast>, args: &[Ast]) -> Checked {
@@ -48,10 +47,19 @@ impl Checker {
     fn function(&mut self, at: usize, name: &str, target: Option<&Ast>, args: &[Ast]) -> Checked {
         let is_member = target.is_some();
         if signatures::named(name, is_member).next().is_none() {
-            // What the target is counts for nothing then.
+            if let Some(target) = target {
+                self.check(target);
+            }
             return self.wrong(at, format!("undeclared reference to '{name}' (in container '')"));
         }
+        // What is written together need not be of one type.
+        let mixes = usize::from(name == "format" && is_member);
+        self.mixing += mixes;
         let checked: Vec<Checked> = target.into_iter().chain(args).map(|arg| self.check(arg)).collect();
+        if let (Some(target), [values], 1) = (target, args, mixes) {
+            self.check_format(at, target, values);
+        }
+        self.mixing -= mixes;
         self.check_literals(name, target, args);
         let types: Vec<Ty> = checked.iter().map(|arg| arg.ty.clone()).collect();
         let (mut fitting, mut gives) = (Vec::<&'static Overload>::new(), None::<Ty>);
@@ -109,6 +117,18 @@ impl Checker {
         call
     }
 
+    /// A text that is written is judged with what it is to be formatted with, if that is a list that is written, too.
+    fn check_format(&mut self, at: usize, target: &Ast, values: &Ast) {
+        let types = std::mem::take(&mut self.listed);
+        if let (Kind::Text(text), Kind::List(members)) = (&target.kind, &values.kind)
+            && types.len() == members.len()
+            && !members.iter().any(|(is_optional, _)| *is_optional)
+            && let Some(why) = format::mistake(text, &types)
+        {
+            self.mistake(at, why);
+        }
+    }
+
     /// Texts that can be judged before there are values.
     fn check_literals(&mut self, name: &str, target: Option<&Ast>, args: &[Ast]) {
         let text = |ast: Option<&Ast>| match ast.map(|ast| &ast.kind) {
@@ -121,7 +141,7 @@ impl Checker {
             _ => None,
         };
         if let Some((which, pattern)) = pattern
-            && let Err(why) = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES).build()
+            && let Err(why) = Pattern::compile(&pattern, PATTERN_BYTES)
         {
             self.mistake(args[which].at, format!("invalid matches argument: {why}"));
         }
@@ -237,12 +257,14 @@ impl Checker {
             return self.wrong(at, "invalid argument to has() macro");
         };
         let of = self.check(of);
+        let disguised = disguised(&of.ty, field);
+        let field = disguised.as_deref().unwrap_or(field);
         if self.field(*field_at, &of.ty, &of.estimate, field).is_none() {
             return made(NodeKind::Null, Ty::Dyn, Range::default(), None);
         }
         let kind = NodeKind::Has {
             of: Box::new(of.node),
-            field: field.clone(),
+            field: field.into(),
         };
         made(kind, Ty::Bool, of.estimate.cost, None)
     }

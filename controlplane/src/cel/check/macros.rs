@@ -56,6 +56,11 @@ impl Checker {
                 None => return self.wrong(name.at, "argument must be a simple name"),
             }
         }
+        if let [one, other] = variables[..]
+            && one == other
+        {
+            return self.wrong(names[1].at, format!("duplicate variable name: {other}"));
+        }
         let range = self.check(target);
         let (key, value) = match &range.ty {
             Ty::List(member) => (Ty::Int, (**member).clone()),

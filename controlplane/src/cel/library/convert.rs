@@ -1,8 +1,9 @@
 //! Conversions, sizes, optional values, and the parts of times.
 
-use super::super::eval::{Budget, Outcome};
-use super::super::value::{Val, error};
+use super::super::budget::{Budget, Outcome};
+use super::super::value::{Val, cut, error};
 use super::time;
+use jiff::civil::DateTime;
 
 pub(in super::super) fn size<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
     Ok(Val::Int(i64::try_from(args[0].size()).unwrap_or(i64::MAX)))
@@ -21,9 +22,9 @@ pub(in super::super) fn int<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a>
         }
         Val::Text(text) => match text.parse() {
             Ok(number) => Some(number),
-            Err(_) => return error(format!("strconv.ParseInt: parsing {:?}: invalid syntax", &**text)),
+            Err(_) => return error(format!("strconv.ParseInt: parsing {:?}: invalid syntax", cut(text))),
         },
-        Val::Time(time) => Some(time.as_second()),
+        Val::Time(time) => Some(time.seconds()),
         Val::Duration(nanoseconds) => Some(*nanoseconds),
         _ => None,
     };
@@ -37,7 +38,7 @@ pub(in super::super) fn uint<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a
         Val::Double(number) if *number >= 0.0 && *number < 1.844_674_407_370_955e19 => Some(*number as u64),
         Val::Text(text) => match text.parse() {
             Ok(number) => Some(number),
-            Err(_) => return error(format!("strconv.ParseUint: parsing {:?}: invalid syntax", &**text)),
+            Err(_) => return error(format!("strconv.ParseUint: parsing {:?}: invalid syntax", cut(text))),
         },
         _ => None,
     };
@@ -51,7 +52,7 @@ pub(in super::super) fn double<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<
         Val::Uint(number) => Ok(Val::Double(*number as f64)),
         Val::Text(text) => match text.parse() {
             Ok(number) => Ok(Val::Double(number)),
-            Err(_) => error(format!("strconv.ParseFloat: parsing {:?}: invalid syntax", &**text)),
+            Err(_) => error(format!("strconv.ParseFloat: parsing {:?}: invalid syntax", cut(text))),
         },
         _ => error("no such overload"),
     }
@@ -63,14 +64,16 @@ pub(in super::super) fn boolean<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome
         Val::Text(text) => match &**text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Val::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Val::Bool(false)),
-            other => error(format!("strconv.ParseBool: parsing {other:?}: invalid syntax")),
+            other => error(format!("strconv.ParseBool: parsing {:?}: invalid syntax", cut(other))),
         },
         _ => error("no such overload"),
     }
 }
 
 pub(in super::super) fn string<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    budget.work(args[0].size() / 8)?;
+    if let Val::Bytes(bytes) = &args[0] {
+        budget.make(bytes.len().saturating_mul(2))?;
+    }
     Ok(Val::text(match &args[0] {
         Val::Text(text) => return Ok(Val::Text(text.clone())),
         Val::Bytes(bytes) => match std::str::from_utf8(bytes) {
@@ -87,15 +90,18 @@ pub(in super::super) fn string<'a>(args: &[Val<'a>], budget: &mut Budget) -> Out
         Val::Bool(is) => is.to_string(),
         Val::Int(number) => number.to_string(),
         Val::Uint(number) => number.to_string(),
-        Val::Double(number) => number.to_string(),
+        Val::Double(number) => super::format::shortest(*number),
         _ => return error("no such overload"),
     }))
 }
 
-pub(in super::super) fn bytes<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn bytes<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     match &args[0] {
         Val::Bytes(bytes) => Ok(Val::Bytes(bytes.clone())),
-        Val::Text(text) => Ok(Val::Bytes(text.as_bytes().into())),
+        Val::Text(text) => {
+            budget.make(text.len())?;
+            Ok(Val::Bytes(text.as_bytes().into()))
+        }
         _ => error("no such overload"),
     }
 }
@@ -105,7 +111,7 @@ pub(in super::super) fn duration<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcom
         Val::Duration(nanoseconds) => Ok(Val::Duration(*nanoseconds)),
         Val::Text(text) => match time::duration(text) {
             Some(nanoseconds) => Ok(Val::Duration(nanoseconds)),
-            None => error(format!("time: invalid duration {:?}", &**text)),
+            None => error(format!("time: invalid duration {:?}", cut(text))),
         },
         _ => error("no such overload"),
     }
@@ -114,13 +120,13 @@ pub(in super::super) fn duration<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcom
 pub(in super::super) fn timestamp<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
     match &args[0] {
         Val::Time(time) => Ok(Val::Time(*time)),
-        Val::Int(seconds) => match jiff::Timestamp::from_second(*seconds) {
-            Ok(time) => Ok(Val::Time(time)),
-            Err(_) => error("timestamp overflow"),
+        Val::Int(seconds) => match time::Moment::from_seconds(*seconds) {
+            Some(time) => Ok(Val::Time(time)),
+            None => error("timestamp overflow"),
         },
         Val::Text(text) => match time::moment(text) {
             Some(time) => Ok(Val::Time(time)),
-            None => error(format!("parsing time {:?}", &**text)),
+            None => error(format!("parsing time {:?}", cut(text))),
         },
         _ => error("no such overload"),
     }
@@ -138,7 +144,8 @@ pub(in super::super) fn optional_of_non_zero<'a>(args: &[Val<'a>], _: &mut Budge
     let is_zero = match &args[0] {
         Val::Null | Val::Bool(false) | Val::Int(0) | Val::Uint(0) | Val::Duration(0) | Val::Optional(None) => true,
         Val::Double(number) => *number == 0.0,
-        value @ (Val::Text(_) | Val::Bytes(_) | Val::List(_) | Val::Map(_)) => value.size() == 0,
+        value @ (Val::Text(_) | Val::Bytes(_) | Val::List(..) | Val::Map(_)) => value.size() == 0,
+        Val::Time(time) => Some(*time) == time::moment("0001-01-01T00:00:00Z"),
         Val::Data(value, _) => {
             value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(|map| map.is_empty())
         }
@@ -161,10 +168,21 @@ pub(in super::super) fn optional_has_value<'a>(args: &[Val<'a>], _: &mut Budget)
     Ok(Val::Bool(matches!(&args[0], Val::Optional(Some(_)))))
 }
 
-/// A part of a moment, in UTC.
-fn part<'a>(value: &Val<'a>, of_time: fn(jiff::Zoned) -> i64, of_duration: fn(i64) -> i64) -> Outcome<'a> {
-    match value {
-        Val::Time(time) => Ok(Val::Int(of_time(time.to_zoned(jiff::tz::TimeZone::UTC)))),
+/// A part of a moment, in UTC or at the offset that is asked for.
+fn part<'a>(args: &[Val<'a>], of_time: fn(DateTime) -> i64, of_duration: fn(i64) -> i64) -> Outcome<'a> {
+    let offset = match args.get(1) {
+        None => 0,
+        Some(Val::Text(zone)) => match &**zone {
+            "" | "UTC" => 0,
+            zone => match time::offset(zone) {
+                Some(offset) => offset,
+                None => return error(format!("unknown time zone {}", cut(zone))),
+            },
+        },
+        Some(_) => return error("no such overload"),
+    };
+    match &args[0] {
+        Val::Time(time) => Ok(Val::Int(of_time(time.at_offset(offset)))),
         Val::Duration(nanoseconds) => Ok(Val::Int(of_duration(*nanoseconds))),
         _ => error("no such overload"),
     }
@@ -173,7 +191,7 @@ fn part<'a>(value: &Val<'a>, of_time: fn(jiff::Zoned) -> i64, of_duration: fn(i6
 macro_rules! parts {
     ($($name:ident: $time:expr, $duration:expr;)*) => {
         $(pub(in super::super) fn $name<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-            part(&args[0], $time, $duration)
+            part(args, $time, $duration)
         })*
     };
 }
@@ -188,5 +206,5 @@ parts! {
     hours: |time| i64::from(time.hour()), |nanoseconds| nanoseconds / 3_600_000_000_000;
     minutes: |time| i64::from(time.minute()), |nanoseconds| nanoseconds / 60_000_000_000;
     seconds: |time| i64::from(time.second()), |nanoseconds| nanoseconds / 1_000_000_000;
-    milliseconds: |time| i64::from(time.millisecond()), |nanoseconds| nanoseconds / 1_000_000 % 1000;
+    milliseconds: |time| i64::from(time.millisecond()), |nanoseconds| nanoseconds / 1_000_000;
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use proto::api::quantity::{Format, Quantity};
 
-use super::super::eval::{Budget, Failure, Outcome};
+use super::super::budget::{Budget, Failure, Outcome};
 use super::super::value::{Val, error, text};
 use super::{net, time};
 use crate::resource::name;
@@ -219,8 +219,8 @@ fn problems(format: &str, text: &str) -> Vec<String> {
                 "invalid base64",
             )
         }
-        "date" => unless(text.len() == 10 && time::timestamp(text).is_some(), "invalid date"),
-        _ => unless(text.len() > 10 && time::timestamp(text).is_some(), "invalid datetime"),
+        "date" => unless(time::is_date(text), "invalid date"),
+        _ => unless(time::is_date_time(text), "invalid datetime"),
     }
 }
 

@@ -1,66 +1,60 @@
 //! Lists and sets.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
-use serde_json::Value;
-
-use super::super::eval::{Budget, Failure, Outcome};
-use super::super::types::{DeclKind, Listed};
+use super::super::budget::{Budget, Failure, Outcome};
+use super::super::types::DeclKind;
 use super::super::value::{Val, error};
 
 /// Members that a list may be made with.
 const RANGE_MAX: i64 = 100_000;
 
-/// All members; each is work.
+/// All members, in room that is charged before.
 fn all<'a>(list: &Val<'a>, budget: &mut Budget) -> Result<Vec<Val<'a>>, Failure> {
-    budget.work(list.size())?;
-    list.members().collect()
+    budget.make_values(list.len())?;
+    list.members().map(|member| read(member, budget)).collect()
 }
 
-/// `+`: where members have an identity, those of the right stand for those of the left.
+/// A member that is kept: bytes are decoded anew.
+fn read<'a>(member: Outcome<'a>, budget: &mut Budget) -> Outcome<'a> {
+    let member = member?;
+    if let Val::Bytes(bytes) = &member {
+        budget.make(bytes.len())?;
+    }
+    Ok(member)
+}
+
+/// `+`: where members have an identity, those of the right stand for those of the left, and the sum has the left's.
 pub(in super::super) fn append<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    let (one, other) = (all(&args[0], budget)?, all(&args[1], budget)?);
-    let keys: Option<&[Box<str>]> = match &args[0] {
-        Val::Data(_, decl) => match &decl.kind {
-            DeclKind::List(_, Listed::Set) => Some(&[]),
-            DeclKind::List(_, Listed::Keys(keys)) => Some(keys),
-            _ => None,
-        },
-        _ => None,
-    };
-    let Some(keys) = keys else {
-        return Ok(Val::list([one, other].concat()));
-    };
-    budget.work((one.len() as u64).saturating_mul(other.len() as u64))?;
-    let mut out = one;
-    for member in other {
-        let mut place = None;
-        for (i, own) in out.iter().enumerate() {
-            if is_same(own, &member, keys, budget)? {
-                place = Some(i);
-                break;
+    let listed = args[0].listed();
+    let mut out = Vec::new();
+    budget.make_values(args[0].len().saturating_add(args[1].len()))?;
+    out.reserve_exact(args[0].len().saturating_add(args[1].len()));
+    let mut places = HashMap::new();
+    for (at, member) in args[0].members().enumerate() {
+        let member = read(member, budget)?;
+        if let Some(identity) = member.identity(listed, budget)? {
+            places.insert(identity, at);
+        }
+        out.push(member);
+    }
+    for member in args[1].members() {
+        let member = read(member, budget)?;
+        let identity = member.identity(listed, budget)?;
+        match identity.as_ref().and_then(|identity| places.get(identity)) {
+            Some(at) => out[*at] = member,
+            None => {
+                places.extend(identity.map(|identity| (identity, out.len())));
+                out.push(member);
             }
         }
-        match place {
-            Some(i) => out[i] = member,
-            None => out.push(member),
-        }
     }
-    Ok(Val::list(out))
+    Ok(Val::listing(out, listed))
 }
 
-/// Whether two members are one: by their keys, or as a whole.
-fn is_same(one: &Val<'_>, other: &Val<'_>, keys: &[Box<str>], budget: &mut Budget) -> Result<bool, Failure> {
-    match (one, other) {
-        (Val::Data(Value::Object(one), _), Val::Data(Value::Object(other), _)) if !keys.is_empty() => {
-            budget.work(keys.len() as u64)?;
-            Ok(keys.iter().all(|key| one.get(&**key) == other.get(&**key)))
-        }
-        _ => one.equals(other, budget),
-    }
-}
-
-fn compared(one: &Val<'_>, other: &Val<'_>) -> Result<Ordering, Failure> {
+fn compared(one: &Val<'_>, other: &Val<'_>, budget: &mut Budget) -> Result<Ordering, Failure> {
+    budget.work(1 + one.load().min(other.load()).saturating_mul(4))?;
     one.compare(other).map_or_else(|| error("no such overload"), Ok)
 }
 
@@ -68,9 +62,8 @@ pub(in super::super) fn is_sorted<'a>(args: &[Val<'a>], budget: &mut Budget) -> 
     let mut before: Option<Val<'a>> = None;
     for member in args[0].members() {
         let member = member?;
-        budget.work(1)?;
         if let Some(before) = &before
-            && compared(before, &member)?.is_gt()
+            && compared(before, &member, budget)?.is_gt()
         {
             return Ok(Val::Bool(false));
         }
@@ -79,7 +72,7 @@ pub(in super::super) fn is_sorted<'a>(args: &[Val<'a>], budget: &mut Budget) -> 
     Ok(Val::Bool(true))
 }
 
-pub(in super::super) fn sum<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+fn sum_from<'a>(args: &[Val<'a>], nothing: Val<'a>, budget: &mut Budget) -> Outcome<'a> {
     let mut sum: Option<Val<'a>> = None;
     for member in args[0].members() {
         let member = member?;
@@ -88,15 +81,27 @@ pub(in super::super) fn sum<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcom
             Some(sum) => super::operators::plus(&[sum, member], budget)?,
         });
     }
-    Ok(sum.unwrap_or(Val::Int(0)))
+    Ok(sum.unwrap_or(nothing))
 }
 
-fn extreme<'a>(list: &Val<'a>, name: &str, is: fn(Ordering) -> bool) -> Outcome<'a> {
+pub(in super::super) fn sum<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    let nothing = match &args[0] {
+        Val::Data(_, decl) => match decl.member().map(|member| &member.kind) {
+            Some(DeclKind::Duration) => Val::Duration(0),
+            Some(DeclKind::Double) => Val::Double(0.0),
+            _ => Val::Int(0),
+        },
+        _ => Val::Int(0),
+    };
+    sum_from(args, nothing, budget)
+}
+
+fn extreme<'a>(list: &Val<'a>, name: &str, is: fn(Ordering) -> bool, budget: &mut Budget) -> Outcome<'a> {
     let mut found: Option<Val<'a>> = None;
     for member in list.members() {
         let member = member?;
         found = Some(match found {
-            Some(known) if !is(compared(&member, &known)?) => known,
+            Some(known) if !is(compared(&member, &known, budget)?) => known,
             _ => member,
         });
     }
@@ -104,13 +109,11 @@ fn extreme<'a>(list: &Val<'a>, name: &str, is: fn(Ordering) -> bool) -> Outcome<
 }
 
 pub(in super::super) fn max<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    budget.work(args[0].size())?;
-    extreme(&args[0], "max", Ordering::is_gt)
+    extreme(&args[0], "max", Ordering::is_gt, budget)
 }
 
 pub(in super::super) fn min<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    budget.work(args[0].size())?;
-    extreme(&args[0], "min", Ordering::is_lt)
+    extreme(&args[0], "min", Ordering::is_lt, budget)
 }
 
 /// Where a value stands in a list.
@@ -162,19 +165,26 @@ pub(in super::super) fn slice<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
     if *to > length {
         return error(format!("cannot slice({from}, {to}), list is length {length}"));
     }
-    budget.work((to - from).unsigned_abs())?;
     let range = usize::try_from(*from).unwrap_or_default()..usize::try_from(*to).unwrap_or_default();
-    let members: Result<Vec<_>, _> = range.filter_map(|at| args[0].member(at)).collect();
+    budget.make_values(range.len())?;
+    let members: Result<Vec<_>, _> = range
+        .filter_map(|at| args[0].member(at))
+        .map(|member| read(member, budget))
+        .collect();
     members.map(Val::list)
 }
 
 pub(in super::super) fn distinct<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let mut out: Vec<Val<'a>> = Vec::new();
+    budget.make_values(args[0].len().saturating_mul(2))?;
     for member in args[0].members() {
-        let member = member?;
+        let member = read(member, budget)?;
         let mut is_known = false;
         for known in &out {
-            is_known |= known.equals(&member, budget)?;
+            if known.equals(&member, budget)? {
+                is_known = true;
+                break;
+            }
         }
         if !is_known {
             out.push(member);
@@ -192,13 +202,14 @@ pub(in super::super) fn reverse<'a>(args: &[Val<'a>], budget: &mut Budget) -> Ou
 pub(in super::super) fn sort<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let size = args[0].size();
     budget.work(size.saturating_mul(size) / 64)?;
+    budget.make_values(args[0].len().saturating_mul(2))?;
     let mut sorted: Vec<Val<'a>> = Vec::new();
     // By hand: the library's own may panic where the order is none, as with what is no number.
     for member in all(&args[0], budget)? {
         let (mut from, mut to) = (0, sorted.len());
         while from < to {
             let middle = from + (to - from) / 2;
-            match compared(&sorted[middle], &member)? {
+            match compared(&sorted[middle], &member, budget)? {
                 Ordering::Greater => to = middle,
                 _ => from = middle + 1,
             }
@@ -226,9 +237,7 @@ pub(in super::super) fn range<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
     if count > RANGE_MAX {
         return error(format!("lists.range({count}) is larger than {RANGE_MAX}"));
     }
-    budget.work(count.max(0).unsigned_abs())?;
-    // Upstream's charge for it is one; what it makes is memory.
-    budget.charge(count.max(0).unsigned_abs() / 10)?;
+    budget.make_values(usize::try_from(count).unwrap_or_default())?;
     Ok(Val::list((0..count).map(Val::Int).collect()))
 }
 
@@ -255,4 +264,18 @@ pub(in super::super) fn set_intersects<'a>(args: &[Val<'a>], budget: &mut Budget
         }
     }
     Ok(Val::Bool(false))
+}
+
+/// What optional members hold, without those that hold nothing.
+pub(in super::super) fn unwrap<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    budget.make_values(args[0].len())?;
+    let mut out = Vec::new();
+    for member in args[0].members() {
+        match member? {
+            Val::Optional(None) => {}
+            Val::Optional(Some(inner)) => out.push((*inner).clone()),
+            _ => return error("no such overload"),
+        }
+    }
+    Ok(Val::list(out))
 }

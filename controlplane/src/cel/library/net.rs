@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::super::eval::{Budget, Outcome};
-use super::super::value::{Val, error, text};
+use super::super::budget::{Budget, Outcome};
+use super::super::value::{Val, cut, error, text};
 
 /// A URL in its parts.
 #[derive(Debug, PartialEq)]
@@ -15,6 +15,9 @@ pub(in super::super) struct Url {
     path: Box<str>,
     query: Box<str>,
 }
+
+/// Bytes of a pair of a query beside its texts: a key in a tree, a list and a value, as they grow.
+const PAIR_BYTES: usize = 512;
 
 /// A whole URL, or an absolute path.
 fn parse(text: &str) -> Option<Url> {
@@ -88,17 +91,21 @@ fn escaped(path: &str) -> Option<String> {
     Some(out)
 }
 
-pub(in super::super) fn url<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn url<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let own = text(args, 0)?;
+    // Its parts, of which the path may get escapes of three characters.
+    budget.make(own.len().saturating_mul(4))?;
     match parse(own) {
         Some(url) => Ok(Val::Url(Rc::new(url))),
         None => error(format!(
-            "URL parse error during conversion from string: parse {own:?}: invalid URI for request"
+            "URL parse error during conversion from string: parse {:?}: invalid URI for request",
+            cut(own)
         )),
     }
 }
 
-pub(in super::super) fn is_url<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn is_url<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    budget.make(text(args, 0)?.len().saturating_mul(4))?;
     Ok(Val::Bool(parse(text(args, 0)?).is_some()))
 }
 
@@ -107,35 +114,39 @@ pub(in super::super) fn is_uri(text: &str) -> bool {
     parse(text).is_some()
 }
 
-fn part<'a>(args: &[Val<'a>], part: fn(&Url) -> String) -> Outcome<'a> {
+fn part<'a>(args: &[Val<'a>], budget: &mut Budget, part: fn(&Url) -> String) -> Outcome<'a> {
     match &args[0] {
-        Val::Url(url) => Ok(Val::text(part(url))),
+        Val::Url(url) => {
+            let bytes = url.scheme.len() + url.host.len() + url.path.len();
+            budget.make(bytes.saturating_mul(2))?;
+            Ok(Val::text(part(url)))
+        }
         _ => error("no such overload"),
     }
 }
 
-pub(in super::super) fn scheme<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-    part(args, |url| url.scheme.to_string())
+pub(in super::super) fn scheme<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    part(args, budget, |url| url.scheme.to_string())
 }
 
-pub(in super::super) fn host<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-    part(args, |url| url.host.to_string())
+pub(in super::super) fn host<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    part(args, budget, |url| url.host.to_string())
 }
 
-pub(in super::super) fn hostname<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-    part(args, |url| {
+pub(in super::super) fn hostname<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    part(args, budget, |url| {
         split_host(&url.host).map_or("", |(name, _)| name).to_owned()
     })
 }
 
-pub(in super::super) fn port<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-    part(args, |url| {
+pub(in super::super) fn port<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    part(args, budget, |url| {
         split_host(&url.host).map_or("", |(_, port)| port).to_owned()
     })
 }
 
-pub(in super::super) fn path<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-    part(args, |url| url.path.to_string())
+pub(in super::super) fn path<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    part(args, budget, |url| url.path.to_string())
 }
 
 /// Text with its escapes undone.
@@ -173,7 +184,12 @@ pub(in super::super) fn query<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
     let Val::Url(url) = &args[0] else {
         return error("no such overload");
     };
-    budget.work(url.query.len() as u64)?;
+    let pairs = url.query.split('&').filter(|pair| !pair.is_empty()).count();
+    budget.make(
+        pairs
+            .saturating_mul(PAIR_BYTES)
+            .saturating_add(url.query.len().saturating_mul(3)),
+    )?;
     let mut pairs: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -191,7 +207,8 @@ fn address(text: &str) -> Result<IpAddr, String> {
         Ok(address) => address,
         Err(_) => {
             return Err(format!(
-                "IP Address {text:?} parse error during conversion from string: unable to parse IP"
+                "IP Address {:?} parse error during conversion from string: unable to parse IP",
+                cut(text)
             ));
         }
     };
@@ -211,11 +228,16 @@ fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 fn range(text: &str) -> Result<(IpAddr, u8), String> {
-    let refused =
-        || format!("network address parse error during conversion from string: invalid CIDR address {text:?}");
+    let refused = || {
+        format!(
+            "network address parse error during conversion from string: invalid CIDR address {:?}",
+            cut(text)
+        )
+    };
     let (own, length) = text.split_once('/').ok_or_else(refused)?;
     let own = address(own).map_err(|_| refused())?;
     let is_plain = !length.is_empty() && length.bytes().all(|digit| digit.is_ascii_digit());
+    let is_plain = is_plain && (length.len() == 1 || !length.starts_with('0'));
     let length: u8 = length.parse().ok().filter(|_| is_plain).ok_or_else(refused)?;
     match length <= bits(own).1 {
         true => Ok((own, length)),

@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::super::eval::{Budget, Outcome};
+use super::super::budget::{Budget, Outcome};
 use super::super::value::{Val, error};
+use super::time::Moment;
 
 fn ordered<'a>(args: &[Val<'a>], is: fn(Ordering) -> bool, unordered: bool) -> Outcome<'a> {
     match args {
@@ -75,9 +76,8 @@ pub(in super::super) fn negative<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcom
 }
 
 /// A time moved by nanoseconds.
-fn moved<'a>(time: jiff::Timestamp, nanoseconds: i64) -> Outcome<'a> {
-    let by = jiff::SignedDuration::from_nanos(nanoseconds);
-    whole(time.checked_add(by).ok().map(Val::Time), "timestamp")
+fn moved<'a>(time: Moment, nanoseconds: i128) -> Outcome<'a> {
+    whole(time.later(nanoseconds).map(Val::Time), "timestamp")
 }
 
 pub(in super::super) fn plus<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
@@ -86,15 +86,15 @@ pub(in super::super) fn plus<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outco
         (Val::Uint(one), Val::Uint(other)) => whole(one.checked_add(*other).map(Val::Uint), "unsigned integer"),
         (Val::Double(one), Val::Double(other)) => Ok(Val::Double(one + other)),
         (Val::Text(one), Val::Text(other)) => {
-            budget.work((one.len() + other.len()) as u64 / 8)?;
+            budget.make(one.len().saturating_add(other.len()).saturating_mul(2))?;
             Ok(Val::text([&**one, &**other].concat()))
         }
         (Val::Bytes(one), Val::Bytes(other)) => {
-            budget.work((one.len() + other.len()) as u64 / 8)?;
+            budget.make(one.len().saturating_add(other.len()).saturating_mul(2))?;
             Ok(Val::Bytes([&**one, &**other].concat().into()))
         }
         (Val::Duration(one), Val::Duration(other)) => whole(one.checked_add(*other).map(Val::Duration), "duration"),
-        (Val::Time(time), Val::Duration(by)) | (Val::Duration(by), Val::Time(time)) => moved(*time, *by),
+        (Val::Time(time), Val::Duration(by)) | (Val::Duration(by), Val::Time(time)) => moved(*time, i128::from(*by)),
         _ => error("no such overload"),
     }
 }
@@ -105,14 +105,8 @@ pub(in super::super) fn minus<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'
         (Val::Uint(one), Val::Uint(other)) => whole(one.checked_sub(*other).map(Val::Uint), "unsigned integer"),
         (Val::Double(one), Val::Double(other)) => Ok(Val::Double(one - other)),
         (Val::Duration(one), Val::Duration(other)) => whole(one.checked_sub(*other).map(Val::Duration), "duration"),
-        (Val::Time(time), Val::Duration(by)) => match by.checked_neg() {
-            Some(by) => moved(*time, by),
-            None => error("timestamp overflow"),
-        },
-        (Val::Time(one), Val::Time(other)) => {
-            let nanoseconds = one.duration_since(*other).as_nanos();
-            whole(i64::try_from(nanoseconds).ok().map(Val::Duration), "duration")
-        }
+        (Val::Time(time), Val::Duration(by)) => moved(*time, -i128::from(*by)),
+        (Val::Time(one), Val::Time(other)) => whole(one.since(*other).map(Val::Duration), "duration"),
         _ => error("no such overload"),
     }
 }

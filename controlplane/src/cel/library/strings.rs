@@ -1,10 +1,10 @@
 //! Strings. Places are counted in characters.
 
-use super::super::eval::{Budget, Failure, Outcome};
+use super::super::budget::{Budget, Failure, Outcome};
 use super::super::value::{Text, Val, error, text};
 
-/// Work of a part that a text is split into: a value of its own, however few characters it has.
-const PART_WORK: u64 = 32;
+/// Bytes of a part that a text is split into, beside its own: a value in a list that grows, with counts.
+const PART_BYTES: usize = 256;
 
 fn int(args: &[Val<'_>], at: usize) -> Result<Option<i64>, Failure> {
     match args.get(at) {
@@ -20,7 +20,7 @@ pub(in super::super) fn shown(value: &Val<'_>) -> String {
         Val::Text(text) => text.chars().take(1024).collect(),
         Val::Int(number) => number.to_string(),
         Val::Uint(number) => number.to_string(),
-        Val::Double(number) => number.to_string(),
+        Val::Double(number) => super::format::shortest(*number),
         Val::Bool(is) => is.to_string(),
         other => other.type_name().to_owned(),
     }
@@ -39,15 +39,16 @@ pub(in super::super) fn ends_with<'a>(args: &[Val<'a>], _: &mut Budget) -> Outco
 }
 
 pub(in super::super) fn matches<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    budget.tries(text(args, 0)?)?;
-    let regex = budget.pattern(text(args, 1)?)?;
-    Ok(Val::Bool(regex.is_match(text(args, 0)?)))
+    let (own, pattern) = (text(args, 0)?, budget.pattern(text(args, 1)?)?);
+    budget.tries(&pattern, own)?;
+    Ok(Val::Bool(pattern.regex.is_match(own)))
 }
 
 pub(in super::super) fn find<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    budget.tries(text(args, 0)?)?;
-    let regex = budget.pattern(text(args, 1)?)?;
-    let found = regex.find(text(args, 0)?).map_or("", |found| found.as_str());
+    let (own, pattern) = (text(args, 0)?, budget.pattern(text(args, 1)?)?);
+    budget.tries(&pattern, own)?;
+    let found = pattern.regex.find(own).map_or("", |found| found.as_str());
+    budget.make(found.len())?;
     Ok(Val::text(found))
 }
 
@@ -57,14 +58,15 @@ pub(in super::super) fn find_all<'a>(args: &[Val<'a>], budget: &mut Budget) -> O
         _ => usize::MAX,
     };
     let own = text(args, 0)?;
-    let regex = budget.pattern(text(args, 1)?)?;
+    let pattern = budget.pattern(text(args, 1)?)?;
     let (mut found, mut rest) = (Vec::new(), own);
-    let mut all = regex.find_iter(own);
+    let mut all = pattern.regex.find_iter(own);
     while found.len() < most {
         // Each is looked for anew from where the one before ended, and may be read for to the text's end however short it is.
-        budget.tries(rest)?;
+        budget.tries(&pattern, rest)?;
         let Some(one) = all.next() else { break };
         rest = own.get(one.end()..).unwrap_or_default();
+        budget.make(PART_BYTES + one.len())?;
         found.push(Val::text(one.as_str()));
     }
     Ok(Val::list(found))
@@ -119,22 +121,28 @@ pub(in super::super) fn last_index_of<'a>(args: &[Val<'a>], budget: &mut Budget)
     place(own, own.get(..end).and_then(|part| part.rfind(wanted)))
 }
 
-pub(in super::super) fn lower<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn lower<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    budget.make(text(args, 0)?.len())?;
     Ok(Val::text(text(args, 0)?.to_ascii_lowercase()))
 }
 
-pub(in super::super) fn upper<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn upper<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
+    budget.make(text(args, 0)?.len())?;
     Ok(Val::text(text(args, 0)?.to_ascii_uppercase()))
 }
 
-pub(in super::super) fn trim<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn trim<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     Ok(match &args[0] {
         Val::Text(Text::Ref(text)) => Val::Text(Text::Ref(text.trim())),
-        _ => Val::text(text(args, 0)?.trim()),
+        _ => {
+            let own = text(args, 0)?.trim();
+            budget.make(own.len())?;
+            Val::text(own)
+        }
     })
 }
 
-pub(in super::super) fn substring<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
+pub(in super::super) fn substring<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let own = text(args, 0)?;
     let length = i64::try_from(own.chars().count()).unwrap_or(i64::MAX);
     let from = int(args, 1)?.unwrap_or(0);
@@ -152,13 +160,11 @@ pub(in super::super) fn substring<'a>(args: &[Val<'a>], _: &mut Budget) -> Outco
     let (from, to) = (at(from), at(to));
     Ok(match &args[0] {
         Val::Text(Text::Ref(text)) => Val::Text(Text::Ref(text.get(from..to).unwrap_or_default())),
-        _ => Val::text(own.get(from..to).unwrap_or_default()),
+        _ => {
+            budget.make(to - from)?;
+            Val::text(own.get(from..to).unwrap_or_default())
+        }
     })
-}
-
-/// The length of a text that is going to be made must fit into what is left.
-fn room(bytes: usize, budget: &mut Budget) -> Result<(), Failure> {
-    budget.work(bytes as u64)
 }
 
 pub(in super::super) fn replace<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
@@ -171,10 +177,9 @@ pub(in super::super) fn replace<'a>(args: &[Val<'a>], budget: &mut Budget) -> Ou
         true => own.chars().count() + 1,
         false => own.matches(old).count(),
     };
-    room(
-        own.len().saturating_add(count.min(most).saturating_mul(new.len())),
-        budget,
-    )?;
+    // Once as it grows, and once as a value.
+    let bytes = own.len().saturating_add(count.min(most).saturating_mul(new.len()));
+    budget.make(bytes.saturating_mul(2))?;
     Ok(Val::text(own.replacen(old, new, most)))
 }
 
@@ -185,12 +190,14 @@ pub(in super::super) fn split<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
         Some(most) if most > 0 => usize::try_from(most).unwrap_or(usize::MAX),
         _ => usize::MAX,
     };
-    room(own.len().saturating_mul(4), budget)?;
     let count = match separator {
         "" => own.len(),
         separator => own.matches(separator).take(most).count(),
     };
-    budget.work((count as u64).saturating_mul(PART_WORK))?;
+    budget.make(
+        own.len()
+            .saturating_add(count.saturating_add(1).saturating_mul(PART_BYTES)),
+    )?;
     let parts = match &args[0] {
         // What is there is looked at where it is.
         Val::Text(Text::Ref(own)) => split_at(own, separator, most, |part| Val::Text(Text::Ref(part))),
@@ -225,7 +232,7 @@ pub(in super::super) fn join<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outco
         let Val::Text(member) = member? else {
             return error("no such overload");
         };
-        room(member.len() + separator.len(), budget)?;
+        budget.make((member.len() + separator.len()).saturating_mul(2))?;
         if i > 0 {
             out.push_str(separator);
         }
@@ -236,7 +243,7 @@ pub(in super::super) fn join<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outco
 
 pub(in super::super) fn quote<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let own = text(args, 0)?;
-    room(own.len() * 2, budget)?;
+    budget.make(own.len().saturating_mul(4))?;
     let mut out = String::from("\"");
     for character in own.chars() {
         match character {
@@ -254,131 +261,4 @@ pub(in super::super) fn quote<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
     }
     out.push('"');
     Ok(Val::text(out))
-}
-
-/// `'%s is %d'.format([...])`.
-pub(in super::super) fn format<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    let mut out = String::new();
-    let mut rest = text(args, 0)?;
-    let mut next = 0;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('%') {
-            out.push('%');
-            rest = after;
-            continue;
-        }
-        let precision_end = rest
-            .find(|c: char| c != '.' && !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let (precision, after) = rest.split_at(precision_end);
-        let precision = precision
-            .strip_prefix('.')
-            .and_then(|digits| digits.parse::<usize>().ok());
-        if precision.is_some_and(|precision| precision > 1000) {
-            return error("could not parse formatting clause: precision is too large");
-        }
-        let Some(clause) = after.chars().next() else {
-            return error("could not parse formatting clause: unexpected end of string");
-        };
-        rest = &after[clause.len_utf8()..];
-        let Some(value) = args[1].member(next) else {
-            return error(format!("index {next} out of range"));
-        };
-        next += 1;
-        let piece = formatted(&value?, clause, precision, budget)?;
-        room(piece.len(), budget)?;
-        out.push_str(&piece);
-    }
-    out.push_str(rest);
-    Ok(Val::text(out))
-}
-
-fn formatted(value: &Val<'_>, clause: char, precision: Option<usize>, budget: &mut Budget) -> Result<String, Failure> {
-    let precision = precision.unwrap_or(6);
-    let refused = || {
-        error(format!(
-            "error during formatting: {clause:?} clause cannot be used on {}",
-            value.type_name()
-        ))
-    };
-    Ok(match (clause, value) {
-        ('s', value) => {
-            let mut out = String::new();
-            whole(value, &mut out, budget)?;
-            out
-        }
-        ('d', Val::Int(number)) => number.to_string(),
-        ('d', Val::Uint(number)) => number.to_string(),
-        ('b', Val::Int(number)) => format!("{}{:b}", if *number < 0 { "-" } else { "" }, number.unsigned_abs()),
-        ('b', Val::Uint(number)) => format!("{number:b}"),
-        ('b', Val::Bool(is)) => u8::from(*is).to_string(),
-        ('o', Val::Int(number)) => format!("{}{:o}", if *number < 0 { "-" } else { "" }, number.unsigned_abs()),
-        ('o', Val::Uint(number)) => format!("{number:o}"),
-        ('x', Val::Int(number)) => format!("{}{:x}", if *number < 0 { "-" } else { "" }, number.unsigned_abs()),
-        ('X', Val::Int(number)) => format!("{}{:X}", if *number < 0 { "-" } else { "" }, number.unsigned_abs()),
-        ('x', Val::Uint(number)) => format!("{number:x}"),
-        ('X', Val::Uint(number)) => format!("{number:X}"),
-        ('x', Val::Text(text)) => hex::encode(text.as_bytes()),
-        ('X', Val::Text(text)) => hex::encode_upper(text.as_bytes()),
-        ('f', Val::Double(number)) => format!("{number:.precision$}"),
-        ('f', Val::Int(number)) => format!("{:.precision$}", *number as f64),
-        ('e', Val::Double(number)) => exponent(*number, precision),
-        ('e', Val::Int(number)) => exponent(*number as f64, precision),
-        ('d' | 'b' | 'o' | 'x' | 'X' | 'f' | 'e', _) => return refused(),
-        (other, _) => return error(format!("unrecognized formatting clause {:?}", other.to_string())),
-    })
-}
-
-/// As Go writes it: two digits of exponent at least.
-fn exponent(number: f64, precision: usize) -> String {
-    let text = format!("{number:.precision$e}");
-    match text.split_once('e') {
-        Some((mantissa, power)) => {
-            let power: i32 = power.parse().unwrap_or_default();
-            format!("{mantissa}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs())
-        }
-        None => text,
-    }
-}
-
-/// A value as `%s` writes it, with all that is in it.
-fn whole(value: &Val<'_>, out: &mut String, budget: &mut Budget) -> Result<(), Failure> {
-    budget.work(1 + out.len() as u64 / 1024)?;
-    match value.type_name() {
-        "list" => {
-            out.push('[');
-            for (i, member) in value.members().enumerate() {
-                if i > 0 {
-                    out.push_str(", ");
-                }
-                whole(&member?, out, budget)?;
-            }
-            out.push(']');
-        }
-        "map" => {
-            out.push('{');
-            for (i, key) in value.keys().iter().enumerate() {
-                if i > 0 {
-                    out.push_str(", ");
-                }
-                whole(key, out, budget)?;
-                out.push_str(": ");
-                if let Some(value) = value.get(key, budget)? {
-                    whole(&value, out, budget)?;
-                }
-            }
-            out.push('}');
-        }
-        "null_type" => out.push_str("null"),
-        _ => match super::convert::string(std::slice::from_ref(value), budget) {
-            Ok(Val::Text(text)) => {
-                budget.work(text.len() as u64)?;
-                out.push_str(&text);
-            }
-            _ => out.push_str(&shown(value)),
-        },
-    }
-    Ok(())
 }

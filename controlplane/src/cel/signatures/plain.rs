@@ -1,7 +1,7 @@
 //! Operators, conversions, strings and lists.
 
 use super::super::cost::Charge;
-use super::super::library::{convert, lists, operators, strings};
+use super::super::library::{convert, format, lists, operators, strings};
 use super::super::types::T;
 use super::{LIST, Overload, TEXTS, global, member};
 
@@ -48,7 +48,7 @@ static MINUS: [Overload; 3] = calculated!("_-_", operators::minus);
 static TIMES: [Overload; 3] = calculated!("_*_", operators::times);
 static OVER: [Overload; 3] = calculated!("_/_", operators::over);
 
-static OTHERS: [Overload; 125] = [
+static OTHERS: [Overload; 137] = [
     global("_==_", &[A, A], Bool, Compare, operators::equal),
     global("_!=_", &[A, A], Bool, Compare, operators::not_equal),
     global("@in", &[A, LIST], Bool, Charge::In, operators::in_list),
@@ -134,7 +134,7 @@ static OTHERS: [Overload; 125] = [
     member("join", &[TEXTS], Text, Join, strings::join),
     member("join", &[TEXTS, Text], Text, Join, strings::join),
     global("strings.quote", &[Text], Text, Twice(0), strings::quote),
-    member("format", &[Text, T::List(&Dyn)], Text, Twice(0), strings::format),
+    member("format", &[Text, T::List(&Dyn)], Text, Twice(0), format::format),
     member("isSorted", &[LIST], Bool, Visit, lists::is_sorted),
     member("sum", &[T::List(&Int)], Int, Visit, lists::sum),
     member("sum", &[T::List(&Uint)], Uint, Visit, lists::sum),
@@ -145,16 +145,34 @@ static OTHERS: [Overload; 125] = [
     member("indexOf", &[LIST, A], Int, Visit, lists::index_of),
     member("lastIndexOf", &[LIST, A], Int, Visit, lists::last_index_of),
     member("includes", &[LIST, A], Bool, Visit, lists::includes),
-    member("slice", &[LIST, Int, Int], LIST, One, lists::slice),
-    member("distinct", &[LIST], LIST, Visit, lists::distinct),
-    member("reverse", &[LIST], LIST, Visit, lists::reverse),
-    member("sort", &[LIST], LIST, Visit, lists::sort),
+    member("slice", &[LIST, Int, Int], LIST, Charge::Slice, lists::slice),
+    member("distinct", &[LIST], LIST, Charge::Sort(false), lists::distinct),
+    member("reverse", &[LIST], LIST, Charge::Reverse, lists::reverse),
+    member("sort", &[LIST], LIST, Charge::Sort(true), lists::sort),
     member("first", &[LIST], T::Optional(&A), One, lists::first),
     member("last", &[LIST], T::Optional(&A), One, lists::last),
-    global("lists.range", &[Int], T::List(&Int), One, lists::range),
-    global("sets.contains", &[LIST, LIST], Bool, Visit, lists::set_contains),
-    global("sets.equivalent", &[LIST, LIST], Bool, Visit, lists::set_equivalent),
-    global("sets.intersects", &[LIST, LIST], Bool, Visit, lists::set_intersects),
+    global("lists.range", &[Int], T::List(&Int), Charge::Range, lists::range),
+    global(
+        "sets.contains",
+        &[LIST, LIST],
+        Bool,
+        Charge::Sets(1),
+        lists::set_contains,
+    ),
+    global(
+        "sets.equivalent",
+        &[LIST, LIST],
+        Bool,
+        Charge::Sets(2),
+        lists::set_equivalent,
+    ),
+    global(
+        "sets.intersects",
+        &[LIST, LIST],
+        Bool,
+        Charge::Sets(1),
+        lists::set_intersects,
+    ),
     global("optional.of", &[A], T::Optional(&A), One, convert::optional_of),
     global("optional.none", &[], T::Optional(&Dyn), One, convert::optional_none),
     global(
@@ -164,6 +182,14 @@ static OTHERS: [Overload; 125] = [
         One,
         convert::optional_of_non_zero,
     ),
+    global(
+        "optional.unwrap",
+        &[T::List(&T::Optional(&A))],
+        LIST,
+        One,
+        lists::unwrap,
+    ),
+    member("unwrapOpt", &[T::List(&T::Optional(&A))], LIST, One, lists::unwrap),
     member("value", &[T::Optional(&A)], A, One, convert::optional_value),
     member("hasValue", &[T::Optional(&A)], Bool, One, convert::optional_has_value),
     member("getFullYear", &[Time], Int, One, convert::year),
@@ -176,6 +202,16 @@ static OTHERS: [Overload; 125] = [
     member("getMinutes", &[Time], Int, One, convert::minutes),
     member("getSeconds", &[Time], Int, One, convert::seconds),
     member("getMilliseconds", &[Time], Int, One, convert::milliseconds),
+    member("getFullYear", &[Time, Text], Int, One, convert::year),
+    member("getMonth", &[Time, Text], Int, One, convert::month),
+    member("getDayOfYear", &[Time, Text], Int, One, convert::day_of_year),
+    member("getDayOfMonth", &[Time, Text], Int, One, convert::day_of_month),
+    member("getDate", &[Time, Text], Int, One, convert::date),
+    member("getDayOfWeek", &[Time, Text], Int, One, convert::day_of_week),
+    member("getHours", &[Time, Text], Int, One, convert::hours),
+    member("getMinutes", &[Time, Text], Int, One, convert::minutes),
+    member("getSeconds", &[Time, Text], Int, One, convert::seconds),
+    member("getMilliseconds", &[Time, Text], Int, One, convert::milliseconds),
     member("getHours", &[Duration], Int, One, convert::hours),
     member("getMinutes", &[Duration], Int, One, convert::minutes),
     member("getSeconds", &[Duration], Int, One, convert::seconds),

@@ -12,6 +12,8 @@ use crate::resource::structural::Structural;
 
 /// Selectable fields of a version (control-plane contract §9).
 const SELECTABLE_MAX: usize = 8;
+/// Characters of a value of the wrong type that are shown.
+const SHOWN_MAX: usize = 1 << 10;
 
 /// See the module. Of a built-in kind all is empty.
 #[derive(Default)]
@@ -26,9 +28,12 @@ pub(crate) struct Defined {
 }
 
 /// Where an object has its number of replicas, and what selects them.
+#[derive(Clone)]
 pub(crate) struct ScalePaths {
-    /// As it was written, for messages.
+    /// As they were written, for messages.
     pub(crate) spec_text: Box<str>,
+    status_text: Box<str>,
+    selector_text: Box<str>,
     pub(crate) spec: Box<[Box<str>]>,
     pub(crate) status: Box<[Box<str>]>,
     pub(crate) selector: Option<Box<[Box<str>]>>,
@@ -94,13 +99,87 @@ impl ScalePaths {
             text.split('.').map(Box::from).collect()
         };
         let spec = text(scale, &["specReplicasPath"]);
+        let status = text(scale, &["statusReplicasPath"]);
         let selector = text(scale, &["labelSelectorPath"]);
         Self {
             spec_text: spec.into(),
+            status_text: status.into(),
+            selector_text: selector.into(),
             spec: steps(spec),
-            status: steps(text(scale, &["statusReplicasPath"])),
+            status: steps(status),
             selector: (!selector.is_empty()).then(|| steps(selector)),
         }
+    }
+}
+
+/// What is at a path; `None` if nothing is.
+///
+/// # Errors
+/// Something on the way is no object.
+fn nested<'v>(object: &'v Value, path: &[Box<str>]) -> Result<Option<&'v Value>, String> {
+    let mut found = object;
+    for (i, step) in path.iter().enumerate() {
+        let Some(map) = found.as_object() else {
+            let way = path.get(..i).unwrap_or_default().join(".");
+            return match found {
+                Value::Null => Ok(None),
+                found => Err(accessor_error(&way, found, "map[string]interface {}")),
+            };
+        };
+        match map.get(&**step) {
+            Some(value) => found = value,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(found))
+}
+
+/// In the words of upstream, which names the types of its language.
+fn accessor_error(path: &str, found: &Value, wanted: &str) -> String {
+    let own = match found {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    let shown: String = match found {
+        Value::Null => own.to_owned(),
+        Value::String(text) => text.chars().take(SHOWN_MAX).collect(),
+        found => found.to_string().chars().take(SHOWN_MAX).collect(),
+    };
+    format!(".{path} accessor error: {shown} is of the type {own}, expected {wanted}")
+}
+
+impl ScalePaths {
+    /// What is wrong with what an object has at these paths: a number of replicas is one wherever it is written.
+    pub(super) fn validate(&self, object: &Value, errors: &mut FieldErrors) {
+        for (text, path) in [(&self.spec_text, &self.spec), (&self.status_text, &self.status)] {
+            let why = match nested(object, path) {
+                Ok(None) => continue,
+                Ok(Some(value)) => match value.as_i64() {
+                    Some(number) if number < 0 => Err((number, "should be a non-negative integer".to_owned())),
+                    Some(number) if number > i64::from(i32::MAX) => {
+                        Err((number, format!("should be less than or equal to {}", i32::MAX)))
+                    }
+                    Some(_) => Ok(()),
+                    None => Err((0, accessor_error(&path.join("."), value, "int64"))),
+                },
+                Err(why) => Err((0, why)),
+            };
+            if let Err((number, why)) = why {
+                errors.push(FieldError::invalid(&**text, number, why));
+            }
+        }
+        let Some(path) = &self.selector else { return };
+        let why = match nested(object, path) {
+            Ok(Some(value)) if !value.is_string() => accessor_error(&path.join("."), value, "string"),
+            Ok(_) => return,
+            Err(why) => why,
+        };
+        errors.push(FieldError::invalid(&*self.selector_text, "", why));
     }
 }
 

@@ -32,6 +32,7 @@ fn the_generation_counts_what_is_not_status() {
     let with = |status: bool| Custom {
         schema: Arc::default(),
         has_status: status,
+        scale: None,
     };
     let old = json!({"metadata": {"name": "a"}, "spec": 1, "status": 1});
     let new = json!({"metadata": {"name": "b"}, "spec": 1, "status": 2});
@@ -70,4 +71,40 @@ fn whoever_owns_fields_sees_lists_and_maps_as_the_schema_says() {
             .is_some_and(|merge| merge.atomic_map)
     );
     assert_eq!(spec.field("free").unwrap().shape, Shape::Any);
+}
+
+#[test]
+fn what_takes_long_is_not_judged_in_the_time_of_a_worker() {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "p": {"type": "string", "pattern": "(.*a.{200}){2}c"},
+        "l": {"type": "array", "maxItems": 700, "items": {"type": "integer"},
+            "x-kubernetes-validations": [{"rule": "self.distinct().size() > 0"}, {"rule": "self.distinct().size() >= 1"}]},
+        "s": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    let kind = kinds(&definition(&json!([version]))).remove(0);
+    let object = |key: &str, value: Value| {
+        json!({"kind": "Lion", "apiVersion": "zoo.example/v1", "metadata": {"name": "a", "namespace": "b",
+            "uid": "u", "creationTimestamp": "2026-01-02T00:00:00Z"}, key: value})
+    };
+    let members = |count: usize| (0..count).map(|i| format!("{i:02000}")).collect::<Vec<_>>();
+    for (key, few, many) in [
+        ("p", json!("ab"), json!("a".repeat(60_000))),
+        ("l", json!([1, 1]), json!((0..700).collect::<Vec<_>>())),
+        ("s", json!(members(2)), json!(members(1400))),
+    ] {
+        let (few, many) = (object(key, few), object(key, many));
+        let told = kind.validate_briefly(&few, None, "").expect("is done at once");
+        assert_eq!(told.iter().map(ToString::to_string).collect::<Vec<_>>(), {
+            let all = kind.validate(&few);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        });
+        assert!(kind.validate_briefly(&many, None, "").is_none(), "{key}");
+        assert!(kind.validate_briefly(&many, Some(&few), "").is_none(), "{key}");
+        assert!(
+            !kind
+                .validate(&many)
+                .iter()
+                .any(|error| error.to_string().contains("more work"))
+        );
+    }
 }

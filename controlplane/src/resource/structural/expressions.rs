@@ -61,8 +61,6 @@ pub(super) struct Compiling {
     /// What costs too much; such a rule works all the same.
     pub(super) costs: FieldErrors,
     total: u64,
-    /// How often rules may be asked, by the same bounds: what costs nothing takes time, too.
-    asked: u64,
     expensive: Vec<(String, u64)>,
     count: usize,
     bytes: usize,
@@ -153,7 +151,6 @@ impl Structural {
             let why = too_expensive(what, compiling.total, TOTAL_COST);
             compiling.costs.push(FieldError::forbidden(path, why));
         }
-        self.most_cost = compiling.total.max(compiling.asked).max(1);
         true
     }
 
@@ -273,7 +270,6 @@ impl Structural {
         };
         let repeated = place.count.unwrap_or(REQUEST_BYTES / (decl.min_bytes + 1));
         let cost = program.most_cost.saturating_mul(repeated);
-        compiling.asked = compiling.asked.saturating_add(repeated);
         compiling.observe(below("rule"), "estimated rule cost", cost);
         let message_program = match own("messageExpression") {
             "" => None,

@@ -7,8 +7,10 @@ use std::fmt;
 use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// Steps of work for one object: a value looked at by a schema is one, and so is a byte of text tried at a state of a pattern.
-/// Less than a second's worth; the largest object takes a fiftieth of it unless its schema is out of the ordinary.
-pub(super) const WORK_MAX: u64 = 1 << 26;
+/// About a second's worth; the largest object takes a fiftieth of it unless its schema is out of the ordinary.
+pub(in crate::resource) const WORK_MAX: u64 = 1 << 26;
+/// Steps that a thread which serves everybody has for one object: some milliseconds' worth. What takes more is done elsewhere.
+pub(in crate::resource) const BRIEF_WORK_MAX: u64 = 1 << 18;
 /// Bytes of a key that are shown.
 const KEY_BYTES: usize = 1 << 10;
 

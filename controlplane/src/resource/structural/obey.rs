@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::expressions::{Expressions, Rule};
-use super::judge::{Path, WORK_MAX};
+use super::judge::Path;
 use super::{Structural, Unique};
 use crate::cel::{Answer, Judged, Program};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
@@ -49,7 +49,7 @@ type Before<'s, 'v> = (&'s [Box<str>], HashMap<String, &'v Value>);
 struct Obeying<'e> {
     errors: &'e mut FieldErrors,
     left: u64,
-    work_left: u64,
+    work_left: &'e mut u64,
     /// Nothing more is asked.
     is_over: bool,
 }
@@ -81,21 +81,13 @@ impl Structural {
         self.has_rules
     }
 
-    /// What evaluating all of them may cost by estimate, in upstream's units.
-    pub(crate) fn most_cost(&self) -> u64 {
-        self.most_cost
-    }
-
-    /// Tells which rules an object breaks. `old` is what it was, unless it is new.
-    pub(in crate::resource) fn obey(&self, object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
-        self.obey_within(WORK_MAX, (object, old), errors);
-    }
-
-    /// As [`Structural::obey`], with so much work to do.
-    pub(super) fn obey_within(
+    /// Tells which rules an object breaks. `old` is what it was, unless it is new. Work is taken off `work_left`; once that is 0
+    /// nothing more is asked.
+    pub(in crate::resource) fn obey(
         &self,
-        work_left: u64,
-        (object, old): (&Value, Option<&Value>),
+        object: &Value,
+        old: Option<&Value>,
+        work_left: &mut u64,
         errors: &mut FieldErrors,
     ) {
         if !self.has_rules || self.unusable.is_some() {
@@ -149,7 +141,7 @@ impl Structural {
                 let Some(items) = self.items.as_deref().filter(|items| items.has_rules) else {
                     return;
                 };
-                let before = self.by_keys(pair.old);
+                let before = self.by_keys(pair.old, obeying);
                 for (i, member) in members.iter().enumerate() {
                     let old = before
                         .as_ref()
@@ -162,11 +154,15 @@ impl Structural {
     }
 
     /// The members there were by their keys, if they have some.
-    fn by_keys<'v>(&self, old: Option<&'v Value>) -> Option<Before<'_, 'v>> {
+    fn by_keys<'v>(&self, old: Option<&'v Value>, obeying: &mut Obeying<'_>) -> Option<Before<'_, 'v>> {
         let Some(Unique::Keys(keys)) = self.rules.as_deref().and_then(|rules| rules.unique.as_ref()) else {
             return None;
         };
         let members = old.and_then(Value::as_array)?;
+        let bytes: usize = members.iter().map(|member| tree::size(member, usize::MAX)).sum();
+        if !obeying.spend((bytes as u64 / COMPARED_BYTES).saturating_add(members.len() as u64)) {
+            return None;
+        }
         let pairs = members.iter().map(|member| (key_of(keys, member), member));
         Some((keys, pairs.collect()))
     }
@@ -263,8 +259,8 @@ fn key_of(keys: &[Box<str>], member: &Value) -> String {
 impl Obeying<'_> {
     /// Whether so much work may be done.
     fn spend(&mut self, steps: u64) -> bool {
-        self.work_left = self.work_left.saturating_sub(steps);
-        self.work_left > 0
+        *self.work_left = self.work_left.saturating_sub(steps);
+        *self.work_left > 0
     }
 
     /// Something is wrong. Once as much is as is kept, nothing more is asked.
@@ -281,7 +277,7 @@ impl Obeying<'_> {
 
     /// Runs an expression; `None` once there is no budget for what it took.
     fn run(&mut self, program: &Program, judged: Judged<'_>) -> Option<Answer> {
-        let (answer, cost) = program.evaluate(judged, &mut self.work_left);
+        let (answer, cost) = program.evaluate(judged, self.work_left);
         self.left = self.left.checked_sub(cost)?;
         Some(answer)
     }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use regex_lite::{Regex, RegexBuilder};
+use crate::pattern::Pattern;
 
 /// Bytes a compiled pattern may take.
 const PATTERN_BYTES: usize = 64 << 10;
@@ -15,19 +15,6 @@ const PATTERN_TEXT_BYTES: usize = 4 << 10;
 const PATTERNS_MAX: usize = 1000;
 /// Bytes that all compiled patterns of a version may take.
 const PATTERNS_BYTES: usize = 1 << 20;
-/// What the compiler is first allowed; then twice as much each time.
-const FIRST_BYTES: usize = 512;
-/// Bytes of a compiled state.
-const STATE_BYTES: usize = 32;
-
-/// A compiled pattern.
-#[derive(Debug)]
-pub(super) struct Pattern {
-    pub(super) regex: Regex,
-    /// Steps of work for each byte of text, at most.
-    pub(super) steps_per_byte: u64,
-}
-
 /// Why a pattern is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PatternError {
@@ -67,29 +54,14 @@ impl Patterns {
         if self.is_full {
             return Err(PatternError::TooLarge);
         }
-        let (pattern, bytes) = compile(text)?;
-        if self.bytes + bytes > PATTERNS_BYTES {
+        let pattern = Pattern::compile(text, PATTERN_BYTES)?;
+        if self.bytes + pattern.bytes > PATTERNS_BYTES {
             self.is_full = true;
             return Err(PatternError::TooLarge);
         }
-        self.bytes += bytes;
+        self.bytes += pattern.bytes;
         let pattern = Arc::new(pattern);
         self.known.insert(text.into(), Arc::clone(&pattern));
         Ok(pattern)
-    }
-}
-
-/// A pattern and what it takes: the least power of two that its compiler is content with, since that does not say.
-fn compile(text: &str) -> Result<(Pattern, usize), regex_lite::Error> {
-    let mut bytes = FIRST_BYTES;
-    loop {
-        match RegexBuilder::new(text).size_limit(bytes).build() {
-            Ok(regex) => {
-                let steps_per_byte = (bytes / STATE_BYTES) as u64;
-                return Ok((Pattern { regex, steps_per_byte }, bytes));
-            }
-            Err(error) if bytes >= PATTERN_BYTES => return Err(error),
-            Err(_) => bytes *= 2,
-        }
     }
 }

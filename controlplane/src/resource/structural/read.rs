@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 use super::expressions::{Compiling, check_form};
 use super::judge::{Judge, Path, WORK_MAX};
-use super::patterns::{Pattern, Patterns};
+use super::patterns::Patterns;
 use super::refuse::{complete, refuse, refuse_lists, refuse_maps, refuse_meta};
 use super::tree::{Room, is_meta};
 use super::{Bounds, Form, Rules, Structural, Unique};
+use crate::pattern::Pattern;
 use crate::resource::field::{at, flag, list, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
 

@@ -1,5 +1,6 @@
 //! What rules may cost, by estimate and by what they do.
 
+use super::judge::WORK_MAX;
 use super::read::read;
 use super::rule_tests::{obeyed, ruled};
 use super::tests::{refused, schema};
@@ -145,7 +146,7 @@ fn rules_that_cost_nothing_are_work_all_the_same() {
     let told = |rule: &str, work: u64, new: &Value, old: Option<&Value>| {
         let mut errors = FieldErrors::default();
         let rules = vec![json!({"rule": rule}); 20];
-        listed(json!(rules)).obey_within(work, (new, old), &mut errors);
+        listed(json!(rules)).obey(new, old, &mut work.clone(), &mut errors);
         let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
         (told, errors.more())
     };
@@ -159,10 +160,6 @@ fn rules_that_cost_nothing_are_work_all_the_same() {
     // Compared once with what was there, not for each of the rules.
     let new = json!({"c": 2, "l": vec![7; 1_000]});
     assert_eq!(told("false", 1_000_000, &new, Some(&old)), (Vec::new(), 0));
-    assert!(
-        listed(json!([{"rule": "true"}])).most_cost() > 100_000,
-        "however little is asked so often"
-    );
 }
 
 #[test]
@@ -247,4 +244,83 @@ fn parts_that_a_text_is_split_into_are_work() {
     };
     assert_eq!(told(10, 1_000), [""; 0]);
     assert!(told(10, 300_000)[0].contains("operation cancelled: actual cost limit exceeded"));
+}
+
+/// What an object's rule says, and the work it took.
+fn worked(field: Value, rule: &str, value: &Value) -> (Vec<String>, u64) {
+    let schema = read(&ruled(field, rule), "", &mut FieldErrors::default());
+    let (mut errors, mut left) = (FieldErrors::default(), WORK_MAX);
+    schema.obey(&json!({"v": value}), None, &mut left, &mut errors);
+    (errors.iter().map(ToString::to_string).collect(), WORK_MAX - left)
+}
+
+#[test]
+fn bytes_that_are_made_are_counted_before_they_are() {
+    let numbers: Vec<String> = (0..300).map(|i| i.to_string()).collect();
+    let many = format!("[{}]", numbers.join(","));
+    let query = (0..50_000).map(|i| format!("a{i}")).collect::<Vec<_>>().join("&");
+    for (rule, value) in [
+        (
+            format!("[lists.range(100000)].map(r, {many}.map(x, r + r)).size() == 1"),
+            json!("x"),
+        ),
+        (format!("{many}.map(x, lists.range(100000)).size() == 300"), json!("x")),
+        (
+            format!("[url(self)].map(u, {many}.map(x, u.getQuery())).size() == 1"),
+            json!(format!("/?{query}")),
+        ),
+        (
+            format!("{many}.map(x, lists.range(100000).slice(0, 90000)).size() == 300"),
+            json!("x"),
+        ),
+    ] {
+        let (told, _) = worked(json!({"type": "string"}), &rule, &value);
+        assert!(
+            told[0].contains("operation cancelled: actual cost limit exceeded"),
+            "{rule}: {told:?}"
+        );
+    }
+    let (told, _) = worked(
+        json!({"type": "string"}),
+        "lists.range(1000).map(x, 'a' + 'b').size() == 1000",
+        &json!("x"),
+    );
+    assert_eq!(told, [""; 0]);
+}
+
+#[test]
+fn a_pattern_is_the_work_of_its_states() {
+    let field = || json!({"type": "string"});
+    let (told, _) = worked(field(), "!self.matches('(.*a.{200}){2}c')", &json!("a".repeat(200_000)));
+    assert!(
+        told[0].contains("operation cancelled: actual cost limit exceeded"),
+        "{told:?}"
+    );
+    let (told, many) = worked(field(), "!self.matches('(.*a.{200}){2}c')", &json!("a".repeat(10_000)));
+    assert_eq!(told, [""; 0]);
+    let (_, few) = worked(field(), "!self.matches('c')", &json!("a".repeat(10_000)));
+    assert!(many > 10 * few, "{many} and {few}");
+}
+
+#[test]
+fn sizes_of_members_are_counted_as_work() {
+    let fields = json!({"type": "object", "properties": {
+        "s": {"type": "string"}, "l": {"type": "array", "items": {"type": "integer"}}}});
+    let value = json!({"s": "a".repeat(3_000), "l": vec![2; 3_000]});
+    let (told, work) = worked(fields.clone(), "self.l.map(x, dyn(self.s)).indexOf(1) == -1", &value);
+    assert_eq!(told, [""; 0]);
+    assert!(work > 3_000 * 3_000 / 64, "{work}");
+    // And no more of them than there is cost for.
+    let value = json!({"s": "a".repeat(1_000_000), "l": vec![2; 10_000]});
+    let (told, work) = worked(fields, "self.l.map(x, dyn(self.s)).indexOf(1) == -1", &value);
+    assert!(told[0].contains("actual cost limit exceeded"), "{told:?}");
+    assert!(work < WORK_MAX / 8, "{work}");
+}
+
+#[test]
+fn nodes_that_cost_nothing_are_work() {
+    let rule = vec!["false"; 2_000].join(" || ");
+    let (told, work) = worked(json!({"type": "string"}), &format!("!({rule})"), &json!("x"));
+    assert_eq!(told, [""; 0]);
+    assert!(work > 2_000, "{work}");
 }

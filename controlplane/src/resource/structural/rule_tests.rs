@@ -1,5 +1,6 @@
 //! Rules of expressions: schema, rule and object, and what is said of them.
 
+use super::judge::WORK_MAX;
 use super::tests::{refused, schema, wrong};
 use super::*;
 use crate::resource::field_error::FieldErrors;
@@ -14,12 +15,12 @@ pub(super) fn ruled(field: Value, rule: &str) -> Value {
 
 pub(super) fn obeyed(schema: &Structural, new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut errors = FieldErrors::default();
-    schema.obey(new, old, &mut errors);
+    schema.obey(new, old, &mut WORK_MAX.clone(), &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
 
 #[track_caller]
-fn holds(field: Value, rule: &str, value: Value) {
+pub(super) fn holds(field: Value, rule: &str, value: Value) {
     let schema = schema(ruled(field, rule));
     assert_eq!(obeyed(&schema, &json!({"v": value}), None), [""; 0], "{rule}");
 }
@@ -89,7 +90,7 @@ fn texts_are_cut_found_and_written() {
         "self.substring(6) == 'world' && self.substring(0, 5) == 'hello' && self.replace('o', '0') == 'hell0 w0rld'",
         "self.replace('o', '0', 1) == 'hell0 world' && self.split(' ') == ['hello', 'world'] && 'abc'.split('') == ['a', 'b', 'c']",
         "['a', 'b'].join('-') == 'a-b' && ['a', 'b'].join() == 'ab' && strings.quote('a\"b') == '\"a\\\\\"b\"'",
-        "'%s has %d and %.2f, %x'.format([dyn('a'), 3, 1.5, 255]) == 'a has 3 and 1.50, ff' && '%s'.format([[dyn(1), 'x']]) == '[1, x]'",
+        "'%s has %d and %.2f, %x'.format([dyn('a'), 3, 1.5, 255]) == 'a has 3 and 1.50, ff' && '%s'.format([[1, 'x']]) == '[1, \"x\"]'",
         "self + '!' == 'hello world!' && self < 'i' && size(self) == 11 && r'\\d' == '\\\\d' && '\\u00e4' == 'ä'",
         "'''a'b''' == 'a\\'b'",
     ] {

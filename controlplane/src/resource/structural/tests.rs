@@ -1,3 +1,4 @@
+use super::judge::WORK_MAX;
 use super::*;
 use crate::resource::field_error::FieldErrors;
 use proptest::prelude::*;
@@ -19,7 +20,7 @@ pub(super) fn refused(text: Value) -> Vec<String> {
 
 pub(super) fn wrong(schema: &Structural, value: &Value) -> Vec<String> {
     let mut errors = FieldErrors::default();
-    schema.validate_object(value, &mut errors);
+    schema.validate_object(value, &mut WORK_MAX.clone(), &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
 

@@ -3,18 +3,20 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use jiff::{Timestamp, civil::Date};
 use serde_json::{Map, Value};
 
-use super::judge::{Judge, Path, WORK_MAX};
+use super::judge::{Judge, Path};
 use super::tree::is_meta;
 use super::{Form, Rules, Structural, Unique};
+use crate::cel::time;
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 /// What errors of `allOf` and its kind are told of: upstream knows no path there.
 const NO_PATH: &str = "<nil>";
-/// Bytes of text that are read, compared or written in the time of a step.
+/// Bytes of text that are read or compared in the time of a step.
 const BYTES_PER_STEP: u64 = 16;
+/// Likewise of text that is made of a member, hashed and kept.
+const WRITTEN_PER_STEP: u64 = 4;
 /// Allowed values that are named: more than an explanation has room for.
 const ALLOWED_SHOWN: usize = 4 << 10;
 
@@ -60,18 +62,18 @@ impl Form {
 }
 
 impl Structural {
-    /// Everything wrong with an object but what every kind's metadata must be.
-    pub(in crate::resource) fn validate_object(&self, object: &Value, errors: &mut FieldErrors) {
+    /// Everything wrong with an object but what every kind's metadata must be. Work is taken off `work_left`; once that is 0 nothing
+    /// more is looked at.
+    pub(in crate::resource) fn validate_object(&self, object: &Value, work_left: &mut u64, errors: &mut FieldErrors) {
         if let Some(why) = &self.unusable {
             let why = format!("the schema of its definition cannot be used: {why}");
             errors.push(FieldError::forbidden(NO_PATH, why));
             return;
         }
-        let mut work_left = WORK_MAX;
-        let mut judge = Judge::telling(errors, &mut work_left);
+        let mut judge = Judge::telling(errors, work_left);
         self.validate(object, &Path::ROOT, &mut judge);
         self.validate_embedded(object, &Path::ROOT, &mut judge);
-        if work_left == 0 {
+        if *work_left == 0 {
             let why = "the object and the schema of its definition take more work to validate than this server does for one object";
             errors.push(FieldError::forbidden(NO_PATH, why));
         }
@@ -164,7 +166,7 @@ impl Rules {
             judge.fail(|| invalid(format!("{path} in body should be at least {least} chars long")));
         }
         if let Some(pattern) = &self.pattern
-            && judge.spend(pattern.steps_per_byte.saturating_mul(text.len() as u64))
+            && judge.spend(pattern.steps(text.len()))
             && !pattern.regex.is_match(text)
         {
             judge.fail(|| invalid(format!("{path} in body should match '{}'", pattern.regex.as_str())));
@@ -243,7 +245,7 @@ impl Rules {
                 }
             };
             let text = shown.to_string();
-            if judge.is_done() || !judge.spend(1 + text.len() as u64 / BYTES_PER_STEP) {
+            if judge.is_done() || !judge.spend(1 + text.len() as u64 / WRITTEN_PER_STEP) {
                 return;
             }
             if !seen.insert(text) {
@@ -303,8 +305,9 @@ fn too_many(count: u64, most: Option<u64>, path: &Path<'_>, judge: &mut Judge<'_
 /// Whether a text has the format; formats that say nothing of texts, and unknown ones, all do.
 fn has_format(text: &str, format: &str) -> bool {
     match format {
-        "date-time" | "datetime" => text.parse::<Timestamp>().is_ok(),
-        "date" => text.len() == 10 && text.parse::<Date>().is_ok(),
+        "date-time" | "datetime" => time::is_date_time(text),
+        "date" => time::is_date(text),
+        "duration" => time::lenient_duration(text).is_some(),
         "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
         "cidr" => text.split_once('/').is_some_and(|(address, length)| {

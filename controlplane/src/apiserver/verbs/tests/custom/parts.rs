@@ -133,6 +133,37 @@ async fn replicas_are_where_the_definition_says() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn replicas_are_a_number_of_replicas_wherever_they_are_written() {
+    let server = server().await;
+    let mut definition = prides();
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["count"] = json!({"type": "integer"});
+    define(&server, &definition).await;
+    for (count, why) in [
+        (-5_i64, "should be a non-negative integer"),
+        (1 << 31, "should be less than or equal to 2147483647"),
+    ] {
+        let refused = post(&server, LIONS, &lion("leo", &json!({"count": count}))).await;
+        let wanted = format!(".spec.count: Invalid value: {count}: {why}");
+        assert_eq!((refused.code, causes(&refused)), (422, vec![wanted]));
+    }
+    assert_eq!(post(&server, LIONS, &lion("leo", &json!({"count": 2}))).await.code, 201);
+    let leo = format!("{LIONS}/leo");
+    let mut scale = get(&server, &format!("{leo}/scale")).await.body;
+    scale["spec"]["replicas"] = json!(-1);
+    assert_eq!(put(&server, &format!("{leo}/scale"), &scale).await.code, 422);
+    let status = patch(
+        &server,
+        &format!("{leo}/status"),
+        "merge",
+        &json!({"status": {"count": -1}}),
+    )
+    .await;
+    let wanted = ".status.count: Invalid value: -1: should be a non-negative integer";
+    assert_eq!((status.code, causes(&status)), (422, vec![wanted.to_owned()]));
+}
+
 async fn apply_scale(server: &ApiServer, path: &str, replicas: i64) -> Reply {
     let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "leo", "namespace": "a"},
         "spec": {"replicas": replicas}});
