@@ -2,7 +2,9 @@
 //!
 //! Owns how the work of a pattern is counted: by its states, since each byte of a text may be tried at all of them.
 
-use regex_lite::{Error, Regex, RegexBuilder};
+mod dialect;
+
+use regex_lite::{Regex, RegexBuilder};
 
 /// What the compiler is first allowed; then twice as much each time.
 const FIRST_BYTES: usize = 512;
@@ -12,6 +14,8 @@ const STATE_BYTES: usize = 32;
 /// A compiled pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
+    /// As it was written, in RE2's syntax.
+    pub(crate) text: Box<str>,
     pub(crate) regex: Regex,
     /// Bytes that it takes at most.
     pub(crate) bytes: usize,
@@ -23,12 +27,16 @@ impl Pattern {
     ///
     /// # Errors
     /// It is no pattern, or takes more.
-    pub(crate) fn compile(text: &str, most_bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn compile(text: &str, most_bytes: usize) -> Result<Self, String> {
+        let translated = dialect::translate(text)?;
         let mut bytes = FIRST_BYTES.min(most_bytes);
         loop {
-            match RegexBuilder::new(text).size_limit(bytes).build() {
-                Ok(regex) => return Ok(Self { regex, bytes }),
-                Err(error) if bytes >= most_bytes => return Err(error),
+            match RegexBuilder::new(&translated).size_limit(bytes).build() {
+                Ok(regex) => {
+                    let text = text.into();
+                    return Ok(Self { text, regex, bytes });
+                }
+                Err(error) if bytes >= most_bytes => return Err(error.to_string()),
                 Err(_) => bytes = bytes.saturating_mul(2).min(most_bytes),
             }
         }

@@ -10,9 +10,9 @@ use super::value::{Val, error};
 use crate::pattern::Pattern;
 
 /// Bytes a pattern may take when it is compiled while a rule is evaluated.
-pub(super) const PATTERN_BYTES: usize = 32 << 10;
-/// Work of compiling one.
-const PATTERN_WORK: u64 = 20_000;
+pub(super) const PATTERN_BYTES: usize = 256 << 10;
+/// Work of compiling one, beside its bytes.
+const PATTERN_WORK: u64 = 10_000;
 /// Patterns that are kept while a rule is evaluated.
 const PATTERNS_MAX: usize = 16;
 /// Bytes that may be made while an expression is evaluated. None come back: what is let go on the way counts, too.
@@ -102,6 +102,7 @@ impl Budget {
             Ok(pattern) => Rc::new(pattern),
             Err(why) => return error(format!("error parsing regexp: {why}")),
         };
+        self.work(pattern.bytes as u64)?;
         if self.patterns.len() == PATTERNS_MAX {
             self.patterns.remove(0);
         }

@@ -59,7 +59,7 @@ fn patterns_of_a_version_are_bounded_in_number_and_size_and_the_same_one_counts_
     );
     let large = of(100, &|i| format!("{i}(a{{50}}){{20}}"));
     let told = refused(large.clone());
-    let wanted = "this server takes at most 1048576 bytes of compiled patterns in a version";
+    let wanted = "this server takes at most 4194304 bytes of compiled patterns in a version";
     assert!(told[0].ends_with(wanted), "{told:?}");
     // As one that was stored before there was a bound is read: nothing is taken by half of its rules.
     let read = read(&large, "", &mut FieldErrors::default());

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use crate::pattern::Pattern;
 
 /// Bytes a compiled pattern may take.
-const PATTERN_BYTES: usize = 64 << 10;
+const PATTERN_BYTES: usize = 256 << 10;
 /// Bytes of a pattern's text.
 const PATTERN_TEXT_BYTES: usize = 4 << 10;
 /// Different patterns of a version.
 const PATTERNS_MAX: usize = 1000;
 /// Bytes that all compiled patterns of a version may take.
-const PATTERNS_BYTES: usize = 1 << 20;
+const PATTERNS_BYTES: usize = 4 << 20;
 /// Why a pattern is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PatternError {
     #[error("must have at most {PATTERN_TEXT_BYTES} bytes")]
     TextTooLong,
     #[error("must be a valid regular expression, but isn't: {0}")]
-    Invalid(#[from] regex_lite::Error),
+    Invalid(String),
     #[error("this server takes at most {PATTERNS_MAX} different patterns in a version")]
     TooMany,
     #[error("this server takes at most {PATTERNS_BYTES} bytes of compiled patterns in a version")]
@@ -54,7 +54,7 @@ impl Patterns {
         if self.is_full {
             return Err(PatternError::TooLarge);
         }
-        let pattern = Pattern::compile(text, PATTERN_BYTES)?;
+        let pattern = Pattern::compile(text, PATTERN_BYTES).map_err(PatternError::Invalid)?;
         if self.bytes + pattern.bytes > PATTERNS_BYTES {
             self.is_full = true;
             return Err(PatternError::TooLarge);
