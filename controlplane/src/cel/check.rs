@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::cost::{Estimate, Range};
 use super::lexer::RESERVED;
 use super::signatures::Overload;
-use super::syntax::{Ast, Kind, Mistake};
+use super::syntax::{Ast, Kind, Mistake, chained};
 use super::types::{Decl, DeclKind, Ty};
 
 /// Nodes of an expression.
@@ -213,22 +213,44 @@ impl Checker {
 
     /// What is given has no type too large to walk.
     pub(super) fn check(&mut self, ast: &Ast) -> Checked {
-        let checked = self.check_node(ast);
+        // Along a chain of operators without recursion, which is as deep as a tree may be high.
+        let (mut links, mut first) = (Vec::new(), ast);
+        while let Some([left, right]) = chained(&first.kind) {
+            links.push((first, right));
+            first = left;
+        }
+        let mut checked = self.check_node(first);
+        checked = self.bounded(first, checked);
+        while let Some((link, right)) = links.pop() {
+            let right = self.check(right);
+            checked = match (&link.kind, self.is_counted(link)) {
+                (Kind::Call { name, .. }, true) => self.applied(link.at, name, vec![checked, right], false),
+                _ => made(NodeKind::Null, Ty::Dyn, Range::default(), None),
+            };
+            checked = self.bounded(link, checked);
+        }
+        checked
+    }
+
+    fn bounded(&mut self, ast: &Ast, checked: Checked) -> Checked {
         match checked.ty.is_too_large() {
             true => self.wrong(ast.at, "this server takes no types of so many parts"),
             false => checked,
         }
     }
 
-    fn check_node(&mut self, ast: &Ast) -> Checked {
+    /// Whether there may be one more node.
+    fn is_counted(&mut self, ast: &Ast) -> bool {
         self.nodes += 1;
-        if self.nodes > NODES_MAX {
-            if self.nodes == NODES_MAX + 1 {
-                self.mistake(
-                    ast.at,
-                    format!("this server takes at most {NODES_MAX} nodes in an expression"),
-                );
-            }
+        if self.nodes == NODES_MAX + 1 {
+            let why = format!("this server takes at most {NODES_MAX} nodes in an expression");
+            self.mistake(ast.at, why);
+        }
+        self.nodes <= NODES_MAX
+    }
+
+    fn check_node(&mut self, ast: &Ast) -> Checked {
+        if !self.is_counted(ast) {
             return made(NodeKind::Null, Ty::Dyn, Range::default(), None);
         }
         let literal = |kind, ty, size| made(kind, ty, Range::default(), Some(Range::fixed(size)));

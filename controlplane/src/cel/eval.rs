@@ -58,7 +58,7 @@ impl<'a, 'b> Eval<'a, 'b> {
             },
             NodeKind::List(members) => self.list(members),
             NodeKind::Map(entries) => self.map(entries),
-            NodeKind::Call { overloads, args } => self.call(overloads, args),
+            NodeKind::Call { .. } => self.calls(node),
             NodeKind::Fold { fold, range, parts } => self.fold(*fold, range, parts),
             NodeKind::OptMap { of, then, is_flat } => self.opt_map(of, then, *is_flat),
             NodeKind::OrValue { of, other, is_or } => self.or_value(of, other, *is_or),
@@ -215,20 +215,39 @@ impl<'a, 'b> Eval<'a, 'b> {
         Ok(())
     }
 
-    fn call(&mut self, overloads: &'a [&'static Overload], args: &'a [Node]) -> Outcome<'a> {
-        let args: Vec<Val<'a>> = args.iter().map(|arg| self.value(arg)).collect::<Result<_, _>>()?;
+    /// A call, and the calls that its first argument is made of: without recursion, since those make long chains.
+    fn calls(&mut self, node: &'a Node) -> Outcome<'a> {
+        let (mut links, mut first) = (Vec::new(), Some(node));
+        while let Some(NodeKind::Call { overloads, args }) = first.map(|first| &first.kind) {
+            self.budget.work(1)?;
+            links.push((overloads, args));
+            first = args.first();
+        }
+        let mut value = first.map(|first| self.value(first)).transpose()?;
+        while let Some((overloads, args)) = links.pop() {
+            let mut values = Vec::with_capacity(args.len());
+            values.extend(value);
+            for arg in args.iter().skip(values.len()) {
+                values.push(self.value(arg)?);
+            }
+            value = Some(self.call(overloads, &values)?);
+        }
+        value.map_or_else(|| error("no such overload"), Ok)
+    }
+
+    fn call(&mut self, overloads: &'a [&'static Overload], args: &[Val<'a>]) -> Outcome<'a> {
         let takes = |overload: &&&'static Overload| {
             overload.args.len() == args.len() && args.iter().zip(overload.args).all(|(arg, pattern)| arg.has(pattern))
         };
         let Some(overload) = overloads.iter().find(takes) else {
             return error("no such overload");
         };
-        for arg in &args {
+        for arg in args {
             self.budget.work(arg.load())?;
         }
-        let cost = overload.charge.of(&args, self.budget)?;
+        let cost = overload.charge.of(args, self.budget)?;
         self.budget.charge(cost)?;
-        let value = (overload.run)(&args, self.budget)?;
+        let value = (overload.run)(args, self.budget)?;
         if let Charge::Join = overload.charge {
             self.budget.charge((value.size() * 2).div_ceil(10))?;
         }

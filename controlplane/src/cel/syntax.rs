@@ -8,13 +8,17 @@ use super::lexer::{Lexer, Mark, RESERVED, Token};
 const LENGTH_MAX: usize = 100_000;
 /// Levels of a tree, and of what is open while it is read.
 const DEPTH_MAX: usize = 96;
+/// Links of a chain of operators, such as `a + b + c`: as many as upstream has levels.
+const LINKS_MAX: usize = 250;
 
 /// A node, and where in the text it stands.
 #[derive(Clone, Debug)]
 pub(super) struct Ast {
     pub(super) at: usize,
-    /// Levels from here down.
+    /// Levels from here down; those of a chain of operators count once.
     height: usize,
+    /// Links of the chain of operators that ends here.
+    links: usize,
     pub(super) kind: Kind,
 }
 
@@ -92,30 +96,58 @@ struct Parser<'t> {
     at: usize,
 }
 
-fn too_deep(at: usize) -> Mistake {
+fn too_deep(at: usize, most: usize) -> Mistake {
     Mistake {
         at,
-        why: format!("expression recursion limit exceeded: {DEPTH_MAX}"),
+        why: format!("expression recursion limit exceeded: {most}"),
     }
 }
 
-/// A node of the nodes below it: here alone trees grow, so whoever walks one may recurse.
+/// A node of the nodes below it: here alone trees grow, so whoever walks one may recurse, but not along a chain of operators.
 fn node(at: usize, kind: Kind) -> Result<Ast, Mistake> {
     let most = |below: &mut dyn Iterator<Item = &Ast>| below.map(|ast| ast.height).max().unwrap_or(0);
+    let links = chained(&kind).map_or(0, |[left, _]| left.links + 1);
     let below = match &kind {
         Kind::Select { of, .. } => of.height,
-        Kind::Call { target, args, .. } => most(&mut target.as_deref().into_iter().chain(args)),
+        Kind::Call { target, args, .. } => match chained(&kind) {
+            // The chain goes on in the same level.
+            Some([left, right]) if left.links > 0 => right.height.max(left.height.saturating_sub(1)),
+            _ => most(&mut target.as_deref().into_iter().chain(args)),
+        },
         Kind::List(members) => most(&mut members.iter().map(|(_, member)| member)),
         Kind::Map(entries) => most(&mut entries.iter().flat_map(|(_, key, value)| [key, value])),
         _ => 0,
     };
+    if links > LINKS_MAX {
+        return Err(too_deep(at, LINKS_MAX));
+    }
     match below < DEPTH_MAX {
         true => Ok(Ast {
             at,
             height: below + 1,
+            links,
             kind,
         }),
-        false => Err(too_deep(at)),
+        false => Err(too_deep(at, DEPTH_MAX)),
+    }
+}
+
+/// Both sides of an operator that makes chains.
+pub(super) fn chained(kind: &Kind) -> Option<&[Ast; 2]> {
+    match kind {
+        Kind::Call {
+            name,
+            target: None,
+            args,
+        } => {
+            let is_operator = BINARY
+                .iter()
+                .copied()
+                .flatten()
+                .any(|(_, operator)| **name == **operator);
+            <&[Ast; 2]>::try_from(args.as_slice()).ok().filter(|_| is_operator)
+        }
+        _ => None,
     }
 }
 
@@ -173,7 +205,7 @@ impl<'t> Parser<'t> {
     fn deeper(&self, depth: usize) -> Result<usize, Mistake> {
         match depth < DEPTH_MAX {
             true => Ok(depth + 1),
-            false => Err(too_deep(self.at)),
+            false => Err(too_deep(self.at, DEPTH_MAX)),
         }
     }
 
@@ -214,7 +246,7 @@ impl<'t> Parser<'t> {
         };
         let mut left = self.binary(depth, level + 1)?;
         while let Some((_, name)) = operators.iter().find(|(mark, _)| self.is(*mark)) {
-            // A chain leans to the left, and every link is a level: of the tree, not of this.
+            // A chain leans to the left.
             let (at, _) = self.take()?;
             let right = self.binary(depth, level + 1)?;
             left = call(at, name, vec![left, right])?;

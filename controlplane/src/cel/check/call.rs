@@ -61,6 +61,11 @@ impl Checker {
         }
         self.mixing -= mixes;
         self.check_literals(name, target, args);
+        self.applied(at, name, checked, is_member)
+    }
+
+    /// A function of arguments that are checked, with the target first.
+    pub(super) fn applied(&mut self, at: usize, name: &str, checked: Vec<Checked>, is_member: bool) -> Checked {
         let types: Vec<Ty> = checked.iter().map(|arg| arg.ty.clone()).collect();
         let (mut fitting, mut gives) = (Vec::<&'static Overload>::new(), None::<Ty>);
         for overload in signatures::named(name, is_member) {

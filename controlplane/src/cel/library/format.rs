@@ -233,7 +233,7 @@ pub(in super::super) fn shortest(number: f64) -> String {
     let text = format!("{number:e}");
     let (mantissa, power) = text.split_once('e').unwrap_or((&text, "0"));
     let power: i32 = power.parse().unwrap_or_default();
-    match power < -4 || power >= 6 {
+    match !(-4..6).contains(&power) {
         true => format!("{mantissa}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs()),
         false => number.to_string(),
     }
@@ -389,7 +389,7 @@ mod tests {
         ] {
             assert_eq!(shortest(number), wanted);
         }
-        assert_eq!(scientific(3.14), "3.140000\u{d7}10\u{2070}\u{2070}");
+        assert_eq!(scientific(3.25), "3.250000\u{d7}10\u{2070}\u{2070}");
         assert_eq!(scientific(-0.025), "-2.500000\u{d7}10\u{207b}\u{2070}\u{b2}");
     }
 }
