@@ -122,6 +122,11 @@ fn trees_of_any_shape_are_walked_on_the_stack_that_workers_have() {
         // As high as may be is checked, evaluated and let go.
         let rules = [
             format!("1{} == 95", "+1".repeat(94)),
+            format!(
+                "(({}('a'{}))).size() == 240",
+                "(".repeat(85),
+                " + 'a'".repeat(239) + &")".repeat(85)
+            ),
             format!("{}true{}", "(".repeat(94), ")".repeat(94)),
             format!("{}true", "!".repeat(94)),
             format!("{}true{}", "[".repeat(46), "][0]".repeat(46)),

@@ -201,3 +201,50 @@ fn numbers_and_types_have_upstreams_names() {
         assert!(told[0].contains(why), "{rule}: {told:?}");
     }
 }
+
+#[test]
+fn formats_are_upstreams() {
+    for (format, has, not) in [
+        (
+            "uuid",
+            "01234567-89ab-cdef-0123-456789abcdef",
+            "{01234567-89ab-cdef-0123-456789abcdef}",
+        ),
+        (
+            "uuid",
+            "0123456789abcdef0123456789ABCDEF",
+            "urn:uuid:01234567-89ab-cdef-0123-456789abcdef",
+        ),
+        (
+            "uuid4",
+            "01234567-89ab-4def-8123-456789abcdef",
+            "01234567-89ab-1def-8123-456789abcdef",
+        ),
+        ("mac", "00:11:22:aa:bb:cc", "x"),
+        ("mac", "0011.22aa.bbcc", "00:11:22:aa:bb"),
+        ("hexcolor", "#0aF", "zz"),
+        ("k8s-short-name", "a-b", "A_b"),
+        ("k8s-long-name", "a.b", "A_b"),
+    ] {
+        let own = schema(json!({"type": "object", "properties": {"v": {"type": "string", "format": format}}}));
+        assert_eq!(wrong(&own, &json!({"v": has})), [""; 0], "{format}");
+        assert_eq!(wrong(&own, &json!({"v": not})).len(), 1, "{format} {not}");
+    }
+}
+
+#[test]
+fn patterns_are_in_the_syntax_of_re2() {
+    let pattern =
+        |pattern: &str| json!({"type": "object", "properties": {"v": {"type": "string", "pattern": pattern}}});
+    let own = schema(pattern("^[[]{1,1000}{$"));
+    assert_eq!(wrong(&own, &json!({"v": "[{"})), [""; 0]);
+    let told = wrong(&own, &json!({"v": "a"}));
+    assert!(told[0].ends_with("v in body should match '^[[]{1,1000}{$'"), "{told:?}");
+    let told = refused(pattern("x++"));
+    assert!(told[0].contains("invalid nested repetition operator: `++`"), "{told:?}");
+    holds(
+        text(),
+        "self.matches('^[a-z&&b]{1,1000}$') && !self.matches('{')",
+        json!("x&"),
+    );
+}

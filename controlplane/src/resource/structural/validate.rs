@@ -10,6 +10,7 @@ use super::tree::is_meta;
 use super::{Form, Rules, Structural, Unique};
 use crate::cel::time;
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
+use crate::resource::name;
 
 /// What errors of `allOf` and its kind are told of: upstream knows no path there.
 const NO_PATH: &str = "<nil>";
@@ -169,7 +170,7 @@ impl Rules {
             && judge.spend(pattern.steps(text.len()))
             && !pattern.regex.is_match(text)
         {
-            judge.fail(|| invalid(format!("{path} in body should match '{}'", pattern.regex.as_str())));
+            judge.fail(|| invalid(format!("{path} in body should match '{}'", pattern.text)));
         }
         if let Some(format) = self.format.as_deref().filter(|format| !has_format(text, format)) {
             judge.fail(|| {
@@ -302,6 +303,27 @@ fn too_many(count: u64, most: Option<u64>, path: &Path<'_>, judge: &mut Judge<'_
     }
 }
 
+/// Whether a text is a UUID of the version, with its hyphens or without any; one of 4 or 5 is of the variant of RFC 4122.
+fn is_uuid(text: &str, version: &str) -> bool {
+    let is_form = matches!(text.len(), 32 | 36) && text.starts_with(|c: char| c.is_ascii_hexdigit());
+    let Some(id) = uuid::Uuid::try_parse(text).ok().filter(|_| is_form) else {
+        return false;
+    };
+    let digits = id.simple().to_string();
+    let is_variant = !matches!(version, "4" | "5") || digits[16..].starts_with(['8', '9', 'a', 'b']);
+    digits[12..].starts_with(version) && is_variant
+}
+
+/// Whether a text is an address of 6, 8 or 20 bytes: in pairs of digits with colons or hyphens, or in fours with dots.
+fn is_mac(text: &str) -> bool {
+    let parts = |sign: char, digits: usize| {
+        let is_part = |part: &str| part.len() == digits && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let count = text.split(sign).count() * digits;
+        text.split(sign).all(is_part) && matches!(count, 12 | 16 | 40)
+    };
+    text.len() < 60 && (parts(':', 2) || parts('-', 2) || parts('.', 4))
+}
+
 /// Whether a text has the format; formats that say nothing of texts, and unknown ones, all do.
 fn has_format(text: &str, format: &str) -> bool {
     match format {
@@ -318,7 +340,17 @@ fn has_format(text: &str, format: &str) -> bool {
             };
             length.parse::<u8>().is_ok_and(|length| length <= most)
         }),
-        "uuid" | "uuid3" | "uuid4" | "uuid5" => uuid::Uuid::try_parse(text).is_ok(),
+        "uuid" => is_uuid(text, ""),
+        "uuid3" => is_uuid(text, "3"),
+        "uuid4" => is_uuid(text, "4"),
+        "uuid5" => is_uuid(text, "5"),
+        "hexcolor" => {
+            let digits = text.strip_prefix('#').unwrap_or(text);
+            matches!(digits.len(), 3 | 6) && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        }
+        "mac" => is_mac(text),
+        "k8s-short-name" => name::dns1123_label(text).is_empty(),
+        "k8s-long-name" => name::dns1123_subdomain(text).is_empty(),
         "byte" => {
             use base64::Engine;
             base64::engine::general_purpose::STANDARD.decode(text).is_ok()
