@@ -8,3 +8,4 @@ pub(super) mod net;
 pub(super) mod operators;
 pub(super) mod strings;
 pub(crate) mod time;
+pub(super) mod url;

@@ -7,8 +7,8 @@ use proto::api::quantity::Quantity;
 use serde_json::Value;
 
 use super::budget::{Budget, Failure, Outcome};
-use super::library::net::Url;
 use super::library::time::{self, Moment};
+use super::library::url::Url;
 use super::types::{Decl, DeclKind, Listed, T};
 
 /// Characters of base64 that are decoded for a step of work.

@@ -86,6 +86,18 @@ impl Checker {
                 fitting.push(overload);
             }
         }
+        // Some functions want members that have an order.
+        let is_ordered = |of: &Ty| {
+            matches!(
+                of,
+                Ty::Dyn | Ty::Int | Ty::Uint | Ty::Double | Ty::Bool | Ty::Duration | Ty::Time | Ty::Text | Ty::Bytes
+            )
+        };
+        if let (true, "min" | "max" | "sort" | "isSorted", [Ty::List(of)]) = (is_member, name, &types[..])
+            && !is_ordered(of)
+        {
+            gives = None;
+        }
         let Some(ty) = gives else {
             let why = format!(
                 "found no matching overload for '{name}' applied to '{}'",
@@ -153,6 +165,15 @@ impl Checker {
         match (name, text(args.first())) {
             ("duration", Some(text)) if time::duration(&text).is_none() => {
                 self.mistake(args[0].at, "invalid duration argument");
+            }
+            // Zones by name would be a table of their own.
+            (name, Some(zone))
+                if target.is_some()
+                    && name.starts_with("get")
+                    && !matches!(zone.as_str(), "" | "UTC")
+                    && time::offset(&zone).is_none() =>
+            {
+                self.mistake(args[0].at, format!("this server knows no time zone {zone:?}"));
             }
             ("timestamp", Some(text)) if time::moment(&text).is_none() => {
                 self.mistake(args[0].at, "invalid timestamp argument");

@@ -47,12 +47,30 @@ pub(in super::super) fn as_integer<'a>(args: &[Val<'a>], _: &mut Budget) -> Outc
 }
 
 pub(in super::super) fn as_float<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {
-    let quantity = amount(args, 0)?;
-    let milli = quantity.milli_value();
-    Ok(Val::Double(match milli.unsigned_abs() < i64::MAX.unsigned_abs() / 2 {
-        true => milli as f64 / 1000.0,
-        false => quantity.value() as f64,
-    }))
+    let written = amount(args, 0)?.to_api().0;
+    let end = written.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(written.len());
+    let (number, suffix) = written.split_at(end);
+    let power = |power: i32| format!("{number}e{power}").parse::<f64>();
+    let number = match suffix {
+        "n" => power(-9),
+        "u" => power(-6),
+        "m" => power(-3),
+        "" => power(0),
+        "k" => power(3),
+        "M" => power(6),
+        "G" => power(9),
+        "T" => power(12),
+        "P" => power(15),
+        "E" => power(18),
+        binary if binary.ends_with('i') => {
+            let steps = "KMGTPE".find(binary.trim_end_matches('i')).unwrap_or_default() + 1;
+            number
+                .parse::<f64>()
+                .map(|number| number * 1024f64.powi(i32::try_from(steps).unwrap_or_default()))
+        }
+        exponent => format!("{number}{exponent}").parse(),
+    };
+    Ok(Val::Double(number.unwrap_or_default()))
 }
 
 pub(in super::super) fn sign<'a>(args: &[Val<'a>], _: &mut Budget) -> Outcome<'a> {

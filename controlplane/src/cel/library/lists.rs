@@ -157,10 +157,12 @@ pub(in super::super) fn slice<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
         return error("no such overload");
     };
     let length = i64::try_from(args[0].size()).unwrap_or(i64::MAX);
-    if *from < 0 || *to < 0 || from > to {
-        return error(format!(
-            "cannot slice({from}, {to}), negative or reversed indexes not supported"
-        ));
+    if *from < 0 || *to < 0 {
+        return error(format!("cannot slice({from}, {to}), negative indexes not supported"));
+    }
+    if from > to {
+        let why = "start index must be less than or equal to end index";
+        return error(format!("cannot slice({from}, {to}), {why}"));
     }
     if *to > length {
         return error(format!("cannot slice({from}, {to}), list is length {length}"));

@@ -1,95 +1,14 @@
 //! URLs, addresses and ranges of addresses.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::super::budget::{Budget, Outcome};
 use super::super::value::{Val, cut, error, text};
-
-/// A URL in its parts.
-#[derive(Debug, PartialEq)]
-pub(in super::super) struct Url {
-    scheme: Box<str>,
-    host: Box<str>,
-    path: Box<str>,
-    query: Box<str>,
-}
+use super::url::{Url, parse};
 
 /// Bytes of a pair of a query beside its texts: a key in a tree, a list and a value, as they grow.
 const PAIR_BYTES: usize = 512;
-
-/// A whole URL, or an absolute path.
-fn parse(text: &str) -> Option<Url> {
-    if text.is_empty() || text.chars().any(|c| c.is_control() || c == ' ' || c == '\\') {
-        return None;
-    }
-    let (before, query) = text.split_once('?').unwrap_or((text, ""));
-    if before.starts_with('/') && !before.starts_with("//") {
-        return Some(Url {
-            scheme: "".into(),
-            host: "".into(),
-            path: escaped(before)?.into(),
-            query: query.into(),
-        });
-    }
-    let (scheme, rest) = before.split_once("://")?;
-    let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-    if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.chars().all(is_scheme) {
-        return None;
-    }
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let (name, port) = split_host(host)?;
-    let is_host =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | ':' | '%') || !c.is_ascii();
-    if !name.chars().all(is_host) || !port.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    Some(Url {
-        scheme: scheme.to_ascii_lowercase().into(),
-        host: host.into(),
-        path: escaped(path)?.into(),
-        query: query.into(),
-    })
-}
-
-/// Name and port; the name of an address of version 6 without its brackets.
-fn split_host(host: &str) -> Option<(&str, &str)> {
-    if let Some(inner) = host.strip_prefix('[') {
-        let (name, rest) = inner.split_once(']')?;
-        name.parse::<std::net::Ipv6Addr>().ok()?;
-        return match rest {
-            "" => Some((name, "")),
-            rest => Some((name, rest.strip_prefix(':')?)),
-        };
-    }
-    match host.matches(':').count() {
-        0 => Some((host, "")),
-        1 => host.split_once(':'),
-        _ => None,
-    }
-}
-
-/// A path with what must be escaped as such.
-fn escaped(path: &str) -> Option<String> {
-    let mut out = String::with_capacity(path.len());
-    let bytes = path.as_bytes();
-    for (i, byte) in bytes.iter().enumerate() {
-        match byte {
-            b'%' => {
-                let digits = bytes.get(i + 1..i + 3)?;
-                if !digits.iter().all(u8::is_ascii_hexdigit) {
-                    return None;
-                }
-                out.push('%');
-            }
-            byte if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*".contains(byte) => out.push(char::from(*byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    Some(out)
-}
 
 pub(in super::super) fn url<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let own = text(args, 0)?;
@@ -111,7 +30,7 @@ pub(in super::super) fn is_url<'a>(args: &[Val<'a>], budget: &mut Budget) -> Out
 
 /// Whether a text is an absolute URL or path.
 pub(in super::super) fn is_uri(text: &str) -> bool {
-    parse(text).is_some()
+    super::url::is_request(text)
 }
 
 fn part<'a>(args: &[Val<'a>], budget: &mut Budget, part: fn(&Url) -> String) -> Outcome<'a> {
@@ -134,50 +53,15 @@ pub(in super::super) fn host<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outco
 }
 
 pub(in super::super) fn hostname<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    part(args, budget, |url| {
-        split_host(&url.host).map_or("", |(name, _)| name).to_owned()
-    })
+    part(args, budget, |url| url.name_and_port().0.to_owned())
 }
 
 pub(in super::super) fn port<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
-    part(args, budget, |url| {
-        split_host(&url.host).map_or("", |(_, port)| port).to_owned()
-    })
+    part(args, budget, |url| url.name_and_port().1.to_owned())
 }
 
 pub(in super::super) fn path<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     part(args, budget, |url| url.path.to_string())
-}
-
-/// Text with its escapes undone.
-fn plain(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let code = bytes.as_slice_two().filter(|_| byte == b'%');
-        match (byte, code) {
-            (_, Some(code)) => {
-                out.push(code);
-                bytes.nth(1);
-            }
-            (b'+', None) => out.push(b' '),
-            (other, None) => out.push(other),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// The byte that two hexadecimal digits ahead stand for.
-trait Ahead {
-    fn as_slice_two(&self) -> Option<u8>;
-}
-
-impl Ahead for std::str::Bytes<'_> {
-    fn as_slice_two(&self) -> Option<u8> {
-        let mut ahead = self.clone();
-        let digits = [ahead.next()?, ahead.next()?];
-        u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()
-    }
 }
 
 pub(in super::super) fn query<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
@@ -190,14 +74,10 @@ pub(in super::super) fn query<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outc
             .saturating_mul(PAIR_BYTES)
             .saturating_add(url.query.len().saturating_mul(3)),
     )?;
-    let mut pairs: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
-    for pair in url.query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        pairs.entry(plain(key)).or_default().push(Val::text(plain(value)));
-    }
-    let pairs = pairs
-        .into_iter()
-        .map(|(key, values)| (Val::text(key), Val::list(values)));
+    let pairs = url.pairs().into_iter().map(|(key, values)| {
+        let values = values.into_iter().map(Val::text).collect();
+        (Val::text(key), Val::list(values))
+    });
     Ok(Val::Map(Rc::new(pairs.collect())))
 }
 

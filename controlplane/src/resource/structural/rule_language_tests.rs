@@ -183,6 +183,8 @@ fn numbers_and_types_have_upstreams_names() {
         "type(ip('1.2.3.4')) == net.IP && type(duration('1s')) == google.protobuf.Duration",
         "type(quantity('1')) == kubernetes.Quantity && type(url('/a')) == kubernetes.URL && type(cidr('::/0')) == net.CIDR",
         "!isCIDR('10.0.0.0/08') && isCIDR('10.0.0.0/8') && isCIDR('0.0.0.0/0')",
+        "quantity('100u').asApproximateFloat() == 0.0001 && quantity('1.5Ki').asApproximateFloat() == 1536.0",
+        "quantity('1e3').asApproximateFloat() == 1000.0 && quantity('-5M').asApproximateFloat() == -5000000.0",
         "[optional.of(1), optional.none()].unwrapOpt() == [1] && optional.unwrap([optional.of(2)]) == [2]",
     ] {
         holds(text(), rule, json!("x"));
@@ -194,6 +196,14 @@ fn numbers_and_types_have_upstreams_names() {
         (
             "authorizer.path('/').check('get').allowed()",
             "undeclared reference to 'authorizer'",
+        ),
+        (
+            "[[1], [2]].min() == [1]",
+            "found no matching overload for 'min' applied to 'list(list(int)).()'",
+        ),
+        (
+            "timestamp('2026-01-02T03:04:05Z').getHours('Europe/Berlin') == 4",
+            "this server knows no time zone \"Europe/Berlin\"",
         ),
         ("google.protobuf.Any == int", "undeclared reference to 'google'"),
     ] {
@@ -247,4 +257,13 @@ fn patterns_are_in_the_syntax_of_re2() {
         "self.matches('^[a-z&&b]{1,1000}$') && !self.matches('{')",
         json!("x&"),
     );
+}
+
+#[test]
+fn a_whole_number_is_one_however_it_is_written() {
+    let own = schema(json!({"type": "object", "properties": {"v": {"type": "integer", "format": "int32"}}}));
+    for (text, errors) in [("1.0", 0), ("1e3", 0), ("2147483648", 1), ("-2147483648", 0)] {
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(wrong(&own, &json!({"v": value})).len(), errors, "{text}");
+    }
 }

@@ -212,7 +212,7 @@ impl Rules {
             invalid(format_args!("a multiple of {of}"));
         }
         let fits = match self.format.as_deref() {
-            Some("int32") => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+            Some("int32") => number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number),
             Some("int64") => value.as_i64().is_some() || value.is_f64(),
             _ => true,
         };
