@@ -142,7 +142,7 @@ impl<'a> Draft<'a> {
             restart_all::clear(self, observed);
             return;
         }
-        if containers::is_done(&self.inputs, observed) {
+        if containers::is_done(&self.inputs, observed) || sandbox::is_lost_for_good(&self.inputs, observed) {
             self.plan.advance = Some(Advance::Complete);
             return;
         }

@@ -18,6 +18,13 @@ use std::collections::BTreeSet;
 /// How long a failed pull is told as itself before it is told as a back-off.
 const PULL_ERROR_SHOWN: SignedDuration = SignedDuration::from_secs(2);
 
+/// How a pull fails; other reasons are about an image that was never asked for.
+const PULL_FAILURES: [&str; 3] = [
+    reason::waiting::ERR_IMAGE_PULL,
+    reason::waiting::REGISTRY_UNAVAILABLE,
+    reason::waiting::SIGNATURE_VALIDATION_FAILED,
+];
+
 /// What is to happen to one container.
 #[derive(Debug)]
 enum Fate {
@@ -304,8 +311,9 @@ impl<'o> Walk<'_, '_, 'o> {
     fn tell_pull(&mut self, name: &str, user: &Container, failure: &ImageFailure) {
         let ImageFailure { reason, message, .. } = failure;
         let backs_off_at = failure.at.saturating_add(PULL_ERROR_SHOWN).unwrap_or(Timestamp::MAX);
-        let waiting = if self.draft.inputs.now < backs_off_at || *reason != reason::waiting::ERR_IMAGE_PULL {
-            if *reason == reason::waiting::ERR_IMAGE_PULL {
+        let pulled = PULL_FAILURES.contains(reason);
+        let waiting = if self.draft.inputs.now < backs_off_at || !pulled {
+            if pulled {
                 self.draft.wake(backs_off_at);
             }
             Waiting {

@@ -1,11 +1,12 @@
 //! Whether the pod has the sandbox it needs (kubelet contract §4.3).
 
-use super::Draft;
 use super::stopping::{self, Wanted};
+use super::{Draft, Inputs};
 use crate::pod::grace;
 use crate::pod::operation::{Key, Operation, StopReason};
-use crate::pod_object;
+use crate::pod_object::{self, Kind};
 use crate::runtime::observed::{ObservedPod, ObservedSandbox};
+use k8s_openapi::api::core::v1::Container;
 
 /// Asks for a sandbox or for the old one's end as needed; tells the sandbox to start containers in, if it is there.
 pub(super) fn decide<'a>(draft: &mut Draft<'a>, observed: &'a ObservedPod) -> Option<&'a ObservedSandbox> {
@@ -38,6 +39,21 @@ pub(super) fn usable<'a>(
     let sandbox = observed.sandbox()?;
     let fits = sandbox.ready && sandbox.host_network == host_network && (host_network || !sandbox.ips.is_empty());
     fits.then_some(sandbox)
+}
+
+/// Whether the pod lost a sandbox that it gets no other for: it never restarts, and something of it was made before, which would run
+/// again. Containers with a policy of their own may run again, so their pod goes on.
+pub(super) fn is_lost_for_good(inputs: &Inputs<'_>, observed: &ObservedPod) -> bool {
+    let pod = inputs.pod;
+    let own_policy = |(kind, container): (Kind, &Container)| {
+        kind != Kind::Sidecar && (container.restart_policy.is_some() || container.restart_policy_rules.is_some())
+    };
+    pod_object::restart_policy(pod) == "Never"
+        && !observed.sandboxes.is_empty()
+        && !observed.containers.is_empty()
+        && usable(pod, observed).is_none()
+        && !inputs.in_flight.contains_key(&Key::Sandbox)
+        && !pod_object::containers(pod).any(own_policy)
 }
 
 /// Stops what is left in old sandboxes, then the sandboxes; tells whether the way is clear.

@@ -291,6 +291,32 @@ fn a_failed_pull_is_told_as_itself_then_as_a_back_off() {
 }
 
 #[test]
+fn whatever_a_pull_fails_at_it_backs_off() {
+    for (reason, backs_off) in [
+        ("ErrImagePull", true),
+        ("RegistryUnavailable", true),
+        ("SignatureValidationFailed", true),
+        ("InvalidImageName", false),
+        ("ErrImageNeverPull", false),
+        ("ImageInspectError", false),
+    ] {
+        let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).build());
+        case.memory.images.clear();
+        case.memory.image_failed(&container("c"), reason, "why".into(), at(100));
+        case.now = 105;
+        let told = case.plan().waiting["c"].clone();
+        let expected = match backs_off {
+            true => (
+                "ImagePullBackOff",
+                format!("Back-off pulling image \"img\": {reason}: why"),
+            ),
+            false => (reason, "why".to_owned()),
+        };
+        assert_eq!((told.reason.as_str(), told.message), expected);
+    }
+}
+
+#[test]
 fn init_containers_run_in_order_before_the_rest() {
     let p = || pod("p").init(container("i")).init(container("j")).build();
     let seen = || observed("p").sandbox(true);
@@ -436,6 +462,26 @@ fn a_broken_sandbox_is_replaced_after_everything_in_it_stopped() {
         &Case::new(never, lost),
         &["=> Complete"],
     );
+}
+
+#[test]
+fn a_pod_that_never_restarts_is_not_run_again_from_its_start() {
+    let never = || pod("p").policy("Never").init(container("i"));
+    let lost = || observed("p").sandbox(false).exited("i", 0, 90).build();
+    let name = "its init containers would run again";
+    check(name, &Case::new(never().build(), lost()), &["=> Complete"]);
+    let mut nothing_made = Case::new(never().build(), observed("p").sandbox(false).build());
+    nothing_made.memory.stopped_sandboxes.insert("s0".into());
+    check("nothing ran yet", &nothing_made, &["sandbox 1"]);
+    let being_made = Case::new(never().build(), lost()).in_flight(Key::Sandbox, None);
+    check("its sandbox is being made", &being_made, &["sandbox 0"]);
+    let sidecar = never().init(sidecar("s")).build();
+    check("a sidecar is no reason", &Case::new(sidecar, lost()), &["=> Complete"]);
+    let mut own = container("c");
+    own.restart_policy = Some("OnFailure".into());
+    let mut own = Case::new(never().with(own).build(), lost());
+    own.memory.stopped_sandboxes.insert("s0".into());
+    check("a container may restart", &own, &["sandbox 1"]);
 }
 
 #[test]
