@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Allocatable amounts by resource, `pods` among them. A resource that is not listed is not judged.
+    /// Allocatable amounts by resource, `pods` among them. An extended resource that is not listed is not judged.
     pub allocatable: ResourceList,
     /// Which sysctls its pods may set.
     pub sysctls: sysctl::Rules,
@@ -117,9 +117,13 @@ fn enough<'a>(
             return Err(too_little("pods", 1, count, amount("pods", slots)));
         }
     }
-    for (name, requested) in &wanted.requests {
-        let Some(capacity) = node.allocatable.get(name).filter(|_| !requested.is_zero()) else {
-            continue;
+    let mut requests: Vec<_> = wanted.requests.iter().filter(|(_, amount)| !amount.is_zero()).collect();
+    requests.sort_by_key(|(name, _)| rank(name));
+    for (name, requested) in requests {
+        let capacity = match node.allocatable.get(name) {
+            Some(capacity) => capacity,
+            None if is_judged_anyway(name) => &Quantity::ZERO,
+            None => continue,
         };
         let used = others
             .clone()
@@ -131,6 +135,21 @@ fn enough<'a>(
         }
     }
     Ok(())
+}
+
+/// Which of several shortages is told: CPU, memory and storage come first.
+fn rank(name: &str) -> usize {
+    let first = ["cpu", "memory", "ephemeral-storage"];
+    first.iter().position(|known| *known == name).unwrap_or(first.len())
+}
+
+/// Whether a resource the node does not list is one it has nothing of. Extended resources may be somebody else's to give, and names nobody
+/// knows are nobody's; every node lists its CPUs, memory and storage.
+fn is_judged_anyway(name: &str) -> bool {
+    name.contains("kubernetes.io/")
+        || ["hugepages-", "attachable-volumes-"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
 
 /// An amount as messages tell it: CPU in thousandths, everything else in units.
@@ -166,7 +185,12 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
     fn node() -> Node {
-        let amounts = [("cpu", "1"), ("memory", "1Gi"), ("pods", "2")];
+        let amounts = [
+            ("cpu", "1"),
+            ("memory", "1Gi"),
+            ("ephemeral-storage", "1Gi"),
+            ("pods", "2"),
+        ];
         let parse = |text: &str| Quantity::of(&Text(text.into()));
         Node {
             name: "n".into(),
@@ -223,6 +247,25 @@ mod tests {
         let mut selects = asking("1", None);
         selects.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
         assert_eq!(reason(&selects).as_deref(), Some("NodeAffinity"));
+    }
+
+    #[test]
+    fn of_several_shortages_the_gravest_is_told_and_what_the_node_has_none_of_is_short() {
+        let verdict = |requests: &[(&str, &str)]| {
+            let mut pod = asking("0", None);
+            let list = requests
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), Text((*text).into())));
+            let resources = pod.spec.as_mut().expect("spec").containers[0].resources.as_mut();
+            resources.expect("resources").requests = Some(list.collect());
+            let view = NodeView::default();
+            decide(&node(), &view, [].iter(), &pod).err().map(|r| r.reason)
+        };
+        let told = |requests: &[(&str, &str)]| verdict(requests).unwrap_or_default();
+        assert_eq!(told(&[("ephemeral-storage", "2Gi"), ("memory", "2Gi")]), "OutOfmemory");
+        assert_eq!(told(&[("hugepages-1Gi", "1Gi")]), "OutOfhugepages-1Gi");
+        assert_eq!(told(&[("hugepages-1Gi", "0")]), "");
+        assert_eq!(told(&[("example.com/gpu", "1")]), "", "somebody else's to give");
     }
 
     #[test]
