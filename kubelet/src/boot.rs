@@ -294,6 +294,7 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         cgroup_v2,
         cpu_cfs_quota: config.cgroups.cpu_cfs_quota,
         cpu_cfs_period_us: config.cgroups.cpu_cfs_period_us,
+        huge_page_sizes: host::huge_page_sizes(facts),
         seccomp_default: config.pods.seccomp_default,
         single_process_oom_kill: config.pods.single_process_oom_kill.unwrap_or(!cgroup_v2),
         master_service_namespace: "default".to_owned(),

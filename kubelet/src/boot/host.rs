@@ -1,6 +1,7 @@
 //! What is asked of the host at start.
 
 use super::BootError;
+use crate::cgroup::limits::hugepage_cgroup_name;
 use crate::config::Config;
 use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
@@ -56,6 +57,12 @@ fn hugepages(roots: &Roots) -> BTreeMap<String, i64> {
         }
     }
     out
+}
+
+/// The sizes of huge pages the machine has, as cgroups name them.
+pub(super) fn huge_page_sizes(facts: &Facts) -> Vec<String> {
+    let sizes = facts.hugepages.keys();
+    sizes.filter_map(|size| hugepage_cgroup_name(size)).collect()
 }
 
 /// This machine, as its node object will describe it.
@@ -196,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_admitted_up_to_what_the_cores_take() {
+    fn the_machine_is_told_in_others_terms() {
         let facts = Facts {
             name: "n".into(),
             host_name: "n".into(),
@@ -206,9 +213,10 @@ mod tests {
                 ..Machine::default()
             },
             disk: Disk::default(),
-            hugepages: BTreeMap::new(),
+            hugepages: BTreeMap::from([("2Mi".to_owned(), 0)]),
             port: 10250,
         };
+        assert_eq!(huge_page_sizes(&facts), ["2MB"]);
         let slots = |per_core| {
             let written = KubeletConfiguration {
                 max_pods: Some(30),

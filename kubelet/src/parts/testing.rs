@@ -65,6 +65,7 @@ pub fn context() -> NodeContext {
         cgroup_v2: false,
         cpu_cfs_quota: true,
         cpu_cfs_period_us: 100_000,
+        huge_page_sizes: vec![],
         seccomp_default: false,
         single_process_oom_kill: true,
         master_service_namespace: "default".into(),

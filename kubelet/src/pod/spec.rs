@@ -80,7 +80,14 @@ pub enum SpecError {
     /// `runAsNonRoot` would be broken.
     #[error("{0}")]
     NonRoot(String),
-    /// A security profile, host name or other field with a value that cannot be used.
+    /// The pod's host name with its domain, which is longer than the kernel takes.
+    #[error(
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {0} is too long ({max} characters is the max, {len} characters requested)",
+        max = sandbox::FQDN_MAX,
+        len = .0.len()
+    )]
+    LongHostName(String),
+    /// A security profile or other field with a value that cannot be used.
     #[error("invalid {field}: {why}")]
     Invalid {
         /// Path of the field.

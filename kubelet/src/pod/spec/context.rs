@@ -84,6 +84,8 @@ pub struct NodeContext {
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod` in microseconds.
     pub cpu_cfs_period_us: i64,
+    /// The sizes of huge pages the machine has, as cgroups name them (`2MB`).
+    pub huge_page_sizes: Vec<String>,
     /// `seccompDefault`.
     pub seccomp_default: bool,
     /// Containers are stopped by the signals they ask for.

@@ -6,7 +6,7 @@ use crate::downward::{milli, value};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proto::api::qos::{QosClass, qos_class};
-use proto::api::resources::is_sidecar;
+use proto::api::resources::{is_sidecar, pod_limits, pod_requests};
 use proto::cri;
 use std::collections::BTreeMap;
 
@@ -15,8 +15,6 @@ const SCORE_BEST_EFFORT: i64 = 1000;
 const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
 /// The value of system-node-critical's priority.
 const PRIORITY_NODE_CRITICAL: i32 = 2_000_001_000;
-
-type List = BTreeMap<String, Quantity>;
 
 fn limit<'a>(container: &'a Container, pod: &'a PodSpec, name: &str) -> Option<&'a Quantity> {
     let own = container.resources.as_ref().and_then(|r| r.limits.as_ref());
@@ -83,14 +81,22 @@ fn burstable_score(spec: &PodSpec, container: &Container, memory_capacity: i64) 
     i64::try_from(score).unwrap_or(3).clamp(3, 999)
 }
 
-fn hugepages<'a>(limits: impl Iterator<Item = (&'a String, &'a Quantity)>) -> Vec<cri::HugepageLimit> {
-    limits
+/// The limits of each size of huge pages the machine has: what the container may use, or nothing.
+fn hugepages(container: &Container, ctx: &NodeContext) -> Vec<cri::HugepageLimit> {
+    let own = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+    let given: BTreeMap<String, u64> = own
+        .into_iter()
+        .flatten()
         .filter_map(|(name, quantity)| {
-            let size = name.strip_prefix("hugepages-")?;
-            Some(cri::HugepageLimit {
-                page_size: limits::hugepage_cgroup_name(size)?,
-                limit: u64::try_from(value(quantity)).unwrap_or(0),
-            })
+            let size = limits::hugepage_cgroup_name(name.strip_prefix("hugepages-")?)?;
+            Some((size, u64::try_from(value(quantity)).unwrap_or(0)))
+        })
+        .collect();
+    let sizes = ctx.huge_page_sizes.iter();
+    sizes
+        .map(|size| cri::HugepageLimit {
+            page_size: size.clone(),
+            limit: given.get(size).copied().unwrap_or(0),
         })
         .collect()
 }
@@ -113,8 +119,7 @@ pub fn container_resources(pod: &Pod, container: &Container, ctx: &NodeContext) 
         out.cpu_period = ctx.cpu_cfs_period_us;
         out.cpu_quota = limits::cpu_quota(cpu_limit.unwrap_or(0), ctx.cpu_cfs_period_us).unwrap_or(0);
     }
-    let own_limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
-    out.hugepage_limits = hugepages(own_limits.into_iter().flatten());
+    out.hugepage_limits = hugepages(container, ctx);
     if ctx.cgroup_v2 {
         if !ctx.single_process_oom_kill {
             out.unified.insert("memory.oom.group".into(), "1".into());
@@ -124,25 +129,7 @@ pub fn container_resources(pod: &Pod, container: &Container, ctx: &NodeContext) 
     out
 }
 
-fn sum(containers: &[Container], limits: bool, name: &str) -> Option<i64> {
-    let pick = |c: &Container| -> Option<i64> {
-        let resources = c.resources.as_ref()?;
-        let list: &Option<List> = if limits { &resources.limits } else { &resources.requests };
-        let quantity = list.as_ref()?.get(name)?;
-        Some(if name == "cpu" {
-            milli(quantity)
-        } else {
-            value(quantity)
-        })
-    };
-    if limits {
-        containers.iter().map(pick).sum()
-    } else {
-        Some(containers.iter().filter_map(pick).sum())
-    }
-}
-
-/// The sandbox's hint of what its containers use together, and the pod's overhead.
+/// The sandbox's hint of what its containers use together, by which runtimes size virtual machines, and the pod's overhead.
 pub fn sandbox_resources(
     spec: &PodSpec,
     ctx: &NodeContext,
@@ -158,11 +145,18 @@ pub fn sandbox_resources(
         memory_limit_in_bytes: memory,
         ..Default::default()
     };
-    let containers = &spec.containers;
+    // Sidecars, the largest step of initialisation and the pod's own resources count; overhead is told apart.
+    let bare = PodSpec {
+        overhead: None,
+        ..spec.clone()
+    };
+    let (requests, limits) = (pod_requests(&bare), pod_limits(&bare));
+    let cpu_limit = limits.get("cpu").map_or(0, |amount| amount.milli_value());
+    let cpu_request = requests.get("cpu").map_or(cpu_limit, |amount| amount.milli_value());
     let resources = build(
-        sum(containers, false, "cpu").unwrap_or(0),
-        sum(containers, true, "cpu").unwrap_or(0),
-        sum(containers, true, "memory").unwrap_or(0),
+        cpu_request,
+        cpu_limit,
+        limits.get("memory").map_or(0, |amount| amount.value()),
     );
     let overhead = match &spec.overhead {
         Some(list) if !list.is_empty() => {
@@ -242,5 +236,45 @@ mod tests {
         assert_eq!(r.cpu_shares, 1024);
         assert_eq!(r.unified.get("memory.swap.max").map(String::as_str), Some("0"));
         assert_eq!(r.unified.get("memory.oom.group").map(String::as_str), Some("1"));
+    }
+
+    #[test]
+    fn huge_pages_are_limited_by_size() {
+        let mut ctx = context();
+        ctx.huge_page_sizes = vec!["2MB".into(), "1GB".into()];
+        let told = |spec: &str| {
+            let (pod, c) = first(spec);
+            let limits = container_resources(&pod, &c, &ctx).hugepage_limits;
+            let told = |limit: &cri::HugepageLimit| format!("{} {}", limit.page_size, limit.limit);
+            limits.iter().map(told).collect::<Vec<_>>()
+        };
+        assert_eq!(told("{}"), ["2MB 0", "1GB 0"]);
+        let some = r#"{"containers":[{"name":"c","resources":{"limits":{"hugepages-2Mi":"4Mi"}}}]}"#;
+        assert_eq!(told(some), ["2MB 4194304", "1GB 0"]);
+    }
+
+    #[test]
+    fn a_sandbox_is_told_all_that_runs_in_it_at_once() {
+        let told = |spec: &str| {
+            let pod = pod(spec);
+            let (r, overhead) = sandbox_resources(pod.spec.as_ref().expect("spec"), &context());
+            let own = (r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes >> 20);
+            (own, overhead.memory_limit_in_bytes >> 20)
+        };
+        let container = |policy: &str, cpu: &str, memory: &str| {
+            format!(
+                r#"{{"name":"c",{policy}"resources":{{"requests":{{"cpu":"{cpu}"}},"limits":{{"cpu":"{cpu}","memory":"{memory}"}}}}}}"#
+            )
+        };
+        let main = container("", "250m", "64Mi");
+        assert_eq!(told(&format!(r#"{{"containers":[{main}]}}"#)), ((256, 25_000, 64), 0));
+        let sidecar = container(r#""restartPolicy":"Always","#, "250m", "32Mi");
+        let with = format!(r#"{{"containers":[{main}],"initContainers":[{sidecar}],"overhead":{{"memory":"8Mi"}}}}"#);
+        assert_eq!(told(&with), ((512, 50_000, 96), 8));
+        let init = container("", "1", "16Mi");
+        let with = format!(r#"{{"containers":[{main}],"initContainers":[{init}]}}"#);
+        assert_eq!(told(&with), ((1024, 100_000, 64), 0));
+        let pod_level = format!(r#"{{"containers":[{main}],"resources":{{"limits":{{"memory":"1Gi"}}}}}}"#);
+        assert_eq!(told(&pod_level), ((256, 25_000, 1024), 0));
     }
 }

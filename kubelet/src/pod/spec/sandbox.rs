@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Longest host name the kernel and RFC 1123 allow in one label.
 const HOSTNAME_MAX: usize = 63;
 /// Longest host name the kernel takes at all.
-const FQDN_MAX: usize = 64;
+pub(super) const FQDN_MAX: usize = 64;
 
 /// All containers that are part of the pod from its start: init containers, then regular ones.
 pub(super) fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
@@ -64,13 +64,7 @@ pub fn hostname(pod: &Pod, ctx: &NodeContext) -> Result<String, SpecError> {
         Some(domain) if wants_fqdn => {
             let fqdn = format!("{short}.{domain}");
             if fqdn.len() > FQDN_MAX {
-                return Err(SpecError::Invalid {
-                    field: "hostname",
-                    why: format!(
-                        "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({FQDN_MAX} characters is the max, {} characters requested)",
-                        fqdn.len()
-                    ),
-                });
+                return Err(SpecError::LongHostName(fqdn));
             }
             Ok(fqdn)
         }
@@ -211,7 +205,14 @@ mod tests {
             assert_eq!(hostname(&pod(spec), &context()), Ok(expected), "{spec}");
         }
         let too_long = format!(r#"{{"subdomain":"{}","setHostnameAsFQDN":true}}"#, "s".repeat(50));
-        assert!(hostname(&pod(&too_long), &context()).is_err());
+        let error = hostname(&pod(&too_long), &context()).expect_err("too long");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "failed to construct FQDN from pod hostname and cluster domain, FQDN web.{}.shop.svc.cluster.local is too long (64 characters is the max, 77 characters requested)",
+                "s".repeat(50)
+            )
+        );
     }
 
     #[test]
