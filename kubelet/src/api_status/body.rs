@@ -42,7 +42,6 @@ pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
     for (field, has) in [
         ("containerStatuses", told.container_statuses.is_some()),
         ("initContainerStatuses", told.init_container_statuses.is_some()),
-        ("hostIPs", told.host_ips.is_some()),
     ] {
         if !has {
             fields.insert(field.to_owned(), Value::Null);
@@ -58,11 +57,19 @@ pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
             }
         }
     }
-    // Merged by address otherwise: addresses of an earlier sandbox would stay.
-    let mut addresses: Vec<Value> = told.pod_ips.iter().flatten().map(|ip| json!({"ip": ip.ip})).collect();
-    addresses.push(json!({"$patch": "replace"}));
-    fields.insert("podIPs".to_owned(), Value::Array(addresses));
+    let pod_ips = told.pod_ips.iter().flatten().map(|ip| &ip.ip);
+    fields.insert("podIPs".to_owned(), replaced(pod_ips));
+    let host_ips = told.host_ips.iter().flatten().map(|ip| &ip.ip);
+    fields.insert("hostIPs".to_owned(), replaced(host_ips));
     json!({"metadata": {"uid": pod.metadata.uid}, "status": fields})
+}
+
+/// A list of addresses in place of the one that was told before. Merged by address otherwise: those of an earlier sandbox, or the node's
+/// earlier ones, would stay.
+fn replaced<'a>(ips: impl Iterator<Item = &'a String>) -> Value {
+    let mut list: Vec<Value> = ips.map(|ip| json!({"ip": ip})).collect();
+    list.push(json!({"$patch": "replace"}));
+    Value::Array(list)
 }
 
 /// Whether the spec was ever changed; before that nothing was resized.

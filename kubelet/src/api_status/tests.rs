@@ -2,7 +2,7 @@ use super::entry::{HOLD_DELETING, HOLD_PENDING};
 use super::*;
 use crate::pod::testing::pod;
 use http::{Request, Response};
-use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+use k8s_openapi::api::core::v1::{HostIP, PodCondition, PodIP};
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -172,6 +172,7 @@ fn a_body_speaks_of_own_conditions_and_replaces_addresses() {
     let status = PodStatus {
         conditions: Some(vec![condition("Ready"), condition("example.com/gate")]),
         pod_ips: Some(vec![PodIP { ip: "10.0.0.1".into() }]),
+        host_ips: Some(vec![HostIP { ip: "192.0.2.7".into() }]),
         ..PodStatus::default()
     };
     let body = body::patch(&pod("p").build(), &status);
@@ -185,6 +186,10 @@ fn a_body_speaks_of_own_conditions_and_replaces_addresses() {
     assert_eq!(
         body["status"]["podIPs"],
         json!([{"ip": "10.0.0.1"}, {"$patch": "replace"}])
+    );
+    assert_eq!(
+        body["status"]["hostIPs"],
+        json!([{"ip": "192.0.2.7"}, {"$patch": "replace"}])
     );
     assert_eq!(body["status"]["reason"], Value::Null);
 }

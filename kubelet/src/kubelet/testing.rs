@@ -278,7 +278,7 @@ impl Api {
             return not_found();
         }
         let mut status = body["status"].clone();
-        for list in ["podIPs", "conditions"] {
+        for list in ["podIPs", "hostIPs", "conditions"] {
             if let Some(list) = status[list].as_array_mut() {
                 list.retain(|entry| entry.get("$patch").is_none());
             }
