@@ -88,6 +88,12 @@ fn build() -> super::labels::Labels {
         ("major", major.into()),
         ("minor", minor.into()),
         ("git_version", VERSION.into()),
+        // Of builds of Go, which this is none of; there, because queries group by them.
+        ("git_commit", String::new().into()),
+        ("git_tree_state", String::new().into()),
+        ("build_date", String::new().into()),
+        ("go_version", String::new().into()),
+        ("compiler", "rustc".to_owned().into()),
         ("platform", format!("linux/{}", crate::node::architecture()).into()),
     ]
 }

@@ -8,6 +8,13 @@ use std::time::Duration;
 fn names_are_upstreams() {
     let metrics = Metrics::new("node-a");
     let text = metrics.text(&PodView::default());
+    let build = text.lines().find(|line| line.starts_with("kubernetes_build_info{"));
+    for label in ["git_commit", "git_tree_state", "build_date", "go_version", "compiler"] {
+        assert!(
+            build.is_some_and(|line| line.contains(&format!("{label}=\""))),
+            "{label}"
+        );
+    }
     for line in ["kubelet_running_pods 0", "kubelet_node_name{node=\"node-a\"} 1"] {
         assert!(text.contains(line), "{line} in {text}");
     }
