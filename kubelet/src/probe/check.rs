@@ -171,6 +171,8 @@ fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, CheckE
     ))
 }
 
+/// Upstream's dialer sets SO_LINGER to a second. Ours does not: Linux keeps a closed connection as long with it as without, and a close that
+/// lingers would block its thread for that second where the other side is silent.
 async fn connect(tcp: &TCPSocketAction, target: &Target<'_>, limit: Duration) -> Result<Report, CheckError> {
     let port = port(&tcp.port, target.container)?;
     let host = tcp
@@ -229,21 +231,18 @@ pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, C
     }
 }
 
-/// A variable the container's environment gives in so many words: others are not known here.
+/// A variable as the container's environment gives it in so many words; nothing is known here of one that comes from elsewhere, which is
+/// empty, as upstream has it.
 fn literal(name: &str, container: &Container) -> Option<String> {
     let variable = container.env.iter().flatten().rfind(|variable| variable.name == name)?;
-    if variable.value_from.is_some() {
-        None
-    } else {
-        Some(variable.value.clone().unwrap_or_default())
-    }
+    Some(variable.value.clone().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pod::testing::container;
-    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
+    use k8s_openapi::api::core::v1::{ContainerPort, EnvVar, EnvVarSource};
 
     #[test]
     fn ports_by_number_and_name() {
@@ -263,12 +262,14 @@ mod tests {
     #[test]
     fn commands_expand_literal_variables_only() {
         let mut c = container("c");
-        c.env = Some(vec![EnvVar {
-            name: "A".into(),
-            value: Some("x".into()),
-            value_from: None,
-        }]);
+        let variable = |name: &str, value: Option<&str>| EnvVar {
+            name: name.into(),
+            value: value.map(str::to_owned),
+            value_from: value.is_none().then(EnvVarSource::default),
+        };
+        c.env = Some(vec![variable("A", Some("x")), variable("FROM", None)]);
         let cases = [
+            ("<$(FROM)>", "<>"),
             ("$(A)/y", "x/y"),
             ("$(B)", "$(B)"),
             ("$$(A)", "$(A)"),
