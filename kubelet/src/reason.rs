@@ -24,6 +24,8 @@ pub mod event {
     pub const DNS_CONFIG_FORMING: &str = "DNSConfigForming";
     /// An image is not there, and is not to be pulled.
     pub const ERR_IMAGE_NEVER_PULL: &str = super::waiting::ERR_IMAGE_NEVER_PULL;
+    /// The node ends the pod, and it is not over long after its grace.
+    pub const EXCEEDED_GRACE_PERIOD: &str = "ExceededGracePeriod";
     /// A container's image, creation or start failed.
     pub const FAILED: &str = "Failed";
     /// The pod's cgroup cannot be made.
@@ -36,6 +38,8 @@ pub mod event {
     pub const FAILED_TO_MAKE_POD_DATA_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
     /// The pod's volumes cannot be mounted.
     pub const FAILED_MOUNT: &str = "FailedMount";
+    /// The runtime does not say how a sandbox is that it just made.
+    pub const FAILED_POD_SANDBOX_STATUS: &str = "FailedPodSandBoxStatus";
     /// A postStart hook failed.
     pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
     /// A preStop hook failed.

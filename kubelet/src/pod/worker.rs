@@ -218,7 +218,7 @@ impl Worker {
         {
             self.state.resume(&ending, &desired.pod, now);
         }
-        let plan = loop {
+        let mut plan = loop {
             let plan = self.plan(desired, observed, outcomes, now);
             match plan.advance {
                 None => break plan,
@@ -231,6 +231,7 @@ impl Worker {
         }
         self.tell(desired, &plan);
         self.tell_resize(desired, &plan);
+        plan.wake_at = plan.wake_at.into_iter().chain(self.tell_overdue(desired, now)).min();
         self.apply(desired, observed, &plan, now);
         let pulls = self.running.keys().any(|key| matches!(key, Key::Image(..)));
         self.starting.note_pulls(Instant::now(), pulls);
@@ -277,7 +278,7 @@ impl Worker {
             );
         }
         if let Some(kill) = &desired.kill {
-            self.tell_kill(kill, pod);
+            self.tell_kill(kill, pod, now);
             self.state.terminate(kill.cause.clone(), pod, kill.grace_seconds, now);
         }
         if pod.metadata.deletion_timestamp.is_some() {

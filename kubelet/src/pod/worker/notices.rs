@@ -11,9 +11,14 @@ use crate::pod_object;
 use crate::reason;
 use crate::runtime::RuntimeError;
 use crate::runtime::observed::{ContainerState, ObservedPod};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Code;
+
+/// How long a pod that the node ends may take at least before that is told, seconds; one and a half times its grace otherwise (kubelet
+/// contract §4.1).
+const PATIENCE_SECONDS_MIN: i64 = 10;
 
 /// What has been told and still holds.
 #[derive(Debug, Default)]
@@ -22,6 +27,9 @@ pub(super) struct StandingNotices {
     waiting: BTreeMap<String, (String, String)>,
     network_down: bool,
     rejected: bool,
+    /// When the node was first seen to end the pod.
+    killed_at: Option<Timestamp>,
+    overdue: bool,
     /// Containers of which was told that their stop signal is not obeyed.
     signals: BTreeSet<ContainerId>,
     pub(super) resize: ToldResize,
@@ -85,8 +93,34 @@ impl Worker {
         }
     }
 
+    /// Tells that a pod which the node ends is not over long after its grace; otherwise when to look again.
+    pub(super) fn tell_overdue(&mut self, desired: &Desired, now: Timestamp) -> Option<Timestamp> {
+        let (kill, since) = (desired.kill.as_ref()?, self.told.killed_at?);
+        if self.told.overdue || self.state.has_ended() {
+            return None;
+        }
+        let own = pod_object::spec(&desired.pod).termination_grace_period_seconds;
+        let grace = kill.grace_seconds.or(own).unwrap_or(0).max(0);
+        let patience = grace.saturating_add(grace / 2).max(PATIENCE_SECONDS_MIN);
+        let due = since
+            .saturating_add(SignedDuration::from_secs(patience))
+            .unwrap_or(Timestamp::MAX);
+        if now < due {
+            return Some(due);
+        }
+        self.told.overdue = true;
+        let message = "Container runtime did not kill the pod within specified grace period.";
+        let (recorder, reason) = (&self.shared.parts.recorder, reason::event::EXCEEDED_GRACE_PERIOD);
+        recorder.pod(&desired.pod, Severity::Warning, reason, message);
+        None
+    }
+
     /// Tells that the node is about to end the pod; nothing if it ends already.
-    pub(super) fn tell_kill(&self, kill: &Kill, pod: &Pod) {
+    pub(super) fn tell_kill(&mut self, kill: &Kill, pod: &Pod, now: Timestamp) {
+        // Of what no source has there is nobody to tell.
+        if kill.cause != Cause::Orphaned {
+            self.told.killed_at.get_or_insert(now);
+        }
         if self.state.termination().is_none()
             && let Cause::StorageExceeded { message } = &kill.cause
         {

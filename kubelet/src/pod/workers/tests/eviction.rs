@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 const VOLUME: &str = "Usage of EmptyDir volume \"v\" exceeds the limit \"64Ki\". ";
 
+const OVERDUE: &str = "ExceededGracePeriod";
+
 fn limited(name: &str, change: impl FnOnce(&mut Value)) -> Pod {
     let mut pod = serde_json::to_value(simple(name)).expect("a pod");
     pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {"sizeLimit": "64Ki"}}]);
@@ -59,6 +61,7 @@ async fn a_pod_whose_volume_outgrows_its_limit_is_evicted_and_no_other() {
     );
     bench.until("told", |b| has_event(b, "Evicted", VOLUME)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!has_event(&bench, OVERDUE, ""), "it went at once");
     assert!(is_ready(&bench, "q") && is_ready(&bench, "vip"));
     assert_eq!((bench.running("p"), events(&bench)), (0, 1));
     bench.api.delete("p", 0, bench.clock.now());
@@ -117,4 +120,22 @@ async fn an_eviction_goes_on_after_a_kill_of_the_kubelet_though_the_files_are_go
         1
     );
     second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_takes_far_longer_than_its_grace_is_told_once() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    bench.api.create(&limited("p", |_| {}));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    bench.runtime.set_latency("StopContainer", Duration::from_secs(100));
+    write(&bench, "p", 300_000);
+    bench.until("told", |b| events(b) == 1).await;
+    let message = "Container runtime did not kill the pod within specified grace period.";
+    bench.until("overdue", |b| has_event(b, OVERDUE, message)).await;
+    assert!(evicted(&bench, "p").is_none(), "it is not over");
+    bench.until("evicted", |b| evicted(b, "p").is_some()).await;
+    let told = bench.api.events();
+    assert_eq!(told.iter().filter(|(reason, _)| reason == OVERDUE).count(), 1);
+    kubelet.kill().await;
 }
