@@ -21,7 +21,7 @@ use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
 use crate::parts::Parts;
 use crate::pod_object;
-use crate::reason::waiting;
+use crate::reason::{event, waiting};
 use crate::runtime::observed::ObservedPod;
 use crate::runtime::{ImageInfo, RuntimeError};
 use crate::volume::{Ending, HostVolume};
@@ -152,6 +152,10 @@ impl Executor {
                 Err(error) => {
                     tracing::warn!(pod = %subject.uid, %error, "looking at a pod failed");
                     observed = false;
+                    if matches!(effect, Effect::Sandbox(_, Ok(_))) && error.call == "PodSandboxStatus" {
+                        let message = format!("Unable to get pod sandbox status: {error}");
+                        self.warn(&subject, event::FAILED_POD_SANDBOX_STATUS, message);
+                    }
                     if key == Key::Observe {
                         effect = Effect::Done(Err(Failure::Observe(error)));
                     }
@@ -233,13 +237,13 @@ impl Executor {
 
     /// Tells users what failed, as its consequence says.
     pub(super) fn tell(&self, subject: &Subject, container: Option<&str>, failure: &Failure) {
-        let Some(event) = failure.consequence().event else {
+        let Some(reason) = failure.consequence().event else {
             return;
         };
-        let (recorder, message) = (&self.parts.recorder, failure.event_message());
+        let (recorder, message) = (&self.parts.recorder, failure.event_message(container));
         match container {
-            Some(name) => recorder.container(&subject.pod, name, Severity::Warning, event, message),
-            None => recorder.pod(&subject.pod, Severity::Warning, event, message),
+            Some(name) => recorder.container(&subject.pod, name, Severity::Warning, reason, message),
+            None => recorder.pod(&subject.pod, Severity::Warning, reason, message),
         }
     }
 

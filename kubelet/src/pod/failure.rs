@@ -5,7 +5,7 @@
 
 use crate::cgroup::CgroupError;
 use crate::host::WorkError;
-use crate::id::PodUid;
+use crate::id::{ContainerId, PodUid};
 use crate::objects::ObjectError;
 use crate::pod::execute::ResizeError;
 use crate::pod::hook::handler::HookError;
@@ -170,8 +170,13 @@ pub enum StartError {
         restart_count: u32,
     },
     /// The runtime cannot start it, told likewise.
-    #[error("{}", .0.message)]
-    Run(RuntimeError),
+    #[error("{}", .error.message)]
+    Run {
+        /// The runtime's error.
+        error: RuntimeError,
+        /// The container, as the runtime calls it.
+        id: ContainerId,
+    },
 }
 
 /// A file of the node that a pod needs and that cannot be read.
@@ -247,8 +252,17 @@ impl Failure {
         Consequence { event, waiting, retry }
     }
 
-    /// The event's text.
-    pub fn event_message(&self) -> String {
+    /// The event's text. The runtime's id of a container in it is replaced by the container's name: each restart has another, and events
+    /// that say the same are counted, not written again.
+    pub fn event_message(&self, container: Option<&str>) -> String {
+        let text = self.event_text();
+        match (self, container) {
+            (Self::Start(StartError::Run { id, .. }), Some(name)) => text.replace(id.as_str(), name),
+            _ => text,
+        }
+    }
+
+    fn event_text(&self) -> String {
         match self {
             // The details are left out: an answer may hold secrets, and events are widely read.
             Self::PostStart(_) => "PostStartHook failed".to_owned(),
@@ -286,7 +300,7 @@ impl StartError {
             | Self::Files(_)
             | Self::Logs { .. } => waiting::CREATE_CONTAINER_CONFIG_ERROR,
             Self::Create { .. } => waiting::CREATE_CONTAINER_ERROR,
-            Self::Run(_) => waiting::RUN_CONTAINER_ERROR,
+            Self::Run { .. } => waiting::RUN_CONTAINER_ERROR,
         }
     }
 }
@@ -307,12 +321,19 @@ mod tests {
     use super::*;
     use tonic::Code;
 
+    fn run(error: RuntimeError) -> StartError {
+        StartError::Run {
+            error,
+            id: ContainerId::from("4f1e"),
+        }
+    }
+
     fn check(failure: Failure, event: Option<&str>, message: &str, waits: Option<&str>, retry: Retry) {
         let consequence = failure.consequence();
         assert_eq!(consequence.event, event, "{failure}");
         assert_eq!(consequence.waiting, waits, "{failure}");
         assert_eq!(consequence.retry, retry, "{failure}");
-        assert_eq!(failure.event_message(), message);
+        assert_eq!(failure.event_message(Some("c")), message);
     }
 
     #[test]
@@ -325,9 +346,13 @@ mod tests {
         let (own, waits) = (Retry::Operation, Some("CreateContainerError"));
         check(Failure::Start(create), Some("Failed"), "Error: no", waits, own);
         check(
-            Failure::Start(StartError::Run(no("StartContainer"))),
+            Failure::Start(run(RuntimeError::new(
+                "StartContainer",
+                Code::Unknown,
+                "no task \"4f1e\" of 4f1e",
+            ))),
             Some("Failed"),
-            "Error: no",
+            "Error: no task \"c\" of c",
             Some("RunContainerError"),
             own,
         );
@@ -414,7 +439,7 @@ mod tests {
             restart_count: 2,
         };
         assert_eq!(Failure::Start(create).reserved_restart_count(), Some(2));
-        assert_eq!(Failure::Start(StartError::Run(held())).reserved_restart_count(), None);
+        assert_eq!(Failure::Start(run(held())).reserved_restart_count(), None);
         assert!(Failure::Sandbox(SandboxError::Runtime(held())).is_sandbox_reserved());
         assert!(!Failure::Remove(held()).is_sandbox_reserved());
     }

@@ -159,13 +159,13 @@ fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
         return inputs.host_ips.to_vec();
     }
     match inputs.observed.sandbox().filter(|sandbox| sandbox.ready) {
-        Some(sandbox) => ordered(&sandbox.ips, inputs.host_ips),
-        None if inputs.state.termination().is_some() => kept_ips(inputs),
+        Some(sandbox) => sandbox.addresses(inputs.host_ips),
+        None if inputs.state.termination().is_some() || inputs.observed.sandbox().is_some() => kept_ips(inputs),
         None => Vec::new(),
     }
 }
 
-/// The addresses of a pod that ends are told to the end, as they were.
+/// The addresses of a pod that ends are told to the end, as they were; those of a lost sandbox until there is another.
 fn kept_ips(inputs: &Inputs<'_>) -> Vec<String> {
     inputs
         .previous
@@ -174,14 +174,6 @@ fn kept_ips(inputs: &Inputs<'_>) -> Vec<String> {
         .flatten()
         .map(|ip| ip.ip.clone())
         .collect()
-}
-
-/// The first address of the node's primary family, then the first of the other.
-fn ordered(ips: &[String], host_ips: &[String]) -> Vec<String> {
-    let is_v6 = |ip: &String| ip.contains(':');
-    let primary_v6 = host_ips.first().is_some_and(is_v6);
-    let first = |v6: bool| ips.iter().find(|ip| is_v6(ip) == v6).cloned();
-    first(primary_v6).into_iter().chain(first(!primary_v6)).collect()
 }
 
 fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {

@@ -106,6 +106,11 @@ impl FakeRuntime {
         }
     }
 
+    /// Gives every sandbox to come this address before its own.
+    pub fn set_first_address(&self, address: &str) {
+        self.state().first_addresses = vec![address.to_owned()];
+    }
+
     /// Adds an image that is present.
     pub fn add_image(&self, name: &str) {
         self.state().images.insert(name.to_owned(), image_named(name));

@@ -67,6 +67,20 @@ pub struct ObservedSandbox {
     pub handler: String,
 }
 
+impl ObservedSandbox {
+    /// The pod's addresses as everybody is told them: the first of the node's primary family, then the first of the other; the
+    /// node's own on the host network.
+    pub fn addresses(&self, host_ips: &[String]) -> Vec<String> {
+        if self.host_network {
+            return host_ips.to_vec();
+        }
+        let is_v6 = |ip: &String| ip.contains(':');
+        let primary_v6 = host_ips.first().is_some_and(is_v6);
+        let first = |v6: bool| self.ips.iter().find(|ip| is_v6(ip) == v6).cloned();
+        first(primary_v6).into_iter().chain(first(!primary_v6)).collect()
+    }
+}
+
 /// A container as its status call reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedContainer {

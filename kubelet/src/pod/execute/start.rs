@@ -44,10 +44,8 @@ impl Executor {
             .iter()
             .find(|sandbox| sandbox.id == *sandbox_id);
         let attempt = sandbox.map_or(0, |sandbox| sandbox.attempt);
-        let pod_ips = match sandbox {
-            Some(sandbox) if !sandbox.host_network => sandbox.ips.clone(),
-            _ => context.host_ips.texts(),
-        };
+        let host_ips = context.host_ips.texts();
+        let pod_ips = sandbox.map_or_else(|| host_ips.clone(), |sandbox| sandbox.addresses(&host_ips));
         let references = spec::env_references(pod, container);
         let objects = if pod_object::is_static(pod) {
             ResolvedObjects {
@@ -120,7 +118,9 @@ impl Executor {
             event::CREATED,
             "Container created",
         );
-        self.parts.runtime.start_container(&id).await.map_err(StartError::Run)?;
+        if let Err(error) = self.parts.runtime.start_container(&id).await {
+            return Err(StartError::Run { error, id });
+        }
         self.parts.recorder.container(
             pod,
             &container.name,

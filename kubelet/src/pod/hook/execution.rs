@@ -73,22 +73,23 @@ impl Executor {
         handler: &LifecycleHandler,
     ) -> Result<(), HookError> {
         let described = pod_object::described(&subject.pod);
-        let pod_ip = match subject.observed.sandbox() {
-            Some(sandbox) if !sandbox.host_network => sandbox.ips.first().cloned(),
-            _ => self.parts.context.host_ips.texts().into_iter().next(),
+        let host_ips = self.parts.context.host_ips.texts();
+        let pod_ips = match subject.observed.sandbox() {
+            Some(sandbox) => sandbox.addresses(&host_ips),
+            None => host_ips,
         };
         let target = Target {
             container,
             id,
             pod: &described,
-            pod_ip: pod_ip.as_deref(),
+            pod_ip: pod_ips.first().map(String::as_str),
         };
         match handler::run(&*self.parts.runtime, handler, &target).await {
             Ok(Done::Plainly) => Ok(()),
             Ok(Done::WithoutTls(host)) => {
                 self.parts.metrics.pods.hook_fell_back();
                 let message =
-                    format!("request to HTTPS lifecycle hook {host} got HTTP response, retrying with HTTP succeeded");
+                    format!("request to HTTPS lifecycle hook {host} got HTTP response, retry with HTTP succeeded");
                 self.warn(subject, event::LIFECYCLE_HTTP_FALLBACK, message);
                 Ok(())
             }

@@ -95,7 +95,12 @@ impl Source<'_> {
                 message: String::new(),
             };
         }
-        if self.regulars.iter().any(|status| status.started == Some(true)) {
+        // Once one of them ran, the pod was initialised, whatever its sidecars do since.
+        let ran = |status: &ContainerStatus| {
+            let state = status.state.as_ref();
+            state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        };
+        if self.regulars.iter().any(ran) {
             return Verdict::yes();
         }
         let incomplete: Vec<&str> = pod_object::inits(self.inputs.pod)

@@ -240,7 +240,8 @@ fn observed(
         },
         // An end that was told stays as it was told: its message may be gone with the pod's directory.
         Observed::Exited => told_end(previous, &id).unwrap_or_else(|| terminated(inputs, newest)),
-        Observed::Unknown => unknown_end(Some(id.clone()), GONE_MESSAGE),
+        Observed::Unknown if may_have_run(previous, &id) => unknown_end(Some(id.clone()), GONE_AT_END_MESSAGE),
+        Observed::Unknown => default_waiting(inputs),
     };
     let last_state = match before {
         Some(before) if before.state == Observed::Exited => Some(terminated(inputs, before)),
@@ -256,6 +257,14 @@ fn observed(
         last_state,
         ..ContainerStatus::default()
     }
+}
+
+/// Whether an instance of which the runtime knows nothing was told to run, or to have been lost since.
+fn may_have_run(previous: Option<&ContainerStatus>, id: &str) -> bool {
+    let state = previous.and_then(|previous| previous.state.as_ref());
+    let lost = state.and_then(|state| state.terminated.as_ref());
+    state.is_some_and(|state| state.running.is_some())
+        || lost.is_some_and(|end| end.container_id.as_deref() == Some(id))
 }
 
 /// The end of this instance as it was told before.

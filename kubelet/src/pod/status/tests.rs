@@ -268,6 +268,29 @@ fn conditions_of_a_pod_on_its_way() {
 }
 
 #[test]
+fn a_pod_whose_containers_ran_stays_initialized_whatever_its_sidecars_do() {
+    let initialized = |case: &Case| conditions(&case.status())[1].clone();
+    let never = pod("p").policy("Never").init(sidecar("s")).build();
+    let seen = observed("p")
+        .sandbox(false)
+        .exited("s", 137, 6)
+        .exited("c", 1, 5)
+        .build();
+    assert_eq!(
+        initialized(&Case::new(never, seen).ended(Cause::Completed)),
+        "Initialized=True"
+    );
+    let mut slow = container("c");
+    slow.startup_probe = Some(Probe::default());
+    let slow = pod("p").init(sidecar("s")).with(slow).build();
+    let restarting = observed("p").sandbox(true).exited("s", 1, 5).running("c").build();
+    assert_eq!(initialized(&Case::new(slow.clone(), restarting)), "Initialized=True");
+    let before = observed("p").sandbox(true).exited("s", 1, 5).build();
+    let incomplete = "Initialized=False ContainersNotInitialized containers with incomplete status: [s]";
+    assert_eq!(initialized(&Case::new(slow, before)), incomplete);
+}
+
+#[test]
 fn foreign_conditions_stay_and_gates_count() {
     let mut p = pod("p").build();
     p.spec.as_mut().expect("spec").readiness_gates = Some(vec![PodReadinessGate {
@@ -372,6 +395,29 @@ fn what_vanished_is_told_as_unknown() {
         (last.reason.as_deref(), last.exit_code, c.restart_count),
         (Some("ContainerStatusUnknown"), 137, 1)
     );
+}
+
+#[test]
+fn what_the_runtime_knows_nothing_of_is_told_by_what_it_was() {
+    use crate::runtime::observed::ContainerState::Unknown;
+    let lost = || observed("p").sandbox(true).container("c", Unknown, 0, 0).build();
+    let mut case = Case::new(pod("p").build(), lost());
+    let told = |case: &Case| {
+        let status = &case.status().container_statuses.expect("statuses")[0];
+        let state = status.state.clone().unwrap_or_default();
+        let waits = state.waiting.and_then(|waiting| waiting.reason);
+        waits
+            .or(state.terminated.and_then(|end| end.message))
+            .unwrap_or_default()
+    };
+    assert_eq!(told(&case), "ContainerCreating", "it never ran");
+    case.observed = observed("p").sandbox(true).running("c").build();
+    case.previous = case.status();
+    case.observed = lost();
+    let gone = "The container could not be located when the pod was terminated";
+    assert_eq!(told(&case), gone);
+    case.previous = case.status();
+    assert_eq!(told(&case), gone, "and stays so");
 }
 
 #[test]
@@ -514,7 +560,14 @@ fn addresses_are_told_to_the_end() {
     let mut case = Case::new(pod("p").build(), observed("p").sandbox(true).running("c").build());
     case.previous = case.status();
     case.observed = observed("p").sandbox(false).exited("c", 0, 90).build();
-    assert_eq!(case.status().pod_ip, None, "a pod that goes on gets another address");
+    assert_eq!(
+        case.status().pod_ip.as_deref(),
+        Some("10.0.0.5"),
+        "until the next sandbox has another"
+    );
+    let seen = std::mem::replace(&mut case.observed, observed("p").build());
+    assert_eq!(case.status().pod_ip, None, "nothing of it is there");
+    case.observed = seen;
     let case = case.ended(Cause::Deleted);
     assert_eq!(case.status().pod_ip.as_deref(), Some("10.0.0.5"));
 }

@@ -1,3 +1,4 @@
+mod addresses;
 mod admission;
 mod classes;
 mod ephemeral;

@@ -82,6 +82,8 @@ pub(super) struct State {
     pub(super) memory: BTreeMap<String, u64>,
     pub(super) layers: BTreeMap<String, u64>,
     pub(super) mounted_images: Vec<(String, String)>,
+    /// Addresses that every sandbox has before its own.
+    pub(super) first_addresses: Vec<String>,
 }
 
 impl State {
@@ -145,7 +147,10 @@ impl State {
             attempt: metadata.attempt,
             ready: true,
             created_at: now,
-            ips: if host_network { Vec::new() } else { vec![address] },
+            ips: match host_network {
+                true => Vec::new(),
+                false => self.first_addresses.iter().cloned().chain([address]).collect(),
+            },
             host_network,
             handler: handler.to_owned(),
         };

@@ -205,6 +205,26 @@ async fn two_kubelets_of_one_name_leave_each_others_containers_alone() {
     again.kill().await;
 }
 
+/// A sandbox is made, and its first status cannot be had: that is told, and the pod starts in that sandbox all the same.
+#[tokio::test(start_paused = true)]
+async fn a_new_sandbox_of_which_the_runtime_says_nothing_is_told() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    for _ in 0..2 {
+        let error = RuntimeError::new("PodSandboxStatus", tonic::Code::Unknown, "no luck");
+        bench.runtime.next("PodSandboxStatus", Mishap::Fail(error));
+    }
+    bench.api.create(&simple("p"));
+    bench.until("ready", |b| is_ready(b, "p")).await;
+    let message = "Unable to get pod sandbox status: rpc error: code = Unknown desc = no luck";
+    bench
+        .until("told", |b| has_event(b, "FailedPodSandBoxStatus", message))
+        .await;
+    let made = bench.runtime.calls();
+    assert_eq!(made.iter().filter(|call| call.starts_with("RunPodSandbox")).count(), 1);
+    kubelet.kill().await;
+}
+
 /// A look at one pod that hangs: that pod says so, the others come and go, and it comes right by itself.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_hangs_on_one_pod() {
