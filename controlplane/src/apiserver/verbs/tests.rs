@@ -2,6 +2,7 @@
 
 mod apply;
 mod custom;
+mod evictions;
 mod large_errors;
 mod lists;
 mod owners;
