@@ -16,7 +16,7 @@ use super::status::ApiError;
 use super::user::User;
 use super::{Body, body, deadline, discovery, expiry, heavy, reply, verbs};
 use crate::metrics::Metrics;
-use crate::resource::{Kind, Registry};
+use crate::resource::{Kind, KindStrategy, Registry};
 use crate::store::window::Window;
 use crate::store::{Store, StoreError};
 use bytes::Bytes;
@@ -409,10 +409,13 @@ impl ApiServer {
         let kind = match info.is_resource {
             true => match kind_of(info, served.registry()) {
                 Some(kind) => Some(kind),
-                None => return Ok(reply::not_found_page()),
+                None => return nothing_there(info, served.registry()),
             },
             false => None,
         };
+        if kind.is_some() && !has_route(info) {
+            return Err(ApiError::no_method());
+        }
         let is_scattered = info.namespace.is_empty() && matches!(info.verb.as_str(), "create" | "deletecollection");
         if let Some(kind) = kind.filter(|kind| kind.namespaced && is_scattered) {
             return Err(verbs::not_supported(kind, info));
@@ -465,11 +468,38 @@ fn may_have_body(method: &http::Method) -> bool {
 /// The kind behind a resource path, if the path fits its scope and names a subresource it has.
 fn kind_of<'r>(info: &RequestInfo, registry: &'r Registry) -> Option<&'r Arc<Kind>> {
     let kind = registry.by_resource(&info.group, &info.version, &info.resource)?;
+    let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
+    (fits_scope(info, kind) && part_exists).then_some(kind)
+}
+
+fn fits_scope(info: &RequestInfo, kind: &Kind) -> bool {
     let is_collection = info.name.is_empty() || matches!(info.verb.as_str(), "list" | "watch");
-    let scope_fits = match kind.namespaced {
+    match kind.namespaced {
         true => !info.namespace.is_empty() || is_collection,
         false => info.namespace.is_empty() || kind.plural == "namespaces",
-    };
-    let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
-    (scope_fits && part_exists).then_some(kind)
+    }
+}
+
+/// Whether the verb is one of a collection or of a single object as the path is. Who creates under a name is authorized for that
+/// name, whatever the object says.
+fn has_route(info: &RequestInfo) -> bool {
+    match info.verb.as_str() {
+        "create" => info.name.is_empty() || !info.subresource.is_empty(),
+        "update" | "patch" => !info.name.is_empty(),
+        _ => true,
+    }
+}
+
+/// The answer where no kind is served: a Status under the versions of built-in kinds, as clients expect to read one there.
+fn nothing_there(info: &RequestInfo, registry: &Registry) -> Result<Response<Body>, ApiError> {
+    let defined = registry.by_resource(&info.group, &info.version, &info.resource);
+    if let Some(kind) = defined.filter(|kind| kind.structural.is_some() && fits_scope(info, kind)) {
+        return Err(ApiError::not_found(&kind.group, &kind.plural, &info.name));
+    }
+    let version = registry.version(&info.group, &info.version);
+    let is_built_in = |kind: &Arc<Kind>| matches!(kind.strategy, KindStrategy::BuiltIn(_));
+    if version.is_some_and(|version| version.kinds.iter().any(is_built_in)) {
+        return Err(ApiError::no_route());
+    }
+    Ok(reply::not_found_page())
 }
