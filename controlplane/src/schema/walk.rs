@@ -107,7 +107,14 @@ fn check_identity(value: &mut Value, api_version: &str, kind: &str) -> Result<()
         return Err(DecodeError::WrongKind {
             kind: kind.to_owned(),
             found: found_kind,
-            version: found_version,
+            version: match found_version.as_str() {
+                "" => api_version,
+                found => found,
+            }
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
         });
     }
     if !found_version.is_empty() && found_version != api_version {
@@ -123,9 +130,10 @@ fn check_identity(value: &mut Value, api_version: &str, kind: &str) -> Result<()
 
 fn summary(bytes: &[u8]) -> String {
     let head = &bytes[..bytes.len().min(30)];
-    let dots = if bytes.len() > 30 { "..." } else { "" };
-    match std::str::from_utf8(head) {
-        Ok(text) if text.starts_with('{') => format!("{text:?}{dots}"),
+    let dots = if bytes.len() > 30 { " ..." } else { "" };
+    match head {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => format!("{}{dots}", String::from_utf8_lossy(head)),
         _ => format!("{}{dots}", hex::encode(head)),
     }
 }
