@@ -27,6 +27,7 @@ mod receive;
 mod record;
 mod reply;
 pub mod request;
+mod route;
 mod served;
 mod server;
 pub mod service;

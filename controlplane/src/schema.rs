@@ -23,7 +23,7 @@ pub(crate) use build::definitions;
 pub(crate) use builder::SchemaBuilder;
 pub use outcome::{DecodeError, Decoded, Problem};
 pub use read::{Media, parse, parse_noting};
-pub use walk::{decode, decode_body, normalize, prune};
+pub use walk::{decode, decode_body, decode_options, normalize, prune};
 
 /// Index of a type in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,7 +52,7 @@ impl KubeletProxy {
         }
         Answered::Yes(match (info.resource.as_str(), info.subresource.as_str()) {
             ("pods", "log") if info.verb == "get" => self.log(server, info, request).await,
-            ("pods", "exec" | "attach" | "portforward") => {
+            ("pods", "exec" | "attach" | "portforward") if connects(info, &request) => {
                 if let Err(error) = may_connect(server, authz, user, info) {
                     Err(error)
                 } else {
@@ -121,6 +121,11 @@ impl KubeletProxy {
     }
 }
 
+/// Whether the method is one that opens a connection.
+fn connects(info: &RequestInfo, request: &Request<Body>) -> bool {
+    matches!(info.verb.as_str(), "get" | "create") && request.method() != Method::HEAD
+}
+
 /// A connection may do what it likes inside the container, so it needs `create` whatever its method (contract §2.1).
 fn may_connect(server: &ApiServer, authz: &Authz, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
     if info.verb == "create" {
@@ -184,4 +189,30 @@ async fn refuse_errors(
         }
         code => ApiError::new(code.as_u16(), "", text).about("", "pods/log", &info.name),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_methods_open_connections() {
+        let path = "/api/v1/namespaces/a/pods/p/exec";
+        for (method, opens) in [
+            (Method::GET, true),
+            (Method::POST, true),
+            (Method::HEAD, false),
+            (Method::PUT, false),
+            (Method::PATCH, false),
+            (Method::DELETE, false),
+        ] {
+            let info = RequestInfo::parse(&method, path, &Query::default());
+            let request = Request::builder()
+                .method(&method)
+                .uri(path)
+                .body(body::empty())
+                .unwrap();
+            assert_eq!(connects(&info, &request), opens, "{method}");
+        }
+    }
 }

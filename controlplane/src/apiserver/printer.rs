@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::resource::Kind;
+use crate::resource::columns::{KindPrinter, SCALE};
 use crate::resource::field::{at, text};
 
 /// What stands in each row's `object`.
@@ -37,20 +38,30 @@ impl IncludeObject {
 /// The Table of `objects`, each a whole reply object (with `metadata.resourceVersion`; `apiVersion` and `kind` are filled in
 /// where missing). `list_meta` becomes the Table's metadata.
 pub fn render(kind: &Kind, objects: &[Arc<Value>], include: IncludeObject, now: Timestamp, list_meta: Value) -> Value {
-    let rows: Vec<Value> = objects.iter().map(|object| row(kind, object, include, now)).collect();
+    // The subresource's objects are no objects of the kind.
+    let printer = match objects.first().is_some_and(|object| is_scale(object)) {
+        true => &SCALE,
+        false => &kind.printer,
+    };
+    let rows = objects.iter().map(|object| row(kind, printer, object, include, now));
+    let rows: Vec<Value> = rows.collect();
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_meta,
-        "columnDefinitions": kind.printer.definitions(),
+        "columnDefinitions": printer.definitions(),
         "rows": rows,
     })
 }
 
-fn row(kind: &Kind, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+fn is_scale(object: &Value) -> bool {
+    text(object, &["kind"]) == "Scale" && text(object, &["apiVersion"]) == "autoscaling/v1"
+}
+
+fn row(kind: &Kind, printer: &KindPrinter, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
     let cells = match &kind.conversion {
-        Some(_) if kind.structural.is_none() => kind.printer.cells(&kind.stored(object.clone()), now),
-        _ => kind.printer.cells(object, now),
+        Some(_) if kind.structural.is_none() => printer.cells(&kind.stored(object.clone()), now),
+        _ => printer.cells(object, now),
     };
     let mut row = json!({"cells": cells, "object": included(kind, object, include)});
     if kind.kind == "Pod" && kind.group.is_empty() {
@@ -79,6 +90,9 @@ fn included(kind: &Kind, object: &Value, include: IncludeObject) -> Value {
         }),
         IncludeObject::Object => {
             let mut whole = object.clone();
+            if is_scale(object) {
+                return whole;
+            }
             whole["apiVersion"] = Value::from(&*kind.api_version);
             whole["kind"] = Value::from(&*kind.kind);
             whole

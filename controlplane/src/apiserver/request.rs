@@ -2,7 +2,7 @@
 
 mod query;
 
-pub use query::Query;
+pub use query::{Query, dry_run_problem};
 
 /// The parsed meaning of a request: a verb on a resource, or a plain path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

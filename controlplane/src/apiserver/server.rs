@@ -9,6 +9,7 @@ use super::reader::Reader;
 use super::receive::receive;
 use super::record::{RequestEnd, RequestRecord};
 use super::request::{Query, RequestInfo};
+use super::route::{has_route, kind_of, nothing_there};
 use super::served::Served;
 use super::service::{OpenEnded, PeerCertificates};
 use super::state::ServerState;
@@ -409,10 +410,13 @@ impl ApiServer {
         let kind = match info.is_resource {
             true => match kind_of(info, served.registry()) {
                 Some(kind) => Some(kind),
-                None => return Ok(reply::not_found_page()),
+                None => return nothing_there(info, served.registry()),
             },
             false => None,
         };
+        if kind.is_some() && !has_route(info) {
+            return Err(ApiError::no_method());
+        }
         let is_scattered = info.namespace.is_empty() && matches!(info.verb.as_str(), "create" | "deletecollection");
         if let Some(kind) = kind.filter(|kind| kind.namespaced && is_scattered) {
             return Err(verbs::not_supported(kind, info));
@@ -460,16 +464,4 @@ struct Asked {
 fn may_have_body(method: &http::Method) -> bool {
     use http::Method;
     matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
-}
-
-/// The kind behind a resource path, if the path fits its scope and names a subresource it has.
-fn kind_of<'r>(info: &RequestInfo, registry: &'r Registry) -> Option<&'r Arc<Kind>> {
-    let kind = registry.by_resource(&info.group, &info.version, &info.resource)?;
-    let is_collection = info.name.is_empty() || matches!(info.verb.as_str(), "list" | "watch");
-    let scope_fits = match kind.namespaced {
-        true => !info.namespace.is_empty() || is_collection,
-        false => info.namespace.is_empty() || kind.plural == "namespaces",
-    };
-    let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
-    (scope_fits && part_exists).then_some(kind)
 }

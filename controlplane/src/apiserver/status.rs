@@ -95,6 +95,17 @@ impl ApiError {
         .about(group, resource, name)
     }
 
+    /// 404 for a path that nothing is served at, under a version that is served.
+    pub fn no_route() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// 405 for a path that knows other methods.
+    pub fn no_method() -> Self {
+        let text = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", text)
+    }
+
     /// 409 `AlreadyExists`.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(

@@ -20,8 +20,10 @@ use super::reply::Allowance;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
 use super::user::User;
+use super::verbs::Validation;
 use super::{ApiServer, Body, body, heavy, reply, verbs};
-use crate::schema;
+use crate::resource::BodyType;
+use crate::schema::{self, Decoded};
 use bytes::Bytes;
 use health::Health;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -136,20 +138,47 @@ impl UnstoredEndpoints {
             }
             false => Allowance::default(),
         };
-        let object = decode(server, user, info, &parts.headers, &bytes).await?;
-        let answer = match info.subresource.as_str() {
-            "token" => {
-                let object = admit_token(server, user, info, object).await?;
-                token_request::create(self, server, info, object).await?
+        let mut warnings = Vec::new();
+        let answer = self.answer(server, user, (info, &query), &parts.headers, &bytes, &mut warnings);
+        let answer = match answer.await {
+            Ok(answer) => answer,
+            Err(mut error) => {
+                error.warnings = warnings;
+                return Err(error);
             }
-            _ => review::create(self, server.reader(), user, info, object)?,
         };
         let bytes = reply::encode_within(&answer, output, allowance.most_bytes)?;
         let mut response = reply::finish(201, bytes, output.encoding, &parts.headers);
+        reply::add_warnings(response.headers_mut(), &warnings);
         if let Some(room) = allowance.room {
             response.extensions_mut().insert(Arc::new(room));
         }
         Ok(response)
+    }
+
+    /// The object that is answered to the one in the body.
+    async fn answer(
+        &self,
+        server: &ApiServer,
+        user: &User,
+        (info, query): (&RequestInfo, &Query),
+        headers: &HeaderMap,
+        bytes: &[u8],
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, ApiError> {
+        // Of a dry run nothing would differ: nothing is stored.
+        query.dry_run("CreateOptions")?;
+        let validation = Validation::read(query, info)?;
+        let (decoded, body) = decode(server, user, info, headers, bytes).await?;
+        let version = body.api_version.rsplit('/').next().unwrap_or_default();
+        let object = validation.judge(decoded, (&body.kind, version), warnings)?;
+        match info.subresource.as_str() {
+            "token" => {
+                let object = admit_token(server, user, info, object).await?;
+                token_request::create(self, server, info, object).await
+            }
+            _ => review::create(self, server.reader(), user, info, object),
+        }
     }
 }
 
@@ -204,14 +233,14 @@ pub(super) async fn read(body: Body) -> Result<Bytes, ApiError> {
     Ok(collected.to_bytes())
 }
 
-/// The body as the kind this endpoint takes, without the fields that kind does not have.
+/// The body as the kind this endpoint takes, and that kind.
 async fn decode(
     server: &ApiServer,
     user: &User,
     info: &RequestInfo,
     headers: &HeaderMap,
     bytes: &[u8],
-) -> Result<Value, ApiError> {
+) -> Result<(Decoded, BodyType), ApiError> {
     let media = negotiate::input(headers)?;
     let registry = server.registry();
     let body = match info.subresource.as_str() {
@@ -222,9 +251,10 @@ async fn decode(
         }
     };
     let body = body.ok_or_else(|| ApiError::not_found(&info.group, &info.resource, ""))?;
-    let read = move |bytes: &[u8]| schema::decode_body(&body, bytes, media);
+    let of = body.clone();
+    let read = move |bytes: &[u8]| schema::decode_body(&of, bytes, media);
     let decoded = heavy::read(server.flow(), user, info, (bytes, media), read).await??;
-    Ok(decoded.value)
+    Ok((decoded, body))
 }
 
 fn text(code: u16, content_type: &'static str, content: String) -> Response<Body> {

@@ -9,6 +9,7 @@ mod collection;
 mod create;
 mod delete;
 mod eviction;
+mod field_validation;
 mod filter;
 mod finish;
 mod form;
@@ -36,11 +37,12 @@ use super::state::ServerState;
 use super::status::ApiError;
 use super::user::User;
 use crate::resource::{Kind, deprecated};
-use crate::schema::{self, DecodeError, Decoded, Media};
+use crate::schema::{self, DecodeError, Media};
 use crate::store::window::{ResourceWindow, Stored};
 use crate::store::{Revision, StoreError};
 use crate::tree;
 use bytes::{Bytes, BytesMut};
+pub(in crate::apiserver) use field_validation::Validation;
 pub(super) use finish::Keeps;
 use http::request::Parts;
 use http::{HeaderMap, Response};
@@ -284,32 +286,24 @@ impl<'a> Call<'a> {
 
     /// The body as an object of the call's kind, with field validation applied.
     async fn decode(&mut self, body: &[u8]) -> Result<Value, ApiError> {
+        let validation = Validation::read(self.query, self.info)?;
         let media = negotiate::input(self.headers)?;
         let kind = Arc::clone(&self.kind);
         let read = move |body: &[u8]| schema::decode(&kind, body, media);
         let decoded = self.reading(body, media, read).await??;
-        let kind = Arc::clone(&self.kind);
-        self.checked(decoded, &kind.kind, &kind.version)
+        validation.judge(decoded, (&self.kind.kind, &self.kind.version), &mut self.warnings)
     }
 
     /// The body as an object of a subresource's kind, named by group, version and kind.
     async fn decode_part(&mut self, of: [&'static str; 3], body: &[u8]) -> Result<Value, ApiError> {
+        let validation = Validation::read(self.query, self.info)?;
         let media = negotiate::input(self.headers)?;
         let [group, version, kind] = of;
         let body_type = self.served.registry().body(group, version, kind);
         let body_type = body_type.ok_or_else(|| DecodeError::NoSchema(format!("{group}/{version} {kind}")))?;
         let read = move |body: &[u8]| schema::decode_body(&body_type, body, media);
         let decoded = self.reading(body, media, read).await??;
-        self.checked(decoded, kind, version)
-    }
-
-    /// The body as an object of no particular kind (options).
-    async fn read_plain(&self, body: &[u8]) -> Result<Value, ApiError> {
-        let media = negotiate::input(self.headers)?;
-        let read = self
-            .reading(body, media, move |body| schema::parse(body, media))
-            .await?;
-        read.map_err(|error| not_read(&error))
+        validation.judge(decoded, (kind, version), &mut self.warnings)
     }
 
     /// Reads a body; YAML takes long, and is read in its turn on a thread that serves nobody.
@@ -320,25 +314,6 @@ impl<'a> Call<'a> {
         read: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         heavy::read(self.server.flow(), self.user, self.info, (body, media), read).await
-    }
-
-    /// Applies `fieldValidation` to what decoding noted (contract §2.2).
-    fn checked(&mut self, decoded: Decoded, kind: &str, version: &str) -> Result<Value, ApiError> {
-        match self.query.text("fieldValidation") {
-            "" | "Warn" => {
-                let texts = decoded.problems.iter().map(ToString::to_string);
-                self.warnings.extend(texts);
-            }
-            "Strict" => {
-                if let Some(text) = decoded.strict_error() {
-                    let text = format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {text}");
-                    return Err(ApiError::bad_request(text));
-                }
-            }
-            "Ignore" => {}
-            other => return Err(bad_field_validation(other)),
-        }
-        Ok(decoded.value)
     }
 
     fn key(&self, name: &str) -> String {
@@ -472,12 +447,6 @@ fn not_read(error: &str) -> ApiError {
 fn store_failed(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed");
     ApiError::internal(error)
-}
-
-fn bad_field_validation(found: &str) -> ApiError {
-    let supported = ["Ignore", "Warn", "Strict"];
-    let error = crate::resource::field_error::FieldError::not_supported("fieldValidation", found, &supported);
-    ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![error])
 }
 
 /// 405 with upstream's text.

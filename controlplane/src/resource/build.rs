@@ -27,6 +27,8 @@ pub(super) struct Body {
     pub(super) kind: &'static str,
     pub(super) definition: fn() -> Name,
     pub(super) add_schema: AddSchema,
+    /// As [`super::registry::BodyType::also`].
+    pub(super) also: &'static [&'static str],
 }
 
 const fn body<T: Resource + JsonSchema>() -> Body {
@@ -36,6 +38,7 @@ const fn body<T: Resource + JsonSchema>() -> Body {
         kind: T::KIND,
         definition: definition_of::<T>,
         add_schema: add_schema_of::<T>,
+        also: &[],
     }
 }
 
@@ -47,11 +50,15 @@ const fn meta_body<T: JsonSchema>(kind: &'static str) -> Body {
         kind,
         definition: definition_of::<T>,
         add_schema: add_schema_of::<T>,
+        also: &[],
     }
 }
 
 pub(super) static BODIES: &[Body] = &[
-    body::<k8s_openapi::api::policy::v1::Eviction>(),
+    Body {
+        also: &["policy/v1beta1"],
+        ..body::<k8s_openapi::api::policy::v1::Eviction>()
+    },
     body::<k8s_openapi::api::autoscaling::v1::Scale>(),
     body::<k8s_openapi::api::authentication::v1::TokenRequest>(),
     meta_body::<DeleteOptions>("DeleteOptions"),

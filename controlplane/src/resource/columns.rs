@@ -141,6 +141,19 @@ const GENERIC: Printer = Printer {
     },
 };
 
+/// Scales, which stand for objects of other kinds.
+pub(crate) static SCALE: KindPrinter = KindPrinter::BuiltIn(Printer {
+    columns: &[column("Name"), integer("Desired"), integer("Available"), AGE],
+    cells: |scale, now| {
+        vec![
+            format::name(scale),
+            format::count(scale, &["spec", "replicas"]),
+            format::count(scale, &["status", "replicas"]),
+            format::age(scale, now),
+        ]
+    },
+});
+
 /// The printer of a built-in kind.
 pub(super) fn built_in(group: &str, name: &str) -> KindPrinter {
     let printer = match group {

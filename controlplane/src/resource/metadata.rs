@@ -182,21 +182,26 @@ fn validate_owners(meta: &Value, errors: &mut FieldErrors) {
     }
 }
 
+/// The name of a finalizer, of metadata or of a namespace's spec.
+pub fn finalizer_name(errors: &mut FieldErrors, path: &str, finalizer: &Value) {
+    let name = finalizer.as_str().unwrap_or("");
+    let problems = qualified_name(name);
+    let bad = !problems.is_empty();
+    invalid_each(errors, path, finalizer, problems);
+    let standard = ["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
+    if !bad && !name.contains('/') && !standard {
+        errors.push(FieldError::invalid(
+            path,
+            finalizer.clone(),
+            "name is neither a standard finalizer name nor is it fully qualified",
+        ));
+    }
+}
+
 fn validate_finalizers(meta: &Value, errors: &mut FieldErrors) {
     let finalizers = list(meta, &["finalizers"]);
     for finalizer in finalizers {
-        let name = finalizer.as_str().unwrap_or("");
-        let problems = qualified_name(name);
-        let bad = !problems.is_empty();
-        invalid_each(errors, "metadata.finalizers", finalizer, problems);
-        let standard = ["kubernetes", "orphan", "foregroundDeletion"].contains(&name);
-        if !bad && !name.contains('/') && !standard {
-            errors.push(FieldError::invalid(
-                "metadata.finalizers",
-                finalizer.clone(),
-                "name is neither a standard finalizer name nor is it fully qualified",
-            ));
-        }
+        finalizer_name(errors, "metadata.finalizers", finalizer);
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {

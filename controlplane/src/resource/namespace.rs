@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::field::{at, copy, list, set, text};
+use super::metadata::finalizer_name;
 use super::{NameRule, PrepareContext, Strategy, isolate};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -44,8 +45,21 @@ impl Strategy for Namespace {
         }
     }
 
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::default();
+        for finalizer in list(object, &["spec", "finalizers"]) {
+            finalizer_name(&mut errors, "spec.finalizers", finalizer);
+        }
+        errors
+    }
+
     fn validate_update(&self, new: &Value, _old: &Value, subresource: &str) -> FieldErrors {
         let mut errors = FieldErrors::default();
+        if subresource == "finalize" {
+            for (i, finalizer) in list(new, &["spec", "finalizers"]).iter().enumerate() {
+                finalizer_name(&mut errors, &format!("spec.finalizers[{i}]"), finalizer);
+            }
+        }
         if subresource == "status" {
             let deleting = !at(new, &["metadata", "deletionTimestamp"]).is_null();
             let phase = text(new, &["status", "phase"]);

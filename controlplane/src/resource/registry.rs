@@ -47,6 +47,8 @@ pub struct BodyType {
     pub types: Arc<SchemaTable>,
     /// As the type is published.
     pub published: Definitions,
+    /// Other versions with the same shape, which bodies may name.
+    pub also: &'static [&'static str],
 }
 
 /// All kinds of one moment.
@@ -196,6 +198,7 @@ impl Registry {
                 definition: kind.definition.clone(),
                 types: Arc::clone(&kind.types),
                 published: kind.published.clone(),
+                also: &[],
             });
         }
         let mut bodies = BODIES.iter();
@@ -206,6 +209,7 @@ impl Registry {
             definition: (body.definition)(),
             types: Arc::clone(&self.types),
             published: Definitions::BuiltIn(body.add_schema),
+            also: body.also,
         })
     }
 

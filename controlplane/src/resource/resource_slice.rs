@@ -1,5 +1,7 @@
 //! Slices of a pool of devices, as their drivers publish them. Pure.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::Strategy;
@@ -71,6 +73,15 @@ impl Strategy for ResourceSlice {
 
     fn has_generation(&self) -> bool {
         true
+    }
+
+    fn selectable_fields(&self, object: &Value) -> BTreeMap<&'static str, String> {
+        let of = |key: &str| text(object, &["spec", key]).to_owned();
+        BTreeMap::from([("spec.driver", of("driver")), ("spec.nodeName", of("nodeName"))])
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["spec.driver", "spec.nodeName"]
     }
 }
 

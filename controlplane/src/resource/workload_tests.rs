@@ -228,6 +228,14 @@ fn namespaces_carry_name_finalizer_and_phase() {
     namespace.prepare_update(&mut finalized, &object, "finalize");
     assert_eq!(finalized["spec"]["finalizers"], json!([]));
     assert_eq!(namespace.name_rule().check("a.b", false).len(), 1);
+    let odd = json!({"spec": {"finalizers": ["kubernetes", "a.b/c", "abc"]}});
+    let why = "Invalid value: \"abc\": name is neither a standard finalizer name nor is it fully qualified";
+    assert_eq!(texts(namespace.validate(&odd)), format!("spec.finalizers: {why}"));
+    assert_eq!(
+        texts(namespace.validate_update(&odd, &object, "finalize")),
+        format!("spec.finalizers[2]: {why}")
+    );
+    assert_eq!(texts(namespace.validate_update(&object, &odd, "")), "");
 }
 
 #[test]

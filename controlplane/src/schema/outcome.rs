@@ -75,7 +75,7 @@ pub enum DecodeError {
         kind: String,
         /// The kind in the body.
         found: String,
-        /// The version in the body.
+        /// The version in the body, without its group.
         version: String,
     },
     /// The body is of another API version.

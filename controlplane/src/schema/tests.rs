@@ -85,6 +85,22 @@ fn a_body_of_another_kind_or_version_is_refused() {
     );
     assert!(matches!(pod("[1]"), Err(DecodeError::Unreadable { .. })));
     assert!(matches!(pod("{"), Err(DecodeError::Unreadable { .. })));
+    for (body, summary) in [
+        ("", "(<empty>)"),
+        ("{", "({)"),
+        ("[1]", "(5b315d)"),
+        (
+            r#"{"a": "123456789012345678901234567890"#,
+            r#"({"a": "12345678901234567890123 ...)"#,
+        ),
+    ] {
+        let text = pod(body).expect_err(body).to_string();
+        assert!(text.ends_with(summary), "{text}");
+    }
+    let text = pod(r#"{"apiVersion":"apps/v9","kind":"Service"}"#)
+        .expect_err("a service")
+        .to_string();
+    assert!(text.starts_with("Service in version \"v9\" cannot"), "{text}");
 }
 
 #[test]

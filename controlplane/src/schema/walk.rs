@@ -24,16 +24,41 @@ pub fn decode(kind: &Kind, bytes: &[u8], media: Media) -> Result<Decoded, Decode
 /// Reads the body of a request to a subresource.
 pub fn decode_body(body: &BodyType, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
     let names = (&*body.definition, &*body.api_version, &*body.kind);
-    decode_type(body.types.get(), names, bytes, media)
+    let (mut value, duplicates) = read_tree(&body.kind, bytes, media)?;
+    if let Some(version) = value.get_mut("apiVersion").filter(|version| {
+        let other = version.as_str().unwrap_or("");
+        body.also.contains(&other)
+    }) {
+        *version = Value::from(&*body.api_version);
+    }
+    check_identity(&mut value, &body.api_version, &body.kind)?;
+    walked(body.types.get(), names, value, duplicates)
 }
 
-fn decode_type(
+/// Reads options, which may name any version (upstream registers them in all).
+pub fn decode_options(body: &BodyType, bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    let names = (&*body.definition, &*body.api_version, &*body.kind);
+    let (mut value, duplicates) = read_tree(&body.kind, bytes, media)?;
+    if let Some(map) = value.as_object_mut() {
+        map.remove("apiVersion");
+    }
+    check_identity(&mut value, &body.api_version, &body.kind)?;
+    walked(body.types.get(), names, value, duplicates)
+}
+
+fn decode_type(schema: &Schema, names: (&str, &str, &str), bytes: &[u8], media: Media) -> Result<Decoded, DecodeError> {
+    let (_, api_version, kind) = names;
+    let (mut value, duplicates) = read_tree(kind, bytes, media)?;
+    check_identity(&mut value, api_version, kind)?;
+    walked(schema, names, value, duplicates)
+}
+
+fn walked(
     schema: &Schema,
     (definition, api_version, kind): (&str, &str, &str),
-    bytes: &[u8],
-    media: Media,
+    mut value: Value,
+    duplicates: Vec<String>,
 ) -> Result<Decoded, DecodeError> {
-    let (mut value, duplicates) = read_object(api_version, kind, bytes, media)?;
     let Some(map) = value.as_object_mut() else {
         return Err(DecodeError::NoSchema(definition.to_owned()));
     };
@@ -51,8 +76,8 @@ fn decode_type(
     Ok(Decoded { value, problems })
 }
 
-/// An object of this version and kind, and the paths of duplicate fields.
-fn read_object(api_version: &str, kind: &str, bytes: &[u8], media: Media) -> Result<(Value, Vec<String>), DecodeError> {
+/// An object that should be of this kind, and the paths of duplicate fields.
+fn read_tree(kind: &str, bytes: &[u8], media: Media) -> Result<(Value, Vec<String>), DecodeError> {
     let unreadable = |reason: String| DecodeError::Unreadable {
         kind: kind.to_owned(),
         reason,
@@ -60,26 +85,36 @@ fn read_object(api_version: &str, kind: &str, bytes: &[u8], media: Media) -> Res
     };
     let read = read::read(bytes, media)
         .map_err(|reason| unreadable(format!("couldn't get version/kind; json parse error: {reason}")))?;
-    let mut value = read.value;
-    let Some(map) = value.as_object_mut() else {
+    let value = read.value;
+    if !value.is_object() {
         return Err(unreadable(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
              APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
             json_type(&value)
         )));
-    };
-    check_identity(map, api_version, kind)?;
+    }
     Ok((value, read.duplicates))
 }
 
-fn check_identity(map: &mut Map<String, Value>, api_version: &str, kind: &str) -> Result<(), DecodeError> {
+/// The object says that it is of this version and kind, or nothing.
+fn check_identity(value: &mut Value, api_version: &str, kind: &str) -> Result<(), DecodeError> {
+    let Some(map) = value.as_object_mut() else {
+        return Ok(());
+    };
     let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let (found_version, found_kind) = (text("apiVersion"), text("kind"));
     if !found_kind.is_empty() && found_kind != kind {
         return Err(DecodeError::WrongKind {
             kind: kind.to_owned(),
             found: found_kind,
-            version: found_version,
+            version: match found_version.as_str() {
+                "" => api_version,
+                found => found,
+            }
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
         });
     }
     if !found_version.is_empty() && found_version != api_version {
@@ -95,9 +130,10 @@ fn check_identity(map: &mut Map<String, Value>, api_version: &str, kind: &str) -
 
 fn summary(bytes: &[u8]) -> String {
     let head = &bytes[..bytes.len().min(30)];
-    let dots = if bytes.len() > 30 { "..." } else { "" };
-    match std::str::from_utf8(head) {
-        Ok(text) if text.starts_with('{') => format!("{text:?}{dots}"),
+    let dots = if bytes.len() > 30 { " ..." } else { "" };
+    match head {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => format!("{}{dots}", String::from_utf8_lossy(head)),
         _ => format!("{}{dots}", hex::encode(head)),
     }
 }
@@ -151,6 +187,9 @@ const KEEP_EMPTY: &[(&str, &str)] = &[
     ("", "ingressClassName"),
     ("", "runtimeClassName"),
     ("", "localhostProfile"),
+    ("DeleteOptions", "propagationPolicy"),
+    ("Preconditions", "uid"),
+    ("Preconditions", "resourceVersion"),
     ("GRPCAction", "service"),
     ("HostPathVolumeSource", "type"),
     ("EndpointPort", "name"),

@@ -116,6 +116,12 @@ pub(super) fn check_log_options(query: &Query) -> Result<(), ApiError> {
             }
         }
     }
+    let since = query.text("sinceTime");
+    // Old clients write what JSON has for no time.
+    if !matches!(since, "" | "null") && since.parse::<jiff::Timestamp>().is_err() {
+        let text = format!("parsing time {since:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {since:?}");
+        return Err(ApiError::bad_request(text));
+    }
     if !query.text("sinceSeconds").is_empty() && !query.text("sinceTime").is_empty() {
         errors.push(FieldError::forbidden(
             "",
@@ -139,7 +145,7 @@ pub(super) fn log_path(namespace: &str, pod: &str, container: &str, query: &Quer
     }
     for key in ["sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream"] {
         let text = query.text(key);
-        if !text.is_empty() {
+        if !text.is_empty() && (key, text) != ("sinceTime", "null") {
             asked.push((key, text.to_owned()));
         }
     }
@@ -294,6 +300,19 @@ mod tests {
             );
         }
         assert!(check_log_options(&Query::parse("tailLines=0&sinceSeconds=1")).is_ok());
+        for (time, is_time) in [
+            ("zz", false),
+            ("2026-01-01", false),
+            ("2026-01-01T00:00:00%2B01:00", true),
+            ("null", true),
+        ] {
+            let checked = check_log_options(&Query::parse(&format!("sinceTime={time}")));
+            assert_eq!(
+                checked.map_err(|error| error.code),
+                if is_time { Ok(()) } else { Err(400) },
+                "{time}"
+            );
+        }
     }
 
     #[test]

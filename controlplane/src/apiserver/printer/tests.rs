@@ -313,6 +313,48 @@ fn events_have_no_name_first_and_count_series() {
 }
 
 #[test]
+fn policies_and_capacities_say_what_they_are_about() {
+    let group = "admissionregistration.k8s.io";
+    let age = json!({"name": "x", "creationTimestamp": "2026-01-01T09:00:00Z"});
+    let of = |kind: &str, spec: Value| cells(group, kind, json!({"metadata": age, "spec": spec}));
+    let param = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    assert_eq!(
+        of(
+            "ValidatingAdmissionPolicy",
+            json!({"validations": [{}, {}], "paramKind": param})
+        ),
+        json!(["x", 2, "v1/ConfigMap", "60m"])
+    );
+    assert_eq!(
+        of("MutatingAdmissionPolicy", json!({"mutations": [{}]})),
+        json!(["x", 1, "<unset>", "60m"])
+    );
+    let selector = json!({"matchLabels": {"a": "b"},
+        "matchExpressions": [{"key": "k", "operator": "In", "values": ["v", "w"]}]});
+    for (param, shown) in [
+        (Value::Null, "<unset>"),
+        (json!({"name": "p"}), "*/p"),
+        (json!({"name": "p", "namespace": "n"}), "n/p"),
+        (
+            json!({"selector": selector}),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{\
+             LabelSelectorRequirement{Key:k,Operator:In,Values:[v w],},},}",
+        ),
+    ] {
+        let binding = of(
+            "ValidatingAdmissionPolicyBinding",
+            json!({"policyName": "q", "paramRef": param}),
+        );
+        assert_eq!(binding, json!(["x", "q", shown, "60m"]));
+    }
+    let capacity = json!({"metadata": age, "storageClassName": "fast", "capacity": "1Gi"});
+    assert_eq!(
+        cells("storage.k8s.io", "CSIStorageCapacity", capacity),
+        json!(["x", "fast", "1Gi"])
+    );
+}
+
+#[test]
 fn rows_carry_what_was_asked_for() {
     let kind = Registry::built_in().by_gvk("", "v1", "ConfigMap").expect("built in");
     let object = Arc::new(json!({"metadata": {"name": "a", "resourceVersion": "7"}, "data": {"k": "v"}}));

@@ -1,6 +1,7 @@
 //! Query parameters with the meanings upstream gives their texts. Pure.
 
 use crate::apiserver::status::ApiError;
+use crate::resource::field_error::FieldError;
 
 /// A parsed query string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,21 +63,20 @@ impl Query {
     /// Whether `dryRun=All` is asked for.
     ///
     /// # Errors
-    /// 422 for any other value.
+    /// 422 for any other value, also for none: who writes `dryRun=` wants nothing to be written.
     pub fn dry_run(&self, options_kind: &str) -> Result<bool, ApiError> {
-        let mut asked = false;
-        for value in self.all("dryRun") {
-            match value {
-                "All" => asked = true,
-                "" => {}
-                other => {
-                    let error = crate::resource::field_error::FieldError::not_supported("dryRun", other, &["All"]);
-                    return Err(ApiError::invalid("meta.k8s.io", options_kind, "", vec![error]));
-                }
-            }
+        let asked: Vec<&str> = self.all("dryRun").collect();
+        match dry_run_problem(&asked) {
+            None => Ok(!asked.is_empty()),
+            Some(error) => Err(ApiError::invalid("meta.k8s.io", options_kind, "", vec![error])),
         }
-        Ok(asked)
     }
+}
+
+/// What is wrong with the values of `dryRun`.
+pub fn dry_run_problem(asked: &[&str]) -> Option<FieldError> {
+    let is_known = asked.iter().all(|value| *value == "All");
+    (!is_known).then(|| FieldError::not_supported("dryRun", asked.to_vec(), &["All"]))
 }
 
 pub(super) fn decode_path(text: &str) -> String {
@@ -121,6 +121,10 @@ mod tests {
         let big = query.number("big").unwrap_err();
         assert!(big.message.ends_with("value out of range"), "{}", big.message);
         assert!(!query.dry_run("CreateOptions").unwrap());
-        assert_eq!(Query::parse("dryRun=x").dry_run("CreateOptions").unwrap_err().code, 422);
+        assert!(Query::parse("dryRun=All").dry_run("CreateOptions").unwrap());
+        for wrong in ["dryRun=x", "dryRun=", "dryRun=All&dryRun=x"] {
+            let error = Query::parse(wrong).dry_run("CreateOptions").unwrap_err();
+            assert_eq!(error.code, 422, "{wrong}");
+        }
     }
 }

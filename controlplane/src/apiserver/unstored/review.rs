@@ -35,7 +35,6 @@ pub(super) fn create(
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
-    review["metadata"]["creationTimestamp"] = Value::Null;
     if !review["spec"].is_object() && info.resource != "selfsubjectreviews" {
         review["spec"] = json!({});
     }

@@ -29,7 +29,11 @@ impl Gate for Reviewing {
         request: Request<Body>,
     ) -> Result<Response<Body>, Request<Body>> {
         match self.0.handle(server, user, info, request).await {
-            Answered::Yes(outcome) => Ok(outcome.unwrap()),
+            Answered::Yes(Ok(response)) => Ok(response),
+            Answered::Yes(Err(error)) => {
+                let status = error.to_status();
+                Ok(reply::error(&error, &status, Output::JSON))
+            }
             Answered::Not(request) => Err(request),
         }
     }
@@ -86,11 +90,47 @@ async fn a_review_says_nothing_of_fields_it_does_not_have() {
         answer,
         json!({
             "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
-            "metadata": {"creationTimestamp": null},
+            "metadata": {},
             "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}},
             "status": {"allowed": true},
         })
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_of_reviews_are_those_of_other_bodies() {
+    let server = server().await;
+    let body = json!({"spec": {"resourceAttributes": {}, "foo": 1}}).to_string();
+    for (query, code, text, warning) in [
+        ("", 201, "", "299 - \"unknown field \\\"spec.foo\\\"\""),
+        ("fieldValidation=Ignore", 201, "", ""),
+        (
+            "fieldValidation=Strict",
+            400,
+            "SelfSubjectAccessReview in version \"v1\" cannot be handled as a SelfSubjectAccessReview: strict decoding error: \
+             unknown field \"spec.foo\"",
+            "",
+        ),
+        (
+            "dryRun=Foo",
+            422,
+            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Foo\"]: supported values: \"All\"",
+            "",
+        ),
+    ] {
+        let request = Request::post(format!("{REVIEWS}?{query}")).body(body::full(body.clone()));
+        let response = server.handle(None, request.unwrap()).await;
+        let told = response.headers().get("warning");
+        let told = told.map_or("", |value| value.to_str().unwrap()).to_owned();
+        assert_eq!((response.status().as_u16(), told.as_str()), (code, warning), "{query}");
+        let answer: Value = serde_json::from_slice(&self::text(response).await).unwrap();
+        assert_eq!(answer["message"].as_str().unwrap_or(""), text, "{query}");
+    }
+    let token = "/api/v1/namespaces/a/serviceaccounts/x/token?dryRun=Foo";
+    let response = server
+        .handle(None, Request::post(token).body(body::full("{}")).unwrap())
+        .await;
+    assert_eq!(response.status(), 422);
 }
 
 #[tokio::test(start_paused = true)]

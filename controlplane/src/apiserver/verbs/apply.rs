@@ -1,9 +1,9 @@
 //! Server-side apply: a configuration laid over the object there is, or made one (control-plane contract §2.5).
 
 use super::owners::{Author, New, Old, Owners};
-use super::patch::{self, Validation};
+use super::patch;
 use super::update::{self, Make, OnConflict};
-use super::{ATTEMPTS, Answer, Call, create, object};
+use super::{ATTEMPTS, Answer, Call, Validation, create, object};
 use crate::apiserver::heavy;
 use crate::apiserver::status::{ApiError, Cause};
 use crate::managed_fields::{self, Applied, Apply, ApplyError, Live, Scope, Typing};
@@ -122,7 +122,7 @@ fn options(call: &Call<'_>) -> Result<Validation, ApiError> {
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
     }
     call.check_manager("PatchOptions")?;
-    Validation::read(call.query.text("fieldValidation"))
+    Validation::read(call.query, call.info)
 }
 
 /// Applies the body to the named object, which need not be there.
@@ -192,12 +192,7 @@ async fn make(call: &mut Call<'_>, name: &str, config: &Arc<Configuration>, dry_
         true => heavy::run(call.server.flow(), call.user, call.info, work).await??,
         false => work()?,
     };
-    if object::name(&new) != name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            object::name(&new)
-        )));
-    }
+    update::check_name(&new, name)?;
     let uid = object::uid(&new);
     if !uid.is_empty() {
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");

@@ -16,7 +16,7 @@ pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Api
         true => call.info.name.clone(),
         false => named.clone(),
     };
-    if is_subresource && !named.is_empty() && named != name {
+    if is_subresource && named != name {
         return Err(ApiError::bad_request(
             "name in URL does not match name in Binding object",
         ));

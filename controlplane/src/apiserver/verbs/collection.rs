@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Deletes until everything is gone that was there at the beginning, or the request is given up.
 pub(super) async fn delete(
-    call: &Call<'_>,
+    call: &mut Call<'_>,
     serving: &Serving<'_>,
     body: &[u8],
     given_up: &CancellationToken,

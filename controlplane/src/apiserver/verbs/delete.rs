@@ -1,13 +1,13 @@
 //! DELETE of one object: preconditions, propagation, grace, finalizers (control-plane contract §2.4).
 
-use super::Operation;
-use super::{ATTEMPTS, Answer, Call, object, store_failed};
-use crate::apiserver::definitions;
-use crate::apiserver::reader;
+use super::{ATTEMPTS, Answer, Call, Operation, Validation, object, store_failed};
+use crate::apiserver::request::dry_run_problem;
 use crate::apiserver::status::ApiError;
+use crate::apiserver::{definitions, negotiate, reader};
 use crate::resource::Kind;
-use crate::resource::field::{int, set, text};
+use crate::resource::field::{at, int, list, set, text};
 use crate::resource::field_error::FieldError;
+use crate::schema::{self, DecodeError};
 use crate::store::value::canonical;
 use crate::store::window::Stored;
 use crate::store::{Revision, StoreError};
@@ -36,70 +36,95 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// From the body, or from the query if there is none.
-    pub(super) async fn read(call: &Call<'_>, body: &[u8]) -> Result<Self, ApiError> {
-        let mut options = if body.is_empty() {
-            let query = call.query;
-            Self {
-                grace_seconds: query.number("gracePeriodSeconds")?,
-                propagation: propagation(query.text("propagationPolicy"))?,
-                orphan_dependents: query.get("orphanDependents").map(|_| query.flag("orphanDependents")),
-                ..Self::default()
+    /// From the body, or from the query if there is none. A dry run that the query asks for is one, whatever the body says
+    /// (upstream reads one of the two).
+    pub(super) async fn read(call: &mut Call<'_>, body: &[u8]) -> Result<Self, ApiError> {
+        let query = call.query;
+        let is_dry = query.dry_run("DeleteOptions")?;
+        let given = if body.is_empty() {
+            let mut given = json!({});
+            if let Some(seconds) = query.number("gracePeriodSeconds")? {
+                given["gracePeriodSeconds"] = json!(seconds);
             }
+            if let Some(policy) = query.get("propagationPolicy") {
+                given["propagationPolicy"] = json!(policy);
+            }
+            if query.get("orphanDependents").is_some() {
+                given["orphanDependents"] = json!(query.flag("orphanDependents"));
+            }
+            given
         } else {
-            Self::from_value(&call.read_plain(body).await?)?
+            decode(call, body).await?
         };
-        options.dry_run |= call.query.dry_run("DeleteOptions")?;
-        options.checked()
+        let asked = dry_run_of(&given);
+        let mut options = Self::checked(&given, dry_run_problem(&asked))?;
+        options.dry_run |= is_dry;
+        Ok(options)
     }
 
-    /// From a DeleteOptions object, as sent alone or inside an Eviction.
-    pub(super) fn from_value(value: &Value) -> Result<Self, ApiError> {
-        let kind = text(value, &["kind"]);
-        if !matches!(kind, "" | "DeleteOptions") {
-            return Err(ApiError::bad_request(format!(
-                "{kind} cannot be handled as a DeleteOptions"
-            )));
-        }
-        let given = |path: &[&str]| Some(text(value, path).to_owned()).filter(|text| !text.is_empty());
-        let dry_run = value["dryRun"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|one| one == "All"));
-        Self {
-            grace_seconds: int(value, &["gracePeriodSeconds"]),
-            propagation: propagation(text(value, &["propagationPolicy"]))?,
-            orphan_dependents: value["orphanDependents"].as_bool(),
-            uid: given(&["preconditions", "uid"]),
-            revision: given(&["preconditions", "resourceVersion"]),
-            dry_run,
-        }
-        .checked()
+    /// Of DeleteOptions inside an Eviction: what `dryRun` says is not looked at, as upstream; whatever it says, nothing is done.
+    pub(super) fn of_eviction(given: &Value) -> Result<Self, ApiError> {
+        Self::checked(given, None)
     }
 
-    fn checked(self) -> Result<Self, ApiError> {
-        if self.propagation.is_some() && self.orphan_dependents.is_some() {
-            let error = FieldError::invalid(
-                "propagationPolicy",
-                "",
-                "orphanDependents and deletionPropagation cannot be both set",
-            );
-            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
+    /// Of a tree that was read as DeleteOptions, with what is known to be wrong with it already.
+    fn checked(given: &Value, problem: Option<FieldError>) -> Result<Self, ApiError> {
+        let text = |path: &[&str]| at(given, path).as_str().map(str::to_owned);
+        let policy = text(&["propagationPolicy"]);
+        let propagation = policy.as_deref().and_then(propagation);
+        let orphan_dependents = given["orphanDependents"].as_bool();
+        let mut errors = Vec::new();
+        if let Some(policy) = policy.as_deref() {
+            let field = "propagationPolicy";
+            if orphan_dependents.is_some() {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                errors.push(FieldError::invalid(field, policy, why));
+            }
+            if propagation.is_none() {
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported(field, policy, &supported));
+            }
         }
-        Ok(self)
+        errors.extend(problem);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors));
+        }
+        Ok(Self {
+            grace_seconds: int(given, &["gracePeriodSeconds"]),
+            propagation,
+            orphan_dependents,
+            uid: text(&["preconditions", "uid"]),
+            revision: text(&["preconditions", "resourceVersion"]),
+            dry_run: !dry_run_of(given).is_empty(),
+        })
     }
 }
 
-fn propagation(text: &str) -> Result<Option<Propagation>, ApiError> {
+/// What stands in `dryRun` of DeleteOptions.
+pub(super) fn dry_run_of(given: &Value) -> Vec<&str> {
+    list(given, &["dryRun"]).iter().filter_map(Value::as_str).collect()
+}
+
+/// The body as DeleteOptions. Fields they do not have are told about: upstream says nothing, and deletes for good what was sent with
+/// a misspelt `dryRun`.
+async fn decode(call: &mut Call<'_>, body: &[u8]) -> Result<Value, ApiError> {
+    let media = negotiate::input(call.headers)?;
+    let body_type = call.served.registry().body("", "v1", "DeleteOptions");
+    let body_type = body_type.ok_or_else(|| ApiError::internal("no schema for DeleteOptions"))?;
+    let read = move |body: &[u8]| schema::decode_options(&body_type, body, media);
+    let decoded = call.reading(body, media, read).await?.map_err(|error| match error {
+        DecodeError::Unreadable { reason, .. } | DecodeError::WrongType { reason, .. } => ApiError::bad_request(reason),
+        other => other.into(),
+    })?;
+    Validation::Warn.judge(decoded, ("DeleteOptions", "v1"), &mut call.warnings)
+}
+
+fn propagation(text: &str) -> Option<Propagation> {
     match text {
-        "" => Ok(None),
-        "Orphan" => Ok(Some(Propagation::Orphan)),
-        "Background" => Ok(Some(Propagation::Background)),
-        "Foreground" => Ok(Some(Propagation::Foreground)),
-        other => {
-            let supported = ["Foreground", "Background", "Orphan", "nil"];
-            let error = FieldError::not_supported("propagationPolicy", other, &supported);
-            Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]))
-        }
+        "Orphan" => Some(Propagation::Orphan),
+        "Background" => Some(Propagation::Background),
+        "Foreground" => Some(Propagation::Foreground),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::apiserver::status::ApiError;
 use crate::resource::Kind;
 use crate::resource::field::text;
 use crate::store::window::{Interest, Selectable, Stored};
-use proto::api::selector::{FieldRequirement, FieldSelector, Selector};
+use proto::api::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,10 +23,15 @@ pub(super) struct Filter {
 impl Filter {
     /// Parses and checks the request's selectors.
     pub(super) fn parse(kind: &Arc<Kind>, info: &RequestInfo) -> Result<Self, ApiError> {
-        let labels = Selector::parse(&info.label_selector)
-            .map_err(|error| ApiError::bad_request(format!("unable to parse labelSelector: {error}")))?;
-        let mut fields = FieldSelector::parse(&info.field_selector)
-            .map_err(|error| ApiError::bad_request(format!("unable to parse fieldSelector: {error}")))?;
+        let labels = Selector::parse(&info.label_selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let mut fields = FieldSelector::parse(&info.field_selector).map_err(|error| {
+            ApiError::bad_request(match error {
+                SelectorError::Field(part) => {
+                    format!("invalid selector: '{}'; can't understand '{part}'", info.field_selector)
+                }
+                other => other.to_string(),
+            })
+        })?;
         // The name of a path such as `/watch/namespaces/a/pods/x`.
         if !info.name.is_empty() && fields.required("metadata.name").is_none() {
             fields.requirements.push(FieldRequirement {

@@ -64,7 +64,7 @@ impl Call<'_> {
                 return (Err(not_supported(&kind, &info)), Vec::new());
             };
             let answer = match info.verb.as_str() {
-                "deletecollection" => collection::delete(&call, &serving, &body, &given_up).await,
+                "deletecollection" => collection::delete(&mut call, &serving, &body, &given_up).await,
                 _ => call.dispatch(crate::apiserver::body::full(body)).await,
             };
             (answer, call.warnings)

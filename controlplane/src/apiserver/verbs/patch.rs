@@ -5,19 +5,22 @@ use super::super::negotiate;
 use super::apply::{self, APPLY};
 use super::owners::Old;
 use super::update::{self, Make, OnConflict};
-use super::{Answer, Call, not_read, object};
+use super::{Answer, Call, Validation, not_read, object};
 use crate::apiserver::status::ApiError;
 use crate::managed_fields;
 use crate::patch::{PatchError, json_patch, merge_patch, strategic_patch};
 use crate::resource::Kind;
-use crate::resource::field_error::{FieldError, FieldErrorKind};
-use crate::schema::{self, Media};
+use crate::resource::field_error::{FieldError, FieldErrorKind, cut};
+use crate::schema::{self, Media, Problem};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
+/// Most members of operations that are told to be unknown, and the longest path of one.
+const PROBLEMS_MAX: usize = 100;
+const PATH_MAX_BYTES: usize = 1 << 10;
 
 /// A patch as sent: how to apply it, and the document.
 pub(super) struct Patch {
@@ -25,6 +28,8 @@ pub(super) struct Patch {
     document: Value,
     /// Whether it may be about managedFields, which objects have no part in otherwise.
     names_owners: bool,
+    /// What strict field validation says about the document itself, whatever it is applied to.
+    problems: Vec<String>,
 }
 
 impl Patch {
@@ -33,10 +38,10 @@ impl Patch {
         let apply = match negotiate::content_type(call.headers).as_str() {
             JSON => json_patch,
             MERGE => merge_patch,
-            STRATEGIC if call.kind.structural.is_some() => {
-                return Err(negotiate::unsupported_media(&[JSON, MERGE]));
+            STRATEGIC if call.kind.structural.is_none() => strategic_patch,
+            _ if call.kind.structural.is_some() => {
+                return Err(negotiate::unsupported_media(&[JSON, MERGE, APPLY]));
             }
-            STRATEGIC => strategic_patch,
             _ => return Err(negotiate::unsupported_media(&[JSON, MERGE, STRATEGIC, APPLY])),
         };
         call.check_manager("PatchOptions")?;
@@ -44,16 +49,38 @@ impl Patch {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
-        let document = schema::parse(body, Media::Json)
+        let (document, duplicates) = schema::parse_noting(body, Media::Json)
             .map_err(|error| ApiError::bad_request(format!("error decoding patch: {}", not_read(&error).message)))?;
         let text = String::from_utf8_lossy(body);
+        let is_operations = negotiate::content_type(call.headers) == JSON;
         Ok(Self {
             apply,
+            problems: match is_operations {
+                true => problems_of_operations(&document, &duplicates),
+                false => duplicates.iter().map(ToString::to_string).collect(),
+            },
             document,
             names_owners: ["managedFields", "\"/metadata\"", "\\u"]
                 .iter()
                 .any(|name| text.contains(name)),
         })
+    }
+
+    /// Applies `fieldValidation` to the document alone, where the object that it makes is not judged.
+    ///
+    /// # Errors
+    /// 422 for what strict validation refuses.
+    pub(super) fn judged(&self, call: &mut Call<'_>, (group, kind): (&str, &str)) -> Result<(), ApiError> {
+        match Validation::read(call.query, call.info)? {
+            Validation::Strict if !self.problems.is_empty() => {
+                Err(strict((group, kind), &call.info.name, self, &self.problems))
+            }
+            Validation::Warn => {
+                call.warnings.extend_from_slice(&self.problems);
+                Ok(())
+            }
+            Validation::Strict | Validation::Ignore => Ok(()),
+        }
     }
 
     /// The patched object; the old one is complete.
@@ -83,16 +110,17 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     let dry_run = call.query.dry_run("PatchOptions")?;
     let name = call.info.name.clone();
     let patch = Patch::read(call, body)?;
-    let validation = Validation::read(call.query.text("fieldValidation"))?;
+    let validation = Validation::read(call.query, call.info)?;
     let (kind, own_name) = (Arc::clone(&call.kind), name.clone());
     let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&warnings);
     let make = Make::patch(body.len(), move |old: &Old| {
         let mut new = patch.applied_to(&kind, old)?;
         let problems = schema::normalize(&kind, &mut new)?;
-        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let mut texts = patch.problems.clone();
+        texts.extend(problems.iter().map(ToString::to_string));
         if validation == Validation::Strict && !texts.is_empty() {
-            return Err(strict(&kind, &own_name, &patch, &texts));
+            return Err(strict((&kind.group, &kind.kind), &own_name, &patch, &texts));
         }
         if validation != Validation::Ignore {
             *noted.lock().unwrap_or_else(PoisonError::into_inner) = texts;
@@ -106,34 +134,31 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
     Ok(answer)
 }
 
-/// What becomes of unknown fields.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Validation {
-    Ignore,
-    Warn,
-    Strict,
-}
-
-impl Validation {
-    pub(super) fn read(text: &str) -> Result<Self, ApiError> {
-        match text {
-            "" | "Warn" => Ok(Self::Warn),
-            "Ignore" => Ok(Self::Ignore),
-            "Strict" => Ok(Self::Strict),
-            other => Err(super::bad_field_validation(other)),
-        }
-    }
-}
-
-/// 422 for unknown fields under strict validation.
-fn strict(kind: &Kind, name: &str, patch: &Patch, texts: &[String]) -> ApiError {
+/// 422 for such fields under strict validation.
+fn strict((group, kind): (&str, &str), name: &str, patch: &Patch, texts: &[String]) -> ApiError {
     let error = FieldError::new(
         "patch",
         FieldErrorKind::Invalid,
         json!(patch.document.to_string()),
         format!("strict decoding error: {}", texts.join(", ")),
     );
-    ApiError::invalid(&kind.group, &kind.kind, name, vec![error])
+    ApiError::invalid(group, kind, name, vec![error])
+}
+
+/// What strict validation says about the operations of a JSON patch.
+fn problems_of_operations(document: &Value, duplicates: &[Problem]) -> Vec<String> {
+    const MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
+    let operations = document.as_array().into_iter().flatten().enumerate();
+    let unknown = operations.flat_map(|(at, operation)| {
+        let members = operation.as_object().into_iter().flat_map(|operation| operation.keys());
+        let unknown = members.filter(|member| !MEMBERS.contains(&member.as_str()));
+        unknown.map(move |member| cut(format!("[{at}].{member}"), PATH_MAX_BYTES))
+    });
+    let unknown = unknown.take(PROBLEMS_MAX).map(Problem::Unknown);
+    unknown
+        .chain(duplicates.iter().cloned())
+        .map(|problem| format!("json patch {problem}"))
+        .collect()
 }
 
 /// A patch may not turn the object into another one.
@@ -147,13 +172,7 @@ pub(super) fn check(old: &Value, new: &Value) -> Result<(), ApiError> {
             )));
         }
     }
-    if object::name(new) != object::name(old) {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            object::name(new),
-            object::name(old)
-        )));
-    }
+    update::check_name(new, object::name(old))?;
     if new["metadata"]["namespace"] != old["metadata"]["namespace"] {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",

@@ -38,12 +38,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
     let name = call.info.name.clone();
     call.check_manager("UpdateOptions")?;
     let sent = call.decode_part(["autoscaling", "v1", SCALE], body).await?;
-    if !matches!(object::name(&sent), own if own.is_empty() || own == name) {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            object::name(&sent)
-        )));
-    }
+    update::check_name(&sent, &name)?;
     let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
     let make = Make::small(move |old: &Old| {
         let mut scale = sent.clone();
@@ -61,6 +56,7 @@ pub(super) async fn patch(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Ap
         return apply(call, &name, body, dry_run).await;
     }
     let patch = Patch::read(call, body)?;
+    patch.judged(call, ("autoscaling", SCALE))?;
     let (kind, owners) = (Arc::clone(&call.kind), ScaleOwners::of(call)?);
     let make = Make::patch(body.len(), move |old: &Old| {
         let before = scale_of(&old.object, &Paths::of(&kind))?;

@@ -2,12 +2,15 @@
 
 mod apply;
 mod custom;
+mod evictions;
 mod large_errors;
 mod lists;
 mod owners;
+mod patches;
 mod protobuf;
 mod reply_room;
 mod resume;
+mod routes;
 mod stored_bytes;
 mod versions;
 mod watches;

@@ -21,17 +21,12 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
     let mut sent = call.decode(body).await?;
     create::place(call, &mut sent)?;
     let name = call.info.name.clone();
-    match object::name(&sent) {
-        "" => set(&mut sent, &["metadata", "name"], name.as_str()),
-        own if own == name => {}
-        own => {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({own}) does not match the name on the URL ({name})"
-            )));
-        }
-    }
+    check_name(&sent, &name)?;
     let is_main = call.info.subresource.is_empty();
     if is_main && call.kind.create_on_update && call.find(&name).await?.is_none() {
+        // What is not there has no uid; its revision is not asked for, as upstream.
+        check_identity(call, &name, &sent, &Value::Null)?;
+        object::metadata_mut(&mut sent).remove("resourceVersion");
         let info = super::RequestInfo {
             verb: "create".to_owned(),
             ..call.info.clone()
@@ -42,12 +37,31 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             .await?;
         return create::insert(call, sent, dry_run, Owners::Track).await;
     }
-    if is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty() {
-        let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-        return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, &name, vec![error]));
-    }
-    let make = Make::small(move |_: &Old| Ok(sent.clone().into()));
+    let is_unpinned = is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty();
+    let kind = Arc::clone(&call.kind);
+    let make = Make::small(move |old: &Old| {
+        if is_unpinned {
+            // Only now: what is not there is not found, whatever revision was sent.
+            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+            let name = object::name(&old.object);
+            return Err(ApiError::invalid(&kind.group, &kind.plural, name, vec![error]));
+        }
+        Ok(sent.clone().into())
+    });
     change(call, &name, dry_run, OnConflict::Refuse, make).await
+}
+
+/// What is sent to a name must have that name.
+pub(super) fn check_name(sent: &Value, name: &str) -> Result<(), ApiError> {
+    let own = object::name(sent);
+    let why = match own {
+        "" => {
+            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        }
+        own if own == name => return Ok(()),
+        own => format!("the name of the object ({own}) does not match the name on the URL ({name})"),
+    };
+    Err(ApiError::bad_request(why))
 }
 
 /// What a change does that was made from a revision which is no longer the newest.
@@ -292,19 +306,20 @@ async fn store(
 }
 
 /// Changes the named object without admission, strategy and validation, and leaves its owners as they are: for subresources that decide
-/// everything themselves.
+/// everything themselves. Gives its revision, unless nothing is to be written.
 pub(super) async fn write_part(
     call: &Call<'_>,
     name: &str,
     dry_run: bool,
     make: impl Fn(&Value) -> Result<Value, ApiError>,
-) -> Result<(), ApiError> {
+) -> Result<Option<Revision>, ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
         let old = call.old(&stored);
         let new = make(&old.object)?;
         match store(call, &stored, new, old.owners.as_deref(), dry_run).await? {
-            Outcome::Done(_) => return Ok(()),
+            Outcome::Done(Answer::Stored { revision, .. }) => return Ok(Some(revision)),
+            Outcome::Done(_) => return Ok(None),
             Outcome::Lost(current) => stored = current.ok_or_else(|| call.not_found(name))?,
         }
     }

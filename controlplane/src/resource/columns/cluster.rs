@@ -1,11 +1,12 @@
 //! Rows of kinds that rule the cluster: RBAC bindings, leases, certificates, classes, webhooks, flow control, devices. Pure.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::core::webhooks;
 use super::format::{age, count, human_duration, name, or};
 use super::{AGE, Column, NAME, Printer, column, integer, wide};
-use crate::resource::field::{at, flag, int, list, text};
+use crate::resource::field::{at, entries, flag, int, list, text};
 
 pub(super) fn printer(kind: &str) -> Option<Printer> {
     Some(match kind {
@@ -20,6 +21,9 @@ pub(super) fn printer(kind: &str) -> Option<Printer> {
         "DeviceClass" | "ResourceClaimTemplate" => AGED,
         "ResourceClaim" => CLAIM,
         "ResourceSlice" => SLICE,
+        "ValidatingAdmissionPolicy" => VALIDATING_POLICY,
+        "MutatingAdmissionPolicy" => MUTATING_POLICY,
+        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => POLICY_BINDING,
         _ => return None,
     })
 }
@@ -150,6 +154,72 @@ const WEBHOOKS: Printer = Printer {
     columns: &[NAME, integer("Webhooks"), AGE],
     cells: |object, now| vec![name(object), webhooks(object), age(object, now)],
 };
+
+const VALIDATING_POLICY: Printer = Printer {
+    columns: &[NAME, integer("Validations"), column("ParamKind"), AGE],
+    cells: |policy, now| policy_cells(policy, "validations", now),
+};
+
+const MUTATING_POLICY: Printer = Printer {
+    columns: &[NAME, integer("Mutations"), column("ParamKind"), AGE],
+    cells: |policy, now| policy_cells(policy, "mutations", now),
+};
+
+fn policy_cells(policy: &Value, rules: &str, now: Timestamp) -> Vec<Value> {
+    let kind = at(policy, &["spec", "paramKind"]);
+    let kind = match kind.is_null() {
+        true => "<unset>".to_owned(),
+        false => format!("{}/{}", text(kind, &["apiVersion"]), text(kind, &["kind"])),
+    };
+    vec![
+        name(policy),
+        Value::from(list(policy, &["spec", rules]).len()),
+        Value::from(kind),
+        age(policy, now),
+    ]
+}
+
+const POLICY_BINDING: Printer = Printer {
+    columns: &[NAME, column("PolicyName"), column("ParamRef"), AGE],
+    cells: |binding, now| {
+        vec![
+            name(binding),
+            Value::from(text(binding, &["spec", "policyName"])),
+            Value::from(param_ref(at(binding, &["spec", "paramRef"]))),
+            age(binding, now),
+        ]
+    },
+};
+
+/// Which parameters a binding names; of a selector, as Go prints it.
+fn param_ref(param: &Value) -> String {
+    let selector = at(param, &["selector"]);
+    match (text(param, &["namespace"]), text(param, &["name"])) {
+        (_, "") if selector.is_null() => "<unset>".to_owned(),
+        (_, "") => {
+            let labels: String = entries(selector, &["matchLabels"])
+                .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or("")))
+                .collect();
+            let terms: String = list(selector, &["matchExpressions"]).iter().map(requirement).collect();
+            format!(
+                "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{terms}}},}}"
+            )
+        }
+        // Nothing here says whether the parameters are of a namespace.
+        ("", name) => format!("*/{name}"),
+        (namespace, name) => format!("{namespace}/{name}"),
+    }
+}
+
+fn requirement(term: &Value) -> String {
+    let values: Vec<&str> = list(term, &["values"]).iter().filter_map(Value::as_str).collect();
+    format!(
+        "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+        text(term, &["key"]),
+        text(term, &["operator"]),
+        values.join(" ")
+    )
+}
 
 const FLOW_SCHEMA: Printer = Printer {
     columns: &[

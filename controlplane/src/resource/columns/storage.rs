@@ -15,6 +15,7 @@ pub(super) fn printer(kind: &str) -> Option<Printer> {
         "VolumeAttachment" => ATTACHMENT,
         "CSIDriver" => CSI_DRIVER,
         "CSINode" => CSI_NODE,
+        "CSIStorageCapacity" => CAPACITY,
         _ => return None,
     })
 }
@@ -217,6 +218,17 @@ const CSI_DRIVER: Printer = Printer {
             Value::from(spec("requiresRepublish")),
             joined(modes.filter_map(Value::as_str).collect(), "<none>"),
             age(driver, now),
+        ]
+    },
+};
+
+const CAPACITY: Printer = Printer {
+    columns: &[NAME, column("StorageClassName"), column("Capacity")],
+    cells: |capacity, _| {
+        vec![
+            name(capacity),
+            Value::from(text(capacity, &["storageClassName"])),
+            or(text(capacity, &["capacity"]), "<unset>"),
         ]
     },
 };

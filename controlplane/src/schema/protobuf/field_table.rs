@@ -180,7 +180,11 @@ fn package_of(group: &str) -> Option<&'static str> {
 
 /// The message of an apiVersion and kind.
 pub(super) fn message_of(api_version: &str, kind: &str) -> Option<&'static str> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let (group, version) = match (api_version, kind) {
+        // One shape under two names.
+        ("policy/v1beta1", "Eviction") => ("policy", "v1"),
+        _ => api_version.split_once('/').unwrap_or(("", api_version)),
+    };
     let known = |name: String| messages().get_key_value(name.as_str()).map(|(name, _)| *name);
     let own = package_of(group).and_then(|package| known(format!("{package}.{version}.{kind}")));
     let travels = ANYWHERE.contains(&kind) || (group == "meta.k8s.io" && PARTIAL.contains(&kind));

@@ -3,11 +3,14 @@
 
 use serde_json::{Map, Value};
 
-use super::{Walk, read_object, summary};
+use super::{Walk, check_identity, read_tree, summary};
 use crate::resource::Kind;
+use crate::resource::field_error::cut;
 use crate::resource::structural::Structural;
 use crate::schema::{DecodeError, Decoded, Media, Problem};
 
+/// Bytes shown of an object that does not say what it is.
+const SHOWN_BYTES: usize = 1 << 10;
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// As [`super::decode`].
@@ -20,10 +23,31 @@ pub(super) fn decode(kind: &Kind, schema: &Structural, bytes: &[u8], media: Medi
             summary: summary(bytes),
         });
     }
-    let (mut value, duplicates) = read_object(&kind.api_version, &kind.kind, bytes, media)?;
+    let (mut value, duplicates) = read_tree(&kind.kind, bytes, media)?;
+    check_named(kind, &value)?;
+    check_identity(&mut value, &kind.api_version, &kind.kind)?;
     let mut problems = normalize(kind, schema, &mut value)?;
     problems.extend(duplicates.into_iter().map(Problem::Duplicate));
     Ok(Decoded { value, problems })
+}
+
+/// What a custom resource is stands in it: nothing is filled in, as upstream.
+fn check_named(kind: &Kind, value: &Value) -> Result<(), DecodeError> {
+    let is_missing = |key: &str| value[key].as_str().is_none_or(str::is_empty);
+    if is_missing("kind") {
+        return Err(DecodeError::WrongType {
+            kind: kind.kind.to_string(),
+            version: kind.version.to_string(),
+            reason: format!("Object 'Kind' is missing in '{}'", cut(value.to_string(), SHOWN_BYTES)),
+        });
+    }
+    if is_missing("apiVersion") {
+        return Err(DecodeError::WrongVersion {
+            expected: kind.api_version.to_string(),
+            found: String::new(),
+        });
+    }
+    Ok(())
 }
 
 /// As [`super::normalize`].

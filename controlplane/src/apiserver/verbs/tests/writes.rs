@@ -372,27 +372,6 @@ async fn an_eviction_deletes_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_served_is_refused_in_upstreams_way() {
-    let server = server().await;
-    let reply = delete(&server, "/api/v1/namespaces").await;
-    assert_eq!((reply.code, &reply.body["reason"]), (405, &json!("MethodNotAllowed")));
-    for path in [
-        "/api/v1/nothings",
-        "/apis/x/v1/y",
-        "/nothing",
-        "/api/v1/namespaces/a/nodes",
-        "/api/v1/pods/p",
-    ] {
-        let reply = get(&server, path).await;
-        assert_eq!(
-            (reply.code, &reply.body),
-            (404, &json!("404 page not found\n")),
-            "{path}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn events_are_forgotten_an_hour_after_their_last_write() {
     let server = server().await;
     let events = "/api/v1/namespaces/a/events";

@@ -2,6 +2,36 @@
 
 use super::*;
 
+#[tokio::test(start_paused = true)]
+async fn what_an_object_is_stands_in_it() {
+    let server = server().await;
+    define(&server, &definition()).await;
+    let mut nothing = lion("leo", &json!({"name": "leo"}));
+    nothing.as_object_mut().unwrap().remove("apiVersion");
+    let reply = post(&server, LIONS, &nothing).await;
+    let text = "the API version in the data () does not match the expected API version (zoo.example/v1)";
+    assert_eq!((reply.code, &reply.body["message"]), (400, &json!(text)));
+    nothing.as_object_mut().unwrap().remove("kind");
+    let reply = post(&server, LIONS, &nothing).await;
+    assert_eq!(reply.code, 400);
+    let text = reply.body["message"].as_str().unwrap();
+    assert!(text.contains("Object 'Kind' is missing in '{"), "{text}");
+    let unsupported = [("content-type", "application/strategic-merge-patch+json")];
+    let path = format!("{LIONS}/leo");
+    let reply = send(&server, "PATCH", &path, &unsupported, Some(&json!({}))).await;
+    let text = reply.body["message"].as_str().unwrap();
+    assert_eq!(reply.code, 415);
+    assert!(
+        text.ends_with("application/merge-patch+json, application/apply-patch+yaml"),
+        "{text}"
+    );
+    let part = get(&server, &format!("{path}/nothing")).await;
+    assert_eq!(
+        (part.code, &part.body["message"]),
+        (404, &json!("lions.zoo.example \"leo\" not found"))
+    );
+}
+
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lions.zoo.example";
 
 /// Gives the kind a field with a default, and takes one away.
