@@ -101,7 +101,9 @@ fn check_fixed(errors: &mut FieldErrors, object: &Value, all: fn() -> Vec<Value>
         && wanted.remove(EXEMPT).is_some()
     {
         except = " except the 'spec.exempt' field";
-        found.as_object_mut().map(|found| found.remove(EXEMPT));
+        if let Some(found) = found.as_object_mut() {
+            found.remove(EXEMPT);
+        }
     }
     if !is_same(&wanted, &found) {
         let why = format!("spec of '{name}'{except} must equal the fixed value");
