@@ -78,7 +78,14 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
     for batch in [objects::namespaces(), rest] {
         ensure(server, &client, &batch).await?;
     }
-    flow_control::ensure(server, &client).await?;
+    // Without them the server has the mandatory ones built in; they are tried again as long as it runs. What cannot be written (an
+    // object that is too large, a full disk) must not keep away whoever can mend that.
+    if let Err(error) = flow_control::ensure(server, &client).await {
+        tracing::warn!(
+            error = detailed(&error),
+            "flow control's objects are not as they should be, retrying"
+        );
+    }
     // Its address may be somebody else's, which must not keep the server from starting: whoever can mend that needs it.
     if let Err(error) = ensure(server, &client, &objects::kubernetes_service(facts)).await {
         tracing::warn!(

@@ -27,7 +27,7 @@ use class::Class;
 pub(super) use fair_queue::{WAITING_MAX, WAITING_OF_USER};
 use fairness::Fairness;
 use jiff::Timestamp;
-use level::{Asks, Place};
+use level::{Asks, Detail, Place};
 use limit::{Limit, Permit, Refused};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -158,12 +158,12 @@ impl Flow {
     pub(super) fn dump(&self, path: &str, query: &Query, now: Timestamp) -> Option<String> {
         let what = path.strip_prefix(DUMPS)?;
         Some(match what {
-            "priority_levels" => dump::priority_levels(&self.fairness.views(false)),
-            "queues" => dump::queues(&self.fairness.views(false)),
+            "priority_levels" => dump::priority_levels(&self.fairness.views(Detail::Numbers)),
+            "queues" => dump::queues(&self.fairness.views(Detail::Queues)),
             "requests" => {
                 let with_details = !query.text("includeRequestDetails").is_empty();
                 let since = self.fairness.origin.elapsed();
-                dump::requests(&self.fairness.views(true), with_details, now, since)
+                dump::requests(&self.fairness.views(Detail::Requests), with_details, now, since)
             }
             _ => return None,
         })

@@ -67,7 +67,7 @@ pub async fn keep(server: ApiServer, shutdown: CancellationToken) {
     let [Some(levels), Some(schemas)] = windows else { return };
     let (mut levels_changed, mut schemas_changed) = (levels.changes(), schemas.changes());
     let client = server.client_as(apiserver());
-    let mut told = String::new();
+    let (mut told, mut pause) = (String::new(), PAUSE);
     loop {
         // Seen first, looked at second: what changes in between is looked at again.
         levels_changed.borrow_and_update();
@@ -81,10 +81,12 @@ pub async fn keep(server: ApiServer, shutdown: CancellationToken) {
             );
         }
         told = text;
+        // What fails is tried ever more seldom.
+        pause = if told.is_empty() { PAUSE } else { (pause * 2).min(LOOK) };
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(pause) => {}
         }
         if !told.is_empty() {
             continue;

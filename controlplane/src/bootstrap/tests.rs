@@ -177,3 +177,30 @@ async fn somebody_elses_service_at_its_address_keeps_nobody_from_starting() {
         "10.96.0.1"
     );
 }
+
+/// A FlowSchema that its condition would make too large can never have one: the server starts and says so.
+#[tokio::test(start_paused = true)]
+async fn what_flow_control_cannot_write_keeps_no_server_from_starting() {
+    let server = server().await;
+    let key = "/registry/flowschemas/large";
+    let mut large = json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+        "metadata": {"name": "large", "uid": "u", "annotations": {"a": ""}},
+        "spec": {"priorityLevelConfiguration": {"name": "nowhere"}, "matchingPrecedence": 9}});
+    let room = crate::tree::SIZE_MAX_BYTES - large.to_string().len() - 100;
+    large["metadata"]["annotations"]["a"] = json!("x".repeat(room));
+    let bytes = crate::store::value::testing::as_stored(key, &large);
+    server
+        .store()
+        .put(key, bytes, crate::store::Expect::Absent)
+        .await
+        .unwrap();
+    server.reader().refresh().await.unwrap();
+    run(&server, &at("192.0.2.1")).await.unwrap();
+    let client = server.client_as(apiserver());
+    assert!(
+        flow_control::ensure(&server, &client).await.is_err(),
+        "it cannot be written"
+    );
+    server.reader().refresh().await.unwrap();
+    assert!(server.reader().get("", "services", "default", "kubernetes").is_some());
+}

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Strategy;
 use super::check::{duplicate, has, invalid, itself, required, supported};
 use super::field::{at, default_to, flag, int, list, set, text};
+use super::flow_defaults::{EXEMPT, flow_schemas, is_mandatory, priority_levels};
 use super::name::{dns1123_label, dns1123_subdomain};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
@@ -14,8 +15,6 @@ pub(super) struct FlowSchema;
 /// The PriorityLevelConfiguration kind's strategy.
 pub(super) struct PriorityLevel;
 
-/// The schema, and the level, that nothing is limited by.
-const EXEMPT: &str = "exempt";
 const PRECEDENCE_MAX: i64 = 10_000;
 const QUEUES_MAX: i64 = 10_000_000;
 /// Bits of a hash that a flow's queues are dealt from.
@@ -74,6 +73,7 @@ impl Strategy for FlowSchema {
         for (i, rule) in list(spec, &["rules"]).iter().enumerate() {
             check_rule(&mut errors, rule, &format!("spec.rules[{i}]"));
         }
+        check_fixed(&mut errors, object, flow_schemas);
         errors
     }
 
@@ -86,7 +86,53 @@ impl Strategy for FlowSchema {
     }
 }
 
-/// What is wrong with the conditions of either kind's status.
+/// The mandatory objects are as they are built in, but for what administrators may say of the exempt level.
+fn check_fixed(errors: &mut FieldErrors, object: &Value, all: fn() -> Vec<Value>) {
+    let name = text(object, &["metadata", "name"]);
+    if !is_mandatory(name) {
+        return;
+    }
+    let is_own = |one: &&Value| text(one, &["metadata", "name"]) == name;
+    let all = all();
+    let Some(fixed) = all.iter().find(is_own) else { return };
+    let (mut wanted, mut found) = (at(fixed, &["spec"]).clone(), at(object, &["spec"]).clone());
+    let mut except = "";
+    if let Some(wanted) = wanted.as_object_mut()
+        && wanted.remove(EXEMPT).is_some()
+    {
+        except = " except the 'spec.exempt' field";
+        if let Some(found) = found.as_object_mut() {
+            found.remove(EXEMPT);
+        }
+    }
+    if !is_same(&wanted, &found) {
+        let why = format!("spec of '{name}'{except} must equal the fixed value");
+        errors.push(FieldError::invalid_value("spec", at(object, &["spec"]), why));
+    }
+}
+
+/// Whether two values say the same: what is empty may as well not be there.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let is_in = |key: &String, value: &Value| is_same(value, other.get(key).unwrap_or(&Value::Null));
+            let is_empty = |key: &String, value: &Value| one.contains_key(key) || is_same(value, &Value::Null);
+            one.iter().all(|(key, value)| is_in(key, value)) && other.iter().all(|(key, value)| is_empty(key, value))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+        }
+        (one, Value::Null) | (Value::Null, one) => match one {
+            Value::Null => true,
+            Value::Bool(set) => !set,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Number(_) | Value::Object(_) => false,
+        },
+        (one, other) => one == other,
+    }
+}
+
 /// What an update makes wrong: in the whole object, or in the status alone.
 fn check_update(kind: &impl Strategy, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
     FieldErrors::of_update(new, old, |object| match subresource {
@@ -95,6 +141,7 @@ fn check_update(kind: &impl Strategy, new: &Value, old: &Value, subresource: &st
     })
 }
 
+/// What is wrong with the conditions of either kind's status.
 fn conditions(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     let mut seen = std::collections::BTreeSet::new();
@@ -323,6 +370,7 @@ impl Strategy for PriorityLevel {
             }
             _ => supported(&mut errors, "spec.type", kind, &["Exempt", "Limited"]),
         }
+        check_fixed(&mut errors, object, priority_levels);
         errors
     }
 

@@ -1,5 +1,5 @@
 //! What flow control counts, under upstream's names. Labels are names of stored objects: counters are made when a schema's first
-//! request comes, and go with the schema.
+//! request comes, and go when neither the configuration nor a request has them any more.
 
 use super::level::LevelView;
 use super::queue_set::Reason;
@@ -9,7 +9,9 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Upstream's buckets of times, in seconds.
@@ -80,7 +82,11 @@ pub(super) struct FlowMetrics {
     waited: Times<Waited>,
     executed: Times<Executed>,
     estimated: Times<OfFlow>,
+    made: Mutex<BTreeMap<OfSchema, Arc<FlowCounters>>>,
 }
+
+/// Names of a schema and of its level.
+pub(super) type OfSchema = (Arc<str>, Arc<str>);
 
 impl Default for FlowMetrics {
     fn default() -> Self {
@@ -93,6 +99,7 @@ impl Default for FlowMetrics {
             waited: Family::new_with_constructor(seconds),
             executed: Family::new_with_constructor(seconds),
             estimated: Family::new_with_constructor(seats),
+            made: Mutex::default(),
         }
     }
 }
@@ -160,8 +167,27 @@ impl OfFlow {
 }
 
 impl FlowMetrics {
-    /// The counters of a schema at a level.
-    pub(super) fn of(&self, schema: &str, level: &str) -> FlowCounters {
+    /// The counters of a schema at a level; they are kept as long as somebody has them.
+    pub(super) fn of(&self, schema: &Arc<str>, level: &Arc<str>) -> Arc<FlowCounters> {
+        let key = (Arc::clone(schema), Arc::clone(level));
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = made.entry(key).or_insert_with(|| Arc::new(self.make(schema, level)));
+        Arc::clone(counters)
+    }
+
+    /// Forgets what nobody has any more and is not among `kept`.
+    pub(super) fn retain(&self, kept: &BTreeSet<OfSchema>) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|key, counters| {
+            let is_kept = Arc::strong_count(counters) > 1 || kept.contains(key);
+            if !is_kept {
+                self.forget(&key.0, &key.1);
+            }
+            is_kept
+        });
+    }
+
+    fn make(&self, schema: &str, level: &str) -> FlowCounters {
         let labels = OfFlow {
             flow_schema: schema.to_owned(),
             priority_level: level.to_owned(),
@@ -182,7 +208,7 @@ impl FlowMetrics {
     }
 
     /// The schema is no more, or uses another level.
-    pub(super) fn forget(&self, schema: &str, level: &str) {
+    fn forget(&self, schema: &str, level: &str) {
         let labels = OfFlow {
             flow_schema: schema.to_owned(),
             priority_level: level.to_owned(),

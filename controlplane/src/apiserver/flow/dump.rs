@@ -24,10 +24,9 @@ pub(super) fn priority_levels(levels: &[LevelView]) -> String {
         "CancelledRequests",
     ];
     let rows = levels.iter().map(|level| {
-        let active = level.queues.iter().filter(|queue| !queue.waiting.is_empty());
         let mut row = vec![
             level.name.to_string(),
-            active.count().to_string(),
+            level.active.to_string(),
             level.is_idle.to_string(),
             level.is_quiescing.to_string(),
             level.waiting.to_string(),

@@ -6,7 +6,7 @@
 
 use super::allocation::{Bounds, share_out};
 use super::counters::{FlowCounters, FlowMetrics};
-use super::level::{Level, LevelView};
+use super::level::{Detail, Level, LevelView};
 use super::schema::{Classifier, FlowSchema};
 use super::spec::LevelSpec;
 use crate::apiserver::request::RequestInfo;
@@ -15,7 +15,7 @@ use crate::apiserver::user::User;
 use crate::resource::field::text;
 use crate::resource::flow_defaults::{GROUP, LEVELS, SCHEMAS, flow_schemas, is_mandatory, priority_levels};
 use crate::store::Revision;
-use crate::store::window::Snapshot;
+use crate::store::window::{Snapshot, Stored};
 use http::HeaderValue;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(in crate::apiserver) struct Flow {
     pub(super) level: Arc<Level>,
     /// Those of the schema and of its level, if they are stored.
     pub(in crate::apiserver) uids: [Option<HeaderValue>; 2],
-    counters: OnceLock<FlowCounters>,
+    counters: OnceLock<Arc<FlowCounters>>,
 }
 
 impl Flow {
@@ -48,7 +48,7 @@ impl Flow {
 
     /// The same, if a request has come.
     pub(super) fn made_counters(&self) -> Option<&FlowCounters> {
-        self.counters.get()
+        self.counters.get().map(|counters| &**counters)
     }
 }
 
@@ -63,14 +63,14 @@ struct Configuration {
 }
 
 /// The objects a configuration was made of.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Sources {
     /// By storage key.
     schemas: BTreeMap<Arc<str>, (Revision, Arc<FlowSchema>)>,
-    /// Uids and specs by name.
-    levels: BTreeMap<Arc<str>, (String, LevelSpec)>,
-    /// The last common fraction of the levels' targets.
-    fraction: f64,
+    /// Revisions, uids and specs by name.
+    levels: BTreeMap<Arc<str>, (Revision, String, LevelSpec)>,
+    /// The last common fraction of the levels' targets, if places have been shared out.
+    fraction: Option<f64>,
 }
 
 /// See the module.
@@ -91,7 +91,7 @@ impl Fairness {
             sources: Mutex::default(),
             metrics: FlowMetrics::default(),
         };
-        fairness.configure_from(Sources::default());
+        fairness.configure_from(&mut fairness.sources(), Sources::default());
         fairness
     }
 
@@ -105,45 +105,56 @@ impl Fairness {
 
     /// The flow of a request.
     pub(super) fn classify(&self, user: &User, info: &RequestInfo) -> Option<Arc<Flow>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        // Taken and let go: schemas are not matched under the lock.
+        let current = self.current();
         let found = current.classifier.classify(user, info);
         current.flows.get(found).map(Arc::clone)
     }
 
     /// Works by the stored objects from now on. What has not changed is not read again.
     pub(super) fn configure(&self, schemas: &Snapshot, levels: &Snapshot) {
-        let known = std::mem::take(&mut *self.sources());
-        let read_schema = |(key, stored): (&Arc<str>, &Arc<crate::store::window::Stored>)| {
+        let mut known = self.sources();
+        let read_schema = |(key, stored): (&Arc<str>, &Arc<Stored>)| {
             let same = known
                 .schemas
                 .get(key)
                 .filter(|(revision, _)| *revision == stored.revision);
             let schema = same.map_or_else(
-                || Arc::new(FlowSchema::read(&stored.tree())),
+                || Arc::new(FlowSchema::obeyed(&stored.tree())),
                 |(_, same)| Arc::clone(same),
             );
             (Arc::clone(key), (stored.revision, schema))
         };
-        let read_level = |stored: &Arc<crate::store::window::Stored>| {
+        let read_level = |(key, stored): (&Arc<str>, &Arc<Stored>)| {
+            let name = key.rsplit('/').next().unwrap_or_default();
+            let same = known
+                .levels
+                .get_key_value(name)
+                .filter(|(_, (revision, ..))| *revision == stored.revision);
+            if let Some((name, same)) = same {
+                return (Arc::clone(name), same.clone());
+            }
             let object = stored.tree();
             let uid = text(&object, &["metadata", "uid"]).to_owned();
-            let name = Arc::from(text(&object, &["metadata", "name"]));
-            (name, (uid, LevelSpec::read(&object)))
+            (
+                Arc::from(name),
+                (stored.revision, uid, LevelSpec::obeyed(name, &object)),
+            )
         };
-        self.configure_from(Sources {
+        let next = Sources {
             schemas: schemas.objects.iter().map(read_schema).collect(),
-            levels: levels.objects.values().map(read_level).collect(),
+            levels: levels.objects.iter().map(read_level).collect(),
             fraction: known.fraction,
-        });
+        };
+        self.configure_from(&mut known, next);
     }
 
     /// As the objects say, and the mandatory ones where they are missing.
-    fn configure_from(&self, mut next: Sources) {
-        let mut sources = self.sources();
+    fn configure_from(&self, sources: &mut Sources, mut next: Sources) {
         let name = |object: &Value| text(object, &["metadata", "name"]).to_owned();
         for object in priority_levels().iter().filter(|object| is_mandatory(&name(object))) {
             let level = next.levels.entry(name(object).into());
-            level.or_insert_with(|| (String::new(), LevelSpec::read(object)));
+            level.or_insert_with(|| (0, String::new(), LevelSpec::read(object)));
         }
         let mut schemas: Vec<Arc<FlowSchema>> = next.schemas.values().map(|(_, schema)| Arc::clone(schema)).collect();
         // One that names no level is passed over.
@@ -158,7 +169,7 @@ impl Fairness {
         let classifier = Classifier::new(schemas);
         let old: BTreeMap<&str, &Arc<Flow>> = before.flows.iter().map(|flow| (&*flow.schema.name, flow)).collect();
         let flows = classifier.schemas().iter().filter_map(|schema| {
-            let (level, (level_uid, _)) = (
+            let (level, (_, level_uid, _)) = (
                 levels.get(schema.level.as_str())?,
                 next.levels.get(schema.level.as_str())?,
             );
@@ -181,13 +192,20 @@ impl Fairness {
         });
         let flows: Vec<Arc<Flow>> = flows.collect();
         debug_assert_eq!(flows.len(), classifier.schemas().len(), "every schema has its level");
-        self.forget(&before, &flows);
         let current = Configuration {
             classifier,
             flows,
             levels,
         };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        let current = Arc::new(current);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&current);
+        drop(old);
+        drop(before);
+        self.forget(&current);
+        if next.fraction.is_some() {
+            // By what was wanted in the last period: other bounds are no reason to take back what is borrowed.
+            next.fraction = Some(share_again(&current, false));
+        }
         *sources = next;
     }
 
@@ -196,9 +214,9 @@ impl Fairness {
         let ending = before
             .levels
             .iter()
-            .filter(|(name, level)| !next.levels.contains_key(*name) && !level.is_idle());
+            .filter(|(name, level)| !next.levels.contains_key(*name) && !(level.is_quiescing() && level.is_over()));
         let ending: BTreeMap<&Arc<str>, LevelSpec> = ending.map(|(name, level)| (name, level.spec())).collect();
-        let wanted = next.levels.iter().map(|(name, (_, spec))| (name, spec, false));
+        let wanted = next.levels.iter().map(|(name, (.., spec))| (name, spec, false));
         let ending = ending.iter().map(|(name, spec)| (*name, spec, true));
         let all: Vec<(&Arc<str>, &LevelSpec, bool)> = wanted.chain(ending).collect();
         let shares = all.iter().map(|(_, spec, _)| spec.shares).sum();
@@ -216,59 +234,60 @@ impl Fairness {
         levels.collect()
     }
 
-    /// Nothing is counted any more for schemas that are gone, or use another level.
-    fn forget(&self, before: &Configuration, flows: &[Arc<Flow>]) {
+    /// Nothing is counted any more for schemas that are gone, or use another level, once none of their requests is left.
+    fn forget(&self, current: &Configuration) {
         let labels = |flow: &Arc<Flow>| (Arc::clone(&flow.schema.name), Arc::clone(&flow.level.name));
-        let kept: std::collections::BTreeSet<_> = flows.iter().map(labels).collect();
-        for flow in &before.flows {
-            let (schema, level) = labels(flow);
-            if flow.counters.get().is_some() && !kept.contains(&(Arc::clone(&schema), Arc::clone(&level))) {
-                self.metrics.forget(&schema, &level);
-            }
-        }
+        self.metrics.retain(&current.flows.iter().map(labels).collect());
     }
 
     /// A period is over: places are shared out by what the levels could have used. What has ended meanwhile goes.
     pub(super) fn adjust(&self) {
-        let has_ended = |level: &LevelView| level.is_quiescing && level.is_idle;
-        if self.views(false).iter().any(has_ended) {
-            let known = std::mem::take(&mut *self.sources());
-            self.configure_from(known);
+        let mut sources = self.sources();
+        let has_ended = |level: &Arc<Level>| level.is_quiescing() && level.is_over();
+        if self.current().levels.values().any(has_ended) {
+            let next = sources.clone();
+            self.configure_from(&mut sources, next);
         }
         let current = self.current();
-        let (mut total, mut exempt) = (0, 0.0);
-        let mut claims = Vec::new();
-        for level in current.levels.values() {
-            let claim = level.claim();
-            total += level.nominal();
-            match level.spec().is_exempt {
-                // It takes what it wants; the others share the rest.
-                true => exempt += claim.target.max(claim.lower),
-                false => claims.push((level, claim)),
-            }
-        }
-        let lowest: f64 = claims.iter().map(|(_, claim)| claim.lower).sum();
-        let rest = (total as f64 - exempt).max(lowest);
-        let only: Vec<_> = claims.iter().map(|(_, claim)| *claim).collect();
-        let (fraction, given) = share_out(rest, &only);
-        for ((level, _), places) in claims.iter().zip(given) {
-            // In range: no more than the server's places.
-            level.set_limit(places.round() as usize);
-        }
-        self.sources().fraction = fraction;
+        self.forget(&current);
+        sources.fraction = Some(share_again(&current, true));
     }
 
     /// What the levels have now.
-    pub(super) fn views(&self, with_queues: bool) -> Vec<LevelView> {
+    pub(super) fn views(&self, detail: Detail) -> Vec<LevelView> {
         let current = self.current();
-        current.levels.values().map(|level| level.view(with_queues)).collect()
+        current.levels.values().map(|level| level.view(detail)).collect()
     }
 
     /// Adds what is counted to `registry`.
     pub(super) fn register(&self, registry: &mut Registry) {
-        let fraction = self.sources().fraction;
-        self.metrics.register(registry, &self.views(false), fraction);
+        let fraction = self.sources().fraction.unwrap_or_default();
+        self.metrics.register(registry, &self.views(Detail::Numbers), fraction);
     }
+}
+
+/// Gives the levels their places by what they claim, anew if a period is over. Gives the common fraction of their targets.
+fn share_again(current: &Configuration, is_over: bool) -> f64 {
+    let (mut total, mut exempt) = (0, 0.0);
+    let mut claims = Vec::new();
+    for level in current.levels.values() {
+        let claim = level.claim(is_over);
+        total += level.nominal();
+        match level.spec().is_exempt {
+            // It takes what it wants; the others share the rest.
+            true => exempt += claim.target.max(claim.lower),
+            false => claims.push((level, claim)),
+        }
+    }
+    let lowest: f64 = claims.iter().map(|(_, claim)| claim.lower).sum();
+    let rest = (total as f64 - exempt).max(lowest);
+    let only: Vec<_> = claims.iter().map(|(_, claim)| *claim).collect();
+    let (fraction, given) = share_out(rest, &only);
+    for ((level, _), places) in claims.iter().zip(given) {
+        // In range: no more than the server's places.
+        level.set_limit(places.round() as usize);
+    }
+    fraction
 }
 
 /// Follows the stored objects, and shares places out, for as long as the server lives.

@@ -28,6 +28,39 @@ pub(super) fn flow_hash(schema: &str, distinguisher: &str) -> u64 {
     hasher.finish()
 }
 
+/// Bytes that are kept of a name, path or selector of somebody who waits: his head may be large, and the same is known of it here.
+const SHOWN_MAX: usize = 253;
+
+/// As much of a text as is shown of it.
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(SHOWN_MAX)].to_owned()
+}
+
+/// What is shown of a request that waits.
+fn shown(info: &RequestInfo) -> RequestInfo {
+    RequestInfo {
+        verb: cut(&info.verb),
+        path: cut(&info.path),
+        namespace: cut(&info.namespace),
+        name: cut(&info.name),
+        group: cut(&info.group),
+        version: cut(&info.version),
+        resource: cut(&info.resource),
+        subresource: cut(&info.subresource),
+        ..RequestInfo::default()
+    }
+}
+
+/// How much of a level is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Detail {
+    Numbers,
+    /// Its queues as well.
+    Queues,
+    /// And those who wait in them.
+    Requests,
+}
+
 /// What a request asks a level for.
 pub(super) struct Asks<'a> {
     pub(super) schema: &'a str,
@@ -63,6 +96,8 @@ pub(super) struct LevelView {
     pub(super) demand: Demand,
     pub(super) smoothed: f64,
     pub(super) target: f64,
+    /// Queues in which something waits.
+    pub(super) active: usize,
     pub(super) queues: Vec<QueueView>,
     pub(super) notes: BTreeMap<Ticket, Arc<Note>>,
     /// Requests so far: let in, sent away, gone after waiting too long, gone by themselves.
@@ -79,9 +114,9 @@ pub(super) struct Level {
 }
 
 fn most_seats(spec: &LevelSpec, bounds: Bounds) -> usize {
-    match spec.is_exempt {
-        true => width::SEATS_MAX,
-        false => width::most_of(bounds.nominal),
+    match spec.queuing {
+        Some(queuing) if !spec.is_exempt => width::most_of(bounds.nominal, queuing.hand_size),
+        _ => width::SEATS_MAX,
     }
 }
 
@@ -96,6 +131,8 @@ struct Inner {
     smoothed: f64,
     target: f64,
     is_quiescing: bool,
+    /// Whether its places are what was shared out, and no more what it began with.
+    is_shared: bool,
     counts: [u64; 4],
 }
 
@@ -147,12 +184,13 @@ impl Level {
             waiting: BTreeMap::new(),
             spec: spec.clone(),
             bounds,
-            limit: bounds.nominal.max(1),
+            limit: bounds.nominal,
             demand: Integrator::new(origin.elapsed()),
             last: Demand::default(),
             smoothed: 0.0,
             target: 0.0,
             is_quiescing: false,
+            is_shared: false,
             counts: [0; 4],
         };
         Self {
@@ -186,12 +224,18 @@ impl Level {
         self.most_seats.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing waits or is worked on.
-    pub(super) fn is_idle(&self) -> bool {
-        self.inner().set.is_idle()
+    /// Whether a level that is to end has nobody in it, and nobody on his way to it: a request keeps its level from when it is sorted
+    /// into it. For whoever has the only configuration with this level.
+    pub(super) fn is_over(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && self.inner().set.is_idle()
     }
 
-    /// What it is to be from now on. Its places become its nominal ones only if its bounds have moved.
+    /// Whether it ends as soon as nobody is in it.
+    pub(super) fn is_quiescing(&self) -> bool {
+        self.inner().is_quiescing
+    }
+
+    /// What it is to be from now on. What it has borrowed or lent stays so as far as its bounds allow.
     pub(super) fn configure(self: &Arc<Self>, spec: &LevelSpec, bounds: Bounds, is_quiescing: bool) {
         let now = self.now();
         self.most_seats.store(most_seats(spec, bounds), Ordering::Relaxed);
@@ -201,7 +245,13 @@ impl Level {
             return;
         }
         if inner.bounds != bounds {
-            inner.limit = bounds.nominal.max(1);
+            inner.limit = match inner.is_shared {
+                true => {
+                    let limit = inner.limit.clamp(bounds.lower, bounds.upper.max(bounds.lower));
+                    limit.max(bounds.nominal.min(1))
+                }
+                false => bounds.nominal,
+            };
         }
         inner.spec = spec.clone();
         inner.bounds = bounds;
@@ -211,12 +261,14 @@ impl Level {
         self.tell(turns);
     }
 
-    /// A period is over: what the level claims of the server's places for the next.
-    pub(super) fn claim(&self) -> Claim {
+    /// What the level claims of the server's places; for the next period, if one is over.
+    pub(super) fn claim(&self, is_over: bool) -> Claim {
         let now = self.now();
         let mut inner = self.inner();
-        inner.last = inner.demand.take(now);
-        inner.smoothed = smoothed(inner.smoothed, inner.last.average, inner.last.deviation);
+        if is_over {
+            inner.last = inner.demand.take(now);
+            inner.smoothed = smoothed(inner.smoothed, inner.last.average, inner.last.deviation);
+        }
         // What it used of its own stays its own, lent out before or not.
         let own = inner.last.high.min(inner.bounds.nominal as f64);
         let lower = own.max(inner.bounds.lower as f64);
@@ -232,10 +284,13 @@ impl Level {
     pub(super) fn set_limit(self: &Arc<Self>, limit: usize) {
         let now = self.now();
         let mut inner = self.inner();
-        if inner.limit == limit.max(1) {
+        inner.is_shared = true;
+        // Who has a share has a place, whatever he has lent.
+        let limit = limit.max(inner.bounds.nominal.min(1));
+        if inner.limit == limit {
             return;
         }
-        inner.limit = limit.max(1);
+        inner.limit = limit;
         let (queuing, limit) = (inner.spec.queuing, inner.limit);
         let turns = inner.set.configure(queuing, limit, now);
         drop(inner);
@@ -263,15 +318,16 @@ impl Level {
                 Offer::Refuse(reason) => {
                     inner.count(Some(reason));
                     drop(inner);
+                    self.tell(turns);
                     return Err(reason);
                 }
                 Offer::Wait(ticket, queue) => {
                     let (sender, turn) = oneshot::channel();
                     let note = Note {
-                        schema: asks.schema.to_owned(),
-                        distinguisher: asks.distinguisher.to_owned(),
-                        user: asks.user.to_owned(),
-                        info: asks.info.clone(),
+                        schema: cut(asks.schema),
+                        distinguisher: cut(asks.distinguisher),
+                        user: cut(asks.user),
+                        info: shown(asks.info),
                         arrived: began,
                     };
                     inner.waiting.insert(ticket, (sender, Arc::new(note)));
@@ -322,10 +378,10 @@ impl Level {
         }
     }
 
-    /// What it has now; with queues and those in them, if they are wanted.
-    pub(super) fn view(&self, with_queues: bool) -> LevelView {
+    /// What it has now.
+    pub(super) fn view(&self, detail: Detail) -> LevelView {
         let inner = self.inner();
-        let notes = match with_queues {
+        let notes = match detail >= Detail::Requests {
             true => inner
                 .waiting
                 .iter()
@@ -344,7 +400,11 @@ impl Level {
             demand: inner.last,
             smoothed: inner.smoothed,
             target: inner.target,
-            queues: inner.set.view(QUEUES_SHOWN),
+            active: inner.set.active(),
+            queues: match detail >= Detail::Queues {
+                true => inner.set.view(QUEUES_SHOWN),
+                false => Vec::new(),
+            },
             notes,
             counts: inner.counts,
         }

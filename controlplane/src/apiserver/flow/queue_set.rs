@@ -5,10 +5,14 @@
 //! virtual time that moves on by the work done for it (places times time, [`EXPECTED`] at first and what it really was in the
 //! end), the level's is that of the queue served last, and the queue that is furthest behind comes next.
 //! Beyond upstream, no user has more than half of the level's places, because a place is kept until the reply has been read: who
-//! reads nothing leaves places to others. Owns no lock, knows nobody who waits but by his ticket.
+//! reads nothing leaves places to others, and room in the queues: one who has his half fills half of a queue at most, and a full
+//! queue refuses nobody who finds a place at once. Owns no lock, knows nobody who waits but by his ticket.
+
+mod queue;
 
 use super::spec::Queuing;
-use std::collections::{BTreeMap, VecDeque};
+use queue::{Queue, Waiting};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +38,8 @@ pub(super) enum Reason {
 /// What a request has while it is worked on.
 #[derive(Debug)]
 pub(super) struct Held {
-    queue: usize,
+    /// Where it is counted; nowhere at a level that had no queues when it came.
+    queue: Option<usize>,
     user: Arc<str>,
     pub(super) seats: usize,
     began: Duration,
@@ -68,24 +73,6 @@ pub(super) struct QueueView {
     pub(super) virtual_start: f64,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
-    /// What those want together.
-    wanted: usize,
-    executing: usize,
-    seats: usize,
-    /// In microseconds times places.
-    virtual_start: u64,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    ticket: Ticket,
-    user: Arc<str>,
-    seats: usize,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct QueueSet {
@@ -103,6 +90,8 @@ pub(super) struct QueueSet {
     /// Places by user.
     users: BTreeMap<Arc<str>, usize>,
     next_ticket: Ticket,
+    /// Hands dealt so far: where the next one is looked at first.
+    dealt: usize,
 }
 
 fn work(seats: usize, time: Duration) -> u64 {
@@ -134,12 +123,12 @@ fn hand(mut hash: u64, queues: usize, size: usize) -> ([usize; HAND_MAX], usize)
 }
 
 impl QueueSet {
-    /// A level of `limit` places.
+    /// A level of `limit` places; without any, nobody goes on.
     pub(super) fn new(is_exempt: bool, queuing: Option<Queuing>, limit: usize) -> Self {
         Self {
             is_exempt,
             queuing,
-            limit: limit.max(1),
+            limit,
             seats: 0,
             executing: 0,
             waiting: 0,
@@ -148,6 +137,7 @@ impl QueueSet {
             queues: BTreeMap::new(),
             users: BTreeMap::new(),
             next_ticket: 0,
+            dealt: 0,
         }
     }
 
@@ -180,7 +170,7 @@ impl QueueSet {
     /// Other places and queues from now on; who waits stays where he is. Gives who goes on because of it.
     pub(super) fn configure(&mut self, queuing: Option<Queuing>, limit: usize, now: Duration) -> Vec<Turn> {
         self.queuing = queuing;
-        self.limit = limit.max(1);
+        self.limit = limit;
         self.dispatch(now)
     }
 
@@ -192,7 +182,7 @@ impl QueueSet {
             let user = Arc::default();
             return (
                 Offer::Enter(Held {
-                    queue: 0,
+                    queue: None,
                     user,
                     seats,
                     began: now,
@@ -205,31 +195,40 @@ impl QueueSet {
                 return (Offer::Refuse(Reason::ConcurrencyLimit), Vec::new());
             }
             let user = self.user(user);
-            return (Offer::Enter(self.enter(0, user, seats, now)), Vec::new());
+            return (Offer::Enter(self.enter(None, user, seats, now)), Vec::new());
         };
         let index = self.choose(hash, queuing);
-        if self.waiting == 0 && self.fits(seats) && self.may_have(user, seats) {
+        let is_capped = !self.may_have(user, seats);
+        if self.waiting == 0 && self.fits(seats) && !is_capped {
             self.activate(index);
             let user = self.user(user);
-            return (Offer::Enter(self.enter(index, user, seats, now)), Vec::new());
+            return (Offer::Enter(self.enter(Some(index), user, seats, now)), Vec::new());
         }
-        let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
-        if length >= queuing.length || self.waiting >= WAITING_MAX {
+        let (length, own) = self
+            .queues
+            .get(&index)
+            .map_or((0, 0), |queue| (queue.len(), queue.of_user(user)));
+        let is_full = length >= queuing.length || self.waiting >= WAITING_MAX;
+        let has_his_part = is_capped && own >= queuing.length.div_ceil(2);
+        if has_his_part || (is_full && (is_capped || !self.fits(seats))) {
             return (Offer::Refuse(Reason::QueueFull), Vec::new());
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.activate(index);
-        let user = self.user(user);
+        let (user, arrived) = (self.user(user), self.virtual_time);
         if let Some(queue) = self.queues.get_mut(&index) {
-            queue.waiting.push_back(Waiting { ticket, user, seats });
-            queue.wanted += seats;
+            queue.push(ticket, Waiting { user, seats, arrived });
         }
         self.waiting += 1;
         self.wanted += seats;
         let mut turns = self.dispatch(now);
         match turns.iter().position(|turn| turn.ticket == ticket) {
             Some(own) => (Offer::Enter(turns.remove(own).held), turns),
+            None if is_full => {
+                self.remove(index, ticket);
+                (Offer::Refuse(Reason::QueueFull), turns)
+            }
             None => (Offer::Wait(ticket, index), turns),
         }
     }
@@ -247,29 +246,37 @@ impl QueueSet {
                 self.users.remove(&held.user);
             }
         }
-        if let Some(queue) = self.queues.get_mut(&held.queue) {
-            queue.executing -= 1;
-            queue.seats -= held.seats;
-            let took = work(held.seats, now.saturating_sub(held.began));
-            let expected = work(held.seats, EXPECTED);
-            queue.virtual_start = queue.virtual_start.saturating_add(took).saturating_sub(expected);
+        if let Some(index) = held.queue {
+            if let Some(queue) = self.queues.get_mut(&index) {
+                queue.end(held.seats, now.saturating_sub(held.began));
+            }
+            self.forget(index);
         }
-        self.forget(held.queue);
         self.dispatch(now)
     }
 
     /// Somebody waits no longer. Gives whose turn it is because of that.
     pub(super) fn give_up(&mut self, index: usize, ticket: Ticket, now: Duration) -> Vec<Turn> {
-        if let Some(queue) = self.queues.get_mut(&index)
-            && let Some(place) = queue.waiting.iter().position(|waiting| waiting.ticket == ticket)
-            && let Some(gone) = queue.waiting.remove(place)
-        {
-            queue.wanted -= gone.seats;
+        self.remove(index, ticket);
+        self.dispatch(now)
+    }
+
+    /// Takes somebody out of his queue.
+    fn remove(&mut self, index: usize, ticket: Ticket) -> Option<Waiting> {
+        let queue = self.queues.get_mut(&index)?;
+        let gone = queue.remove(ticket);
+        queue.catch_up();
+        if let Some(gone) = &gone {
             self.waiting -= 1;
             self.wanted -= gone.seats;
         }
         self.forget(index);
-        self.dispatch(now)
+        gone
+    }
+
+    /// Queues in which something waits.
+    pub(super) fn active(&self) -> usize {
+        self.queues.values().filter(|queue| queue.len() > 0).count()
     }
 
     /// What each queue has, where there is something; empty ones as well as long as they are no more than `most`.
@@ -286,7 +293,7 @@ impl QueueSet {
             },
             Some(queue) => QueueView {
                 index,
-                waiting: queue.waiting.iter().map(|one| (one.ticket, one.seats)).collect(),
+                waiting: queue.waiting().collect(),
                 executing: queue.executing,
                 seats: queue.seats,
                 virtual_start: queue.virtual_start as f64 / 1e6,
@@ -297,12 +304,11 @@ impl QueueSet {
 
     /// One place is always had by whoever comes first, or what is too wide would never go.
     fn fits(&self, seats: usize) -> bool {
-        self.seats == 0 || self.seats + seats <= self.limit
+        self.limit > 0 && (self.seats == 0 || self.seats + seats <= self.limit)
     }
 
     fn may_have(&self, user: &str, seats: usize) -> bool {
-        let taken = self.users.get(user).copied().unwrap_or(0);
-        taken == 0 || taken + seats <= self.limit.div_ceil(2)
+        may_have(&self.users, self.limit, user, seats)
     }
 
     /// The name as others of this user have it.
@@ -311,43 +317,42 @@ impl QueueSet {
         known.unwrap_or_else(|| Arc::from(name))
     }
 
-    /// The queue of the flow's hand that has least to do.
-    fn choose(&self, hash: u64, queuing: Queuing) -> usize {
+    /// The queue of the flow's hand that has least to do; of several, not always the same.
+    fn choose(&mut self, hash: u64, queuing: Queuing) -> usize {
         let (hand, size) = hand(hash, queuing.queues, queuing.hand_size);
+        self.dealt = self.dealt.wrapping_add(1);
+        let (before, after) = hand.split_at(size).0.split_at(self.dealt % size.max(1));
         let load = |index: &&usize| {
             let queue = self.queues.get(*index);
             queue.map_or((false, 0), |queue| {
-                (queue.waiting.len() >= queuing.length, queue.wanted + queue.seats)
+                (queue.len() >= queuing.length, queue.wanted + queue.seats)
             })
         };
-        let least = hand.iter().take(size).min_by_key(load);
+        let least = after.iter().chain(before).min_by_key(load);
         least.copied().unwrap_or_default()
     }
 
     /// A queue in which nothing waited begins no earlier than the level is.
     fn activate(&mut self, index: usize) {
         let queue = self.queues.entry(index).or_default();
-        if queue.waiting.is_empty() {
+        if queue.len() == 0 {
             queue.virtual_start = queue.virtual_start.max(self.virtual_time);
         }
     }
 
     fn forget(&mut self, index: usize) {
-        let is_empty = |queue: &Queue| queue.waiting.is_empty() && queue.executing == 0;
-        if self.queues.get(&index).is_some_and(is_empty) {
+        if self.queues.get(&index).is_some_and(Queue::is_idle) {
             self.queues.remove(&index);
         }
     }
 
-    fn enter(&mut self, index: usize, user: Arc<str>, seats: usize, now: Duration) -> Held {
+    fn enter(&mut self, index: Option<usize>, user: Arc<str>, seats: usize, now: Duration) -> Held {
         self.seats += seats;
         self.executing += 1;
         *self.users.entry(Arc::clone(&user)).or_default() += seats;
-        if let Some(queue) = self.queues.get_mut(&index) {
+        if let Some(queue) = index.and_then(|index| self.queues.get_mut(&index)) {
             self.virtual_time = self.virtual_time.max(queue.virtual_start);
-            queue.virtual_start = queue.virtual_start.saturating_add(work(seats, EXPECTED));
-            queue.executing += 1;
-            queue.seats += seats;
+            queue.begin(seats);
         }
         Held {
             queue: index,
@@ -357,50 +362,41 @@ impl QueueSet {
         }
     }
 
-    /// The one of a queue who goes on next: the first whose user may have more.
-    fn next_of(&self, queue: &Queue) -> Option<usize> {
-        let mut refused: Option<&str> = None;
-        queue.waiting.iter().position(|waiting| {
-            if refused == Some(&waiting.user) {
-                return false;
-            }
-            let may = self.may_have(&waiting.user, waiting.seats);
-            if !may {
-                refused = Some(&waiting.user);
-            }
-            may
-        })
-    }
-
     fn dispatch(&mut self, now: Duration) -> Vec<Turn> {
         let mut turns = Vec::new();
-        while self.waiting > 0 && (self.seats < self.limit || self.seats == 0) {
-            let candidates = self.queues.iter().filter_map(|(index, queue)| {
-                let place = self.next_of(queue)?;
-                let waiting = queue.waiting.get(place)?;
-                Some((queue.virtual_start, waiting.ticket, *index, place, waiting.seats))
+        while self.waiting > 0 && self.seats < self.limit {
+            let (users, limit, virtual_time) = (&self.users, self.limit, self.virtual_time);
+            let candidates = self.queues.iter_mut().filter_map(|(index, queue)| {
+                let Some((ticket, seats)) = queue.next(|user, seats| may_have(users, limit, user, seats)) else {
+                    // Kept back by its users' part of the level and not by others: it saves up no credit meanwhile.
+                    if queue.len() > 0 {
+                        queue.virtual_start = queue.virtual_start.max(virtual_time);
+                    }
+                    return None;
+                };
+                Some((queue.virtual_start, ticket, *index, seats))
             });
+            let next = candidates.min();
             // Who is next and finds too little waits for more; nobody passes him.
-            let Some((.., index, place, _)) = candidates.min().filter(|next| self.fits(next.4)) else {
+            let Some((_, ticket, index, _)) = next.filter(|next| self.fits(next.3)) else {
                 break;
             };
-            let Some(next) = self.queues.get_mut(&index).and_then(|queue| {
-                let next = queue.waiting.remove(place)?;
-                queue.wanted -= next.seats;
-                Some(next)
-            }) else {
+            let Some(next) = self.queues.get_mut(&index).and_then(|queue| queue.remove(ticket)) else {
                 break;
             };
             self.waiting -= 1;
             self.wanted -= next.seats;
-            let held = self.enter(index, next.user, next.seats, now);
-            turns.push(Turn {
-                ticket: next.ticket,
-                held,
-            });
+            let held = self.enter(Some(index), next.user, next.seats, now);
+            turns.push(Turn { ticket, held });
         }
         turns
     }
+}
+
+/// One place is had by any user, more only up to half of the level's.
+fn may_have(users: &BTreeMap<Arc<str>, usize>, limit: usize, user: &str, seats: usize) -> bool {
+    let taken = users.get(user).copied().unwrap_or(0);
+    taken == 0 || taken + seats <= limit.div_ceil(2)
 }
 
 #[cfg(test)]

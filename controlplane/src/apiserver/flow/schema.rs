@@ -7,7 +7,7 @@
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::user::User;
 use crate::resource::field::{flag, int, list, text};
-use crate::resource::flow_defaults::CATCH_ALL;
+use crate::resource::flow_defaults::{CATCH_ALL, flow_schemas, is_mandatory};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -182,6 +182,19 @@ impl Rule {
 }
 
 impl FlowSchema {
+    /// What a stored object is taken for: a mandatory one is as it is built in, whatever is stored.
+    pub(super) fn obeyed(stored: &Value) -> Self {
+        let name = text(stored, &["metadata", "name"]);
+        let is_own = |object: &&Value| is_mandatory(name) && text(object, &["metadata", "name"]) == name;
+        match flow_schemas().iter().find(is_own) {
+            None => Self::read(stored),
+            Some(built_in) => Self {
+                uid: text(stored, &["metadata", "uid"]).to_owned(),
+                ..Self::read(built_in)
+            },
+        }
+    }
+
     /// Reads a stored object.
     pub(super) fn read(object: &Value) -> Self {
         let distinguisher = match text(object, &["spec", "distinguisherMethod", "type"]) {

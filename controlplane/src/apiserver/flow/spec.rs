@@ -1,6 +1,7 @@
 //! A stored PriorityLevelConfiguration, read. Pure.
 
 use crate::resource::field::{int, text};
+use crate::resource::flow_defaults::{EXEMPT, is_mandatory, priority_levels};
 use serde_json::Value;
 
 /// What a priority level is to be (KEP-1040).
@@ -29,6 +30,22 @@ pub(super) struct Queuing {
 }
 
 impl LevelSpec {
+    /// What a level of this name is, whatever is stored: a mandatory one is as it is built in, but for the two numbers of the exempt
+    /// one, and only that one is exempt.
+    pub(super) fn obeyed(name: &str, stored: &Value) -> Self {
+        let mut spec = Self::read(stored);
+        let is_own = |object: &&Value| is_mandatory(name) && text(object, &["metadata", "name"]) == name;
+        if let Some(built_in) = priority_levels().iter().find(is_own) {
+            let built_in = Self::read(built_in);
+            match name == EXEMPT && spec.is_exempt {
+                true => (spec.borrowing_percent, spec.queuing) = (built_in.borrowing_percent, built_in.queuing),
+                false => spec = built_in,
+            }
+        }
+        spec.is_exempt = name == EXEMPT;
+        spec
+    }
+
     /// Reads a stored object; what cannot be is brought to what can.
     pub(super) fn read(object: &Value) -> Self {
         let is_exempt = text(object, &["spec", "type"]) == "Exempt";

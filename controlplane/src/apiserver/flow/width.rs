@@ -11,9 +11,11 @@ const OBJECTS: usize = 100;
 /// Places one request takes at most.
 pub(super) const SEATS_MAX: usize = 10;
 
-/// The places one request of a level takes at most: a bit more than a seventh of the level's share.
-pub(super) fn most_of(nominal: usize) -> usize {
-    (nominal * 15).div_ceil(100).clamp(1, SEATS_MAX)
+/// The places one request of a level with queues takes at most, as upstream: a bit more than a seventh of the level's share, and so
+/// few that a hand of queues can have one at work each.
+pub(super) fn most_of(nominal: usize, hand_size: usize) -> usize {
+    let part = (nominal * 15).div_ceil(100).min(nominal / hand_size.max(1));
+    part.clamp(1, SEATS_MAX)
 }
 
 /// The places a request takes, of at most `most`; `stored` says how many objects the resource has.
@@ -60,6 +62,7 @@ mod tests {
             let info = RequestInfo::parse(&http::Method::GET, path, &query);
             assert_eq!(seats(&info, &query, SEATS_MAX, || stored), expected, "{uri} {stored}");
         }
-        assert_eq!([0, 1, 20, 49, 600].map(most_of), [1, 1, 3, 8, 10]);
+        assert_eq!(most_of(12, 8), 1, "a hand of queues has one each");
+        assert_eq!([0, 1, 20, 49, 600].map(|nominal| most_of(nominal, 6)), [1, 1, 3, 8, 10]);
     }
 }

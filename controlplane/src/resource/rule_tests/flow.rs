@@ -124,11 +124,6 @@ fn priority_levels() {
             "spec.type: Unsupported value: \"X\": supported values: \"Exempt\", \"Limited\"",
         ),
         (
-            "/metadata/name",
-            json!("exempt"),
-            "spec.type: Invalid value: \"Limited\": type must be 'Exempt' if and only if name is 'exempt'",
-        ),
-        (
             "/spec/limited",
             Value::Null,
             "spec.limited: Required value: must not be empty when type is Limited",
@@ -193,4 +188,57 @@ fn priority_levels() {
         "exempt",
         json!({"spec": {"type": "Exempt"}}),
     );
+}
+
+#[test]
+fn mandatory_objects_are_as_they_are_built_in() {
+    let of = |all: Vec<Value>, name: &str| {
+        let found = all.into_iter().find(|one| one["metadata"]["name"] == name);
+        json!({"spec": found.unwrap()["spec"].clone()})
+    };
+    for name in ["exempt", "catch-all"] {
+        let mut object = of(crate::resource::flow_defaults::flow_schemas(), name);
+        // What says nothing makes no difference.
+        object["spec"]["rules"][0]["nonResourceRules"][0]["extra"] = json!([]);
+        let schema = Good::new(GROUP, "flowschemas", name, object);
+        for change in [
+            ("/spec/priorityLevelConfiguration/name", json!("own")),
+            ("/spec/distinguisherMethod", json!({"type": "ByNamespace"})),
+            ("/spec/rules/0/subjects/0/group/name", json!("x")),
+            ("/spec/rules/0/resourceRules/0/clusterScope", Value::Null),
+            ("/spec/matchingPrecedence", json!(77)),
+        ] {
+            let told = schema.told(std::slice::from_ref(&change));
+            let is_told = told.len() == 1
+                && told[0].starts_with("spec: Invalid value: {")
+                && told[0].ends_with(&format!(": spec of '{name}' must equal the fixed value"));
+            assert!(is_told, "{name} {change:?} {told:?}");
+            assert_eq!(schema.told_of_update(&[change], "").len(), 1);
+        }
+    }
+    let plural = "prioritylevelconfigurations";
+    let levels = || crate::resource::flow_defaults::priority_levels();
+    let catch_all = Good::new(GROUP, plural, "catch-all", of(levels(), "catch-all"));
+    for (key, value) in [
+        ("nominalConcurrencyShares", 0),
+        ("lendablePercent", 1),
+        ("borrowingLimitPercent", 0),
+    ] {
+        let told = catch_all.told(&[(&*format!("/spec/limited/{key}").leak(), json!(value))]);
+        assert!(
+            told[0].ends_with("spec of 'catch-all' must equal the fixed value"),
+            "{told:?}"
+        );
+    }
+    let exempt = Good::new(GROUP, plural, "exempt", of(levels(), "exempt"));
+    assert_eq!(
+        exempt.told(&[("/spec/exempt/nominalConcurrencyShares", json!(7))]),
+        [""; 0]
+    );
+    let told = exempt.told(&[("/spec/limited", json!({}))]);
+    let why = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
+    assert!(told.len() == 2 && told[1].ends_with(why), "{told:?}");
+    let told = exempt.told(&[("/spec/type", json!("Limited"))]);
+    let kind = "spec.type: Invalid value: \"Limited\": type must be 'Exempt' if and only if name is 'exempt'";
+    assert!(told[0] == kind && told.last().unwrap().ends_with(why), "{told:?}");
 }

@@ -26,7 +26,12 @@ struct World {
 
 impl World {
     fn arrive(&mut self, set: &mut QueueSet, user: &str, seats: usize, now: Duration) -> Option<Reason> {
-        let (offer, turns) = set.arrive(hash(user), user, seats, now);
+        self.arrive_in(set, user, user, seats, now)
+    }
+
+    /// In a flow that several users have.
+    fn arrive_in(&mut self, set: &mut QueueSet, flow: &str, user: &str, seats: usize, now: Duration) -> Option<Reason> {
+        let (offer, turns) = set.arrive(hash(flow), user, seats, now);
         self.take(turns);
         match offer {
             Offer::Enter(held) => self.held.push((user.to_owned(), held)),
@@ -70,31 +75,142 @@ fn hands_are_different_queues_and_any_of_them() {
     assert_eq!(hand(u64::MAX, 3, 8).1, 3, "no more than there are");
 }
 
-/// The elephant has a thousand requests in line before each mouse comes with one: all mice are served within a few turns.
+/// Fifty users of one flow have as much in line as its queues hold, before each mouse comes with one: all mice are served within a
+/// few turns. None of the fifty has half of the level: queues and virtual time alone keep room.
 #[test]
-fn an_elephant_does_not_starve_mice() {
+fn a_herd_does_not_starve_mice() {
     let mut set = QueueSet::new(false, Some(QUEUING), 4);
     let mut world = World::default();
     let mut refused = 0;
-    for _ in 0..1_000 {
-        refused += usize::from(world.arrive(&mut set, "elephant", 1, at(0)).is_some());
+    for number in 0..1_000 {
+        let user = format!("elephant{}", number % 50);
+        refused += usize::from(world.arrive_in(&mut set, "herd", &user, 1, at(0)).is_some());
     }
-    assert_eq!(world.working("elephant"), 2, "half of the places");
-    assert_eq!(refused, 1_000 - 2 - 6 * 50, "its hand's queues are full");
-    let mice: Vec<String> = (0..20).map(|number| format!("mouse{number}")).collect();
-    let mut served = 0;
-    for (step, mouse) in mice.iter().enumerate() {
-        let now = at(10 * step as u64);
-        assert_eq!(world.arrive(&mut set, mouse, 1, now), None);
-        for _ in 0..4 {
-            served += usize::from(world.working(mouse) > 0);
-            if world.working(mouse) > 0 {
-                break;
-            }
-            world.answer(&mut set, now);
+    assert_eq!(refused, 1_000 - 4 - 6 * 50, "its hand's queues are full");
+    let mut now = 0;
+    for number in 0..20 {
+        let mouse = format!("mouse{number}");
+        assert_eq!(world.arrive(&mut set, &mouse, 1, at(now)), None);
+        let mut turns = 0;
+        while world.working(&mouse) == 0 {
+            now += 10;
+            turns += 1;
+            world.answer(&mut set, at(now));
         }
+        assert!(turns <= 8, "{mouse} waits for {turns} turns");
     }
-    assert_eq!(served, 20);
+}
+
+/// One user of a flow reads nothing and asks on and on: he has half of the places and half of the flow's queues, and the flow's other
+/// users find the rest, at once as long as places are free.
+#[test]
+fn who_has_his_half_leaves_room_to_others_of_his_flow() {
+    let mut set = QueueSet::new(false, Some(QUEUING), 98);
+    let mut world = World::default();
+    for _ in 0..1_000 {
+        world.arrive_in(&mut set, "", "runaway", 1, at(0));
+    }
+    assert_eq!((world.working("runaway"), set.waiting()), (49, 6 * 25));
+    for number in 0..49 {
+        assert_eq!(world.arrive_in(&mut set, "", &format!("u{number}"), 1, at(1)), None);
+    }
+    assert_eq!(
+        (set.executing(), set.waiting()),
+        (98, 6 * 25),
+        "nobody waits for a free place"
+    );
+    let told: Vec<_> = (0..151)
+        .map(|number| world.arrive_in(&mut set, "", &format!("v{number}"), 1, at(2)))
+        .collect();
+    assert!(told[..150].iter().all(Option::is_none));
+    assert_eq!(told[150], Some(Reason::QueueFull), "places and queues are full");
+    // A queue that somebody filled before he had his half.
+    let one = Queuing {
+        queues: 1,
+        hand_size: 1,
+        length: 4,
+    };
+    let mut set = QueueSet::new(false, Some(one), 4);
+    let mut world = World::default();
+    for user in ["a", "a", "b", "b", "runaway", "runaway", "runaway", "runaway"] {
+        assert_eq!(world.arrive_in(&mut set, "", user, 1, at(0)), None);
+    }
+    for _ in 0..4 {
+        world.answer(&mut set, at(1));
+    }
+    assert_eq!((world.working("runaway"), set.waiting()), (2, 2));
+    for (user, expected) in [
+        ("runaway", Some(Reason::QueueFull)),
+        ("x", None),
+        ("y", None),
+        ("z", None),
+    ] {
+        assert_eq!(world.arrive_in(&mut set, "", user, 1, at(2)), expected, "{user}");
+    }
+    assert_eq!((set.executing(), set.waiting()), (4, 3));
+}
+
+/// Who is kept back by his half of the level has no more than his turn when others come.
+#[test]
+fn no_credit_is_saved_up_while_somebody_has_his_half() {
+    let mut set = QueueSet::new(false, Some(QUEUING), 4);
+    let mut world = World::default();
+    let mut now = 0;
+    let fill = |set: &mut QueueSet, world: &mut World, now: u64| {
+        for user in ["elephant", "a", "b"] {
+            while world.waiting.values().filter(|(own, _)| own == user).count() < 60 {
+                if world.arrive(set, user, 1, at(now)).is_some() {
+                    break;
+                }
+            }
+        }
+    };
+    // The others' requests wait one by one in a single queue each: they go on twice as fast as the elephant's six queues.
+    for _ in 0..2_000 {
+        fill(&mut set, &mut world, now);
+        now += 10;
+        world.answer(&mut set, at(now));
+    }
+    for number in 0..60 {
+        world.arrive(&mut set, &format!("u{number}"), 1, at(now));
+    }
+    let mut of_elephant = 0;
+    for _ in 0..60 {
+        now += 10;
+        let before = world.held.len() - 1;
+        world.answer(&mut set, at(now));
+        of_elephant += world.held[before..]
+            .iter()
+            .filter(|(user, _)| user == "elephant")
+            .count();
+    }
+    assert!(of_elephant <= 15, "{of_elephant} of 60");
+}
+
+#[test]
+fn idle_queues_are_dealt_evenly() {
+    let mut set = QueueSet::new(false, Some(QUEUING), 4);
+    let mut high = 0;
+    for number in 0..600 {
+        let (offer, _) = set.arrive(hash(&number.to_string()), "a", 1, at(0));
+        let Offer::Enter(held) = offer else { panic!("{offer:?}") };
+        high += usize::from(held.queue.unwrap() >= 64);
+        set.leave(&held, at(0));
+    }
+    assert!((250..350).contains(&high), "{high} of 600");
+}
+
+#[test]
+fn a_level_without_places_lets_nobody_in() {
+    let mut set = QueueSet::new(false, Some(QUEUING), 0);
+    let mut world = World::default();
+    assert_eq!(world.arrive(&mut set, "a", 1, at(0)), None);
+    assert_eq!((set.executing(), set.waiting()), (0, 1));
+    let turns = set.configure(Some(QUEUING), 1, at(1));
+    world.take(turns);
+    assert_eq!((set.executing(), set.waiting()), (1, 0));
+    let mut set = QueueSet::new(false, None, 0);
+    assert_eq!(world.arrive(&mut set, "a", 1, at(0)), Some(Reason::ConcurrencyLimit));
 }
 
 /// Two flows with always something to do, one of which has requests ten times as long: they get the same time.
@@ -164,8 +280,17 @@ fn queues_are_bounded_and_rejecting_levels_have_none() {
     let told: Vec<_> = (0..5).map(|_| world.arrive(&mut set, "a", 1, at(0))).collect();
     assert_eq!(
         told,
-        [None, None, None, Some(Reason::QueueFull), Some(Reason::QueueFull)]
+        [
+            None,
+            None,
+            Some(Reason::QueueFull),
+            Some(Reason::QueueFull),
+            Some(Reason::QueueFull)
+        ],
+        "who has his half fills half of a queue"
     );
+    let told: Vec<_> = ["b", "c"].map(|user| world.arrive(&mut set, user, 1, at(0))).into();
+    assert_eq!(told, [None, Some(Reason::QueueFull)]);
     let mut set = QueueSet::new(false, None, 2);
     let mut world = World::default();
     let told: Vec<_> = ["a", "b", "c"]
@@ -230,6 +355,47 @@ proptest! {
             let seats: usize = world.held.iter().map(|(_, held)| held.seats).sum();
             prop_assert_eq!((set.seats(), set.executing(), set.waiting()), (seats, world.held.len(), world.waiting.len()));
             prop_assert!(seats <= limit || world.held.len() == 1);
+            prop_assert!(!world.held.is_empty() || world.waiting.is_empty(), "somebody goes on");
+        }
+        while !world.held.is_empty() {
+            world.answer(&mut set, at(1_000));
+        }
+        prop_assert!(set.is_idle() && set.queues.is_empty() && set.users.is_empty() && set.demand() == 0);
+    }
+
+    /// Levels change between queues, other queues and none, and their places, while requests come and go.
+    #[test]
+    fn whatever_is_configured_meanwhile_counts_agree(
+        steps in proptest::collection::vec((0..6_u8, 0..6_u8, 1..4_usize), 1..300),
+    ) {
+        let mut set = QueueSet::new(false, None, 3);
+        let mut world = World::default();
+        for (step, (what, user, seats)) in steps.into_iter().enumerate() {
+            let now = at(step as u64);
+            match what {
+                0..=2 => drop(world.arrive(&mut set, &format!("u{user}"), seats, now)),
+                3 if !world.held.is_empty() => world.answer(&mut set, now),
+                4 => if let Some((ticket, (_, queue))) = world.waiting.pop_first() {
+                    let turns = set.give_up(queue, ticket, now);
+                    world.take(turns);
+                },
+                5 => {
+                    let queues = usize::from(user);
+                    let queuing = Queuing { queues, hand_size: queues.min(2), length: 3 };
+                    let turns = set.configure((queues > 0).then_some(queuing), seats * 2, now);
+                    world.take(turns);
+                }
+                _ => {}
+            }
+            let held = || world.held.iter().map(|(_, held)| held);
+            let in_queues = held().filter(|held| held.queue.is_some());
+            let queues = || set.queues.values();
+            prop_assert_eq!(queues().map(|queue| queue.executing).sum::<usize>(), in_queues.clone().count());
+            prop_assert_eq!(queues().map(|queue| queue.seats).sum::<usize>(), in_queues.map(|held| held.seats).sum::<usize>());
+            prop_assert_eq!(queues().map(Queue::len).sum::<usize>(), world.waiting.len());
+            prop_assert_eq!(queues().map(|queue| queue.wanted).sum::<usize>(), set.wanted);
+            let seats: usize = held().map(|held| held.seats).sum();
+            prop_assert_eq!((set.seats(), set.executing(), set.waiting()), (seats, world.held.len(), world.waiting.len()));
             prop_assert!(!world.held.is_empty() || world.waiting.is_empty(), "somebody goes on");
         }
         while !world.held.is_empty() {
