@@ -22,6 +22,7 @@ use config::{Config, Provider, TokenAttributes};
 pub use exec::{ExecError, Program};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use proto::cri as pb;
 use sha2::{Digest, Sha256};
@@ -37,6 +38,9 @@ const RUNS_MAX: usize = 16;
 const TURN_MAX: Duration = Duration::from_secs(60);
 /// What a token lives, seconds: what the API server gives who asks for no time.
 const TOKEN_SECONDS: i64 = 3600;
+
+/// Shorter secrets are words, too.
+const SECRET_MIN: usize = 8;
 
 /// Runs a plugin: what it is to read, and what it says.
 pub type Run = Arc<dyn Fn(Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, ExecError>> + Send + Sync>;
@@ -151,7 +155,7 @@ pub struct Providers {
 }
 
 /// What a call gives everybody who waits for it.
-type Waiting = Shared<BoxFuture<'static, Option<Answer>>>;
+type Waiting = Shared<BoxFuture<'static, Option<Logins>>>;
 
 struct Plugin {
     provider: Provider,
@@ -221,6 +225,14 @@ impl Providers {
         keyring.matching(image)
     }
 
+    /// Forgets answers that have expired.
+    pub fn sweep(&self) {
+        let now = self.clock.now();
+        for plugin in self.plugins.iter() {
+            lock(&plugin.cache).sweep(now);
+        }
+    }
+
     /// What one plugin gives a pod for a repository.
     async fn ask(&self, plugin: &Arc<Plugin>, repository: &str, pod: &Pod) -> Vec<(String, Credential)> {
         let account = match &plugin.provider.token {
@@ -244,7 +256,7 @@ impl Providers {
                 name: account.name.clone(),
             },
         };
-        let logins = plugin.logins(repository, account.as_ref(), &*self.clock).await;
+        let logins = plugin.logins(repository, account.as_ref(), &self.clock).await;
         let logins = logins.iter().flat_map(|logins| logins.iter());
         let credential = |login: &answer::Login| Credential {
             auth: pb::AuthConfig {
@@ -323,6 +335,20 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A text on one line and without these secrets, whole or, as it may have been cut, begun at its end.
+fn tellable(text: &str, secrets: &[String]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().filter(|secret| secret.len() >= SECRET_MIN) {
+        text = text.replace(secret.as_str(), "...");
+        let cuts = (SECRET_MIN..secret.len()).rev();
+        let begun = cuts.filter_map(|cut| secret.get(..cut));
+        if let Some(rest) = begun.filter_map(|begun| text.strip_suffix(begun)).next() {
+            text = format!("{rest}...");
+        }
+    }
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Forgets a call when it ends, however it ends.
 struct Ends(Arc<Plugin>, String);
 
@@ -341,7 +367,7 @@ impl Plugin {
         self: &Arc<Self>,
         repository: &str,
         account: Option<&Account>,
-        clock: &dyn Clock,
+        clock: &Arc<dyn Clock>,
     ) -> Option<Logins> {
         let registry = repository.split('/').next().unwrap_or_default();
         let per_token = self.provider.token.as_ref().is_some_and(|token| token.for_one_token);
@@ -350,47 +376,66 @@ impl Plugin {
             .unwrap_or_default();
         let (image, registry) = (Good::Image(repository.to_owned()), Good::Registry(registry.to_owned()));
         let now = clock.now();
-        let kept = [&image, &registry, &Good::Everything]
+        let kept = [image, registry, Good::Everything]
             .into_iter()
-            .find_map(|good| lock(&self.cache).get(&(good.clone(), owner.clone()), now));
+            .find_map(|good| lock(&self.cache).get(&(good, owner.clone()), now));
         if kept.is_some() {
             return kept;
         }
-        let answer = self.call(repository, account).await?;
+        self.call(repository, account, owner, clock).await
+    }
+
+    /// Keeps an answer as long as it is good.
+    fn keep(&self, answer: Answer, repository: String, owner: String, now: Timestamp) -> Logins {
         let logins = Logins::new(answer.logins);
         let cache = answer.cache.unwrap_or(self.provider.cache);
         if !cache.is_zero() {
             let good = match answer.scope {
-                answer::Scope::Image => image,
-                answer::Scope::Registry => registry,
+                answer::Scope::Image => Good::Image(repository),
+                answer::Scope::Registry => Good::Registry(repository.split('/').next().unwrap_or_default().to_owned()),
                 answer::Scope::Global => Good::Everything,
             };
-            lock(&self.cache).put((good, owner), logins.clone(), clock.now(), cache);
+            lock(&self.cache).put((good, owner), logins.clone(), now, cache);
         }
-        Some(logins)
+        logins
     }
 
-    /// Asks the plugin, or waits for what somebody else asks of it just now.
-    async fn call(self: &Arc<Self>, repository: &str, account: Option<&Account>) -> Option<Answer> {
-        let owner = account.map(|account| account.fingerprint(true)).unwrap_or_default();
-        let key = format!("{owner} {repository}");
+    /// Asks the plugin, or waits for what somebody else asks of it just now. `owner` is whose the answer is.
+    async fn call(
+        self: &Arc<Self>,
+        repository: &str,
+        account: Option<&Account>,
+        owner: String,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<Logins> {
+        let asker = account.map(|account| account.fingerprint(true)).unwrap_or_default();
+        let key = format!("{asker} {repository}");
         let own_key = key.clone();
         let waiting = {
             let mut under_way = lock(&self.under_way);
             let begin = || {
                 let (plugin, own_key) = (self.clone(), own_key);
                 let (repository, account) = (repository.to_owned(), account.cloned().unwrap_or_default());
-                // A task: who asked may have gone when the plugin answers.
-                let ends = Ends(plugin.clone(), own_key);
+                let clock = clock.clone();
+                // A task: who asked may have gone when the plugin answers. A runtime that ends drops it here, under this lock,
+                // which its end takes: so that is made by its first turn.
                 let answered = tokio::spawn(async move {
-                    let _ends = ends;
-                    plugin.run_once(&repository, &account).await
+                    let _ends = Ends(plugin.clone(), own_key);
+                    let answer = plugin.run_once(&repository, &account).await?;
+                    Some(plugin.keep(answer, repository, owner, clock.now()))
                 });
                 answered.map(|ended| ended.ok().flatten()).boxed().shared()
             };
             under_way.entry(key).or_insert_with(begin).clone()
         };
         waiting.await
+    }
+
+    /// A plugin's complaint on one line, without the token it was given and the passwords it gave.
+    fn tellable(&self, complaint: &str, account: &Account) -> String {
+        let mut secrets = lock(&self.cache).passwords();
+        secrets.push(account.token.clone());
+        tellable(complaint, &secrets)
     }
 
     async fn run_once(&self, repository: &str, account: &Account) -> Option<Answer> {
@@ -411,6 +456,7 @@ impl Plugin {
             Ok(said) => said,
             Err(error) => {
                 let image = repository;
+                let error = self.tellable(&error.to_string(), account);
                 tracing::error!(
                     plugin,
                     image,

@@ -56,10 +56,7 @@ impl Cache {
             .unwrap_or(Timestamp::MAX);
         let weight = weight(&key, &logins);
         self.remove(&key);
-        let expired: Vec<Key> = self.keys(|entry| entry.expires < now);
-        for key in expired {
-            self.remove(&key);
-        }
+        self.sweep(now);
         while self.entries.len() >= ENTRIES_MAX || self.weight + weight > WEIGHT_MAX {
             let first = self.entries.iter().min_by_key(|(_, entry)| entry.expires);
             let Some(first) = first.map(|(key, _)| key.clone()) else {
@@ -76,9 +73,21 @@ impl Cache {
         self.entries.insert(key, entry);
     }
 
-    fn keys(&self, which: impl Fn(&Entry) -> bool) -> Vec<Key> {
-        let found = self.entries.iter().filter(|(_, entry)| which(entry));
-        found.map(|(key, _)| key.clone()).collect()
+    /// Forgets what has expired.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        self.entries.retain(|_, entry| {
+            let stays = entry.expires >= now;
+            if !stays {
+                self.weight -= entry.weight;
+            }
+            stays
+        });
+    }
+
+    /// The passwords that are kept.
+    pub(super) fn passwords(&self) -> Vec<String> {
+        let logins = self.entries.values().flat_map(|entry| entry.logins.values());
+        logins.map(|login| login.password.clone()).collect()
     }
 
     fn remove(&mut self, key: &Key) {
@@ -125,6 +134,13 @@ mod tests {
         cache.put(mine.clone(), logins(1), at(0), Duration::from_secs(10));
         assert!(cache.get(&mine, at(10)).is_some());
         assert!(cache.get(&mine, at(11)).is_none());
+        cache.sweep(at(10));
+        assert_eq!(cache.passwords(), ["p"]);
+        cache.sweep(at(11));
+        assert!(
+            cache.passwords().is_empty() && cache.weight == 0,
+            "nothing of it is left"
+        );
         assert!(cache.get(&(Good::Everything, "you".to_owned()), at(0)).is_none());
         cache.put(image(1), logins(1), at(0), Duration::MAX);
         assert!(

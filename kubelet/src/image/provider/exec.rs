@@ -4,7 +4,9 @@
 //! child that left the group holds nothing of ours for longer than [`LINGER`]. Never logs what a plugin is told or says; of its
 //! complaints the beginning is in the error.
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::io;
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
 /// How long a plugin may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
@@ -75,19 +79,26 @@ impl Drop for Group {
 
 /// Runs a plugin once.
 pub(super) async fn run(program: &Program, request: &[u8]) -> Result<Vec<u8>, ExecError> {
-    let mut child = Command::new(&program.path)
+    let deadline = Instant::now() + DEADLINE;
+    let mut command = Command::new(&program.path);
+    command
         .args(&program.args)
         .envs(program.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn()?;
-    let id = child.id().and_then(|id| i32::try_from(id).ok());
-    let mut group = Group(id.map(Pid::from_raw));
+        .kill_on_drop(true);
+    // It returns when the binary was read, and that may lie on a file system that hangs.
+    let spawned = client::blocking::spawn(move || command.spawn());
+    let spawned = tokio::time::timeout_at(deadline, spawned).await;
+    let spawned = spawned.map_err(|_| ExecError::Deadline("the plugin is not started".to_owned()))?;
+    let mut child = spawned.map_err(io::Error::other)??;
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let mut group = Group(id);
     let mut complaint = Vec::new();
-    let talked = tokio::time::timeout(DEADLINE, talk(&mut child, &mut group, request, &mut complaint)).await;
+    let talk = talk(&mut child, &mut group, request, &mut complaint);
+    let talked = tokio::time::timeout_at(deadline, talk).await;
     let complaint = String::from_utf8_lossy(&complaint).trim_end().to_owned();
     match talked {
         Err(_) => Err(ExecError::Deadline(complaint)),
@@ -115,8 +126,9 @@ async fn talk(
     complaint: &mut Vec<u8>,
 ) -> Result<(ExitStatus, Vec<u8>), ExecError> {
     let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let leader = group.0;
     let mut answer = Vec::new();
-    let ended = {
+    {
         let feed = async {
             if let Some(mut input) = input {
                 // Who does not want to know the request need not read it.
@@ -129,6 +141,7 @@ async fn talk(
             read
         };
         let mut pipes = std::pin::pin!(pipes);
+        let mut ended = std::pin::pin!(ended(leader));
         let mut are_closed = false;
         loop {
             tokio::select! {
@@ -137,23 +150,36 @@ async fn talk(
                     read?;
                     are_closed = true;
                 }
-                status = child.wait() => {
-                    if are_closed {
-                        group.0 = None;
-                    } else {
-                        // What it said is in the pipes; who else holds them is of no use. As long as they are held, the group's
-                        // number is nobody else's.
-                        group.kill();
-                        if let Ok(read) = tokio::time::timeout(LINGER, &mut pipes).await {
-                            read?;
-                        }
+                ended = &mut ended => {
+                    ended?;
+                    // Whoever is left of its group is of no use. Until it is waited for, below, the group's number is nobody else's.
+                    group.kill();
+                    if !are_closed
+                        && let Ok(read) = tokio::time::timeout(LINGER, &mut pipes).await
+                    {
+                        read?;
                     }
-                    break status;
+                    break;
                 }
             }
         }
-    };
-    Ok((ended?, answer))
+    }
+    Ok((child.wait().await?, answer))
+}
+
+/// Waits until a child of this process has ended, and leaves it to be waited for.
+async fn ended(child: Option<Pid>) -> io::Result<()> {
+    let Some(child) = child else { return Ok(()) };
+    let mut children = signal(SignalKind::child())?;
+    let looked = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    loop {
+        match waitid(Id::Pid(child), looked) {
+            Ok(WaitStatus::StillAlive) => drop(children.recv().await),
+            Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 async fn read_answer(from: Option<impl AsyncRead + Unpin>, answer: &mut Vec<u8>) -> Result<(), ExecError> {

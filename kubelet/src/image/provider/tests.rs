@@ -118,6 +118,18 @@ async fn what_many_ask_at_once_is_asked_once() {
     assert!(first.is_err());
     assert_eq!(bench.passwords("r.io/new", &pod).await, ["1"]);
     assert_eq!(bench.asked().len(), 1 + 64 + 1);
+    let first = tokio::time::timeout(Duration::from_millis(500), bench.passwords("r.io/later", &pod)).await;
+    assert!(first.is_err());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    while !lock(&bench.providers.plugins[0].under_way).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.passwords("r.io/later", &pod).await, ["1"]);
+    assert_eq!(
+        bench.asked().len(),
+        1 + 64 + 2,
+        "an answer is kept though nobody waited"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,5 +272,37 @@ fn what_cannot_be_run_is_refused_at_the_start() {
         told()
             .expect_err("refused")
             .contains("provider name cannot contain '/'")
+    );
+}
+
+#[test]
+fn a_runtime_that_ends_holds_nobody() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let bench = {
+        let _entered = runtime.enter();
+        bench(&|asked| vec![(provider("p", None), played(asked, |_| login("Image", "r.io", "1")))])
+    };
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let _entered = handle.enter();
+    let pod = pod("a", "");
+    let asked = bench.passwords("r.io/a", &pod).now_or_never();
+    assert_eq!(asked, Some(vec![]));
+}
+
+#[test]
+fn complaints_are_told_without_what_is_secret() {
+    let token = "eyJhbGciOiJSUzI1NiJ9.e30.c2ln".to_owned();
+    let secrets = [token.clone(), "1".to_owned(), "password of a registry".to_owned()];
+    let trace =
+        format!("exit status 1: + request={{\"t\":\"{token}\"}}\n+ echo {token}\x1b[0m 1 password of a registry");
+    assert_eq!(
+        tellable(&trace, &secrets),
+        "exit status 1: + request={\"t\":\"...\"} + echo ... [0m 1 ..."
+    );
+    assert_eq!(
+        tellable(&format!("x {}", &token[..20]), &secrets),
+        "x ...",
+        "it was cut"
     );
 }

@@ -72,6 +72,14 @@ async fn who_is_left_behind_does_not_hold_the_answer() {
     let script = format!("sleep 1000 & echo $! > {}; echo answer", file.display());
     assert_eq!(said(&script).await, Ok("answer\n".into()));
     gone(&file).await;
+    // Nor does one that closed what it was given stay.
+    std::fs::remove_file(&file).expect("removed");
+    let script = format!(
+        "sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > {}; echo answer",
+        file.display()
+    );
+    assert_eq!(said(&script).await, Ok("answer\n".into()));
+    gone(&file).await;
     // One that left the group lives on, but holds nobody.
     let script = format!(
         "setsid sleep 1000 & until read -r p c s o g session r </proc/$!/stat && [ $session = $! ]; do :; done; echo $! > {}; \
