@@ -23,12 +23,13 @@ use crate::reason;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use client::Clock;
 use credentials::{Credential, Keyring};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_logins::NodeLogins;
 use proto::cri as pb;
 use provider::Providers;
 use puller::{PullError, Pulled, Puller};
-use records::{RecordError, Records};
+use records::{Open, RecordError, Records};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -227,6 +228,7 @@ impl Images {
     /// Keeps the records of pulls true to what the runtime has, from now on until told to stop.
     pub async fn keep_records(self, stop: CancellationToken) {
         loop {
+            self.providers.sweep();
             if let Err(error) = self.age_records().await {
                 tracing::warn!(%error, "records of image pulls are not looked through");
             }
@@ -242,18 +244,33 @@ impl Images {
     /// by name before that: without its record it would pass for one everybody may use.
     async fn age_records(&self) -> Result<(), AgingError> {
         for open in self.records.open().await? {
-            match self.runtime.image_status(&open.image).await? {
-                Some(info) => self.records.settle(&open.image, Some(&info.id)).await?,
-                None if open.is_old => self.records.settle(&open.image, None).await?,
-                None => {}
+            if let Err(error) = self.settle(&open).await {
+                let image = &open.image;
+                tracing::warn!(image, %error, "an image pull that was begun is not settled");
             }
         }
         let until = self.clock.now();
         let present = self.runtime.list_images().await?.into_iter().map(|image| image.id);
         for reference in self.records.stale(&present.collect(), until).await? {
-            if self.runtime.image_status(&reference).await?.is_none() {
-                self.records.remove(&reference, until).await?;
+            if let Err(error) = self.forget(&reference, until).await {
+                tracing::warn!(reference, %error, "the record of an image that is gone stays");
             }
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, open: &Open) -> Result<(), AgingError> {
+        match self.runtime.image_status(&open.image).await? {
+            Some(info) => self.records.settle(&open.image, Some(&info.id)).await?,
+            None if open.is_old => self.records.settle(&open.image, None).await?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn forget(&self, reference: &str, until: Timestamp) -> Result<(), AgingError> {
+        if self.runtime.image_status(reference).await?.is_none() {
+            self.records.remove(reference, until).await?;
         }
         Ok(())
     }
@@ -406,64 +423,4 @@ pub(crate) fn go_duration(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_read_as_go_prints_them() {
-        let cases = [
-            (45, "45ms"),
-            (1000, "1s"),
-            (1230, "1.23s"),
-            (62_500, "1m2.5s"),
-            (120_000, "2m0s"),
-            (3_660_000, "1h1m0s"),
-        ];
-        for (millis, text) in cases {
-            assert_eq!(go_duration(Duration::from_millis(millis)), text);
-        }
-    }
-
-    #[test]
-    fn reasons_are_told_in_upstreams_words() {
-        let told = |code: tonic::Code, text: &str| {
-            let error = RuntimeError::new("PullImage", code, text);
-            let reason = reason_of(&error);
-            (reason, waiting_message("r.io/a", reason, puller::text(&error)))
-        };
-        use tonic::Code::{NotFound, Unavailable, Unknown};
-        for (code, text, reason, message) in [
-            (
-                Unknown,
-                "RegistryUnavailable: no route",
-                "RegistryUnavailable",
-                "image pull failed for r.io/a because the registry is unavailable: no route",
-            ),
-            (
-                Unavailable,
-                "SignatureValidationFailed",
-                "SignatureValidationFailed",
-                "image pull failed for r.io/a because the signature validation failed",
-            ),
-            (Unknown, "no", "ErrImagePull", "no"),
-            (NotFound, "no", "ErrImagePull", "rpc error: code = NotFound desc = no"),
-        ] {
-            assert_eq!(told(code, text), (reason, message.to_owned()));
-        }
-    }
-
-    #[test]
-    fn policies_default_by_tag() {
-        let of = |image: &str, policy: Option<&str>| {
-            Policy::of(&Container {
-                image: Some(image.into()),
-                image_pull_policy: policy.map(Into::into),
-                ..Container::default()
-            })
-        };
-        assert_eq!(of("nginx", None), Policy::Always);
-        assert_eq!(of("nginx:latest", None), Policy::Always);
-        assert_eq!(of("nginx:1.27", None), Policy::IfNotPresent);
-        assert_eq!(of("nginx", Some("Never")), Policy::Never);
-    }
-}
+mod tests;

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Digest;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -52,6 +53,20 @@ struct PullIntent<'a> {
     kind: &'a str,
     api_version: &'a str,
     image: &'a str,
+}
+
+impl PulledRecord {
+    /// The record by names as upstream writes them, registry and repository: kubelets of ours wrote them as pods did.
+    fn with_full_names(mut self) -> Self {
+        for (written, access) in std::mem::take(&mut self.credential_mapping) {
+            let name = reference::repository(&written);
+            match self.credential_mapping.entry(name) {
+                Vacant(place) => drop(place.insert(access)),
+                Occupied(mut known) => drop(known.get_mut().merge(&access)),
+            }
+        }
+        self
+    }
 }
 
 /// Names remembered of one image: whoever owns a registry can give it any number.
@@ -165,7 +180,8 @@ impl Records {
     /// Adds who may use an image.
     pub async fn allow(&self, image: &str, reference: &str, access: Access) -> Result<(), RecordError> {
         let (image, reference) = (image.to_owned(), reference.to_owned());
-        self.files(move |inner| inner.allow(&image, &reference, &access)).await
+        self.files(move |inner| inner.record(&image, &reference, &access, false))
+            .await
     }
 }
 
@@ -175,7 +191,7 @@ impl Pull {
         let (image, reference) = (self.image.clone(), reference.to_owned());
         self.end();
         let done = self.records.files(move |inner| {
-            inner.allow(&image, &reference, &access)?;
+            inner.record(&image, &reference, &access, true)?;
             inner.running().unseen.remove(&image);
             inner.end(&image)
         });
@@ -247,28 +263,30 @@ impl Inner {
         if !VERSIONS_READ.contains(&record.api_version.as_str()) {
             return Err(wrong(&path, format!("version {} is not known", record.api_version)));
         }
-        Ok(Some(record).filter(|record| record.image_ref == reference))
+        let record = Some(record).filter(|record| record.image_ref == reference);
+        Ok(record.map(PulledRecord::with_full_names))
     }
 
-    fn allow(&self, image: &str, reference: &str, access: &Access) -> Result<(), RecordError> {
+    /// Adds who may use an image. A pull is noted though it tells nothing new: its image is here since now, whatever was known before.
+    fn record(&self, image: &str, reference: &str, access: &Access, pulled: bool) -> Result<(), RecordError> {
         // A record that cannot be read says nothing: this pull's begins a new one.
         let mut record = self
             .read(reference)
             .ok()
             .flatten()
             .unwrap_or_else(|| Self::fresh(reference));
-        let name = reference::name(image).to_owned();
+        let name = reference::repository(image);
         let is_new = !record.credential_mapping.contains_key(&name);
-        if is_new && record.credential_mapping.len() >= NAMES_MAX {
+        let is_full = is_new && record.credential_mapping.len() >= NAMES_MAX;
+        if is_full {
             tracing::warn!(
                 image,
                 reference,
                 "an image has so many names that this one is not remembered"
             );
-            return Ok(());
         }
-        let changed = record.credential_mapping.entry(name).or_default().merge(access);
-        if !changed && !is_new {
+        let changed = !is_full && (record.credential_mapping.entry(name).or_default().merge(access) || is_new);
+        if !changed && !pulled {
             return Ok(());
         }
         record.last_updated_time = self.now();

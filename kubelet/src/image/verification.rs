@@ -172,7 +172,7 @@ impl Access {
 pub struct Known {
     /// A kubelet pulled it, or began to.
     pub pulled_by_kubelet: bool,
-    /// By image name without tag and digest.
+    /// By registry and repository, with Docker's defaults.
     pub access: BTreeMap<String, Access>,
 }
 
@@ -192,7 +192,7 @@ pub fn judge(policy: &Policy, image: &str, known: &Known, credentials: &[Credent
     if !policy.verifies(image, known.pulled_by_kubelet) {
         return Verdict::Usable;
     }
-    let Some(access) = known.access.get(reference::name(image)) else {
+    let Some(access) = known.access.get(&reference::repository(image)) else {
         return Verdict::MustPull;
     };
     if access.node_pods_accessible {

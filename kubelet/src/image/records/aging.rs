@@ -151,9 +151,11 @@ impl Inner {
     }
 }
 
-/// Whether a record says it was last changed before then; one that does not say counts as old.
+/// Whether a record says it was last changed before the second of then; one that does not say counts as old. Records tell whole
+/// seconds: in its second one may have changed after.
 fn is_before(changed: &str, until: Timestamp) -> bool {
-    changed.parse::<Timestamp>().map_or(true, |changed| changed < until)
+    let changed = changed.parse::<Timestamp>();
+    changed.map_or(true, |changed| changed.as_second() < until.as_second())
 }
 
 /// Files of ours in a directory, left-over temporary ones removed: nobody writes while this runs.

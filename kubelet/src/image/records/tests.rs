@@ -86,54 +86,66 @@ fn edit(dir: &tempfile::TempDir, change: impl FnOnce(&mut Value)) {
 #[tokio::test]
 async fn fields_of_a_newer_kubelet_are_passed_over_and_kept() {
     let (dir, records) = records();
-    records.allow("a", "sha256:1", access("s")).await.expect("written");
+    records.allow("r.io/a", "sha256:1", access("s")).await.expect("written");
     edit(&dir, |record| {
         record["newField"] = "kept".into();
-        record["credentialMapping"]["a"]["newKind"] = serde_json::json!([{"x": 1}]);
-        record["credentialMapping"]["a"]["kubernetesSecrets"][0]["newPart"] = 1.into();
+        record["credentialMapping"]["r.io/a"]["newKind"] = serde_json::json!([{"x": 1}]);
+        record["credentialMapping"]["r.io/a"]["kubernetesSecrets"][0]["newPart"] = 1.into();
     });
     assert_eq!(
-        records.known("a", "sha256:1").await.access["a"].kubernetes_secrets,
+        records.known("r.io/a", "sha256:1").await.access["r.io/a"].kubernetes_secrets,
         access("s").kubernetes_secrets
     );
-    records.allow("b", "sha256:1", access("t")).await.expect("written");
+    records.allow("r.io/b", "sha256:1", access("t")).await.expect("written");
     edit(&dir, |record| {
         assert_eq!(record["newField"], "kept");
-        assert_eq!(record["credentialMapping"]["a"]["newKind"][0]["x"], 1);
+        assert_eq!(record["credentialMapping"]["r.io/a"]["newKind"][0]["x"], 1);
     });
-    assert_eq!(records.known("b", "sha256:1").await.access.len(), 2);
+    assert_eq!(records.known("r.io/b", "sha256:1").await.access.len(), 2);
 }
 
 #[tokio::test]
 async fn a_record_of_a_newer_version_gives_nobody_access_until_a_pull_does() {
     let (dir, records) = records();
-    records.allow("a", "sha256:1", access("s")).await.expect("written");
+    records.allow("r.io/a", "sha256:1", access("s")).await.expect("written");
     edit(&dir, |record| {
         record["apiVersion"] = "kubelet.config.k8s.io/v1alpha1".into()
     });
     assert_eq!(
-        records.known("a", "sha256:1").await.access.len(),
+        records.known("r.io/a", "sha256:1").await.access.len(),
         1,
         "an older one is read"
     );
     edit(&dir, |record| record["apiVersion"] = "kubelet.config.k8s.io/v9".into());
-    let known = records.known("a", "sha256:1").await;
+    let known = records.known("r.io/a", "sha256:1").await;
     assert!(known.pulled_by_kubelet && known.access.is_empty());
-    let pull = records.begin("a").await.expect("written");
+    let pull = records.begin("r.io/a").await.expect("written");
     pull.worked("sha256:1", access("t")).await.expect("written");
-    assert_eq!(records.known("a", "sha256:1").await.access.get("a"), Some(&access("t")));
+    assert_eq!(
+        records.known("r.io/a", "sha256:1").await.access.get("r.io/a"),
+        Some(&access("t"))
+    );
     edit(&dir, |record| assert_eq!(record["apiVersion"], API_VERSION));
 }
 
 #[tokio::test]
 async fn a_damaged_record_gives_nobody_access() {
     let (dir, records) = records();
-    records.allow("a", "sha256:1", Access::of(None)).await.expect("written");
+    records
+        .allow("r.io/a", "sha256:1", Access::of(None))
+        .await
+        .expect("written");
     fs::write(&files(&dir, "pulled")[0], "{").expect("write");
-    let known = records.known("a", "sha256:1").await;
+    let known = records.known("r.io/a", "sha256:1").await;
     assert!(known.pulled_by_kubelet && known.access.is_empty());
-    records.allow("a", "sha256:1", access("s")).await.expect("written anew");
-    assert_eq!(records.known("a", "sha256:1").await.access.get("a"), Some(&access("s")));
+    records
+        .allow("r.io/a", "sha256:1", access("s"))
+        .await
+        .expect("written anew");
+    assert_eq!(
+        records.known("r.io/a", "sha256:1").await.access.get("r.io/a"),
+        Some(&access("s"))
+    );
 }
 
 /// A disk that hangs is waited for a while, and holds no thread of those that never block: what counts pulls stays free.
@@ -149,10 +161,32 @@ async fn a_disk_that_hangs_is_told_and_holds_nobody() {
         tokio::time::advance(DEADLINE * 2).await;
     };
     let (hung, begun, known, ()) =
-        futures::future::join4(hung, records.begin("b"), records.known("a", "sha256:1"), passing).await;
+        futures::future::join4(hung, records.begin("b"), records.known("r.io/a", "sha256:1"), passing).await;
     assert_eq!(hung, Err(RecordError::Work(WorkError::Overdue)));
     assert_eq!(begun.err(), Some(RecordError::Work(WorkError::Overdue)));
     assert!(known.pulled_by_kubelet && known.access.is_empty(), "a pull verifies it");
     go_on.send(()).expect("it hung until now");
     assert!(records.begin("b").await.is_ok());
+}
+
+#[tokio::test]
+async fn records_have_upstreams_names_and_those_of_earlier_kubelets_of_ours_count() {
+    let (dir, records) = records();
+    let known = async |image: &str| records.known(image, "sha256:1").await.access;
+    records
+        .allow("nginx:1", "sha256:1", access("s"))
+        .await
+        .expect("written");
+    edit(&dir, |record| {
+        let names = record["credentialMapping"].as_object_mut().expect("a map");
+        assert_eq!(names.keys().collect::<Vec<_>>(), ["docker.io/library/nginx"]);
+        // As it was written before, and as upstream writes it.
+        let by = |name| serde_json::to_value(access(name)).expect("a tree");
+        *record.pointer_mut("/credentialMapping").expect("there") =
+            serde_json::json!({"nginx": by("s"), "me/app": by("t"), "docker.io/me/app": by("u")});
+    });
+    let names = ["docker.io/library/nginx", "docker.io/me/app"];
+    assert_eq!(known("nginx").await.keys().collect::<Vec<_>>(), names);
+    assert_eq!(known("nginx").await[names[1]].kubernetes_secrets.len(), 2, "one image");
+    assert_eq!(known("nginx").await[names[0]], access("s"));
 }

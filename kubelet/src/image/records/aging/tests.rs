@@ -161,3 +161,28 @@ async fn an_image_of_any_number_of_names_has_a_bounded_record() {
     let known = bench.records.known("r.io/a:1", "sha256:1").await;
     assert!(known.access.len() == names && !known.access.contains_key("r.io/a"));
 }
+
+#[tokio::test]
+async fn a_record_of_an_image_that_came_back_stays() {
+    let bench = Bench::new();
+    let path = bench.path("pulled", "sha256:1");
+    bench.record("sha256:1").await;
+    let text = fs::read_to_string(&path).expect("a record");
+    let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    record["lastUpdatedTime"] = "2020-01-01T00:00:00Z".into();
+    fs::write(&path, record.to_string()).expect("written");
+    let until = SystemClock.now();
+    let stale = bench.records.stale(&BTreeSet::new(), until).await;
+    assert_eq!(stale, Ok(vec!["sha256:1".to_owned()]));
+    // Whoever pulls it now pulls it as before: nothing new, but that it is here.
+    let pull = bench.records.begin("r.io/a:1").await.expect("written");
+    pull.worked("sha256:1", Access::of(None)).await.expect("written");
+    bench.records.remove("sha256:1", until).await.expect("it changed since");
+    assert!(path.exists());
+    let half = |text: &str, until: &str| is_before(text, until.parse().expect("a time"));
+    assert!(
+        !half("2020-01-01T00:00:00Z", "2020-01-01T00:00:00.9Z"),
+        "after it, perhaps"
+    );
+    assert!(half("2020-01-01T00:00:00Z", "2020-01-01T00:00:01Z"));
+}
