@@ -22,7 +22,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -161,15 +161,16 @@ impl StatusWriter {
     pub async fn run(self, client: kube::Client, mut pods: watch::Receiver<Pods>, shutdown: CancellationToken) {
         let mut writes: JoinSet<Written> = JoinSet::new();
         let mut writing: BTreeMap<Id, PodUid> = BTreeMap::new();
+        let places = Arc::new(Semaphore::new(WRITES_MAX));
         loop {
             self.take_mirrors(pods.borrow_and_update().mirrors.clone());
             let now = Instant::now();
-            while writes.len() < WRITES_MAX
+            while let Ok(place) = places.clone().try_acquire_owned()
                 && let Some(job) = self.next_job(now)
             {
-                let (client, kept) = (client.clone(), self.kept.clone());
                 let uid = job.uid.clone();
-                writing.insert(writes.spawn(write(client, kept, job)).id(), uid);
+                let written = write(self.clone(), client.clone(), job, place, places.clone());
+                writing.insert(writes.spawn(written).id(), uid);
             }
             let wake = self.next_retry(now);
             tokio::select! {
@@ -309,7 +310,14 @@ fn target(pod: &Arc<Pod>, mirrors: &BTreeMap<FullName, Arc<Pod>>) -> Option<Arc<
     (shown && mirror.metadata.deletion_timestamp.is_none()).then(|| mirror.clone())
 }
 
-async fn write(client: kube::Client, kept: Option<Arc<Kept>>, job: Job) -> Written {
+/// Writes at one of the `places`. Who waits for the disk has none meanwhile: one that hangs must not hold the status of other pods.
+async fn write(
+    writer: StatusWriter,
+    client: kube::Client,
+    job: Job,
+    place: OwnedSemaphorePermit,
+    places: Arc<Semaphore>,
+) -> Written {
     let pod = &job.target;
     let api: Api<AsTree<Pod>> = Api::namespaced(client, pod_object::namespace(pod));
     let name = pod_object::name(pod);
@@ -322,14 +330,24 @@ async fn write(client: kube::Client, kept: Option<Arc<Kept>>, job: Job) -> Writt
             Err(_) => return Written::No,
         }
     }
+    let mut place = Some(place);
     if job.delete {
         // Once its object is gone nobody would say that it is not to come back.
-        if let Some(kept) = kept
-            && let Err(error) = kept.forget(&job.uid).await
-        {
-            tracing::warn!(pod = %job.uid, %error, "a pod's object stays until nothing is kept of it");
-            return Written::No;
+        if let Some(kept) = &writer.kept {
+            place = None;
+            writer.shared.changed.notify_one();
+            if let Err(error) = kept.forget(&job.uid).await {
+                tracing::warn!(pod = %job.uid, %error, "a pod's object stays until nothing is kept of it");
+                return Written::No;
+            }
         }
+        let _place = match place {
+            Some(place) => place,
+            None => match places.acquire_owned().await {
+                Ok(place) => place,
+                Err(_) => return Written::No,
+            },
+        };
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(Preconditions {

@@ -7,6 +7,7 @@
 
 mod decide;
 mod folder;
+mod job;
 pub mod keeper;
 mod seal;
 #[cfg(test)]
@@ -19,14 +20,16 @@ use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use crate::objects::{ObjectRef, TokenRequestKey};
 use crate::reason::event;
-use decide::{Item, POD_PREFIX};
+use decide::{Item, POD_PREFIX, SERVICES_PREFIX};
 use folder::{BOUNDS, Folder, FolderError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use seal::Found;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,10 +44,49 @@ const KEY: &str = "node-autonomy.key";
 const DEADLINE: Duration = Duration::from_secs(60);
 const WORK: &str = "node autonomy";
 
+/// Pods are forgotten before their objects are removed, which nobody waits long for: a slow turn of the keeper lets them in between.
+const FORGET_DEADLINE: Duration = Duration::from_secs(10);
+const FORGET_WORK: &str = "node autonomy: forget";
+
 /// Why nothing is kept.
-#[derive(Debug, thiserror::Error)]
-#[error("node autonomy: {0}")]
-pub struct Useless(String);
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Useless {
+    /// The disk refuses. Nothing of an earlier time is there to be believed.
+    #[error("node autonomy: {0}")]
+    Disk(String),
+    /// What was kept at an earlier time can be neither opened nor made unreadable: it would come back one day.
+    #[error("node autonomy: what was kept is not removed: {0}")]
+    Stays(String),
+}
+
+/// Removes what is kept beneath the kubelet's root directory, its key first; tells whether there was anything. What is not kept
+/// current must not be believed later. Blocks: for the start.
+///
+/// # Errors
+/// The key stays.
+pub(crate) fn discard(root: &Path) -> Result<bool, Useless> {
+    let (key, folder) = (root.join(KEY), root.join(FOLDER));
+    let unlink = |path: &Path| match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path).map(|()| true),
+        Ok(_) => fs::remove_file(path).map(|()| true),
+    };
+    let locked = || {
+        let found = unlink(&key)? | unlink(&key.with_extension("tmp"))?;
+        if found {
+            File::open(root)?.sync_all()?;
+        }
+        Ok(found)
+    };
+    let found = locked().map_err(|error: io::Error| Useless::Stays(format!("{}: {error}", key.display())))?;
+    // Without its key nobody reads it.
+    let left = unlink(&folder).unwrap_or_else(|error| {
+        tracing::warn!(path = %folder.display(), %error, "a folder nobody can read stays");
+        false
+    });
+    Ok(found || left)
+}
 
 /// Why a pod is not forgotten.
 #[derive(Debug, thiserror::Error)]
@@ -95,12 +137,15 @@ struct State {
     gone: BTreeSet<PodUid>,
     /// Problems that were told and are not over.
     told: BTreeSet<&'static str>,
+    /// Expired tokens that were told of.
+    expired: BTreeSet<TokenRequestKey>,
 }
 
 /// What is kept on this node.
 pub struct Kept {
     folder: Arc<Mutex<Folder>>,
     files: FileWork,
+    removals: FileWork,
     state: Arc<Mutex<State>>,
     recorder: Recorder,
     node: String,
@@ -113,13 +158,21 @@ impl std::fmt::Debug for Kept {
 }
 
 impl Kept {
-    /// Opens what was kept beneath the kubelet's root directory, and reads the pods. Blocks: for the start.
+    /// Opens what was kept beneath the kubelet's root directory, and reads the pods. A folder that does not open is removed, and one is
+    /// made anew: what is in it could not be kept current, and must not be believed later. Blocks: for the start.
     ///
     /// # Errors
     /// There is no folder, or no key for it.
     pub fn open(root: &Path, node: &str, recorder: Recorder) -> Result<Self, Useless> {
-        let opened = Folder::open(&root.join(FOLDER), &root.join(KEY), BOUNDS);
-        let (folder, found) = opened.map_err(|error| Useless(chain(&error)))?;
+        let open = || Folder::open(&root.join(FOLDER), &root.join(KEY), BOUNDS);
+        let (folder, found, lost) = match open() {
+            Ok((folder, found)) => (folder, found, None),
+            Err(first) => {
+                discard(root)?;
+                let (folder, found) = open().map_err(|error| Useless::Disk(chain(&error)))?;
+                (folder, found, Some(first))
+            }
+        };
         let names: Vec<String> = folder
             .names()
             .filter(|name| name.starts_with(POD_PREFIX))
@@ -136,6 +189,7 @@ impl Kept {
         let kept = Self {
             folder: Arc::new(Mutex::new(folder)),
             files: FileWork::new(DEADLINE),
+            removals: FileWork::new(FORGET_DEADLINE),
             state: Arc::new(Mutex::new(State {
                 pods,
                 ..State::default()
@@ -143,6 +197,10 @@ impl Kept {
             recorder,
             node: node.to_owned(),
         };
+        if let Some(why) = lost {
+            let message = format!("what was kept could not be opened and was removed: {}", chain(&why));
+            kept.tell("folder", &message);
+        }
         if found == Found::Replaced || (found == Found::Made && !names.is_empty()) {
             kept.tell(
                 "key",
@@ -207,7 +265,7 @@ impl Kept {
     /// The last token a pod had, whether it is still good or not.
     pub(crate) async fn token(&self, key: &TokenRequestKey, now: Timestamp) -> Option<KeptToken> {
         let token: KeptToken = self.recall(Item::Token(key.clone())).await?;
-        if token.expires <= now.as_second() {
+        if token.expires <= now.as_second() && self.state().expired.insert(key.clone()) {
             let (pod, namespace) = (&key.pod_name, &key.namespace);
             tracing::warn!(
                 pod,
@@ -225,8 +283,15 @@ impl Kept {
 
     /// The services as they were.
     pub(crate) async fn services(&self) -> Option<Vec<Arc<Service>>> {
-        let found: Vec<Service> = self.recall(Item::Services).await?;
-        Some(found.into_iter().map(Arc::new).collect())
+        let read_all = |folder: &Folder| {
+            let names = folder.names().filter(|name| name.starts_with(SERVICES_PREFIX));
+            let files: Vec<Vec<Service>> = names
+                .filter_map(|name| read(folder, name).transpose())
+                .collect::<Result<_, _>>()?;
+            Ok((!files.is_empty()).then_some(files))
+        };
+        let found: Vec<Vec<Service>> = self.recall_by(read_all).await?;
+        Some(found.into_iter().flatten().map(Arc::new).collect())
     }
 
     /// Forgets a pod for good, and waits until that is so on disk: for before its object is removed.
@@ -241,16 +306,23 @@ impl Kept {
             folder.remove(&name)?;
             folder.sync()
         };
-        let done = self.files.run(WORK, job).await.map_err(ForgetError::Work)?;
+        let done = self.removals.run(FORGET_WORK, job).await.map_err(ForgetError::Work)?;
         done.map_err(|error| ForgetError::Disk(chain(&error)))
     }
 
     async fn recall<T: DeserializeOwned + Send + 'static>(&self, item: Item) -> Option<T> {
+        self.recall_by(move |folder| read(folder, &item.file_name())).await
+    }
+
+    async fn recall_by<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Folder) -> Result<Option<T>, String> + Send + 'static,
+    ) -> Option<T> {
         if !self.counts() {
             return None;
         }
         let folder = self.folder.clone();
-        let job = move || read(&lock(&folder), &item.file_name());
+        let job = move || read(&lock(&folder));
         match self.files.run(WORK, job).await {
             Ok(Ok(found)) => found,
             Ok(Err(why)) => {
@@ -278,6 +350,12 @@ impl Kept {
         self.state().told.remove(problem);
     }
 
+    /// Has the disk hang until this goes.
+    #[cfg(test)]
+    pub(crate) fn hang(&self) -> impl Sized + '_ {
+        lock(&self.folder)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,125 +380,4 @@ fn read<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<T>, S
 fn chain(error: &FolderError) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
-}
-
-/// What is to be in one file.
-struct Entry {
-    name: String,
-    /// What it was made from: equal marks mean equal contents.
-    mark: String,
-    content: Content,
-    /// A pod nothing of which is to start: rather than as it was before, it is not kept at all.
-    over: Option<PodUid>,
-}
-
-/// What is sealed, made into bytes where nobody waits for it.
-enum Content {
-    Pod(Box<Pod>),
-    ConfigMap(Option<Arc<ConfigMap>>),
-    Secret(Option<Arc<Secret>>),
-    Token(KeptToken),
-    Handler(String),
-    Services(Vec<Arc<Service>>),
-}
-
-impl Content {
-    fn bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
-        match self {
-            Self::Pod(pod) => serde_json::to_vec(pod),
-            Self::ConfigMap(map) => serde_json::to_vec(&map.as_deref()),
-            Self::Secret(secret) => serde_json::to_vec(&secret.as_deref()),
-            Self::Token(token) => serde_json::to_vec(token),
-            Self::Handler(handler) => serde_json::to_vec(handler),
-            Self::Services(services) => {
-                let services: Vec<Service> = services.iter().map(|service| decide::reduced(service)).collect();
-                serde_json::to_vec(&services)
-            }
-        }
-    }
-}
-
-/// The files that are needed, of all whose names begin like that.
-struct Needed {
-    names: BTreeSet<String>,
-    prefix: &'static str,
-}
-
-impl Needed {
-    fn is_useless(&self, name: &str) -> bool {
-        name.starts_with(self.prefix) && !self.names.contains(name)
-    }
-}
-
-/// What a job did.
-#[derive(Default)]
-struct Report {
-    /// Files that are as they should be, with their marks.
-    kept: BTreeMap<String, String>,
-    /// The first that is not, and how many.
-    fault: Option<String>,
-    faults: usize,
-}
-
-impl Report {
-    fn fault(&mut self, why: String) {
-        self.faults += 1;
-        self.fault.get_or_insert(why);
-    }
-}
-
-/// Removes what nobody needs, if that is known, and writes what differs. One file after the other: no more than one content is in memory.
-fn carry_out(folder: &mut Folder, needed: Option<&Needed>, entries: Vec<Entry>, gone: impl Fn(&str) -> bool) -> Report {
-    let mut report = Report::default();
-    let mut changed = false;
-    let useless = |name: &&String| needed.is_some_and(|needed| needed.is_useless(name));
-    let useless: Vec<String> = folder.names().filter(useless).cloned().collect();
-    for name in useless {
-        changed = true;
-        if let Err(error) = folder.remove(&name) {
-            report.fault(chain(&error));
-        }
-    }
-    let mut full = false;
-    for entry in entries {
-        if full && entry.over.is_none() {
-            report.faults += 1;
-            continue;
-        }
-        if gone(&entry.name) {
-            continue;
-        }
-        let content = match entry.content.bytes() {
-            Ok(content) => content,
-            Err(error) => {
-                report.fault(format!("{}: {error}", entry.name));
-                continue;
-            }
-        };
-        // A kubelet that starts anew does not know what the one before it wrote.
-        if matches!(folder.read(&entry.name), Ok(Some(before)) if before == content) {
-            report.kept.insert(entry.name, entry.mark);
-            continue;
-        }
-        changed = true;
-        match folder.write(&entry.name, content) {
-            Ok(()) => drop(report.kept.insert(entry.name, entry.mark)),
-            Err(error) => {
-                // Whatever else there is would be made for nothing.
-                full |= matches!(error, FolderError::Full(_));
-                report.fault(chain(&error));
-                if entry.over.is_some()
-                    && let Err(error) = folder.remove(&entry.name)
-                {
-                    report.fault(chain(&error));
-                }
-            }
-        }
-    }
-    if changed && let Err(error) = folder.sync() {
-        // Nothing of it is certain.
-        report.kept.clear();
-        report.fault(chain(&error));
-    }
-    report
 }

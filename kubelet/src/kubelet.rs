@@ -11,6 +11,7 @@ pub(crate) mod testing;
 use crate::admission::Ledger;
 use crate::admission::decide::Node;
 use crate::api_status::StatusWriter;
+use crate::autonomy::Useless;
 use crate::autonomy::keeper::Keeper;
 use crate::cgroup::CgroupError;
 use crate::events::{Severity, Sink};
@@ -52,6 +53,9 @@ pub enum KubeletError {
     /// The cgroups cannot be made.
     #[error("set up pod cgroups")]
     Cgroups(#[source] CgroupError),
+    /// What an earlier kubelet kept of pods is neither kept current nor gone: deleted pods would come back with it.
+    #[error("pods that were kept stay believable")]
+    Autonomy(#[source] Useless),
 }
 
 /// A kubelet.
@@ -75,6 +79,9 @@ impl Kubelet {
 
     /// Runs until shut down. Pods go on; the next kubelet takes them over.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), KubeletError> {
+        if let Some(useless) = &self.parts.unkept {
+            return Err(KubeletError::Autonomy(useless.clone()));
+        }
         self.tell(event::STARTING, "Starting kubelet.");
         self.parts.volumes.setup().await.map_err(KubeletError::Directories)?;
         self.parts.cgroups.setup().await.map_err(KubeletError::Cgroups)?;

@@ -10,7 +10,7 @@ pub mod testing;
 use crate::admission::description::Describer;
 use crate::admission::sysctl;
 use crate::allocation::checkpoint::Checkpoint;
-use crate::autonomy::Kept;
+use crate::autonomy::{self, Kept, Useless};
 use crate::cgroup::Cgroups;
 use crate::events::{Recorder, Severity, Sink};
 use crate::heartbeat::Heartbeat;
@@ -122,6 +122,8 @@ pub struct Parts {
     pub context: NodeContext,
     /// What is kept of them and of the pods, with node autonomy.
     pub kept: Option<Arc<Kept>>,
+    /// What was kept by an earlier kubelet can be neither used nor removed: this one must not run, for it would come back.
+    pub unkept: Option<Useless>,
     /// ConfigMaps, Secrets, services, tokens.
     pub objects: Arc<Objects>,
     /// Volumes.
@@ -175,8 +177,10 @@ impl Parts {
         let metrics = Metrics::new(node);
         let runtime: Arc<dyn Runtime> = Arc::new(Metered::new(runtime, metrics.runtime.clone()));
         let (recorder, sink) = Recorder::new(clock.clone(), node, client.clone(), settings.events, seed);
-        let kept = (settings.autonomy && client.is_some()).then(|| keep(&context, &recorder));
-        let kept = kept.flatten();
+        let (kept, unkept) = match settings.autonomy && client.is_some() {
+            true => keep(&context, &recorder),
+            false => (None, discard(&context)),
+        };
         let objects = Objects::new(client.clone(), clock.clone(), seed).with_kept(kept.clone());
         let objects = Arc::new(objects);
         let of_node = VolumeSettings {
@@ -207,6 +211,7 @@ impl Parts {
             seed,
             context,
             kept,
+            unkept,
             objects,
             cgroups,
             recorder,
@@ -216,14 +221,27 @@ impl Parts {
 }
 
 /// Opens what is kept. Without it pods run all the same, and it is told.
-fn keep(context: &NodeContext, recorder: &Recorder) -> Option<Arc<Kept>> {
+fn keep(context: &NodeContext, recorder: &Recorder) -> (Option<Arc<Kept>>, Option<Useless>) {
     match Kept::open(&context.root_dir, &context.node_name, recorder.clone()) {
-        Ok(kept) => Some(Arc::new(kept)),
-        Err(useless) => {
+        Ok(kept) => (Some(Arc::new(kept)), None),
+        Err(useless @ Useless::Stays(_)) => (None, Some(useless)),
+        Err(useless @ Useless::Disk(_)) => {
             tracing::error!(%useless, "pods will not start again without an API server");
             let (node, message) = (&context.node_name, useless.to_string());
             recorder.node(node, Severity::Warning, event::NODE_AUTONOMY, message);
+            (None, None)
+        }
+    }
+}
+
+/// Removes what an earlier kubelet kept: this one does not keep it current.
+fn discard(context: &NodeContext) -> Option<Useless> {
+    match autonomy::discard(&context.root_dir) {
+        Ok(true) => {
+            tracing::info!("node autonomy is off: what an earlier kubelet kept of pods is removed");
             None
         }
+        Ok(false) => None,
+        Err(useless) => Some(useless),
     }
 }

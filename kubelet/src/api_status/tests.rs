@@ -317,3 +317,31 @@ async fn what_nothing_follows_is_told_alone() {
         assert_eq!(server.asked().len(), 1);
     }
 }
+
+/// On the real clock: the paused one stands still while a thread works.
+#[tokio::test]
+async fn a_disk_that_hangs_holds_deletions_and_no_status() {
+    use crate::events::Recorder;
+    let (server, dir) = (Server::default(), tempfile::tempdir().expect("a directory"));
+    let clock = Arc::new(client::TokioClock::starting_at(crate::pod::testing::at(0)));
+    let recorder = Recorder::new(clock, "n", None, crate::rate::Rate::default(), 1).0;
+    let kept = Arc::new(Kept::open(dir.path(), "n", recorder).expect("a folder"));
+    let writer = StatusWriter::new(crate::metrics::Metrics::new("n").pods).with_kept(Some(kept.clone()));
+    let (_sender, pods) = watch::channel(Pods::default());
+    let shutdown = CancellationToken::new();
+    let run = tokio::spawn(writer.clone().run(server.client(), pods, shutdown.clone()));
+    let hangs = kept.hang();
+    for number in 0..2 * WRITES_MAX {
+        writer.publish(&PodUid::new(format!("{number}")), update("Succeeded", true));
+    }
+    server.until(2 * WRITES_MAX).await;
+    writer.publish(&PodUid::new("other"), update("Running", false));
+    server.until(2 * WRITES_MAX + 1).await;
+    let deleted = |server: &Server| server.asked().iter().filter(|line| line.starts_with("DELETE")).count();
+    assert_eq!(deleted(&server), 0, "something may still be kept of them");
+    drop(hangs);
+    server.until(4 * WRITES_MAX + 1).await;
+    assert_eq!(deleted(&server), 2 * WRITES_MAX);
+    shutdown.cancel();
+    run.await.expect("it ends");
+}

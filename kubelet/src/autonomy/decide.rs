@@ -6,7 +6,7 @@ use crate::pod::spec::env_references;
 use crate::pod::status::is_terminal;
 use crate::pod_object;
 use crate::volume;
-use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, Service, ServicePort, ServiceSpec};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +23,30 @@ pub(super) enum Item {
     Token(TokenRequestKey),
     /// The handler of a runtime class.
     RuntimeClass(String),
-    /// The services that pods' environments tell of.
-    Services,
+    /// The services of a namespace, as pods' environments tell of them.
+    Services(String),
 }
 
 /// What the files of pods begin with.
 pub(super) const POD_PREFIX: &str = "pod-";
+/// What the files of services begin with.
+pub(super) const SERVICES_PREFIX: &str = "services-";
+/// The bytes all that pods need may take: what is left of the folder is for the pods themselves.
+pub(super) const NEEDS_MAX: u64 = 192 << 20;
+/// What a file counts for at least: so many, and it is the number of files that is large.
+const WEIGHT_MIN: u64 = 16 << 10;
 
 impl Item {
+    /// Whose it is; nobody's if it is everybody's.
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::Object(of) => &of.namespace,
+            Self::Token(of) => &of.namespace,
+            Self::Services(namespace) => namespace,
+            Self::Pod(_) | Self::RuntimeClass(_) => "",
+        }
+    }
+
     /// The name of its file: what names it may hold anything, and be longer than a file's name.
     pub(super) fn file_name(&self) -> String {
         let (kind, identity) = match self {
@@ -48,7 +64,7 @@ impl Item {
                 ]),
             ),
             Self::RuntimeClass(name) => ("runtimeclass-", json!([name])),
-            Self::Services => ("services-", json!([])),
+            Self::Services(namespace) => (SERVICES_PREFIX, json!([namespace])),
         };
         let digest = Sha256::digest(identity.to_string());
         format!("{kind}{}", hex::encode(digest))
@@ -100,21 +116,22 @@ pub(super) fn needs(pod: &Pod) -> BTreeSet<Item> {
         .collect()
 }
 
-/// The services that the environments of pods in these namespaces tell of.
-pub(super) fn services(
-    mut all: Vec<Arc<Service>>,
-    namespaces: &BTreeSet<&str>,
-    master_namespace: &str,
-) -> Vec<Arc<Service>> {
-    all.retain(|service| {
+/// The services that the environments of pods in these namespaces tell of, by namespace.
+pub(super) fn services(all: &[Arc<Service>], namespaces: &BTreeSet<&str>) -> BTreeMap<String, Vec<Arc<Service>>> {
+    let mut told: BTreeMap<String, Vec<Arc<Service>>> = namespaces
+        .iter()
+        .map(|namespace| ((*namespace).to_owned(), Vec::new()))
+        .collect();
+    for service in all {
         let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-        namespace == master_namespace || namespaces.contains(namespace)
-    });
-    all.sort_by(|a, b| {
-        let named = |service: &Service| (service.metadata.namespace.clone(), service.metadata.name.clone());
-        named(a).cmp(&named(b))
-    });
-    all
+        if let Some(of_namespace) = told.get_mut(namespace) {
+            of_namespace.push(service.clone());
+        }
+    }
+    for of_namespace in told.values_mut() {
+        of_namespace.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    }
+    told
 }
 
 /// A service without what environments do not tell of it.
@@ -122,8 +139,62 @@ pub(super) fn reduced(service: &Service) -> Service {
     let mut reduced = Service::default();
     reduced.metadata.name.clone_from(&service.metadata.name);
     reduced.metadata.namespace.clone_from(&service.metadata.namespace);
-    reduced.spec.clone_from(&service.spec);
+    let port = |port: &ServicePort| ServicePort {
+        name: port.name.clone(),
+        port: port.port,
+        protocol: port.protocol.clone(),
+        ..ServicePort::default()
+    };
+    reduced.spec = service.spec.as_ref().map(|spec| ServiceSpec {
+        cluster_ip: spec.cluster_ip.clone(),
+        ports: spec.ports.as_ref().map(|ports| ports.iter().map(port).collect()),
+        ..ServiceSpec::default()
+    });
     reduced
+}
+
+/// A file that is to be kept, for its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Whose share it is of.
+    pub(super) namespace: String,
+    /// The file.
+    pub(super) name: String,
+    /// Its bytes.
+    pub(super) weight: u64,
+}
+
+/// The files that do not fit. Every namespace has the same share, and what one leaves is the others'; within one, small files go first.
+pub(super) fn misfits(wanted: Vec<Wanted>, room: u64) -> BTreeSet<String> {
+    let mut by_namespace = BTreeMap::<String, Vec<(u64, String)>>::new();
+    for Wanted {
+        namespace,
+        name,
+        weight,
+    } in wanted
+    {
+        let files = by_namespace.entry(namespace).or_default();
+        files.push((weight.max(WEIGHT_MIN), name));
+    }
+    let total = |files: &[(u64, String)]| files.iter().map(|(weight, _)| weight).sum::<u64>();
+    let mut modest_first: Vec<Vec<(u64, String)>> = by_namespace.into_values().collect();
+    modest_first.sort_by_key(|files| total(files));
+    let (mut room, mut left) = (room, modest_first.len() as u64);
+    let mut misfits = BTreeSet::new();
+    for mut files in modest_first {
+        let mut share = room / left.max(1);
+        left -= 1;
+        files.sort();
+        for (weight, name) in files {
+            if weight <= share {
+                share -= weight;
+                room -= weight;
+            } else {
+                misfits.insert(name);
+            }
+        }
+    }
+    misfits
 }
 
 /// The exit codes of regular containers that ended for good, as a kept status tells. A runtime that lost them would have them run again.
@@ -190,6 +261,49 @@ mod tests {
         );
         let names: BTreeSet<String> = needs.iter().map(Item::file_name).collect();
         assert_eq!(names.len(), needs.len(), "each has a file of its own");
+    }
+
+    #[test]
+    fn room_is_shared_by_namespace_and_what_one_leaves_is_the_others() {
+        const MIB: u64 = 1 << 20;
+        let of = |namespace: &str, files: u64, weight: u64| {
+            let file = move |number| Wanted {
+                namespace: namespace.to_owned(),
+                name: format!("{namespace}-{number:05}"),
+                weight,
+            };
+            (0..files).map(file).collect::<Vec<_>>()
+        };
+        let count = |misfits: &BTreeSet<String>, of: &str| misfits.iter().filter(|name| name.starts_with(of)).count();
+        let all = [of("greedy", 250, MIB), of("system", 40, MIB), of("small", 3, 1)].concat();
+        let left = misfits(all.clone(), 100 * MIB);
+        assert_eq!(count(&left, "system") + count(&left, "small"), 0, "{left:?}");
+        assert_eq!(left.len(), 191, "what the others leave is its own");
+        assert!(misfits(all, 300 * MIB).is_empty());
+        let left = misfits([of("a", 20, MIB), of("b", 30, MIB)].concat(), 20 * MIB);
+        assert_eq!((count(&left, "a"), count(&left, "b")), (10, 20));
+        let left = misfits(of("many", 20_000, 1), NEEDS_MAX);
+        assert_eq!(left.len(), 20_000 - 12_288, "the number of files is bounded, too");
+    }
+
+    #[test]
+    fn of_services_what_environments_tell_is_kept_by_namespace() {
+        let service = |namespace: &str, name: &str| {
+            let ports = json!([{"name": "web", "port": 80, "protocol": "UDP", "targetPort": 8080, "nodePort": 30000}]);
+            let spec = json!({"clusterIP": "10.0.0.1", "ports": ports, "selector": {"a": "x".repeat(500)}});
+            let metadata = json!({"name": name, "namespace": namespace, "annotations": {"a": "b"}});
+            let service = json!({"metadata": metadata, "spec": spec});
+            Arc::new(serde_json::from_value::<Service>(service).expect("a service"))
+        };
+        let all = [service("ns", "b"), service("ns", "a"), service("other", "c")];
+        let told = services(&all, &BTreeSet::from(["default", "ns"]));
+        let names: Vec<_> = told["ns"].iter().map(|service| service.metadata.name.clone()).collect();
+        assert_eq!(names, [Some("a".to_owned()), Some("b".to_owned())]);
+        assert!(told["default"].is_empty() && told.len() == 2);
+        assert_eq!(
+            serde_json::to_value(reduced(&all[0])).expect("a tree")["spec"],
+            json!({"clusterIP": "10.0.0.1", "ports": [{"name": "web", "port": 80, "protocol": "UDP"}]})
+        );
     }
 
     #[test]

@@ -2,14 +2,17 @@
 //!
 //! Owns which files are known to be as they should be. The one writer, beside [`Kept::forget`].
 
-use super::decide::{self, Item, POD_PREFIX};
-use super::{Content, Entry, Kept, Needed, WORK, carry_out, lock};
+use super::decide::{self, Item, POD_PREFIX, Wanted};
+use super::job::{Content, Entry, Needed, carry_out};
+use super::{Kept, WORK};
+use crate::events::Severity;
 use crate::id::PodUid;
 use crate::objects::{KnownObject, ObjectRef};
 use crate::parts::Parts;
 use crate::pod_object;
+use crate::reason::event;
 use crate::source::Pods;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +41,12 @@ pub struct Keeper {
     /// The marks of files that are as they should be.
     marks: BTreeMap<String, String>,
     written: BTreeMap<PodUid, Written>,
+    /// Files that were refused, and when they are tried again.
+    refused: BTreeMap<String, Instant>,
+    /// How heavy contents with these marks are.
+    weights: BTreeMap<String, (String, u64)>,
+    /// Pods that do not have room for all they need, and were told.
+    crowded: BTreeSet<PodUid>,
 }
 
 /// How much of what changed is looked at.
@@ -66,6 +75,9 @@ impl Keeper {
             pods,
             marks: BTreeMap::new(),
             written: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            weights: BTreeMap::new(),
+            crowded: BTreeSet::new(),
         }
     }
 
@@ -94,7 +106,11 @@ impl Keeper {
         if !pods.answered && pods.kept.is_empty() {
             return true;
         }
-        let work = self.work(&pods, extent);
+        let mut work = self.work(&pods, extent);
+        let now = Instant::now();
+        self.refused.retain(|_, until| *until > now);
+        work.entries
+            .retain(|entry| entry.over.is_some() || !self.refused.contains_key(&entry.name));
         // What is there and not delivered is only known to be gone once the API server has said so.
         let prefix = if extent == Extent::All { "" } else { POD_PREFIX };
         let needed = Needed {
@@ -115,7 +131,7 @@ impl Keeper {
                 let state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 state.gone.iter().any(|uid| Item::Pod(uid.clone()).file_name() == name)
             };
-            carry_out(&mut lock(&folder), needed.as_ref(), work.entries, is_gone)
+            carry_out(&folder, needed.as_ref(), work.entries, is_gone)
         };
         let report = match self.kept.files.run(WORK, job).await {
             Ok(report) => report,
@@ -126,12 +142,16 @@ impl Keeper {
             }
         };
         self.kept.over("disk");
+        let again = Instant::now() + AGAIN;
+        self.refused
+            .extend(report.refused.into_iter().map(|name| (name, again)));
         match &report.fault {
             Some(why) => {
                 let message = format!("{} files are not as they should be, the first: {why}", report.faults);
                 self.kept.tell("write", &message);
             }
-            None => self.kept.over("write"),
+            None if self.refused.is_empty() => self.kept.over("write"),
+            None => {}
         }
         for (uid, (name, written)) in work.pods {
             if report.kept.contains_key(&name) {
@@ -139,13 +159,14 @@ impl Keeper {
             }
         }
         self.marks.extend(report.kept);
-        report.fault.is_none()
+        !report.broken
     }
 
     /// What is to be written, and what is needed at all.
     fn work(&mut self, pods: &Pods, extent: Extent) -> Work {
         let mut work = Work::default();
-        let (mut items, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
+        let mut items = BTreeMap::<Item, BTreeSet<PodUid>>::new();
+        let mut namespaces = BTreeSet::from([self.parts.context.master_service_namespace.as_str()]);
         self.written.retain(|uid, _| pods.desired.contains_key(uid));
         let gone = {
             let mut state = self.kept.state();
@@ -161,21 +182,75 @@ impl Keeper {
             let status = snapshot.as_ref().map(|snapshot| &snapshot.status);
             let over = decide::is_over(pod, status.map(|status| &**status));
             if !over && extent == Extent::All {
-                items.extend(decide::needs(pod));
-                namespaces.insert(pod_object::namespace(pod));
+                for item in decide::needs(pod) {
+                    items.entry(item).or_default().insert(uid.clone());
+                }
+                let namespace = pod_object::namespace(pod);
+                let services = Item::Services(namespace.to_owned());
+                items.entry(services).or_default().insert(uid.clone());
+                namespaces.insert(namespace);
             }
             // Without a worker it was not let in yet.
             if let Some(status) = status {
                 self.take_pod(&mut work, uid, pod, status, over, extent);
             }
         }
-        work.needed.extend(items.iter().map(Item::file_name));
-        work.needed.insert(Item::Services.file_name());
+        work.needed.extend(items.keys().map(Item::file_name));
+        let master = Item::Services(self.parts.context.master_service_namespace.clone());
+        work.needed.insert(master.file_name());
         if extent == Extent::All && pods.answered {
-            self.take_needs(&mut work, items);
-            self.take_services(&mut work, &namespaces);
+            let mut contents = self.contents(&items);
+            contents.extend(self.services(&namespaces));
+            self.take_needs(&mut work, contents, &items, pods);
         }
         work
+    }
+
+    /// What fits of what pods need.
+    fn take_needs(
+        &mut self,
+        work: &mut Work,
+        contents: Vec<(Item, String, Content)>,
+        items: &BTreeMap<Item, BTreeSet<PodUid>>,
+        pods: &Pods,
+    ) {
+        let mut weights = BTreeMap::new();
+        let mut wanted = Vec::new();
+        for (item, mark, content) in &contents {
+            let name = item.file_name();
+            let before = self.weights.get(&name).filter(|(before, _)| before == mark);
+            let weight = before.map_or_else(|| content.weight(), |(_, weight)| *weight);
+            weights.insert(name.clone(), (mark.clone(), weight));
+            let namespace = item.namespace().to_owned();
+            wanted.push(Wanted {
+                namespace,
+                name,
+                weight,
+            });
+        }
+        self.weights = weights;
+        let misfits = decide::misfits(wanted, decide::NEEDS_MAX);
+        let mut crowded = BTreeSet::new();
+        for (item, mark, content) in contents {
+            if misfits.contains(&item.file_name()) {
+                work.needed.remove(&item.file_name());
+                crowded.extend(items.get(&item).into_iter().flatten().cloned());
+            } else {
+                self.take(work, &item, mark, content);
+            }
+        }
+        for uid in crowded.difference(&self.crowded) {
+            if let Some(pod) = pods.desired.get(uid) {
+                let room = decide::NEEDS_MAX >> 20;
+                let message = format!(
+                    "Node autonomy: what this pod needs does not fit into its namespace's share of {room} MiB, it will not start \
+                     again without an API server"
+                );
+                let recorder = &self.parts.recorder;
+                recorder.pod(pod, Severity::Warning, event::NODE_AUTONOMY, message);
+            }
+        }
+        self.crowded = crowded;
     }
 
     fn take_pod(
@@ -209,17 +284,18 @@ impl Keeper {
     }
 
     /// What pods need, as far as the API server has told it. From here on it is watched, whether a container asks for it or not.
-    fn take_needs(&self, work: &mut Work, items: BTreeSet<Item>) {
+    fn contents(&self, items: &BTreeMap<Item, BTreeSet<PodUid>>) -> Vec<(Item, String, Content)> {
+        let mut contents = Vec::new();
         let objects = &self.parts.objects;
         let references: BTreeSet<ObjectRef> = items
-            .iter()
+            .keys()
             .filter_map(|item| match item {
                 Item::Object(of) => Some(of.clone()),
                 _ => None,
             })
             .collect();
         objects.hold(&references);
-        for item in &items {
+        for item in items.keys() {
             let (mark, content) = match item {
                 Item::Object(of) => match objects.known(of) {
                     Some(KnownObject::ConfigMap(map)) => {
@@ -235,25 +311,27 @@ impl Keeper {
                     Some(handler) => (handler.clone(), Content::Handler(handler)),
                     None => continue,
                 },
-                Item::Pod(_) | Item::Token(_) | Item::Services => continue,
+                Item::Pod(_) | Item::Token(_) | Item::Services(_) => continue,
             };
-            self.take(work, item, mark, content);
+            contents.push((item.clone(), mark, content));
         }
         for (key, token) in objects.held_tokens() {
             let item = Item::Token(key);
-            if items.contains(&item) {
-                self.take(work, &item, token.expires.to_string(), Content::Token(token));
+            if items.contains_key(&item) {
+                contents.push((item, token.expires.to_string(), Content::Token(token)));
             }
         }
+        contents
     }
 
-    fn take_services(&self, work: &mut Work, namespaces: &BTreeSet<&str>) {
-        let Some(all) = self.parts.objects.known_services() else {
-            return;
+    fn services(&self, namespaces: &BTreeSet<&str>) -> Vec<(Item, String, Content)> {
+        let all = self.parts.objects.known_services();
+        let told = all.map(|all| decide::services(&all, namespaces));
+        let content = |(namespace, services): (String, Vec<Arc<Service>>)| {
+            let marks: Vec<String> = services.iter().map(|service| mark(Some(&service.metadata))).collect();
+            (Item::Services(namespace), marks.join(" "), Content::Services(services))
         };
-        let told = decide::services(all, namespaces, &self.parts.context.master_service_namespace);
-        let marks: Vec<String> = told.iter().map(|service| mark(Some(&service.metadata))).collect();
-        self.take(work, &Item::Services, marks.join(" "), Content::Services(told));
+        told.into_iter().flatten().map(content).collect()
     }
 
     fn take(&self, work: &mut Work, item: &Item, mark: String, content: Content) {

@@ -1,7 +1,13 @@
 //! Nodes that are rebooted while no API server answers: a runtime that lost everything, and a kubelet on what its disk has.
 
+use super::decide::Item;
+use super::{Kept, KeptToken, Useless, discard, lock};
+use crate::events::Recorder;
+use crate::id::PodUid;
 use crate::kubelet::testing::{Alive, Bench};
+use crate::objects::{Objects, TokenRequestKey};
 use crate::pod::testing::{at, pod};
+use crate::rate::Rate;
 use crate::runtime::fake::{Behaviour, FakeRuntime, Run};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -9,6 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn bench() -> Bench {
@@ -352,4 +359,124 @@ async fn what_does_not_change_is_not_written_and_a_disk_that_refuses_stops_no_po
     pass(70).await;
     assert_eq!(files(&bench, "pod-").len(), 3);
     kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_goes_with_the_setting() {
+    let mut bench = bench();
+    bench.api.create(&on_node("a", |_| {}));
+    let kubelet = bench.start();
+    bench.until("it runs", |b| b.running("uid-a") == 1).await;
+    pass(15).await;
+    kubelet.kill().await;
+    let key = folder(&bench).with_extension("key");
+    assert!(key.exists() && files(&bench, "pod-").len() == 1);
+    bench.autonomy = false;
+    let kubelet = bench.start();
+    pass(1).await;
+    assert!(!key.exists() && !folder(&bench).exists());
+    kubelet.kill().await;
+    bench.autonomy = true;
+    bench.api.set_away(true);
+    reboot(&mut bench);
+    let kubelet = bench.start();
+    pass(60).await;
+    assert_eq!(bench.runtime.running().len(), 0, "it may be long gone");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_does_not_open_is_not_believed_later() {
+    let mut bench = bench();
+    bench.api.create(&on_node("a", |_| {}));
+    let kubelet = bench.start();
+    bench.until("it runs", |b| b.running("uid-a") == 1).await;
+    pass(15).await;
+    kubelet.kill().await;
+    fs::create_dir(folder(&bench).join("unfinished.tmp")).expect("made");
+    bench.api.set_away(true);
+    reboot(&mut bench);
+    let kubelet = bench.start();
+    pass(60).await;
+    assert_eq!(bench.runtime.running().len(), 0);
+    bench.api.set_away(false);
+    bench.until("it runs", |b| b.running("uid-a") == 1).await;
+    let lost = |b: &Bench| {
+        told(b)
+            .iter()
+            .any(|text| text.contains("could not be opened and was removed"))
+    };
+    bench.until("told", lost).await;
+    pass(15).await;
+    assert_eq!(files(&bench, "pod-").len(), 1, "it is kept anew");
+    kubelet.kill().await;
+    // Where nothing can be removed, either, no kubelet runs.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    assert!(matches!(discard(file.path()), Err(Useless::Stays(_))));
+    let opened = Kept::open(file.path(), "node-a", recorder(&bench));
+    assert!(matches!(opened, Err(Useless::Stays(_))));
+}
+
+fn recorder(bench: &Bench) -> Recorder {
+    Recorder::new(bench.clock.clone(), "node-a", None, Rate::default(), 1).0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_token_is_fallen_back_on_and_is_no_plugins() {
+    let bench = bench();
+    let dir = tempfile::tempdir().expect("a directory");
+    let kept = Arc::new(Kept::open(dir.path(), "node-a", recorder(&bench)).expect("a folder"));
+    let key = TokenRequestKey {
+        pod_uid: PodUid::from("u"),
+        pod_name: "p".into(),
+        namespace: "ns".into(),
+        service_account: "sa".into(),
+        service_account_uid: String::new(),
+        audience: "aud".into(),
+        expiration_seconds: 3600,
+    };
+    let token = KeptToken {
+        value: "old".into(),
+        expires: bench.clock.now().as_second() + 600,
+    };
+    let text = serde_json::to_vec(&token).expect("JSON");
+    let name = Item::Token(key.clone()).file_name();
+    lock(&kept.folder).write(&name, text).expect("written");
+    kept.restore();
+    bench.api.set_away(true);
+    let objects = Objects::new(bench.api.client(), bench.clock.clone(), 1).with_kept(Some(kept.clone()));
+    assert_eq!(objects.token(&key).await.expect("kept").value, "old");
+    let of_plugin = TokenRequestKey {
+        service_account_uid: "uid-sa".into(),
+        ..key.clone()
+    };
+    assert!(objects.token(&of_plugin).await.is_err(), "asked of the API server");
+    kept.answered();
+    assert_eq!(objects.token(&key).await.expect("still good").value, "old");
+    pass(600).await;
+    assert!(objects.token(&key).await.is_err(), "it has expired");
+    bench.api.set_away(false);
+    bench.api.add_service_account("sa", &[]);
+    assert!(
+        objects
+            .token(&key)
+            .await
+            .expect("a new one")
+            .value
+            .starts_with("token of")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_class_is_kept_though_no_start_asked_for_it() {
+    let bench = bench();
+    bench.api.add_runtime_class("gvisor", "runsc");
+    let objects = Objects::new(bench.api.client(), bench.clock.clone(), 1);
+    assert_eq!(objects.known_handler("gvisor"), None, "not told yet");
+    let told = async {
+        while objects.known_handler("gvisor").is_none() {
+            pass(1).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("told");
 }

@@ -3,7 +3,7 @@
 use super::{Entry, ObjectKind, ObjectRef, Objects, Token, TokenRequestKey, Watched};
 use crate::autonomy::{Kept, KeptToken};
 use crate::id::PodUid;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -81,10 +81,11 @@ impl Objects {
         server.services.is_synced().then(|| server.services.list())
     }
 
-    /// The handler of a class that some pod has asked for.
+    /// The handler of a class, once the API server has told it; from here on classes are watched, whether a start asks for one or not.
     pub fn known_handler(&self, class: &str) -> Option<String> {
-        let classes = self.server.as_ref()?.runtime_classes.get()?;
-        classes.get("", class).map(|class| class.handler.clone())
+        let classes = self.runtime_classes(self.server.as_ref()?);
+        let found = classes.is_synced().then(|| classes.get("", class)).flatten();
+        found.map(|class| class.handler.clone())
     }
 
     /// The tokens pods have.
@@ -116,10 +117,19 @@ impl Objects {
     /// The token that was kept, likewise.
     pub(super) async fn kept_token(&self, key: &TokenRequestKey) -> Option<Token> {
         let now = self.clock.now();
-        let token = self.kept.as_ref()?.token(key, now).await?;
-        Some(Token {
-            value: token.value,
+        // One for a plugin is none of those that are kept, even if it is asked for in the same words.
+        let kept = self.kept.as_ref().filter(|_| key.service_account_uid.is_empty())?;
+        let kept = kept.token(key, now).await?;
+        let token = Token {
+            value: kept.value,
             refresh_at: now.checked_add(KEPT_TOKEN_REFRESH).unwrap_or(now),
-        })
+        };
+        if let Some(server) = &self.server
+            && let Ok(expires) = Timestamp::from_second(kept.expires)
+        {
+            // When the API server answers, and then does not give another, this one is what there is.
+            server.tokens.start_with(key, token.clone(), expires);
+        }
+        Some(token)
     }
 }

@@ -83,6 +83,15 @@ impl Tokens {
         slots.retain(|key, _| key.pod_uid != *pod);
     }
 
+    /// Has a token there to begin with, unless there is one already.
+    pub(super) fn start_with(&self, key: &TokenRequestKey, token: Token, expires: Timestamp) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.entry(key.clone()).or_default();
+        if let Ok(mut held) = slot.try_lock() {
+            held.get_or_insert((token, expires));
+        }
+    }
+
     /// The tokens there are; one that is being asked for is told of the next time.
     pub(super) fn held(&self) -> Vec<(TokenRequestKey, KeptToken)> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
