@@ -10,6 +10,7 @@ mod follow;
 mod history;
 mod interest;
 mod past;
+mod selectable;
 mod stored;
 
 pub use cursor::{Batch, Cursor};
@@ -17,7 +18,8 @@ pub use encoded::{ENCODED_BYTES, EncodedForms};
 pub use expected::{Expected, Misfit};
 pub use history::{Event, WatchClosed};
 pub use interest::{Interest, ReadFields};
-pub use stored::{Selectable, Stored};
+pub use selectable::Selectable;
+pub use stored::Stored;
 
 use super::{Revision, Store, StoreError};
 use futures::stream::{Stream, StreamExt};
