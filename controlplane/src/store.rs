@@ -170,6 +170,20 @@ pub trait Store: Send + Sync + 'static {
     /// The newest durable revision (linearizable).
     async fn current_revision(&self) -> Result<Revision, StoreError>;
 
+    /// Whether writes can be taken, as far as can be told at once.
+    ///
+    /// # Errors
+    /// `Closed` if nobody is there to take them.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// A reader without which nothing can be served has ended: there is no going on. A backend that ends the process when it fails
+    /// itself does so now.
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "the store is not read any more");
+    }
+
     /// Forgets history up to and including `revision`.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 }

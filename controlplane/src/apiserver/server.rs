@@ -115,6 +115,11 @@ impl ApiServer {
         self.inner.state.store()
     }
 
+    /// What everything is read from.
+    pub(super) fn window(&self) -> &Window {
+        self.inner.state.publisher().window()
+    }
+
     /// The time now.
     pub fn now(&self) -> Timestamp {
         self.inner.state.now()

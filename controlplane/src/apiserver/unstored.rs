@@ -108,7 +108,7 @@ impl UnstoredEndpoints {
                 text(200, "text/plain; charset=utf-8", dump)
             }
             _ => {
-                let (code, body) = self.health.answer(path, query, server.store()).await?;
+                let (code, body) = self.health.answer(path, query, server.window()).await?;
                 text(code, "text/plain; charset=utf-8", body)
             }
         })

@@ -7,6 +7,8 @@
 
 mod compaction;
 mod directory;
+mod fatal;
+mod job;
 #[cfg(feature = "test-util")]
 pub mod paced;
 mod past;
@@ -20,7 +22,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use compaction::Freed;
 use directory::{Directory, in_use, unusable};
+pub use fatal::OnFatal;
+use fatal::{end_process, guarded};
 use futures::stream::BoxStream;
+use job::{Job, Operation};
 use past::Past;
 use records::{META, RECORDS};
 use redb::{CompactionError, Database};
@@ -43,36 +48,6 @@ const QUEUE: usize = 1024;
 /// redb's page cache; reads are served from the window, so it only helps the writer.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// What happens when a commit fails; by default the process aborts.
-pub type OnFatal = Box<dyn Fn(&StoreError) + Send>;
-
-enum Operation {
-    Put {
-        value: Bytes,
-        expect: Expect,
-        is_for_deletion: bool,
-    },
-    Delete {
-        expect: Revision,
-    },
-}
-
-struct Job {
-    key: String,
-    write: Operation,
-    reply: oneshot::Sender<Result<Revision, StoreError>>,
-}
-
-impl Job {
-    /// The length of what it writes.
-    fn bytes(&self) -> usize {
-        match &self.write {
-            Operation::Put { value, .. } => value.len(),
-            Operation::Delete { .. } => 0,
-        }
-    }
-}
-
 /// Written to by who compacts the file, read by everybody else, the writer too.
 type SharedDatabase = Arc<RwLock<Database>>;
 
@@ -84,6 +59,7 @@ pub struct Disk {
     path: PathBuf,
     /// Of before it was opened, until somebody asks.
     remembered: Mutex<Vec<Replaced>>,
+    on_fatal: Arc<OnFatal>,
     hand: Hand,
 }
 
@@ -100,15 +76,7 @@ impl Disk {
     /// # Errors
     /// `Unusable`, naming the directory and the reason.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Self::open_with(
-            directory,
-            Box::new(|error| {
-                tracing::error!(%error, "the store cannot write to disk; ending the process");
-                eprintln!("the store cannot write to disk: {error}");
-                // Not an abort: a core dump is the last thing a full disk needs.
-                std::process::exit(1);
-            }),
-        )
+        Self::open_with(directory, Box::new(end_process))
     }
 
     /// As [`Disk::open`], with something else to do when a commit fails (tests).
@@ -118,19 +86,30 @@ impl Disk {
     pub fn open_with(directory: impl AsRef<Path>, on_fatal: OnFatal) -> Result<Self, StoreError> {
         let path = directory.as_ref();
         let directory = Directory::hold(path)?;
-        let file = path.join(FILE);
-        let database = builder().create(&file).map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => in_use(path, ""),
-            other => unusable(&file, "cannot be opened", &other),
-        })?;
-        Self::start(directory, database, path, on_fatal)
+        let file = directory.private(FILE)?;
+        guarded(&file, || {
+            let database = builder().create(&file).map_err(|error| match error {
+                redb::DatabaseError::DatabaseAlreadyOpen => in_use(path, ""),
+                other => unusable(&file, "cannot be opened", &other),
+            })?;
+            Self::start(directory, database, path, on_fatal)
+        })
     }
 
     fn start(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
         let writer = Writer::new(directory, database, path, on_fatal)?;
         Self::with(writer, |writer, queue| {
             let thread = std::thread::Builder::new().name("store-writer".to_owned());
-            let thread = thread.spawn(move || writer.run(queue));
+            let (file, on_fatal) = (path.join(FILE), Arc::clone(&writer.on_fatal));
+            let thread = thread.spawn(move || {
+                let ended = guarded(&file, || {
+                    writer.run(queue);
+                    Ok(())
+                });
+                if let Err(error) = ended {
+                    on_fatal(&error);
+                }
+            });
             Ok(Hand::Thread(
                 thread.map_err(|error| unusable(path, "has no writer thread", &error))?,
             ))
@@ -145,6 +124,7 @@ impl Disk {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (database, feed, path) = (writer.database.clone(), writer.feed.clone(), writer.path.clone());
         Ok(Self {
+            on_fatal: Arc::clone(&writer.on_fatal),
             jobs,
             database,
             feed,
@@ -161,7 +141,7 @@ impl Disk {
         } = self;
         drop((jobs, database));
         match hand {
-            // Joining fails only if the writer panicked, which its panic message has told already.
+            // It does not panic: what it does is guarded.
             Hand::Thread(writer) => drop(client::blocking::spawn(move || writer.join()).await),
             #[cfg(feature = "test-util")]
             Hand::Task(writer) => writer.ended().await,
@@ -231,7 +211,8 @@ impl Store for Disk {
         let prefix = prefix.to_owned();
         client::blocking::spawn(move || {
             let database = database.read().unwrap_or_else(PoisonError::into_inner);
-            records::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error))
+            let read = || records::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error));
+            guarded(&path.join(FILE), read)
         })
         .await
         .map_err(|_| StoreError::Closed)?
@@ -254,6 +235,15 @@ impl Store for Disk {
         Ok(self.feed.newest())
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        // The writer has the other end.
+        (!self.jobs.is_closed()).then_some(()).ok_or(StoreError::Closed)
+    }
+
+    fn fail(&self, error: &StoreError) {
+        (self.on_fatal)(error);
+    }
+
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.feed.compact(revision);
         Ok(())
@@ -264,7 +254,7 @@ struct Writer {
     database: SharedDatabase,
     feed: Feed,
     path: PathBuf,
-    on_fatal: OnFatal,
+    on_fatal: Arc<OnFatal>,
     /// Held as long as anything may be written.
     directory: Directory,
     leaving: Leaving,
@@ -281,7 +271,7 @@ impl Writer {
             database: Arc::new(RwLock::new(database)),
             feed: Feed::after(revision),
             path: path.to_owned(),
-            on_fatal,
+            on_fatal: Arc::new(on_fatal),
             leaving: Leaving::default(),
             freed: Freed::before_this_process(directory.compaction_failed()),
             directory,

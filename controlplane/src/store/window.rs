@@ -10,6 +10,7 @@ mod follow;
 mod history;
 mod interest;
 mod past;
+mod selectable;
 mod stored;
 
 pub use cursor::{Batch, Cursor};
@@ -17,15 +18,18 @@ pub use encoded::{ENCODED_BYTES, EncodedForms};
 pub use expected::{Expected, Misfit};
 pub use history::{Event, WatchClosed};
 pub use interest::{Interest, ReadFields};
-pub use stored::{Selectable, Stored};
+pub use selectable::Selectable;
+pub use stored::Stored;
 
 use super::{Revision, Store, StoreError};
+use futures::FutureExt;
 use futures::stream::{Stream, StreamExt};
 use history::History;
 use imbl::OrdMap;
 use past::UnclaimedPast;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::watch;
 
@@ -100,7 +104,7 @@ impl Resources {
 pub struct Window {
     store: Arc<dyn Store>,
     shared: Arc<Shared>,
-    _task: Arc<AbortOnDrop>,
+    task: Arc<AbortOnDrop>,
 }
 
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
@@ -143,16 +147,19 @@ impl Window {
             }),
             history_bytes,
         });
-        let task = tokio::spawn(follow::follow(
-            Arc::clone(&store),
-            Arc::clone(&shared),
-            changes,
-            revision,
-        ));
+        let following = follow::follow(Arc::clone(&store), Arc::clone(&shared), changes, revision);
+        let followed = Arc::clone(&store);
+        let task = tokio::spawn(async move {
+            // What it shares with readers is as it was left, and is not written to any more.
+            if AssertUnwindSafe(following).catch_unwind().await.is_err() {
+                let why = "what feeds readers from the store has panicked; nobody would see a write any more";
+                followed.fail(&StoreError::Unusable(why.to_owned()));
+            }
+        });
         Ok(Self {
             store,
             shared,
-            _task: Arc::new(AbortOnDrop(task)),
+            task: Arc::new(AbortOnDrop(task)),
         })
     }
 
@@ -223,6 +230,19 @@ impl Window {
     pub fn history_bytes(&self) -> usize {
         let resources = self.shared.resources.read().unwrap_or_else(PoisonError::into_inner);
         resources.by_prefix.values().map(|one| one.history().bytes()).sum()
+    }
+
+    /// Whether writes can be taken, and what has been written is shown: for health checks, which give it some time.
+    ///
+    /// # Errors
+    /// `Closed` if the store is, or the feeding task has ended; whatever the store answers.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.store.check()?;
+        let revision = self.store.current_revision().await?;
+        let mut applied = self.shared.applied.subscribe();
+        let reached = applied.wait_for(|applied| *applied >= revision).await;
+        let lives = reached.is_ok() && !self.task.0.is_finished();
+        lives.then_some(()).ok_or(StoreError::Closed)
     }
 
     /// The newest revision the window has reached.

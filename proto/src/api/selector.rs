@@ -95,11 +95,15 @@ impl Requirement {
 
     /// Whether the labels satisfy it.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
-        let number = |text: &String| text.parse::<i64>().ok();
+        self.matches_value(labels.get(&self.key).map(String::as_str))
+    }
+
+    /// Whether the value of its key satisfies it.
+    fn matches_value(&self, value: Option<&str>) -> bool {
+        let number = |text: &str| text.parse::<i64>().ok();
         let compare = |test: fn(i64, i64) -> bool| {
             let have = value.and_then(number);
-            let want = self.values.first().and_then(number);
+            let want = self.values.first().and_then(|text| number(text));
             matches!((have, want), (Some(have), Some(want)) if test(have, want))
         };
         match self.operator {
@@ -218,6 +222,11 @@ impl Selector {
     /// Whether the labels satisfy all requirements.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(labels))
+    }
+
+    /// Like [`Selector::matches`], for labels that are kept otherwise; `value_of` gives that of a key.
+    pub fn matches_by<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+        !self.nothing && self.requirements.iter().all(|r| r.matches_value(value_of(&r.key)))
     }
 
     /// Like [`Selector::matches`]; absent labels are no labels.

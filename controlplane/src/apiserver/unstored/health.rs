@@ -1,12 +1,12 @@
 //! `/healthz`, `/livez`, `/readyz` and their single checks (control-plane contract §1).
 
 use crate::apiserver::request::Query;
-use crate::store::Store;
+use crate::store::window::Window;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the store may take to answer.
+/// How long the store may take to answer, and the window to reach it.
 const STORE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Checks of all three roots, in the order they are printed.
@@ -40,7 +40,7 @@ impl Health {
     }
 
     /// The answer to a health path: code and text; `None` if it is no health path.
-    pub(super) async fn answer(&self, path: &str, query: &Query, store: &Arc<dyn Store>) -> Option<(u16, String)> {
+    pub(super) async fn answer(&self, path: &str, query: &Query, window: &Window) -> Option<(u16, String)> {
         let (root, single) = match path.strip_prefix('/')?.split_once('/') {
             Some((root, check)) => (root, Some(check)),
             None => (path.strip_prefix('/')?, None),
@@ -53,7 +53,7 @@ impl Health {
             if !checks.contains(&check) {
                 return None;
             }
-            return Some(match self.passes(check, store).await {
+            return Some(match self.passes(check, window).await {
                 true => (200, "ok".to_owned()),
                 false => (500, format!("internal server error: {check} failed\n")),
             });
@@ -61,7 +61,7 @@ impl Health {
         let mut outcomes = Vec::new();
         for check in checks {
             let excluded = query.all("exclude").any(|name| name == check);
-            outcomes.push((check, excluded, excluded || self.passes(check, store).await));
+            outcomes.push((check, excluded, excluded || self.passes(check, window).await));
         }
         let unknown: Vec<&str> = query
             .all("exclude")
@@ -70,11 +70,11 @@ impl Health {
         Some(render(root, &outcomes, &unknown, query.get("verbose").is_some()))
     }
 
-    async fn passes(&self, check: &str, store: &Arc<dyn Store>) -> bool {
+    async fn passes(&self, check: &str, window: &Window) -> bool {
         match check {
             "etcd" | "etcd-readiness" => {
-                let asked = tokio::time::timeout(STORE_DEADLINE, store.current_revision()).await;
-                matches!(asked, Ok(Ok(_)))
+                let asked = tokio::time::timeout(STORE_DEADLINE, window.check()).await;
+                matches!(asked, Ok(Ok(())))
             }
             "shutdown" => !self.stopping.load(Ordering::Acquire),
             "informer-sync" => self.started.load(Ordering::Acquire),
@@ -120,8 +120,8 @@ mod tests {
     use crate::store::memory::Memory;
 
     async fn ask(health: &Health, path: &str, query: &str) -> Option<(u16, String)> {
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
-        health.answer(path, &Query::parse(query), &store).await
+        let window = Window::open(Arc::new(Memory::new())).await.unwrap();
+        health.answer(path, &Query::parse(query), &window).await
     }
 
     #[tokio::test(start_paused = true)]

@@ -76,7 +76,7 @@ impl Filter {
         // Names alone are the same in every form.
         let form = self.kind.defined.selects_as;
         let selectable = stored.selectable(form, |stored| self.read(stored));
-        self.labels.matches(&selectable.labels) && self.fields.matches(|field| selectable.field(field))
+        self.labels.matches_by(|key| selectable.label(key)) && self.fields.matches(|field| selectable.field(field))
     }
 
     /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field that

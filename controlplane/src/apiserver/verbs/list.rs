@@ -3,7 +3,7 @@
 use super::filter::Filter;
 use super::token::Token;
 use super::{Answer, Call, parse_revision, store_failed, too_large};
-use crate::apiserver::reply::Page;
+use crate::apiserver::reply::{Page, STORED_BYTES};
 use crate::apiserver::status::ApiError;
 use crate::resource::field_error::FieldError;
 use crate::store::Revision;
@@ -38,7 +38,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<Page, ApiError> {
     if let (Some(name), true, None) = (filter.single_name(), is_closed, &start) {
         return Ok(single(&snapshot, &format!("{prefix}{name}"), &filter));
     }
-    Ok(walk(&snapshot, &prefix, start.as_deref(), limit, &filter))
+    Ok(walk(&snapshot, &prefix, start.as_deref(), limit, &filter).await)
 }
 
 impl Call<'_> {
@@ -64,12 +64,21 @@ pub(super) fn range<'s>(
         .map(|(_, stored)| stored)
 }
 
-fn walk(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Option<usize>, filter: &Filter) -> Page {
+async fn walk(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Option<usize>, filter: &Filter) -> Page {
     let mut items: Vec<Arc<Stored>> = Vec::new();
     let mut next = None;
     let mut remaining = None;
     let mut rest = range(&snapshot.objects, prefix, start);
+    let mut read = 0;
     while let Some(stored) = rest.next() {
+        if !filter.is_everything() {
+            // What selectors ask may have to be read of the objects first: others have their turn in between.
+            read += stored.raw().len();
+            if read >= STORED_BYTES {
+                tokio::task::yield_now().await;
+                read = 0;
+            }
+        }
         if !filter.matches(stored) {
             continue;
         }

@@ -128,10 +128,13 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, ApiError> {
 /// The objects of the collection that the watch is about. Nothing else of the snapshot is kept.
 async fn chosen(snapshot: &Snapshot, prefix: &str, filter: &Filter) -> VecDeque<Arc<Stored>> {
     let mut chosen = VecDeque::new();
+    let mut read = 0;
     for (number, stored) in list::range(&snapshot.objects, prefix, None).enumerate() {
-        if number % BATCH == BATCH - 1 {
-            // A selector that chooses few of many must not hold others up.
+        read += stored.raw().len();
+        if number % BATCH == BATCH - 1 || read >= reply::STORED_BYTES {
+            // A selector that chooses few of many, or has to read them first, must not hold others up.
             tokio::task::yield_now().await;
+            read = 0;
         }
         if filter.matches(stored) {
             chosen.push_back(Arc::clone(stored));
@@ -320,7 +323,8 @@ impl Watcher {
                     batch = self.cursor.next() => self.accept(batch.ok()?),
                     () = self.retirement.changed() => {}
                 }
-            } else if self.closing.is_cancelled() {
+            } else if self.closing.is_cancelled() || Instant::now() >= self.deadline {
+                // However slowly it is read, and whatever is left.
                 return None;
             }
             if self.retirement.is_over() {

@@ -7,9 +7,9 @@ use crate::store::StoreError;
 use nix::errno::Errno;
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, TMPFS_MAGIC};
 use nix::unistd::{Whence, lseek};
-use std::fs::File;
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
@@ -37,7 +37,10 @@ impl Directory {
     /// # Errors
     /// `Unusable`, naming the process that holds it.
     pub(super) fn hold(path: &Path) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(path).map_err(|error| unusable(path, "cannot be made", &error))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| unusable(path, "cannot be made", &error))?;
+        // Whoever made it: what is in it is for nobody else, Secrets in clear, and a lock that anybody who may read it can hold.
+        narrow(path, 0o700)?;
         Ok(Self {
             path: path.to_owned(),
             free_space: Box::new(available_bytes),
@@ -45,6 +48,17 @@ impl Directory {
             now: Box::new(Instant::now),
             _lock: lock(path)?,
         })
+    }
+
+    /// Makes sure that a file, which is made if there is none, is its owner's alone; gives its path.
+    ///
+    /// # Errors
+    /// `Unusable`, naming the file.
+    pub(super) fn private(&self, file: &str) -> Result<PathBuf, StoreError> {
+        let path = self.path.join(file);
+        open_private(&path).map_err(|error| unusable(&path, "cannot be opened", &error))?;
+        narrow(&path, 0o600)?;
+        Ok(path)
     }
 
     /// Free space in bytes; `None` when nobody knows.
@@ -133,17 +147,28 @@ fn holes(path: &Path, front_bytes: u64) -> Option<u64> {
     u64::try_from(found).ok()
 }
 
+/// Opens a file, or makes it, for its owner alone.
+fn open_private(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600).open(path)
+}
+
+/// Takes away what `mode` does not allow.
+fn narrow(path: &Path, mode: u32) -> Result<(), StoreError> {
+    let narrowed = std::fs::metadata(path).and_then(|found| {
+        let present = found.permissions().mode() & 0o7777;
+        match present & !mode {
+            0 => Ok(()),
+            _ => std::fs::set_permissions(path, Permissions::from_mode(present & mode)),
+        }
+    });
+    narrowed.map_err(|error| unusable(path, "cannot be closed to others", &error))
+}
+
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join("lock");
-    let open = || {
-        File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-    };
-    let mut file = open().map_err(|error| unusable(&path, "cannot be opened", &error))?;
+    let mut file = open_private(&path).map_err(|error| unusable(&path, "cannot be opened", &error))?;
     if let Err(error) = file.try_lock() {
         let std::fs::TryLockError::Error(error) = error else {
             let mut holder = String::new();
@@ -188,6 +213,27 @@ mod tests {
     fn only_file_systems_known_for_it_write_in_place() {
         assert!(!writes_in_place(Path::new("/proc")));
         assert!(!writes_in_place(Path::new("/none")), "nobody knows");
+    }
+
+    #[test]
+    fn what_is_stored_is_its_owners_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("made-by-another");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("state.redb"), "").unwrap();
+        std::fs::write(path.join("lock"), "").unwrap();
+        for (name, mode) in [("", 0o755), ("state.redb", 0o644)] {
+            std::fs::set_permissions(path.join(name), Permissions::from_mode(mode)).unwrap();
+        }
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let held = Directory::hold(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        for name in ["state.redb", "new"] {
+            assert_eq!(mode(&held.private(name).unwrap()), 0o600, "{name}");
+        }
+        let new = parent.path().join("new");
+        drop(Directory::hold(&new).unwrap());
+        assert_eq!((mode(&new), mode(&new.join("lock"))), (0o700, 0o600));
     }
 
     #[test]

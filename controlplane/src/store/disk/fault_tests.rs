@@ -15,6 +15,8 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     sync: AtomicBool,
+    /// It is damaged, which its engine tells by a panic.
+    damage: AtomicBool,
     pub(super) write: AtomicBool,
 }
 
@@ -54,6 +56,7 @@ impl StorageBackend for Faulty {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        assert!(!self.faults.damage.load(Ordering::SeqCst), "a page is no page");
         Faults::check(&self.faults.write, nix::libc::ENOSPC)?;
         self.file.write(offset, data)
     }
@@ -117,6 +120,40 @@ async fn survives(fault: fn(&Faults) -> &AtomicBool) -> String {
     let told = told.lock().unwrap();
     assert_eq!(told.len(), 1, "{told:?}");
     told[0].clone()
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_is_fatal_and_takes_no_more_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let file = directory.path().join(FILE);
+    let mut options = File::options();
+    let backend = Faulty {
+        file: FileBackend::new(options.read(true).write(true).create_new(true).open(&file).unwrap()).unwrap(),
+        faults: Arc::clone(&faults),
+    };
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hook = {
+        let told = Arc::clone(&told);
+        Box::new(move |error: &StoreError| told.lock().unwrap().push(error.to_string()))
+    };
+    let database = builder().create_with_backend(backend).unwrap();
+    let held = Directory::hold(directory.path()).unwrap();
+    let disk = Disk::start(held, database, directory.path(), hook).unwrap();
+    disk.put("/registry/a", Bytes::new(), Expect::Absent).await.unwrap();
+    disk.check().unwrap();
+    faults.damage.store(true, Ordering::SeqCst);
+    let lost = disk.put("/registry/b", Bytes::new(), Expect::Absent).await;
+    assert!(lost.is_err(), "{lost:?}");
+    while told.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(disk.check(), Err(StoreError::Closed)));
+    let text = told.lock().unwrap()[0].clone();
+    assert!(
+        text.starts_with(&format!("{} is damaged", file.display())) && text.ends_with("a page is no page"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

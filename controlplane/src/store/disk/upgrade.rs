@@ -7,7 +7,7 @@
 
 use super::directory::{Directory, unusable};
 use super::records::{FORMAT, META, RECORDS};
-use super::{Disk, FILE, builder, reserve};
+use super::{Disk, FILE, builder, guarded, reserve};
 use crate::store::value::{TypeMeta, described};
 use crate::store::{Revision, StoreError};
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
@@ -58,7 +58,9 @@ impl Disk {
                     create: &|file| builder().create(file),
                     reached: &mut |_| {},
                 };
-                upgrade(&Directory::hold(path)?, path, describe, edge)?;
+                let held = Directory::hold(path)?;
+                guarded(&path.join(FILE), || upgrade(&held, path, describe, edge))?;
+                drop(held);
                 Self::open(path)
             }
             other => other,

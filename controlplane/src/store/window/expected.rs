@@ -4,6 +4,7 @@
 
 use super::Stored;
 use crate::store::value::TypeMeta;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -73,6 +74,30 @@ impl Misfits {
             return true;
         }
         let found = found.map_or_else(|| "no object".to_owned(), |found| found.to_string());
+        self.is_not(stored, found)
+    }
+
+    /// As [`Misfits::judge`], of bytes that were on a disk meanwhile: all of the text is looked at, once.
+    pub(super) fn judge_read(&mut self, stored: &Arc<Stored>) -> bool {
+        if !self.judge(stored) {
+            return false;
+        }
+        if self.expected.is_none() {
+            return true;
+        }
+        let text = std::str::from_utf8(stored.raw()).map_err(|error| error.to_string());
+        let is_json = text.and_then(|text| {
+            let read = serde_json::from_str::<IgnoredAny>(text);
+            read.map_err(|error| error.to_string())
+        });
+        match is_json {
+            Ok(_) => true,
+            Err(error) => self.is_not(stored, format!("damaged bytes ({error})")),
+        }
+    }
+
+    fn is_not(&mut self, stored: &Arc<Stored>, found: String) -> bool {
+        let Some(expected) = &self.expected else { return true };
         let misfit = Misfit {
             key: Arc::clone(&stored.key),
             found: found.into(),

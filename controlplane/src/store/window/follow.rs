@@ -2,11 +2,12 @@
 //!
 //! Owns the order in which a group of writes becomes visible. Never answers a reader.
 
-use super::{ResourceWindow, Resources, Shared, Stored};
+use super::interest::{Asked, read_of};
+use super::{ResourceWindow, Resources, Selectable, Shared, Stored};
 use crate::store::{Change, Record, Revision, Store, StoreError};
 use futures::stream::{BoxStream, StreamExt};
 use imbl::OrdMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -59,8 +60,36 @@ pub(super) async fn follow(
     }
 }
 
+/// What selectors can ask of the changes, where somebody is interested in fields: read while nobody waits for a lock.
+fn read_fields(shared: &Shared, batch: &[Change]) -> Vec<Option<Asked>> {
+    let asks: Vec<_> = {
+        let resources = shared.resources.read().unwrap_or_else(PoisonError::into_inner);
+        let asks = batch.iter().map(|change| {
+            let owner = resources.owner(&change.key)?;
+            owner.history().asks(&change.key)
+        });
+        asks.collect()
+    };
+    let mut latest: HashMap<Arc<str>, Option<Arc<Selectable>>> = HashMap::new();
+    let read = batch.iter().zip(asks).map(|(change, asks)| {
+        let (read, old) = asks?;
+        let old = match latest.remove(&change.key) {
+            Some(written_before) => written_before,
+            None => old.map(|old| read_of(&old, &*read)),
+        };
+        let new = change.value.as_ref().map(|value| {
+            let new = Stored::new(Arc::clone(&change.key), change.revision, change.revision, value.clone());
+            read_of(&new, &*read)
+        });
+        latest.insert(Arc::clone(&change.key), new.clone());
+        Some(Asked { old, new })
+    });
+    read.collect()
+}
+
 fn apply(shared: &Shared, batch: Vec<Change>) {
     let now = Instant::now();
+    let asked = read_fields(shared, &batch);
     let mut touched: Vec<Arc<ResourceWindow>> = Vec::new();
     // Held for the whole batch: a claim sees either all of it or nothing.
     let mut guard = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
@@ -68,9 +97,9 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
     let Some(newest) = batch.last().map(|change| change.revision) else {
         return;
     };
-    for change in batch {
+    for (change, asked) in batch.into_iter().zip(asked) {
         if let Some(owner) = resources.owner(&change.key) {
-            owner.history().apply(change, now);
+            owner.history().apply(change, asked.as_ref(), now);
             if !touched.iter().any(|seen| Arc::ptr_eq(seen, owner)) {
                 touched.push(Arc::clone(owner));
             }
@@ -109,12 +138,15 @@ fn bound_history(resources: &Resources, limit: usize) {
         .collect();
     let mut total: usize = held.iter().map(|(bytes, _)| bytes).sum();
     while total > limit {
-        let Some((bytes, resource)) = held.iter_mut().max_by_key(|(bytes, _)| *bytes) else {
+        let largest = held.iter_mut().max_by_key(|(bytes, _)| *bytes);
+        let Some((bytes, resource)) = largest.filter(|(bytes, _)| *bytes > 0) else {
             return;
         };
         let freed = resource.history().forget_bytes((total - limit).min(FORGET_BYTES));
         if freed == 0 {
-            return;
+            // The others may have something.
+            (total, *bytes) = (total - *bytes, 0);
+            continue;
         }
         *bytes -= freed;
         total -= freed;

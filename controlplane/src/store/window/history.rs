@@ -3,7 +3,7 @@
 //! Owns which revisions can still be read. A past state is rebuilt by undoing events from the nearest later snapshot.
 
 use super::expected::{Expected, Misfit, Misfits};
-use super::interest::{Interest, Interests};
+use super::interest::{Asked, Interest, Interests, ReadFields};
 use super::{RevisionError, Stored};
 use crate::store::{Change, Revision};
 use imbl::OrdMap;
@@ -20,12 +20,16 @@ const CHECKPOINT_EVERY: u64 = 4096;
 /// the heap, what selectors have asked of it.
 const EVENT_BYTES: usize = 144;
 const OLD_BYTES: usize = 500;
+/// As much of the latter as is counted with every object.
+const ASKED_BYTES: usize = 256;
 /// What one node of the objects' tree costs. A snapshot shares the nodes under which nothing has changed since.
 const NODE_BYTES: usize = 1600;
 /// Objects under one node, at least.
 const NODE_OBJECTS: usize = 16;
-/// Events a watcher copies at once.
+/// Events a watcher takes at once: so many, and no more bytes than these of both their sides, but for one event that is larger alone. What a
+/// watcher holds is not counted anywhere once it is forgotten here.
 const BATCH: usize = 128;
+const BATCH_BYTES: usize = 256 << 10;
 
 /// A change with what was there before, so that selectors can tell who enters and who leaves.
 #[derive(Debug)]
@@ -50,13 +54,20 @@ pub(super) struct History {
     newest: Revision,
     /// Position of the first event kept.
     base: u64,
-    events: VecDeque<(Instant, Arc<Event>)>,
+    events: VecDeque<Kept>,
     /// What events and checkpoints hold on to that the present does not.
     bytes: usize,
     /// (position, state before the event at it, its cost), ascending.
     checkpoints: VecDeque<(u64, Objects, usize)>,
     interests: Interests,
     misfits: Misfits,
+}
+
+/// An event, since when it is there, and what it costs.
+struct Kept {
+    at: Instant,
+    event: Arc<Event>,
+    bytes: usize,
 }
 
 /// A past state: a later one, and the events to undo, the newest first.
@@ -90,7 +101,7 @@ impl History {
     }
 
     fn of(mut objects: Objects, revision: Revision, mut misfits: Misfits) -> Self {
-        let others = objects.iter().filter(|(_, stored)| !misfits.judge(stored));
+        let others = objects.iter().filter(|(_, stored)| !misfits.judge_read(stored));
         let others: Vec<Arc<str>> = others.map(|(key, _)| Arc::clone(key)).collect();
         for key in others {
             objects.remove(&key);
@@ -133,7 +144,30 @@ impl History {
         self.base + self.events.len() as u64
     }
 
-    pub(super) fn apply(&mut self, change: Change, now: Instant) {
+    /// What is to be known of a change of the key before it is applied, if somebody is interested in fields: what finds them, and the
+    /// object that is there now.
+    pub(super) fn asks(&self, key: &str) -> Option<(Arc<ReadFields>, Option<Arc<Stored>>)> {
+        let read = Arc::clone(self.interests.read_fields()?);
+        Some((read, self.objects.get(key).map(Arc::clone)))
+    }
+
+    /// A change that has been written just now; beside it, what selectors can ask of it, if that has been read.
+    pub(super) fn apply(&mut self, change: Change, asked: Option<&Asked>, now: Instant) {
+        self.change(change, asked, now, Misfits::judge);
+    }
+
+    /// A change of before that has been read with everything else.
+    pub(super) fn replay(&mut self, change: Change, now: Instant) {
+        self.change(change, None, now, Misfits::judge_read);
+    }
+
+    fn change(
+        &mut self,
+        change: Change,
+        asked: Option<&Asked>,
+        now: Instant,
+        judge: fn(&mut Misfits, &Arc<Stored>) -> bool,
+    ) {
         self.newest = change.revision;
         let old = self.objects.get(&change.key).map(Arc::clone);
         // One copy of the key for all revisions of an object.
@@ -146,7 +180,7 @@ impl History {
             };
             Arc::new(Stored::new(Arc::clone(&key), change.revision, created, value))
         });
-        let new = new.filter(|stored| self.misfits.judge(stored));
+        let new = new.filter(|stored| judge(&mut self.misfits, stored));
         if old.is_none() && new.is_none() {
             // Nobody has been shown anything.
             return;
@@ -165,25 +199,27 @@ impl History {
                 self.objects.remove(&key);
             }
         }
-        if let Some(old) = &old {
-            old.forget_forms();
+        let asked_bytes = old.as_ref().map_or(0, |old| old.written_over());
+        if let Some((stored, asked)) = new.as_ref().zip(asked.and_then(|asked| asked.new.as_ref())) {
+            stored.selectable_is(0, asked);
         }
         let event = Arc::new(Event {
             revision: change.revision,
             old,
             new,
         });
-        self.bytes += cost(&event);
-        self.interests.note(&event, self.end(), self.base);
-        self.events.push_back((now, event));
+        let bytes = cost(&event) + asked_bytes.saturating_sub(ASKED_BYTES);
+        self.bytes += bytes;
+        self.interests.note(&event, asked, self.end(), self.base);
+        self.events.push_back(Kept { at: now, event, bytes });
     }
 
     fn forget_first(&mut self) {
-        let Some((_, event)) = self.events.pop_front() else {
+        let Some(first) = self.events.pop_front() else {
             return;
         };
-        self.bytes -= cost(&event);
-        self.trimmed = event.revision;
+        self.bytes -= first.bytes;
+        self.trimmed = first.event.revision;
         self.base += 1;
         while let Some((at, _, cost)) = self.checkpoints.front()
             && *at < self.base
@@ -193,10 +229,10 @@ impl History {
         }
     }
 
-    /// Forgets the oldest events until `bytes` are free, or only the newest event is left; gives what became free.
+    /// Forgets the oldest events until `bytes` are free, or none is left; gives what became free.
     pub(super) fn forget_bytes(&mut self, bytes: usize) -> usize {
         let before = self.bytes;
-        while self.events.len() > 1 && before - self.bytes < bytes {
+        while !self.events.is_empty() && before - self.bytes < bytes {
             self.forget_first();
         }
         before - self.bytes
@@ -217,7 +253,7 @@ impl History {
 
     pub(super) fn forget_before(&mut self, limit: Option<Instant>) {
         let Some(limit) = limit else { return };
-        while self.events.front().is_some_and(|(at, _)| *at < limit) {
+        while self.events.front().is_some_and(|first| first.at < limit) {
             self.forget_first();
         }
     }
@@ -230,7 +266,7 @@ impl History {
                 oldest: self.trimmed,
             });
         }
-        let index = self.events.partition_point(|(_, event)| event.revision <= revision);
+        let index = self.events.partition_point(|kept| kept.event.revision <= revision);
         Ok(self.base + index as u64)
     }
 
@@ -246,7 +282,7 @@ impl History {
         let undone = self.events.range(index(wanted)..index(position));
         Ok(PastState {
             later,
-            undone: undone.rev().map(|(_, event)| Arc::clone(event)).collect(),
+            undone: undone.rev().map(|kept| Arc::clone(&kept.event)).collect(),
         })
     }
 
@@ -254,8 +290,7 @@ impl History {
     pub(super) fn batch(&self, position: u64) -> Result<(Vec<Arc<Event>>, u64), WatchClosed> {
         let skip = position.checked_sub(self.base).ok_or(WatchClosed)?;
         let skip = usize::try_from(skip).map_err(|_| WatchClosed)?;
-        let events = self.events.iter().skip(skip).take(BATCH);
-        let events: Vec<Arc<Event>> = events.map(|(_, event)| Arc::clone(event)).collect();
+        let events = within(self.events.iter().skip(skip).take(BATCH));
         let next = position + events.len() as u64;
         Ok((events, next))
     }
@@ -269,8 +304,11 @@ impl History {
         let bounds = (self.base, self.end(), BATCH);
         let (positions, next) = self.interests.read(interest, position, bounds)?;
         let index = |position: u64| usize::try_from(position - self.base).unwrap_or(usize::MAX);
-        let events = positions.into_iter().filter_map(|at| self.events.get(index(at)));
-        Ok((events.map(|(_, event)| Arc::clone(event)).collect(), next))
+        let found = positions.iter().filter_map(|at| self.events.get(index(*at)));
+        let events = within(found);
+        // What is left of them is read next.
+        let next = positions.get(events.len()).map_or(next, |left| *left);
+        Ok((events, next))
     }
 
     /// The interests, and the position that they know from.
@@ -293,6 +331,21 @@ impl History {
     pub(super) fn take_woken(&mut self) -> Vec<watch::Sender<u64>> {
         self.interests.take_woken()
     }
+}
+
+/// As many of the events as a watcher may hold at once, the first one at least.
+fn within<'e>(events: impl Iterator<Item = &'e Kept>) -> Vec<Arc<Event>> {
+    let mut bytes = 0;
+    let mut taken = Vec::new();
+    for Kept { event, .. } in events {
+        let sides = [&event.old, &event.new].into_iter().flatten();
+        bytes += sides.map(|stored| stored.raw().len()).sum::<usize>();
+        if bytes > BATCH_BYTES && !taken.is_empty() {
+            break;
+        }
+        taken.push(Arc::clone(event));
+    }
+    taken
 }
 
 /// What the event alone holds on to: the object that was written over. The new one is the present, or counted with the event

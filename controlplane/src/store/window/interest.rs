@@ -7,10 +7,12 @@
 use super::history::{Event, WatchClosed};
 use super::{Selectable, Stored};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// The field that keys say.
+const NAME: &str = "metadata.name";
 
 /// Finds the selectable fields of an object; see [`Stored::selectable`].
 pub type ReadFields = dyn Fn(&Value) -> BTreeMap<&'static str, String> + Send + Sync;
@@ -31,6 +33,22 @@ pub enum Interest {
         /// Finds the field.
         read: Arc<ReadFields>,
     },
+}
+
+/// What selectors can ask of the two sides of a change. It is read before the change is applied, without any lock: who parses holds
+/// nobody up.
+#[derive(Clone, Default)]
+pub(super) struct Asked {
+    pub(super) old: Option<Arc<Selectable>>,
+    pub(super) new: Option<Arc<Selectable>>,
+}
+
+/// Reads it of an object that is there.
+pub(super) fn read_of(stored: &Stored, read: &ReadFields) -> Arc<Selectable> {
+    stored.selectable(0, |stored| {
+        let tree = stored.tree();
+        Selectable::with(&tree, read(&tree))
+    })
 }
 
 /// The interests there are in one resource.
@@ -149,8 +167,14 @@ impl Interests {
         }
     }
 
-    /// A new event; those before `base` are forgotten.
-    pub(super) fn note(&mut self, event: &Event, position: u64, base: u64) {
+    /// What finds the fields that somebody is interested in; `None` if nobody is in any. Names are known without the object.
+    pub(super) fn read_fields(&self) -> Option<&Arc<ReadFields>> {
+        let mut fields = self.fields.iter().filter(|(field, _)| &***field != NAME);
+        fields.next().map(|(_, of)| &of.read)
+    }
+
+    /// A new event; those before `base` are forgotten. Where nobody has read what its fields are, it may matter to all who are interested in one.
+    pub(super) fn note(&mut self, event: &Event, asked: Option<&Asked>, position: u64, base: u64) {
         let woken = &mut self.woken;
         let sides = [event.old.as_ref(), event.new.as_ref()];
         if let Some(stored) = sides.into_iter().flatten().next() {
@@ -165,25 +189,21 @@ impl Interests {
         }
         for (field, of) in &mut self.fields {
             // The key says it: nothing is parsed for that.
-            if &**field == "metadata.name" {
+            if &**field == NAME {
                 let name = sides.into_iter().flatten().next().map(|stored| stored.name());
                 if let Some(channel) = name.and_then(|name| of.values.get_mut(name)) {
                     channel.note(position, base, woken);
                 }
                 continue;
             }
-            let read = |stored: &Stored| {
-                let tree = stored.tree();
-                let fields = (of.read)(&tree)
-                    .into_iter()
-                    .map(|(name, text)| (Cow::Borrowed(name), text));
-                Selectable::of(&tree, fields)
+            let Some(asked) = asked else {
+                for channel in of.values.values_mut() {
+                    channel.note(position, base, woken);
+                }
+                continue;
             };
-            let has = |stored: &Arc<Stored>| Box::from(stored.selectable(0, read).field(field));
-            let values = sides.map(|side| side.map(has));
-            for value in values.into_iter().flatten() {
-                let value: Box<str> = value;
-                if let Some(channel) = of.values.get_mut(&value) {
+            for selectable in [&asked.old, &asked.new].into_iter().flatten() {
+                if let Some(channel) = of.values.get_mut(selectable.field(field)) {
                     channel.note(position, base, woken);
                 }
             }

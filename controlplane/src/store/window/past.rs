@@ -117,7 +117,7 @@ impl UnclaimedPast {
         for (change, value) in own.into_iter().zip(values) {
             let created = value.is_some() && change.old.is_none();
             let (revision, key) = (change.revision, change.key);
-            history.apply(
+            history.replay(
                 Change {
                     revision,
                     key,
@@ -137,18 +137,24 @@ fn leads_to(remembered: &[Replaced], revision: Revision, records: &[Record]) -> 
     if remembered.last().is_none_or(|last| last.revision != revision) {
         return false;
     }
+    let base = remembered.first().map_or(revision, |first| first.revision - 1);
     let mut found: HashMap<&str, Option<Revision>> = HashMap::new();
     for change in remembered {
         let before = change.old.as_ref().map(|old| old.modified);
-        if let Some(left) = found.get(&*change.key)
-            && *left != before
-        {
+        let follows = match found.get(&*change.key) {
+            Some(left) => *left == before,
+            None => before.is_none_or(|before| before <= base),
+        };
+        if !follows {
             return false;
         }
         let left = (!change.is_deletion).then_some(change.revision);
         found.insert(&change.key, left);
     }
-    let base = remembered.first().map_or(revision, |first| first.revision - 1);
+    let is_deleted = |record: &Record| found.get(&*record.key) == Some(&None);
+    if records.iter().any(is_deleted) {
+        return false;
+    }
     let newer = records.iter().filter(|record| record.modified > base);
     let mut count = 0;
     for record in newer {

@@ -6,19 +6,23 @@
 //! Stored bytes ([`value`]) carry no resourceVersion, and say the kind of the form they are stored in; this module splices what a
 //! reply says into it without copying the rest.
 
+use super::Selectable;
 use super::encoded::Encoded;
 use crate::store::value::{self, Layout, OWNERS, TypeMeta};
 use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How the text of an object begins whose kind is left aside.
 const BARE_HEAD: &[u8] = b"{\"metadata\":{";
 /// Bytes that are kept of an object as a later schema has it, beyond twice what is stored; what is longer is made for each reader.
 const REMADE_BYTES: usize = 4 << 10;
+/// Forms as which selectors ask of an object at once, at most: one for each version it is read in.
+const FORMS_MAX: usize = 2;
+/// What an object that has been written over may keep for selectors beside what was counted then.
+const ASKED_BYTES: usize = 1 << 10;
 
 /// An object of one revision.
 #[derive(Debug)]
@@ -30,41 +34,52 @@ pub struct Stored {
     /// Revision of the creation.
     pub created: Revision,
     raw: Bytes,
-    value: Mutex<Option<Arc<Value>>>,
-    /// What selectors ask of it as a form has it.
-    selectable: Mutex<Option<(u64, Arc<Selectable>)>>,
-    /// The bytes as a form has them; `None` for the stored ones.
-    remade: Mutex<Option<(u64, Option<Bytes>)>>,
+    // What is made of the bytes is made outside the locks: who only wants to let go of it never waits for that.
+    value: Mutex<Option<Arc<OnceLock<Arc<Value>>>>>,
+    asked: Mutex<Asked>,
+    /// The bytes as a form has them.
+    remade: Mutex<Option<Remade>>,
     encoded: Mutex<Vec<Arc<Encoded>>>,
+    /// Whether it has been written over: trees and forms are kept no more.
+    is_past: AtomicBool,
 }
 
-/// What selectors can ask of an object. Small, because every watched revision has one.
+/// A form, and the bytes it has; `None` for the stored ones.
+type Remade = (u64, Arc<OnceLock<Option<Bytes>>>);
+
+/// What selectors ask of an object, as forms have it: that which was asked last first.
 #[derive(Debug)]
-pub struct Selectable {
-    /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
-    /// Selectable fields that are not empty.
-    fields: Box<[(Cow<'static, str>, Box<str>)]>,
+struct Asked {
+    forms: [Option<(u64, Arc<OnceLock<Arc<Selectable>>>)>; FORMS_MAX],
+    /// What they may take together.
+    most: usize,
 }
 
-impl Selectable {
-    /// Of an object with these fields.
-    pub fn of(value: &Value, fields: impl IntoIterator<Item = (Cow<'static, str>, String)>) -> Self {
-        let labels = value["metadata"]["labels"].as_object();
-        let pairs = labels.into_iter().flatten();
-        let fields = fields.into_iter().filter(|(_, text)| !text.is_empty());
-        Self {
-            labels: pairs
-                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-                .collect(),
-            fields: fields.map(|(name, text)| (name, text.into_boxed_str())).collect(),
+impl Asked {
+    fn form(&mut self, form: u64) -> Arc<OnceLock<Arc<Selectable>>> {
+        let found = self.forms.iter().flatten().find(|(known, _)| *known == form);
+        if let Some((_, found)) = found {
+            return Arc::clone(found);
         }
+        let slot = Arc::default();
+        self.forms.rotate_right(1);
+        self.forms[0] = Some((form, Arc::clone(&slot)));
+        slot
     }
 
-    /// A field's text; empty when it is not set.
-    pub fn field(&self, name: &str) -> &str {
-        let found = self.fields.iter().find(|(known, _)| *known == name);
-        found.map_or("", |(_, text)| text)
+    fn bytes(&self) -> usize {
+        let made = self.forms.iter().flatten().filter_map(|(_, slot)| slot.get());
+        made.map(|selectable| selectable.bytes()).sum()
+    }
+
+    /// Lets go of what is too much.
+    fn settle(&mut self) {
+        for last in (0..FORMS_MAX).rev() {
+            if self.bytes() <= self.most {
+                return;
+            }
+            self.forms[last] = None;
+        }
     }
 }
 
@@ -90,9 +105,13 @@ impl Stored {
             created,
             raw,
             value: Mutex::default(),
-            selectable: Mutex::default(),
+            asked: Mutex::new(Asked {
+                forms: [const { None }; FORMS_MAX],
+                most: usize::MAX,
+            }),
             remade: Mutex::default(),
             encoded: Mutex::default(),
+            is_past: AtomicBool::new(false),
         }
     }
 
@@ -101,20 +120,46 @@ impl Stored {
         self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
+    /// Asked with the lock of what may be kept in hand: what was kept before it was written over is let go of with that lock, too.
+    fn is_past(&self) -> bool {
+        self.is_past.load(Ordering::Relaxed)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Arc<OnceLock<Arc<Value>>>>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remade(&self) -> MutexGuard<'_, Option<Remade>> {
+        self.remade.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The object as a tree, with `metadata.resourceVersion` and without kind, apiVersion and managedFields (nobody who only reads
     /// asks for them, and they take as much as all else); parsed at the first call and kept until the object is written over.
     /// For callers who come back; see [`Stored::tree`].
     pub fn value(&self) -> Arc<Value> {
-        Arc::clone(self.kept().get_or_insert_with(|| Arc::new(self.parse())))
+        let slot = {
+            let mut kept = self.kept();
+            match &*kept {
+                Some(slot) => Arc::clone(slot),
+                None => {
+                    let slot = Arc::default();
+                    if !self.is_past() {
+                        *kept = Some(Arc::clone(&slot));
+                    }
+                    slot
+                }
+            }
+        };
+        Arc::clone(slot.get_or_init(|| Arc::new(self.parse())))
     }
 
     /// As [`Stored::value`], for a caller who changes it or needs it once: nothing is kept.
     pub fn tree(&self) -> Value {
-        let kept = self.kept().as_ref().map(Arc::clone);
+        let kept = self.kept().as_ref().and_then(|slot| slot.get().map(Arc::clone));
         kept.map_or_else(|| self.parse(), |value| Value::clone(&value))
     }
 
@@ -139,11 +184,17 @@ impl Stored {
         TypeMeta::of(&self.raw)
     }
 
-    /// Lets go of the tree and of the form: the object has been written over.
-    pub(super) fn forget_forms(&self) {
+    /// The object has been written over: lets go of the tree and of forms, and keeps none any more. Gives what is kept for selectors, in
+    /// bytes; it grows by little.
+    pub(super) fn written_over(&self) -> usize {
+        self.is_past.store(true, Ordering::Relaxed);
         self.kept().take();
-        self.remade.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.remade().take();
         self.forget_encoded();
+        let mut asked = self.asked();
+        let bytes = asked.bytes();
+        asked.most = bytes.max(ASKED_BYTES);
+        bytes
     }
 
     /// What [`super::EncodedForms`] keeps here.
@@ -174,35 +225,52 @@ impl Stored {
         value
     }
 
-    /// What selectors can ask of it, as `read` finds it; kept for the form that asked last: 0 is what is built in, and a
+    /// What selectors can ask of it, as `read` finds it; kept for the forms that asked last: 0 is what is built in, and a
     /// version of a kind that came in with fields of its own has a form of its own.
     pub fn selectable(&self, form: u64, read: impl FnOnce(&Self) -> Selectable) -> Arc<Selectable> {
-        let mut kept = self.selectable.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, selectable)) = &*kept
-            && *known == form
-        {
-            return Arc::clone(selectable);
+        let slot = self.asked().form(form);
+        let mut is_new = false;
+        let found = slot.get_or_init(|| {
+            is_new = true;
+            Arc::new(read(self))
+        });
+        if is_new {
+            self.asked().settle();
         }
-        let selectable = Arc::new(read(self));
-        *kept = Some((form, Arc::clone(&selectable)));
-        selectable
+        Arc::clone(found)
     }
 
-    /// The bytes as a form has them: `remake` gives those that differ from the stored ones, and is asked once for a form.
+    /// What selectors can ask of it has been read already.
+    pub(super) fn selectable_is(&self, form: u64, selectable: &Arc<Selectable>) {
+        // Nobody else has the object yet.
+        let _ = self.asked().form(form).set(Arc::clone(selectable));
+    }
+
+    /// The bytes as a form has them: `remake` gives those that differ from the stored ones, and is asked once for a form while the
+    /// object is the present one.
     fn bytes(&self, form: u64, remake: impl FnOnce(&Self) -> Option<Bytes>) -> Bytes {
-        let kept = |known: &Option<Bytes>| known.as_ref().map_or_else(|| self.raw.clone(), Bytes::clone);
-        let mut remade = self.remade.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, bytes)) = &*remade
-            && *known == form
-        {
-            return kept(bytes);
+        let slot = {
+            let mut remade = self.remade();
+            match &*remade {
+                Some((known, slot)) if *known == form => Arc::clone(slot),
+                _ => {
+                    let slot = Arc::default();
+                    if !self.is_past() {
+                        *remade = Some((form, Arc::clone(&slot)));
+                    }
+                    slot
+                }
+            }
+        };
+        let bytes = slot.get_or_init(|| remake(self));
+        let is_long = |bytes: &Bytes| bytes.len() > 2 * self.raw.len() + REMADE_BYTES;
+        if bytes.as_ref().is_some_and(is_long) {
+            let mut remade = self.remade();
+            if remade.as_ref().is_some_and(|(_, kept)| Arc::ptr_eq(kept, &slot)) {
+                remade.take();
+            }
         }
-        let bytes = remake(self);
-        let fits = |bytes: &Bytes| bytes.len() <= 2 * self.raw.len() + REMADE_BYTES;
-        if bytes.as_ref().is_none_or(fits) {
-            *remade = Some((form, bytes.clone()));
-        }
-        kept(&bytes)
+        bytes.as_ref().map_or_else(|| self.raw.clone(), Bytes::clone)
     }
 
     /// Stored bytes, as written.
@@ -290,8 +358,56 @@ mod tests {
         assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
         assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
         assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
-        stored.forget_forms();
+        stored.written_over();
         assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
+        assert!(stored.kept().is_none(), "and not kept");
+    }
+
+    #[test]
+    fn what_is_written_over_keeps_no_forms_and_for_selectors_what_was_counted() {
+        let many: std::collections::BTreeMap<String, &str> = (0..1000).map(|n| (format!("{n}"), "")).collect();
+        let read = |labels: Value| move |_: &Stored| Selectable::of(&json!({"metadata": {"labels": labels}}), []);
+        let (few, many) = (json!({"a": "b"}), json!(many));
+        let object = || stored(canonical(&TypeMeta::new("v1", "Pod"), &json!({})));
+        let kept = |stored: &Stored| stored.asked().forms.iter().flatten().count();
+        let unasked = object();
+        assert_eq!(unasked.written_over(), 0);
+        unasked.selectable(0, read(few.clone()));
+        assert_eq!(kept(&unasked), 1);
+        unasked.selectable(1, read(many.clone()));
+        assert!(kept(&unasked) <= 1 && unasked.asked().bytes() <= ASKED_BYTES);
+        unasked.bytes(1, |_| Some(Bytes::from_static(b"{}")));
+        assert!(unasked.remade().is_none());
+
+        let asked = object();
+        asked.selectable(1, read(many.clone()));
+        asked.selectable(2, read(few));
+        assert_eq!(kept(&asked), 2, "two versions do not drive each other out");
+        asked.bytes(1, |_| Some(Bytes::from_static(b"{}")));
+        assert_eq!(asked.written_over(), asked.asked().bytes());
+        assert!(asked.remade().is_none() && kept(&asked) == 2 && asked.asked().bytes() > 4_000);
+    }
+
+    #[test]
+    fn who_writes_over_an_object_waits_for_no_reader_of_it() {
+        let read = Arc::new(stored(canonical(&TypeMeta::new("v1", "Pod"), &json!({}))));
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+        let reader = {
+            let read = Arc::clone(&read);
+            std::thread::spawn(move || {
+                read.bytes(1, |_| {
+                    begun.send(()).unwrap();
+                    goes_on.recv().unwrap();
+                    Some(Bytes::from_static(b"{}"))
+                })
+            })
+        };
+        begins.recv().unwrap();
+        read.written_over();
+        go_on.send(()).unwrap();
+        assert_eq!(reader.join().unwrap().len(), 2);
+        assert!(read.remade().is_none());
     }
 
     #[test]

@@ -134,6 +134,111 @@ async fn a_watcher_that_falls_behind_is_closed_and_a_live_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reader_takes_few_bytes_at_a_time_and_misses_nothing() {
+    let store = Arc::new(Memory::new());
+    let window = Window::open(store.clone()).await.unwrap();
+    let pods = window.resource("/registry/pods/");
+    let sizes = [10, 100 << 10, 100 << 10, 20, 1 << 20, 30, 40, 100 << 10];
+    let mut last = 0;
+    for size in sizes {
+        last = overwrite(&store, &pods, "/registry/pods/a", Bytes::from(vec![b' '; size])).await;
+    }
+    let all: Vec<Revision> = (2..=last).collect();
+    let interest = Interest::Key("/registry/pods/a".into());
+    let mut joined = pods.cursor_of(last, Some(interest.clone())).unwrap();
+    joined.take().unwrap();
+    for size in sizes {
+        last = overwrite(&store, &pods, "/registry/pods/a", Bytes::from(vec![b' '; size])).await;
+    }
+    let next: Vec<Revision> = (*all.last().unwrap() + 1..=last).collect();
+    let everything: Vec<Revision> = all.iter().chain(&next).copied().collect();
+    let from_the_start = pods.cursor(1).unwrap();
+    for (mut cursor, expected) in [(from_the_start, &everything), (joined, &next)] {
+        let mut got = Vec::new();
+        loop {
+            let batch = cursor.take().unwrap();
+            let raw = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.raw().len());
+            let bytes: usize = batch.events.iter().map(|event| raw(&event.old) + raw(&event.new)).sum();
+            assert!(batch.events.len() == 1 || bytes <= 256 << 10, "{bytes}");
+            got.extend(batch.events.iter().map(|event| event.revision));
+            if batch.complete_to.is_some() {
+                break;
+            }
+        }
+        assert_eq!(&got, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_resources_with_one_large_event_each_share_the_bound() {
+    let store = Arc::new(Memory::new());
+    let window = Window::open_with(store.clone(), 4 << 20).await.unwrap();
+    let large = Bytes::from(vec![b' '; 1 << 20]);
+    for number in 0..10 {
+        let resource = window.resource(&format!("/registry/r{number}/"));
+        for _ in 0..2 {
+            overwrite(&store, &resource, &format!("/registry/r{number}/a"), large.clone()).await;
+        }
+    }
+    assert!(window.history_bytes() <= 4 << 20, "{}", window.history_bytes());
+}
+
+/// A store that can be read once, and whose changes make the reader panic.
+#[derive(Default)]
+struct Torn {
+    memory: Memory,
+    failed: Mutex<Vec<String>>,
+}
+
+#[async_trait::async_trait]
+impl Store for Torn {
+    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
+        self.memory.put(key, value, expect).await
+    }
+    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
+        self.memory.delete(key, expect).await
+    }
+    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<crate::store::Record>), StoreError> {
+        self.memory.range(prefix).await
+    }
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> Result<futures::stream::BoxStream<'static, crate::store::Change>, StoreError> {
+        let changes = self.memory.watch(prefix, after).await?;
+        Ok(changes.map(|_| panic!("torn")).boxed())
+    }
+    async fn current_revision(&self) -> Result<Revision, StoreError> {
+        self.memory.current_revision().await
+    }
+    fn fail(&self, error: &StoreError) {
+        self.failed.lock().unwrap().push(error.to_string());
+    }
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.memory.compact(revision).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feeding_task_that_panics_is_told_to_the_store_and_fails_checks() {
+    let store = Arc::new(Torn::default());
+    let window = Window::open(store.clone()).await.unwrap();
+    window.check().await.unwrap();
+    store
+        .put("/registry/pods/a", Bytes::new(), Expect::Absent)
+        .await
+        .unwrap();
+    while !window.task.0.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    let failed = store.failed.lock().unwrap().clone();
+    assert!(failed.len() == 1 && failed[0].contains("has panicked"), "{failed:?}");
+    let checked = tokio::time::timeout(Duration::from_secs(2), window.check()).await;
+    assert!(!matches!(checked, Ok(Ok(()))), "{checked:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_past_of_a_busy_resource_costs_a_quiet_one_nothing() {
     let store = Arc::new(Memory::new());
     let window = Window::open_with(store.clone(), 4 << 20).await.unwrap();

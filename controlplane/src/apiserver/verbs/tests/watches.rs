@@ -51,6 +51,23 @@ fn brief(what: &str, name: &str) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_is_read_slowly_ends_at_its_deadline_too() {
+    let server = server().await;
+    post(&server, MAPS, &config_map("a", json!({}))).await;
+    for number in 0..100 {
+        let data = json!({"data": {"k": format!("{number}{}", "x".repeat(2000))}});
+        patch(&server, &format!("{MAPS}/a"), "merge", &data).await;
+    }
+    let path = format!("{MAPS}?watch=1&resourceVersion=1&timeoutSeconds=10");
+    let mut watch = Watch::json(&server, &path).await;
+    let piece = watch.body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let written = piece.iter().filter(|byte| **byte == b'\n').count();
+    assert!((10..60).contains(&written), "a piece of many events, {written}");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert!(watch.body.frame().await.is_none(), "what waits is left");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_replays_the_state_and_follows() {
     let server = server().await;
     post(&server, MAPS, &config_map("a", json!({}))).await;

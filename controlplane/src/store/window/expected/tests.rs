@@ -68,3 +68,36 @@ async fn what_does_not_belong_is_told_and_never_shown() {
     lions.reach(after).await.unwrap();
     assert!(lions.misfit_at(&format!("{LIONS}d")).is_none());
 }
+
+#[tokio::test]
+async fn what_a_disk_has_damaged_is_told_and_never_shown() {
+    let store = Arc::new(Memory::new());
+    let lion = ("zoo.example/v1", "Lion");
+    put(&store, "a", lion, Expect::Absent).await;
+    let whole = canonical(
+        &TypeMeta::new(lion.0, lion.1),
+        &json!({"metadata": {"name": "b"}, "spec": "text"}),
+    );
+    let end = whole.len();
+    for (name, at, byte) in [
+        ("b", 0, b'x'),
+        ("c", end - 1, b' '),
+        ("d", end - 3, b'"'),
+        ("e", end - 3, 0xff),
+    ] {
+        let mut damaged = whole.clone();
+        damaged[at] = byte;
+        store
+            .put(&format!("{LIONS}{name}"), Bytes::from(damaged), Expect::Absent)
+            .await
+            .unwrap();
+    }
+    let window = Window::open(Arc::clone(&store) as Arc<dyn Store>).await.unwrap();
+    let lions = window.resource_of(LIONS, Some(Expected::any_version("zoo.example/v1", "Lion")));
+    assert_eq!(names(&lions), ["a"]);
+    for name in ["b", "c", "d", "e"] {
+        let told = lions.misfit_at(&format!("{LIONS}{name}")).unwrap().to_string();
+        assert!(told.starts_with(&format!("{LIONS}{name} holds ")), "{told}");
+        assert!(name == "b" || told.contains("damaged bytes ("), "{told}");
+    }
+}

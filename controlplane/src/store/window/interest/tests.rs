@@ -289,14 +289,27 @@ fn change(revision: Revision, number: u8, node: &str) -> Change {
     }
 }
 
+/// As the feeding task does.
+fn apply(history: &mut History, change: Change) {
+    let asked = history.asks(&change.key).map(|(read, old)| {
+        let new = change.value.clone();
+        let new = new.map(|value| Stored::new(Arc::clone(&change.key), change.revision, change.revision, value));
+        Asked {
+            old: old.map(|old| read_of(&old, &*read)),
+            new: new.map(|new| read_of(&new, &*read)),
+        }
+    });
+    history.apply(change, asked.as_ref(), Instant::now());
+}
+
 #[test]
 fn a_write_wakes_those_it_matters_to_and_nothing_is_kept_for_those_who_left() {
     let mut history = History::new(OrdMap::new(), 0, None);
     let nodes: Vec<Interest> = (0..100).map(|node| on_node(&format!("n{node}"))).collect();
     let receivers: Vec<_> = nodes.iter().map(|node| history.interests().0.join(node, 0)).collect();
-    history.apply(change(1, 0, "n7"), Instant::now());
+    apply(&mut history, change(1, 0, "n7"));
     assert_eq!(history.take_woken().len(), 1);
-    history.apply(change(2, 0, "n8"), Instant::now());
+    apply(&mut history, change(2, 0, "n8"));
     assert_eq!(
         history.take_woken().len(),
         1,
@@ -307,7 +320,7 @@ fn a_write_wakes_those_it_matters_to_and_nothing_is_kept_for_those_who_left() {
         [7, 8, 9].map(|node: usize| events(&mut history, &nodes[node])),
         [2, 1, 0]
     );
-    history.apply(change(3, 0, "n7"), Instant::now());
+    apply(&mut history, change(3, 0, "n7"));
     assert_eq!(history.take_woken().len(), 2);
     for node in &nodes {
         history.interests().0.leave(node);

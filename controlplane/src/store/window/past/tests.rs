@@ -145,4 +145,12 @@ fn only_what_leads_to_the_records_is_believed() {
     torn[2] = replaced(7, "/a", true, Some(4));
     assert!(!leads_to(&torn, 8, &records), "a write is missing between");
     assert!(!leads_to(&[], 8, &records));
+    let deletion = [replaced(8, "/a", true, Some(2))];
+    assert!(leads_to(&deletion, 8, &[]));
+    assert!(
+        !leads_to(&deletion, 8, &[record("/a", 2)]),
+        "what was deleted is there as it was"
+    );
+    let later = [replaced(8, "/a", true, Some(9))];
+    assert!(!leads_to(&later, 8, &[]), "it took the place of what was written later");
 }
