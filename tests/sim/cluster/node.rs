@@ -255,6 +255,7 @@ fn context(name: &str, cpus: u32, dir: &Path) -> NodeContext {
             per_qos: false,
         },
         cgroup_v2: false,
+        huge_page_sizes: Vec::new(),
         cpu_cfs_quota: true,
         cpu_cfs_period_us: 100_000,
         seccomp_default: false,

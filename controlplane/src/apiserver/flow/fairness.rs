@@ -214,7 +214,7 @@ impl Fairness {
         let ending = before
             .levels
             .iter()
-            .filter(|(name, level)| !next.levels.contains_key(*name) && !(level.is_quiescing() && level.is_over()));
+            .filter(|(name, level)| !next.levels.contains_key(*name) && !has_ended(level));
         let ending: BTreeMap<&Arc<str>, LevelSpec> = ending.map(|(name, level)| (name, level.spec())).collect();
         let wanted = next.levels.iter().map(|(name, (.., spec))| (name, spec, false));
         let ending = ending.iter().map(|(name, spec)| (*name, spec, true));
@@ -243,7 +243,6 @@ impl Fairness {
     /// A period is over: places are shared out by what the levels could have used. What has ended meanwhile goes.
     pub(super) fn adjust(&self) {
         let mut sources = self.sources();
-        let has_ended = |level: &Arc<Level>| level.is_quiescing() && level.is_over();
         if self.current().levels.values().any(has_ended) {
             let next = sources.clone();
             self.configure_from(&mut sources, next);
@@ -264,6 +263,11 @@ impl Fairness {
         let fraction = self.sources().fraction.unwrap_or_default();
         self.metrics.register(registry, &self.views(Detail::Numbers), fraction);
     }
+}
+
+/// Whether a level was to end, and nobody is in it any more.
+fn has_ended(level: &Arc<Level>) -> bool {
+    level.is_quiescing() && level.is_over()
 }
 
 /// Gives the levels their places by what they claim, anew if a period is over. Gives the common fraction of their targets.

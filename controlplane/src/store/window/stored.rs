@@ -47,10 +47,13 @@ pub struct Stored {
 /// A form, and the bytes it has; `None` for the stored ones.
 type Remade = (u64, Arc<OnceLock<Option<Bytes>>>);
 
+/// A form, and what selectors ask of the object as it has it.
+type Asking = (u64, Arc<OnceLock<Arc<Selectable>>>);
+
 /// What selectors ask of an object, as forms have it: that which was asked last first.
 #[derive(Debug)]
 struct Asked {
-    forms: [Option<(u64, Arc<OnceLock<Arc<Selectable>>>)>; FORMS_MAX],
+    forms: [Option<Asking>; FORMS_MAX],
     /// What they may take together.
     most: usize,
 }
