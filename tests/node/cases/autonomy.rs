@@ -82,9 +82,13 @@ pub(crate) fn rebooted_alone(cluster: &Cluster) -> anyhow::Result<()> {
     outcome?;
     cluster.kubectl(&["delete", "--ignore-not-found", "pod/kept", "secret/kept"])?;
     leftovers::of_pods(cluster)?;
-    fs::remove_dir_all(cluster.path("kubelet/root/node-autonomy"))?;
-    fs::remove_file(cluster.path("kubelet/root/node-autonomy.key"))?;
-    Ok(())
+    // A kubelet without the flag leaves nothing of it behind.
+    wait::until(10, "what was kept is gone", || {
+        for name in ["node-autonomy", "node-autonomy.key"] {
+            ensure!(!cluster.path("kubelet/root").join(name).exists(), "{name}");
+        }
+        Ok(())
+    })
 }
 
 fn alone(cluster: &Cluster, kubelet: Background) -> anyhow::Result<()> {
