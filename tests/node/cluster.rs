@@ -131,6 +131,23 @@ impl Cluster {
         Command::new(self.data.join("bin").join(name))
     }
 
+    /// The cluster's kubelet as `hack/up` starts it, to be given further flags.
+    pub(crate) fn kubelet(&self) -> Command {
+        let mut command = self.binary("kubelet");
+        for (flag, path) in [
+            ("--config", "kubelet/config.yaml"),
+            ("--kubeconfig", "kubelet/kubeconfig"),
+            ("--root-dir", "kubelet/root"),
+            ("--cert-dir", "kubelet/pki"),
+            ("--cni-conf-dir", "cni/net.d"),
+            ("--cni-bin-dir", "cni/bin"),
+        ] {
+            command.arg(flag).arg(self.path(path));
+        }
+        command.args(["--hostname-override", NODE]);
+        command
+    }
+
     /// A path in the cluster's data directory.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.data.join(inside)

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Background, Cluster, NODE};
+use crate::cluster::{Background, Cluster};
 use crate::{leftovers, wait};
 
 const POD: &str = r#"
@@ -29,18 +29,8 @@ spec:
 
 /// A kubelet as `hack/up` starts it, which keeps its pods.
 fn keeping(cluster: &Cluster) -> anyhow::Result<Background> {
-    let mut command = cluster.binary("kubelet");
-    for (flag, path) in [
-        ("--config", "kubelet/config.yaml"),
-        ("--kubeconfig", "kubelet/kubeconfig"),
-        ("--root-dir", "kubelet/root"),
-        ("--cert-dir", "kubelet/pki"),
-        ("--cni-conf-dir", "cni/net.d"),
-        ("--cni-bin-dir", "cni/bin"),
-    ] {
-        command.arg(flag).arg(cluster.path(path));
-    }
-    command.args(["--hostname-override", NODE, "--node-autonomy"]);
+    let mut command = cluster.kubelet();
+    command.arg("--node-autonomy");
     Background::start(command)
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
 use crate::cases::registry;
-use crate::cluster::{Background, Cluster, NODE, run};
+use crate::cluster::{Background, Cluster, run};
 use crate::wait;
 
 const ADDRESS: &str = "127.0.0.1:5058";
@@ -88,23 +88,14 @@ providers:
 /// The cluster's kubelet, with the plugin.
 fn kubelet(cluster: &Cluster) -> anyhow::Result<Background> {
     cluster.kill("kubelet")?;
-    let mut command = cluster.binary("kubelet");
+    let mut command = cluster.kubelet();
     for (flag, path) in [
-        ("--config", "kubelet/config.yaml"),
-        ("--kubeconfig", "kubelet/kubeconfig"),
-        ("--root-dir", "kubelet/root"),
-        ("--cert-dir", "kubelet/pki"),
-        ("--cni-conf-dir", "cni/net.d"),
-        ("--cni-bin-dir", "cni/bin"),
         ("--image-credential-provider-config", "provider/config.yaml"),
         ("--image-credential-provider-bin-dir", "provider/bin"),
     ] {
         command.arg(flag).arg(cluster.path(path));
     }
-    Background::start({
-        command.args(["--hostname-override", NODE]);
-        command
-    })
+    Background::start(command)
 }
 
 fn pod(name: &str, image: &str, policy: &str, more: &str) -> String {

@@ -3,6 +3,7 @@
 use super::super::budget::{Budget, Failure, Outcome};
 use super::super::types::{DeclKind, Ty};
 use super::super::value::{Text, Val, error, text};
+use super::strings::escape;
 
 /// Digits after the point, where nothing else is said.
 const PRECISION: usize = 6;
@@ -244,18 +245,10 @@ fn quoted(text: &str, out: &mut String, budget: &mut Budget) -> Result<(), Failu
     budget.make(text.len().saturating_mul(12))?;
     out.push('"');
     for character in text.chars() {
-        match character {
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            control if control.is_ascii_control() => out.push_str(&format!("\\x{:02x}", control as u32)),
-            other => out.push(other),
+        match escape(character) {
+            Some(escape) => out.push_str(escape),
+            None if character.is_ascii_control() => out.push_str(&format!("\\x{:02x}", character as u32)),
+            None => out.push(character),
         }
     }
     out.push('"');

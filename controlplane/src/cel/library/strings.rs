@@ -241,22 +241,30 @@ pub(in super::super) fn join<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outco
     Ok(Val::text(out))
 }
 
+/// How Go writes a character between quotes that does not stand for itself there.
+pub(super) fn escape(character: char) -> Option<&'static str> {
+    Some(match character {
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\u{b}' => "\\v",
+        '\\' => "\\\\",
+        '"' => "\\\"",
+        _ => return None,
+    })
+}
+
 pub(in super::super) fn quote<'a>(args: &[Val<'a>], budget: &mut Budget) -> Outcome<'a> {
     let own = text(args, 0)?;
     budget.make(own.len().saturating_mul(4))?;
     let mut out = String::from("\"");
     for character in own.chars() {
-        match character {
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            other => out.push(other),
+        match escape(character) {
+            Some(escape) => out.push_str(escape),
+            None => out.push(character),
         }
     }
     out.push('"');
