@@ -73,6 +73,19 @@ pub fn measure(tree: &Value) -> Measure {
     found
 }
 
+/// The name of the type that Go's JSON decoder makes of a value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// The length of the tree as JSON text without blanks, in bytes; the walk ends once it is beyond `limit`.
 pub fn size(tree: &Value, limit: usize) -> usize {
     let mut bytes = 0;

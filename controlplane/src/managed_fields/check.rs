@@ -11,6 +11,7 @@ use super::element;
 use super::typing::{Declared, Form, Struct, Typing};
 use crate::resource::field_error::cut;
 use crate::schema::Shape;
+use crate::tree;
 
 /// Most things named.
 const PROBLEMS_MAX: usize = 100;
@@ -116,7 +117,10 @@ impl Check {
                 go_syntax(value)
             )),
             Shape::Int32 | Shape::Int64 | Shape::Number if !value.is_number() => {
-                self.note(format_args!("expected numeric (int or float), got {}", go_type(value)));
+                self.note(format_args!(
+                    "expected numeric (int or float), got {}",
+                    tree::go_type(value)
+                ));
             }
             Shape::Boolean if !value.is_boolean() => {
                 self.note(format_args!("expected boolean, got &{{{}}}", go(value)));
@@ -124,19 +128,6 @@ impl Check {
             _ if !is_scalar => self.note(format_args!("expected any scalar, got &{{{}}}", go(value))),
             _ => {}
         }
-    }
-}
-
-/// The name of the type that Go's JSON decoder makes of a value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 
@@ -178,7 +169,7 @@ fn print(text: &mut String, value: &Value) {
 /// A value in Go's own syntax (`%#v`); of lists and objects only the type.
 fn go_syntax(value: &Value) -> String {
     match value {
-        Value::Array(_) | Value::Object(_) => format!("{}{{{}}}", go_type(value), go(value)),
+        Value::Array(_) | Value::Object(_) => format!("{}{{{}}}", tree::go_type(value), go(value)),
         other => go(other),
     }
 }

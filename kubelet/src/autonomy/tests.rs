@@ -82,6 +82,15 @@ async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
+/// A kubelet that runs pod `a` and has kept it.
+async fn one_kept(bench: &Bench) -> Alive {
+    bench.api.create(&on_node("a", |_| {}));
+    let kubelet = bench.start();
+    bench.until("it runs", |b| b.running("uid-a") == 1).await;
+    pass(15).await;
+    kubelet
+}
+
 /// Kills the kubelet, and starts one on the rebooted machine with nobody to ask.
 async fn reboot_alone(bench: &mut Bench, kubelet: Alive) -> Alive {
     pass(15).await;
@@ -307,10 +316,7 @@ async fn spoiled_files_are_told_and_the_other_pods_start() {
 #[tokio::test(start_paused = true)]
 async fn without_its_key_nothing_is_believed_and_a_new_one_is_made() {
     let mut bench = bench();
-    bench.api.create(&on_node("a", |_| {}));
-    let kubelet = bench.start();
-    bench.until("it runs", |b| b.running("uid-a") == 1).await;
-    pass(15).await;
+    let kubelet = one_kept(&bench).await;
     kubelet.kill().await;
     fs::remove_file(folder(&bench).with_extension("key")).expect("a key");
     bench.api.set_away(true);
@@ -333,10 +339,7 @@ async fn without_its_key_nothing_is_believed_and_a_new_one_is_made() {
 #[tokio::test(start_paused = true)]
 async fn what_does_not_change_is_not_written_and_a_disk_that_refuses_stops_no_pod() {
     let bench = bench();
-    bench.api.create(&on_node("a", |_| {}));
-    let kubelet = bench.start();
-    bench.until("it runs", |b| b.running("uid-a") == 1).await;
-    pass(15).await;
+    let kubelet = one_kept(&bench).await;
     let inode = |b: &Bench| {
         let name = files(b, "pod-").pop_first().expect("a file");
         let metadata = fs::metadata(folder(b).join(name)).expect("there");
@@ -364,10 +367,7 @@ async fn what_does_not_change_is_not_written_and_a_disk_that_refuses_stops_no_po
 #[tokio::test(start_paused = true)]
 async fn what_was_kept_goes_with_the_setting() {
     let mut bench = bench();
-    bench.api.create(&on_node("a", |_| {}));
-    let kubelet = bench.start();
-    bench.until("it runs", |b| b.running("uid-a") == 1).await;
-    pass(15).await;
+    let kubelet = one_kept(&bench).await;
     kubelet.kill().await;
     let key = folder(&bench).with_extension("key");
     assert!(key.exists() && files(&bench, "pod-").len() == 1);
@@ -388,10 +388,7 @@ async fn what_was_kept_goes_with_the_setting() {
 #[tokio::test(start_paused = true)]
 async fn a_folder_that_does_not_open_is_not_believed_later() {
     let mut bench = bench();
-    bench.api.create(&on_node("a", |_| {}));
-    let kubelet = bench.start();
-    bench.until("it runs", |b| b.running("uid-a") == 1).await;
-    pass(15).await;
+    let kubelet = one_kept(&bench).await;
     kubelet.kill().await;
     fs::create_dir(folder(&bench).join("unfinished.tmp")).expect("made");
     bench.api.set_away(true);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cases::registry;
+use crate::cases::registry::{self, pod};
 use crate::cluster::{Background, Cluster, run};
 use crate::wait;
 
@@ -96,21 +96,6 @@ fn kubelet(cluster: &Cluster) -> anyhow::Result<Background> {
         command.arg(flag).arg(cluster.path(path));
     }
     Background::start(command)
-}
-
-fn pod(name: &str, image: &str, policy: &str, more: &str) -> String {
-    format!(
-        r#"
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}}}
-spec:
-  terminationGracePeriodSeconds: 0
-  {more}
-  containers:
-  - {{name: c, image: "{image}", imagePullPolicy: {policy}, command: [sleep, "100000"]}}
-"#
-    )
 }
 
 /// Waits until the pod's container waits for that reason; gives its message.

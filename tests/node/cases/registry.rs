@@ -12,6 +12,8 @@ use crate::wait;
 
 const ADDRESS: &str = "127.0.0.1:5057";
 const IMAGE: &str = "127.0.0.1:5057/private:1";
+/// What a pod's spec says of the secret.
+const WITH_LOGIN: &str = "imagePullSecrets: [{name: login}]";
 /// User `test` with the password `secret`, as `htpasswd -B` writes it.
 const HTPASSWD: &str = "test:$2b$04$2avRbqyWQtBjzEWd/gu42.ey0VIU8Rpw05/vj5nhfOAvbDxDBLLjG\n";
 /// `{"auths":{"127.0.0.1:5057":{"username":"test","password":"secret"}}}`, in base64.
@@ -87,12 +89,8 @@ pub(super) fn fill(cluster: &Cluster, image: &str, how: &[&str]) -> anyhow::Resu
     Ok(())
 }
 
-fn pod(name: &str, secret: bool, policy: &str) -> String {
-    let secrets = if secret {
-        "imagePullSecrets: [{name: login}]"
-    } else {
-        ""
-    };
+/// A pod that sleeps, with further lines of its spec.
+pub(super) fn pod(name: &str, image: &str, policy: &str, more: &str) -> String {
     format!(
         r#"
 apiVersion: v1
@@ -100,15 +98,15 @@ kind: Pod
 metadata: {{name: {name}}}
 spec:
   terminationGracePeriodSeconds: 0
-  {secrets}
+  {more}
   containers:
-  - {{name: c, image: "{IMAGE}", imagePullPolicy: {policy}, command: [sleep, "100000"]}}
+  - {{name: c, image: "{image}", imagePullPolicy: {policy}, command: [sleep, "100000"]}}
 "#
     )
 }
 
 fn refused(cluster: &Cluster, name: &str, policy: &str, reasons: &[&str]) -> anyhow::Result<()> {
-    cluster.apply(&pod(name, false, policy))?;
+    cluster.apply(&pod(name, IMAGE, policy, ""))?;
     wait::until(60, "the reason why it does not run", || {
         let reason = cluster.get(&["pod", name], "{.status.containerStatuses[0].state.waiting.reason}")?;
         ensure!(reasons.contains(&reason.as_str()), "{name} waits with {reason:?}");
@@ -136,7 +134,7 @@ type: kubernetes.io/dockerconfigjson
 data: {{.dockerconfigjson: {LOGIN}}}
 "#
     ))?;
-    run_and_wait(cluster, "owner", &pod("owner", true, "IfNotPresent"))?;
+    run_and_wait(cluster, "owner", &pod("owner", IMAGE, "IfNotPresent", WITH_LOGIN))?;
     refused(
         cluster,
         "stranger",
@@ -150,7 +148,7 @@ data: {{.dockerconfigjson: {LOGIN}}}
     cluster.kill("kubelet")?;
     cluster.up()?;
     refused(cluster, "never", "Never", &["ErrImageNeverPull"])?;
-    run_and_wait(cluster, "second", &pod("second", true, "Never"))?;
+    run_and_wait(cluster, "second", &pod("second", IMAGE, "Never", WITH_LOGIN))?;
     for name in ["never", "second", "owner"] {
         delete(cluster, name)?;
     }

@@ -9,6 +9,7 @@ use crate::resource::field::{at, list, text};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use crate::resource::json_path::JsonPath;
 use crate::resource::structural::Structural;
+use crate::tree;
 
 /// Selectable fields of a version (control-plane contract §9).
 const SELECTABLE_MAX: usize = 8;
@@ -136,15 +137,7 @@ fn nested<'v>(object: &'v Value, path: &[Box<str>]) -> Result<Option<&'v Value>,
 
 /// In the words of upstream, which names the types of its language.
 fn accessor_error(path: &str, found: &Value, wanted: &str) -> String {
-    let own = match found {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
+    let own = tree::go_type(found);
     let shown: String = match found {
         Value::Null => own.to_owned(),
         Value::String(text) => text.chars().take(SHOWN_MAX).collect(),
