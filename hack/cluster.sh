@@ -194,6 +194,12 @@ port: $KUBELET_PORT
 readOnlyPort: 0
 healthzPort: $HEALTHZ_PORT
 maxPods: $MAX_PODS
+# As kind does: this machine's disk is others' too, and no pod of ours is to go because they fill it.
+evictionHard:
+  memory.available: 100Mi
+# The disk is the machine's, and what else fills it is not this cluster's to clear.
+imageGCHighThresholdPercent: 99
+imageGCLowThresholdPercent: 98
 rotateCertificates: true
 authentication:
   anonymous:

@@ -96,6 +96,13 @@ running() {
     [[ $pid =~ ^[0-9]+$ ]] && is_ours "$pid" && echo "$pid"
 }
 
+# has_become PID: the process is one of ours, and no longer the setsid that starts it (looked at first: it comes first).
+has_become() {
+    local program
+    program=$(readlink "/proc/$1/exe" 2>/dev/null) || return 1
+    [[ ${program##*/} != setsid ]] && is_ours "$1"
+}
+
 # start NAME COMMAND...: starts our process NAME in the background, unless it runs; its output goes to log/NAME.log.
 start() {
     local name=$1 pid
@@ -105,8 +112,9 @@ start() {
     pid=$!
     echo "$pid" >"$DATA/run/$name.pid"
     disown "$pid"
-    # Until the command has replaced the shell that starts it, it does not look like ours.
-    until is_ours "$pid" || process_gone "$pid"; do sleep 0.02; done
+    # Until the command has replaced what starts it, it does not look like ours, or does so only as setsid, and has no arguments
+    # while it is being replaced.
+    until has_become "$pid" || process_gone "$pid"; do sleep 0.02; done
 }
 
 # stop_process PID SECONDS: TERM, then KILL after SECONDS; returns when the process is gone.
@@ -116,10 +124,12 @@ stop_process() {
     kill -KILL "$1" 2>/dev/null || return 0
     until_true 10 process_gone "$1" || say "process $1 does not end"
 }
+# Whether a process has ended and holds nothing any more: one whose first thread has ended may have others yet, with its files
+# and their locks, until what they do in the kernel is done.
 process_gone() {
     local state
     state=$(sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) || return 0
-    [[ -z $state || $state = Z ]]
+    [[ -z $state ]] || [[ $state = Z && $(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l) -le 1 ]]
 }
 
 # stop NAME SECONDS: stops all of our processes of this name.

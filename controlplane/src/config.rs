@@ -52,6 +52,8 @@ pub struct Config {
     pub identity: IdentityConfig,
     /// Which admission plugins run.
     pub admission: AdmissionConfig,
+    /// File with the scheduler's configuration; `None` is upstream's defaults.
+    pub scheduler_file: Option<PathBuf>,
     /// What is audited; `None` is nothing.
     pub audit: Option<AuditConfig>,
     /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
@@ -112,6 +114,7 @@ impl Config {
                 kubelet_ca_file: read.path("kubelet-certificate-authority"),
             },
             admission: read.admission(),
+            scheduler_file: read.path("config"),
             audit: read.audit(),
             verbosity: read.parse("v", 2),
         };

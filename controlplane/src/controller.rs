@@ -8,15 +8,22 @@ use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub mod amount;
 pub mod bootstrap_token;
+pub mod burst;
+pub mod cron_job;
+pub mod daemon_set;
 pub mod deployment;
 pub mod discovery;
+pub mod disruption;
 pub mod endpoint;
 pub mod event;
 pub mod execute;
 pub mod garbage;
 pub mod harness;
+pub mod history;
 pub mod informers;
+pub mod job;
 pub mod namespace;
 pub mod node_ipam;
 pub mod node_lifecycle;
@@ -25,10 +32,13 @@ pub mod pod;
 pub mod pod_gc;
 pub mod queue;
 pub mod replica_set;
+pub mod replication_controller;
 pub mod root_ca;
 pub mod service_account;
 pub mod signing_request;
+pub mod stateful_set;
 pub mod taint_eviction;
+pub mod ttl_after_finished;
 pub mod well_known;
 pub mod write;
 
@@ -41,6 +51,8 @@ use informers::Informers;
 /// What the controllers need from their process.
 #[derive(Clone)]
 pub struct ControllerContext {
+    /// What all of them read; whoever else in the process reads the same shares it ([`read`]).
+    pub informers: Informers,
     /// A client with the identity of the controller of that service account name.
     pub client_for: Arc<dyn Fn(&str) -> kube::Client + Send + Sync>,
     /// Wall time.
@@ -62,13 +74,16 @@ pub struct ControllerContext {
 /// Who the shared informers are: an identity that may list and watch everything, upstream and here.
 const READER: &str = garbage::NAME;
 
+/// Starts the informers that all parts of a process share, of the clients that `client_for` makes.
+pub fn read(client_for: &(dyn Fn(&str) -> kube::Client + Send + Sync), seed: u64) -> Informers {
+    Informers::spawn(&client_for(READER), seed)
+}
+
 /// Starts every controller. The set ends when `shutdown` is cancelled.
 pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
-    let reader = (context.client_for)(READER);
-    let informers = Informers::spawn(&reader, context.seed);
+    let informers = context.informers.clone();
     let mut starter = Starter {
         context,
-        informers: informers.clone(),
         set: JoinSet::new(),
     };
     starter.start(replica_set::ReplicaSets {
@@ -77,9 +92,11 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     starter.start(deployment::Deployments {
         informers: informers.clone(),
     });
+    starter.start_sets(&informers);
     starter.start(service_account::ServiceAccounts {
         informers: informers.clone(),
     });
+    starter.start_batch(&informers);
     let pem = starter.context.root_ca_pem.clone();
     starter.start(root_ca::RootCas {
         informers: informers.clone(),
@@ -95,7 +112,7 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     });
     starter.start(pod_gc::PodGc {
         informers,
-        missing: Mutex::default(),
+        missing: Arc::default(),
         terminated: pod_gc::TERMINATED,
         counted: Mutex::default(),
     });
@@ -108,7 +125,6 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
 
 struct Starter {
     context: ControllerContext,
-    informers: Informers,
     set: JoinSet<()>,
 }
 
@@ -118,11 +134,50 @@ impl Starter {
         Environment {
             recorder: Recorder::spawn(client.clone(), self.context.clock.clone(), name),
             client,
-            informers: self.informers.clone(),
+            informers: self.context.informers.clone(),
             clock: self.context.clock.clone(),
             metrics: self.context.metrics.queue(name),
             shutdown: self.context.shutdown.clone(),
         }
+    }
+
+    fn start_sets(&mut self, informers: &Informers) {
+        self.start(replication_controller::ReplicationControllers {
+            informers: informers.clone(),
+        });
+        self.start(daemon_set::DaemonSets {
+            informers: informers.clone(),
+            backoffs: Mutex::default(),
+        });
+        self.start(stateful_set::StatefulSets {
+            informers: informers.clone(),
+        });
+        self.start(disruption::Disruptions {
+            informers: informers.clone(),
+            scales: disruption::scale::Scales::default(),
+            failing: Mutex::default(),
+        });
+        self.start(disruption::StaleDisruptions {
+            informers: informers.clone(),
+        });
+    }
+
+    fn start_batch(&mut self, informers: &Informers) {
+        self.start(job::Jobs {
+            informers: informers.clone(),
+            memories: Mutex::default(),
+        });
+        self.start(job::orphan::Orphans {
+            informers: informers.clone(),
+        });
+        self.start(cron_job::CronJobs {
+            informers: informers.clone(),
+            clock: self.context.clock.clone(),
+            replaced: Mutex::default(),
+        });
+        self.start(ttl_after_finished::TtlAfterFinished {
+            informers: informers.clone(),
+        });
     }
 
     fn start_nodes(&mut self, informers: &Informers) {
@@ -139,6 +194,7 @@ impl Starter {
             informers: informers.clone(),
             heard: Mutex::default(),
             limits: Mutex::default(),
+            census: Arc::default(),
         });
         self.start(taint_eviction::TaintEviction {
             informers: informers.clone(),

@@ -22,6 +22,7 @@ use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::AllocateError;
 use crate::resource::stored::KeyKinds;
+use crate::scheduler::config::SchedulerConfig;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
@@ -138,6 +139,7 @@ impl Daemon {
         let advertise = advertised(config, &host);
         let clients_watched = WatchedFiles::new(client_ca_paths(config));
         let serving_watched = WatchedFiles::new(serving_paths(config).into());
+        let scheduler = scheduler_config(config.scheduler_file.as_deref())?;
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
@@ -186,7 +188,7 @@ impl Daemon {
             shutdown.clone(),
         ));
         tasks.spawn(bootstrap::flow_control::keep(server.clone(), shutdown.clone()));
-        spawn_clients(&mut tasks, config, &host, (&pki, ca), &server, &shutdown);
+        spawn_clients(&mut tasks, config, scheduler, &host, (&pki, ca), &server, &shutdown);
         health.set_started();
         Ok(Self {
             server,
@@ -355,18 +357,35 @@ fn token_file(path: Option<&Path>) -> Result<TokenFile, DaemonError> {
     TokenFile::parse(&text).map_err(wrong)
 }
 
+fn scheduler_config(path: Option<&Path>) -> Result<SchedulerConfig, DaemonError> {
+    let Some(path) = path else {
+        return Ok(SchedulerConfig::default());
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    text.and_then(|text| SchedulerConfig::parse(&text))
+        .map_err(|why| DaemonError::File {
+            flag: "config",
+            path: path.to_owned(),
+            why,
+        })
+}
+
 /// Controllers and scheduler: clients of the API server, each with its upstream identity, without a socket.
 fn spawn_clients(
     tasks: &mut JoinSet<()>,
     config: &Config,
+    scheduler: SchedulerConfig,
     host: &Host,
     (pki, ca): (&Pki, tokio::sync::watch::Receiver<String>),
     server: &ApiServer,
     shutdown: &CancellationToken,
 ) {
     let own = server.clone();
+    let client_for = Arc::new(move |name: &str| own.client_as(User::service_account("kube-system", name)));
+    let informers = controller::read(&*client_for, host.seed);
     let mut controllers = controller::spawn_all(ControllerContext {
-        client_for: Arc::new(move |name| own.client_as(User::service_account("kube-system", name))),
+        informers: informers.clone(),
+        client_for,
         clock: Arc::clone(&host.clock),
         seed: host.seed,
         cluster_cidr: Some(config.cluster_cidr.to_string()),
@@ -377,6 +396,8 @@ fn spawn_clients(
     });
     tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
     tasks.spawn(scheduler::run(SchedulerContext {
+        informers,
+        config: scheduler,
         client: server.client_as(User::named("system:kube-scheduler", &[])),
         clock: Arc::clone(&host.clock),
         seed: host.seed,

@@ -8,10 +8,10 @@ pub mod bootstrap;
 mod cel;
 pub mod config;
 pub mod controller;
+pub mod cron;
 pub mod daemon;
 #[cfg(feature = "test-util")]
 pub mod fuzzing;
-mod json_text;
 pub mod kubeconfig_command;
 pub mod managed_fields;
 pub mod metrics;
@@ -25,3 +25,8 @@ pub mod schema;
 pub mod store;
 pub mod token_command;
 pub mod tree;
+
+pub(crate) use client::json_text;
+
+#[cfg(test)]
+mod tests;

@@ -16,9 +16,6 @@ use prometheus_client::registry::Registry;
 use request::Requests;
 use std::time::Duration;
 
-/// The profile's label of everything the scheduler counts.
-const PROFILE: &str = "default-scheduler";
-
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct QueueName {
     name: &'static str,
@@ -26,7 +23,8 @@ struct QueueName {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Attempt {
-    profile: &'static str,
+    /// Of the configuration.
+    profile: String,
     result: &'static str,
 }
 
@@ -57,6 +55,8 @@ pub struct Metrics {
     attempts: Family<Attempt, Counter>,
     attempt_durations: Family<Attempt, Histogram, fn() -> Histogram>,
     pending: Family<Pending, Gauge>,
+    preemptions: Counter,
+    victims: Histogram,
 }
 
 impl Default for Metrics {
@@ -71,6 +71,8 @@ impl Default for Metrics {
             attempts: Family::default(),
             attempt_durations: Family::new_with_constructor(attempt_times),
             pending: Family::default(),
+            preemptions: Counter::default(),
+            victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
         }
     }
 }
@@ -94,15 +96,23 @@ impl Metrics {
     }
 
     /// Counts one scheduling attempt; `result` is `scheduled`, `unschedulable` or `error`.
-    pub fn scheduled(&self, result: &'static str, took: Duration) {
+    pub fn scheduled(&self, profile: &str, result: &'static str, took: Duration) {
         let attempt = Attempt {
-            profile: PROFILE,
+            profile: profile.to_owned(),
             result,
         };
         self.attempts.get_or_create(&attempt).inc();
         self.attempt_durations
             .get_or_create(&attempt)
             .observe(took.as_secs_f64());
+    }
+
+    /// Counts an attempt to make room for a pod, and how many others are evicted for it if any are.
+    pub fn preempted(&self, victims: Option<usize>) {
+        self.preemptions.inc();
+        if let Some(victims) = victims {
+            self.victims.observe(victims as f64);
+        }
     }
 
     /// How many pods wait in one of the scheduler's queues now.
@@ -139,6 +149,16 @@ impl Metrics {
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (scheduling algorithm)",
             self.attempt_durations.clone(),
+        );
+        registry.register(
+            "scheduler_preemption_attempts",
+            "Total preemption attempts in the cluster till now",
+            self.preemptions.clone(),
+        );
+        registry.register(
+            "scheduler_preemption_victims",
+            "Number of selected preemption victims",
+            self.victims.clone(),
         );
         registry.register(
             "scheduler_pending_pods",
@@ -180,7 +200,7 @@ mod tests {
         queue.adds.inc();
         queue.depth.set(3);
         queue.work.observe(0.5);
-        metrics.scheduled("scheduled", Duration::from_millis(3));
+        metrics.scheduled("default-scheduler", "scheduled", Duration::from_millis(3));
         metrics.pending("active", 2);
         let request = Request {
             verb: "LIST",

@@ -218,6 +218,12 @@ impl Kind {
         (schema, schema.type_of(&self.definition))
     }
 
+    /// Whether its definition ends: nothing new is made, and discovery names no verb that changes an object. What is there may be changed
+    /// all the same, or its finalizers would never come off.
+    pub fn is_ending(&self) -> bool {
+        self.structural.is_some() && !self.has_verb("create")
+    }
+
     /// Everything wrong with a new object, in the form that is stored: its metadata, then the kind's own rules.
     pub fn validate(&self, object: &Value) -> FieldErrors {
         self.with_own(object, self.strategy.validate(object))
@@ -298,6 +304,15 @@ pub trait Strategy: Sync + Send {
     /// Restores what this endpoint may not change: status on the main endpoint, all but status on `status`.
     fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
         isolate(new, old, subresource);
+        if subresource == "status" && self.status_keeps_metadata() {
+            keep_metadata(new, old);
+        }
+    }
+
+    /// Whether `status` leaves the metadata as it was, too: labels, finalizers and owners are for those who may change the object
+    /// (upstream's `ResetObjectMetaForStatus`). Of other kinds, a status may come with labels and the like.
+    fn status_keeps_metadata(&self) -> bool {
+        false
     }
 
     /// Fills in times of a change that its sender left open; runs after [`Strategy::prepare_update`].
@@ -399,6 +414,11 @@ pub(crate) fn isolate(new: &mut Value, old: &Value, subresource: &str) {
             }
         }
     }
+}
+
+/// Gives a change the metadata that was there; managedFields are no part of either.
+pub(crate) fn keep_metadata(new: &mut Value, old: &Value) {
+    field::copy(new, old, &["metadata"]);
 }
 
 /// A kind without anything of its own: `spec`, perhaps `status`, subdomain names.

@@ -1,14 +1,15 @@
 //! The scheduler: queue, cluster, cycle, plugins, binding.
 //!
-//! One task owns the queue and the cluster. It takes in changes, runs cycles (pure, in [`cycle`]) and starts bindings, which
-//! run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
+//! One task owns the queue and the cluster. It takes in changes, runs cycles (pure, in [`cycle`]) and starts bindings and
+//! evictions, which run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
 use crate::controller::event::Recorder;
+use crate::controller::informers::Informers;
 use crate::metrics::Metrics;
-use client::informer::{Change, Options};
-use client::{Clock, Informer};
+use client::Clock;
+use client::informer::Change;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -16,20 +17,32 @@ use tokio_util::sync::CancellationToken;
 
 pub mod bind;
 pub mod cluster;
+pub mod config;
 pub mod constraint;
 pub mod cycle;
+pub mod event;
 pub mod plugin;
 pub mod pod;
+pub mod profile;
 pub mod queue;
+pub mod spread;
+pub mod term;
+#[cfg(test)]
+mod testing;
+pub mod workload;
 
-use bind::{Binder, Bound};
+use bind::{Binder, Bound, Nomination};
 use cluster::{Cluster, NodeChange};
-use cycle::{FitError, Search};
-use plugin::inter_pod_affinity;
+use config::SchedulerConfig;
+use cycle::{Request, Search, Unplaced};
+use event::Event;
+use plugin::Plugin;
+use plugin::default_preemption::Budget;
 use pod::PodInfo;
+use profile::Profile;
 use queue::{PodQueue, ScheduleFailure};
 
-/// The profile's name, and the component events come from.
+/// The name pods ask for by default, and the component events come from.
 pub const NAME: &str = "default-scheduler";
 /// Bindings and status writes under way at once.
 const IN_FLIGHT: usize = 128;
@@ -38,8 +51,12 @@ const CYCLES: usize = 64;
 
 /// What the scheduler needs from its process.
 pub struct SchedulerContext {
+    /// Copies of everything it reads, shared with whoever else in the process reads them.
+    pub informers: Informers,
     /// A client with the scheduler's identity.
     pub client: kube::Client,
+    /// Profiles and times.
+    pub config: SchedulerConfig,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// Seed of ties and jitter.
@@ -52,27 +69,27 @@ pub struct SchedulerContext {
 
 /// Schedules until shutdown.
 pub async fn run(context: SchedulerContext) {
-    let options = |seed| Options {
-        seed,
-        ..Options::default()
-    };
-    let pods: Informer<Pod> = Informer::spawn(Api::all(context.client.clone()), options(context.seed));
-    let nodes: Informer<Node> = Informer::spawn(Api::all(context.client.clone()), options(context.seed ^ 1));
-    let namespaces: Informer<Namespace> = Informer::spawn(Api::all(context.client.clone()), options(context.seed ^ 2));
-    pods.synced().await;
-    nodes.synced().await;
-    namespaces.synced().await;
-    let recorder = Recorder::spawn(context.client.clone(), context.clock.clone(), NAME);
+    let informers = context.informers;
+    informers.synced().await;
+    let profiles = context.config.profiles;
+    let recorder = |name: &str| Recorder::spawn(context.client.clone(), context.clock.clone(), name.to_owned());
+    let recorders = profiles
+        .iter()
+        .map(|profile| (profile.name.clone(), recorder(&profile.name)))
+        .collect();
+    let mut pod_changes = informers.pods.subscribe();
+    let mut node_changes = informers.nodes.subscribe();
+    let mut namespace_changes = informers.namespaces.subscribe();
     let mut scheduler = Scheduler {
-        queue: PodQueue::default(),
+        queue: PodQueue::new(context.config.backoff),
         cluster: Cluster::default(),
+        profiles,
+        informers,
         search: Search::new(context.seed),
         metrics: context.metrics,
-        binder: Binder::new(context.client, context.clock, recorder),
+        binder: Binder::new(context.client, context.clock, recorders),
         flights: JoinSet::new(),
     };
-    let (mut pod_changes, mut node_changes) = (pods.subscribe(), nodes.subscribe());
-    let mut namespace_changes = namespaces.subscribe();
     loop {
         namespace_changes
             .take()
@@ -111,6 +128,8 @@ pub async fn run(context: SchedulerContext) {
 struct Scheduler {
     queue: PodQueue,
     cluster: Cluster,
+    profiles: Vec<Profile>,
+    informers: Informers,
     search: Search,
     binder: Binder,
     flights: JoinSet<Bound>,
@@ -123,66 +142,100 @@ fn is_counted(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-fn is_ours(pod: &Pod) -> bool {
-    let name = pod
-        .spec
-        .as_ref()
-        .and_then(|s| s.scheduler_name.as_deref())
-        .unwrap_or(NAME);
-    name == NAME && is_counted(pod) && pod.metadata.deletion_timestamp.is_none()
+fn profile_of<'p>(profiles: &'p [Profile], name: &str) -> Option<&'p Profile> {
+    profiles.iter().find(|profile| profile.name == name)
+}
+
+/// Pods that the event may help get another cycle.
+fn wake(queue: &mut PodQueue, profiles: &[Profile], event: &Event<'_>) {
+    queue.wake(Instant::now(), event.concerns(), |pod, refused| {
+        let profile = profile_of(profiles, pod.scheduler());
+        profile.is_some_and(|profile| event::may_help(profile, pod, refused, event))
+    });
 }
 
 impl Scheduler {
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let name = pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.scheduler_name.as_deref())
+            .unwrap_or(NAME);
+        profile_of(&self.profiles, name).is_some() && is_counted(pod) && pod.metadata.deletion_timestamp.is_none()
+    }
+
     fn namespace_changed(&mut self, change: Change<Namespace>) {
         let labels = change.new.map(|namespace| namespace.labels().clone());
-        if self.cluster.set_namespace(&change.key.name, labels) && self.cluster.repelling().next().is_some() {
-            self.wake_freed();
+        if self.cluster.set_namespace(&change.key.name, labels) {
+            wake(&mut self.queue, &self.profiles, &Event::Namespace);
         }
     }
 
     fn node_changed(&mut self, change: Change<Node>) {
         let name = &change.key.name;
-        let is_relevant = match change.new {
-            Some(node) => self.cluster.set_node(&node) == NodeChange::Relevant,
+        let before = match change.new {
+            Some(node) => match self.cluster.set_node(&node) {
+                NodeChange::Nothing => return,
+                NodeChange::Added => None,
+                NodeChange::Updated(before) => Some(before),
+            },
             None => {
+                let before = self.cluster.node(name).map(|node| node.labels.clone());
                 self.cluster.remove_node(name);
-                true
+                before
             }
         };
-        // What its pods keep others out of may be another domain now, or none.
-        match is_relevant && self.cluster.repels_from(name) {
-            true => self.wake_freed(),
-            false if is_relevant => self.wake(name),
-            false => {}
-        }
-    }
-
-    /// Pods that would fit the node now get another cycle.
-    fn wake(&mut self, node: &str) {
-        let cluster = &self.cluster;
-        let Some(node) = cluster.node(node) else { return };
-        let fits = |pod: &PodInfo| {
-            constraint::obstacle(pod).is_none()
-                && plugin::filter(pod, node).is_ok()
-                && inter_pod_affinity::filter(&inter_pod_affinity::closed_to(pod, cluster), node).is_ok()
+        let event = Event::Node {
+            before: before.as_ref(),
+            after: self.cluster.node(name).filter(|node| node.present),
         };
-        self.queue.wake(Instant::now(), fits);
+        wake(&mut self.queue, &self.profiles, &event);
     }
 
-    /// Pods that pods elsewhere may have kept waiting get another cycle.
-    fn wake_freed(&mut self) {
-        self.queue
-            .wake(Instant::now(), |pod| constraint::obstacle(pod).is_none());
+    /// Counts the pod on the node from now on.
+    fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
+        // Somebody else's hand may have bound it elsewhere than was decided.
+        if self.cluster.node_of(&pod.uid).is_some_and(|old| old.name != node) {
+            self.free(&pod.uid);
+        }
+        let before = self.cluster.pod(&pod.uid).cloned();
+        self.cluster.place(Arc::clone(&pod), node);
+        // The API mostly confirms what was assumed, which is news to nobody.
+        let same = |before: &Arc<PodInfo>| before.kin == pod.kin && before.requests == pod.requests;
+        if before.as_ref().is_some_and(same) {
+            return;
+        }
+        let event = Event::Pod {
+            before: before.as_deref(),
+            after: Some(&pod),
+            node: self.cluster.node(node),
+        };
+        wake(&mut self.queue, &self.profiles, &event);
     }
 
     fn free(&mut self, uid: &str) {
-        let repelled = self.cluster.pod(uid).is_some_and(|pod| !pod.repelled.is_empty());
-        if let Some(node) = self.cluster.remove_pod(uid) {
-            match repelled {
-                true => self.wake_freed(),
-                false => self.wake(&node),
-            }
+        if let Some((pod, node)) = self.cluster.remove_pod(uid) {
+            let event = Event::Pod {
+                before: Some(&pod),
+                after: None,
+                node: self.cluster.node(&node),
+            };
+            wake(&mut self.queue, &self.profiles, &event);
         }
+    }
+
+    /// The pod waits for room on no node any more.
+    fn renounce(&mut self, uid: &str) {
+        let node = self.cluster.nominated.remove(uid);
+        if let Some(node) = node.and_then(|node| self.cluster.node(&node)) {
+            wake(&mut self.queue, &self.profiles, &Event::Renounced(node));
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        self.queue.remove(uid);
+        self.renounce(uid);
+        self.free(uid);
     }
 
     fn pod_changed(&mut self, change: Change<Pod>) {
@@ -193,8 +246,7 @@ impl Scheduler {
                 .as_ref()
                 .is_none_or(|new| new.metadata.uid != old.metadata.uid)
         {
-            self.queue.remove(&uid(old));
-            self.free(&uid(old));
+            self.forget(&uid(old));
         }
         let Some(pod) = change.new else { return };
         let uid = uid(&pod);
@@ -208,16 +260,30 @@ impl Scheduler {
                 self.queue.remove(&uid);
                 self.assigned(pod, &uid, &node);
             }
-            None if is_ours(&pod) => self.queue.put(Arc::new(PodInfo::new(pod)), Instant::now()),
-            None => {
-                self.queue.remove(&uid);
-                self.free(&uid);
+            None if self.is_ours(&pod) => self.unassigned(change.old.as_deref(), pod),
+            None => self.forget(&uid),
+        }
+    }
+
+    fn unassigned(&mut self, old: Option<&Pod>, pod: Arc<Pod>) {
+        let info = Arc::new(PodInfo::new(pod));
+        let before = old.and_then(|old| old.status.as_ref()?.nominated_node_name.as_deref());
+        match (info.nominated(), before.unwrap_or_default()) {
+            ("", "") => {}
+            ("", _) => self.renounce(&info.uid),
+            (node, _) => {
+                // Already counted where it was decided to go: that is newer than what the API says.
+                if self.cluster.pod(&info.uid).is_none() {
+                    self.cluster.nominate(Arc::clone(&info), node);
+                }
             }
         }
+        self.queue.put(info, Instant::now());
     }
 
     fn assigned(&mut self, pod: Arc<Pod>, uid: &str, node: &str) {
         if !is_counted(&pod) {
+            self.renounce(uid);
             self.free(uid);
             return;
         }
@@ -225,12 +291,13 @@ impl Scheduler {
         if known.is_some_and(|known| known.is_as(&pod)) {
             return;
         }
-        let before = known.map(|known| known.requests.clone());
-        let info = Arc::new(PodInfo::new(pod));
-        let is_resized = before.is_some_and(|before| before != info.requests);
-        self.cluster.place(info, node);
-        if is_resized {
-            self.wake(node);
+        // What was assumed says so already, but that it has its node.
+        let nominated = self.cluster.nominated.node_of(uid).map(str::to_owned);
+        self.place(Arc::new(PodInfo::new(pod)), node);
+        if let Some(other) = nominated.filter(|nominated| nominated != node)
+            && let Some(other) = self.cluster.node(&other)
+        {
+            wake(&mut self.queue, &self.profiles, &Event::Renounced(other));
         }
     }
 
@@ -243,31 +310,87 @@ impl Scheduler {
             let Some(pod) = self.queue.pop(Instant::now()) else {
                 return false;
             };
-            let began = Instant::now();
-            let found = self.search.schedule(&mut self.cluster, &pod);
-            let result = if found.is_ok() { "scheduled" } else { "unschedulable" };
-            self.metrics.scheduled(result, began.elapsed());
-            match found {
-                Ok(node) => self.bind(pod, node),
-                Err(error) => self.refuse(pod, error),
-            }
+            self.cycle(pod);
         }
         true
     }
 
+    fn cycle(&mut self, pod: Arc<PodInfo>) {
+        let Some(profile) = profile_of(&self.profiles, pod.scheduler()) else {
+            return;
+        };
+        let began = Instant::now();
+        let spreads = profile
+            .scores
+            .iter()
+            .any(|(plugin, _)| *plugin == Plugin::PodTopologySpread)
+            || profile.filters.contains(&Plugin::PodTopologySpread);
+        let owned = match spreads && pod.spread.is_empty() {
+            true => workload::selector(&self.informers, &pod),
+            false => None,
+        };
+        let informers = &self.informers;
+        let request = Request {
+            pod: &pod,
+            profile,
+            owned: owned.as_ref(),
+            budgets: &|| {
+                let budgets = informers.budgets.list();
+                budgets.iter().filter_map(|budget| Budget::new(budget)).collect()
+            },
+        };
+        let found = self.search.schedule(&mut self.cluster, request);
+        let result = if found.is_ok() { "scheduled" } else { "unschedulable" };
+        self.metrics.scheduled(&profile.name, result, began.elapsed());
+        match found {
+            Ok(node) => self.bind(pod, node),
+            Err(unplaced) => self.refuse(pod, *unplaced),
+        }
+    }
+
     fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
-        self.cluster.place(pod.clone(), &node);
+        self.place(pod.clone(), &node);
         let binder = self.binder.clone();
         self.flights.spawn(async move { binder.bind(pod, node).await });
     }
 
-    fn refuse(&mut self, pod: Arc<PodInfo>, error: FitError) {
-        self.queue
-            .fail(&pod.uid, ScheduleFailure::Unschedulable, Instant::now());
+    fn refuse(&mut self, pod: Arc<PodInfo>, unplaced: Unplaced) {
+        let Unplaced {
+            error,
+            preemption,
+            renounce,
+        } = unplaced;
         tracing::debug!(pod = %pod.key, nodes = error.nodes, "no node fits");
-        let binder = self.binder.clone();
+        let (binder, refused, message) = (self.binder.clone(), error.plugins(), error.message());
+        if let Some(preemption) = preemption {
+            self.metrics.preempted(Some(preemption.victims.len()));
+            self.queue.hold(&pod.uid, refused);
+            self.cluster.nominate(Arc::clone(&pod), &preemption.node);
+            for victim in &preemption.victims {
+                self.cluster.doomed.insert(victim.uid.clone());
+            }
+            for other in &preemption.displaced {
+                self.cluster.nominated.remove(&other.uid);
+            }
+            self.flights
+                .spawn(async move { binder.evict(pod, message, preemption).await });
+            return;
+        }
+        if error.post_filter.is_some() {
+            self.metrics.preempted(None);
+        }
+        let waits = self.cluster.nominated.node_of(&pod.uid).is_some() || !pod.nominated().is_empty();
+        let nomination = match renounce && waits {
+            true => Nomination::Clear,
+            false => Nomination::Keep,
+        };
+        self.queue
+            .fail(&pod.uid, ScheduleFailure::Unschedulable(refused), Instant::now());
+        if nomination == Nomination::Clear {
+            self.renounce(&pod.uid);
+        }
         self.flights
-            .spawn(async move { binder.refuse(pod, "Unschedulable", error.message()).await });
+            .spawn(async move { binder.refuse(pod, "Unschedulable", message, nomination).await });
     }
 
     fn landed(&mut self, bound: Option<Bound>) {
@@ -279,12 +402,39 @@ impl Scheduler {
                 // A pod that left the queue meanwhile is gone, or has a node by somebody else's hand.
                 if self.queue.contains(&pod.uid) {
                     self.free(&pod.uid);
+                    if !pod.nominated().is_empty() {
+                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
+                    }
                     self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
                     let binder = self.binder.clone();
                     self.flights
-                        .spawn(async move { binder.refuse(pod, "SchedulerError", error).await });
+                        .spawn(async move { binder.refuse(pod, "SchedulerError", error, Nomination::Keep).await });
+                }
+            }
+            Some(Bound::Evicted {
+                pod,
+                is_nominated,
+                kept,
+            }) => {
+                for (victim, error) in &kept {
+                    tracing::warn!(pod = %pod.key, victim, error, "not evicted");
+                    self.cluster.doomed.remove(victim);
+                }
+                if !is_nominated {
+                    // What the API does not know nobody would end: the pod waits for what it waited for before.
+                    self.renounce(&pod.uid);
+                    if self.queue.contains(&pod.uid) && !pod.nominated().is_empty() {
+                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
+                    }
+                }
+                match kept.is_empty() {
+                    true => self.queue.release(&pod.uid, Instant::now()),
+                    false => self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now()),
                 }
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

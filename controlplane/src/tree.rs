@@ -113,6 +113,37 @@ pub fn size(tree: &Value, limit: usize) -> usize {
     bytes
 }
 
+/// Bytes that an allocation takes beside what is in it.
+const ALLOCATION: usize = 16;
+/// Members that a leaf of a map has room for, and those it has at least when it is not the only one.
+const LEAF: usize = 11;
+const LEAF_LEAST: usize = 6;
+
+/// About how many bytes of memory the tree takes. Nodes count, not only text: a short object takes many times its text.
+pub fn held(tree: &Value) -> usize {
+    let member = size_of::<String>() + size_of::<Value>();
+    let text = |text: &str| if text.is_empty() { 0 } else { text.len() + ALLOCATION };
+    let mut bytes = size_of::<Value>();
+    let mut open: Vec<&Value> = vec![tree];
+    while let Some(value) = open.pop() {
+        bytes += match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(string) => text(string),
+            Value::Array(items) => {
+                open.extend(items);
+                items.len() * size_of::<Value>() + ALLOCATION
+            }
+            Value::Object(map) => {
+                open.extend(map.values());
+                let leaves = map.len().div_ceil(if map.len() > LEAF { LEAF_LEAST } else { LEAF });
+                let keys: usize = map.keys().map(|key| text(key)).sum();
+                leaves * (LEAF * member + ALLOCATION) + keys
+            }
+        };
+    }
+    bytes
+}
+
 /// The length of a JSON string with its quotes.
 fn text_size(text: &str) -> usize {
     let escaped: usize = text
@@ -158,6 +189,20 @@ mod tests {
         fn the_size_is_that_of_the_text(tree in trees()) {
             prop_assert_eq!(size(&tree, usize::MAX), serde_json::to_vec(&tree).unwrap().len());
         }
+    }
+
+    #[test]
+    fn what_is_held_is_more_than_its_text() {
+        for tree in [
+            json!({"a": 1}),
+            json!(vec![json!(""); 1000]),
+            json!(vec![json!({"b": []}); 1000]),
+            json!("x".repeat(1000)),
+        ] {
+            assert!(held(&tree) >= size(&tree, usize::MAX), "{tree}");
+        }
+        assert!(held(&json!(vec![json!(""); 1000])) >= 1000 * size_of::<Value>());
+        assert!(held(&json!({"a": 1})) >= LEAF * (size_of::<String>() + size_of::<Value>()));
     }
 
     #[test]

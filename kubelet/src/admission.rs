@@ -7,6 +7,7 @@
 pub mod decide;
 pub mod description;
 pub mod placement;
+pub mod preemption;
 pub mod sysctl;
 
 use crate::id::PodUid;
@@ -14,6 +15,7 @@ use crate::pod_object;
 use decide::{Holding, Node, Rejection};
 use k8s_openapi::api::core::v1::Pod;
 use placement::NodeView;
+use preemption::Missing;
 use std::collections::BTreeMap;
 
 /// What the node's admitted pods hold.
@@ -55,14 +57,24 @@ impl Ledger {
         Ok(())
     }
 
+    /// What is missing for a pod that is refused, if that is resources alone.
+    ///
+    /// # Errors
+    /// It would be refused for another reason, this one.
+    pub fn missing(&self, view: &NodeView, pod: &Pod) -> Result<Vec<Missing>, Rejection> {
+        decide::missing(&self.node, view, self.grants.values(), pod)
+    }
+
     /// Grants without judging: what runs already, runs.
     pub fn grant(&mut self, pod: &Pod) {
         self.grants.insert(pod_object::uid(pod), Holding::of(pod));
     }
 
-    /// Takes back the grants of pods that have ended.
-    pub fn release_ended(&mut self, ended: impl Fn(&PodUid) -> bool) {
+    /// Takes back the grants of pods that have ended; tells whether there were any.
+    pub fn release_ended(&mut self, ended: impl Fn(&PodUid) -> bool) -> bool {
+        let before = self.grants.len();
         self.grants.retain(|uid, _| !ended(uid));
+        self.grants.len() < before
     }
 
     /// Takes a grant back.

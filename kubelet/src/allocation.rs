@@ -10,10 +10,12 @@
 pub mod checkpoint;
 pub mod decide;
 pub mod message;
+pub mod named;
 
 use crate::pod_object;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use named::Named;
 use proto::api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,7 +48,7 @@ impl Resizable {
 pub struct PodResources {
     /// Of its containers and init containers, by name.
     #[serde(rename = "ContainerResources", default)]
-    pub containers: BTreeMap<String, ResourceRequirements>,
+    pub containers: Named<ResourceRequirements>,
     /// Its own, if it has any.
     #[serde(rename = "PodLevelResources", default)]
     pub pod: Option<ResourceRequirements>,

@@ -245,7 +245,7 @@ impl StatusWriter {
                     entry.changed = entry.queued.map(|(_, since)| since);
                     entry.acknowledged = Some(Acknowledged {
                         uid: object,
-                        body,
+                        status: body::digest(&body),
                         revision,
                     });
                 }

@@ -19,6 +19,7 @@ use crate::events::{Recorder, Severity};
 use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use crate::objects::{ObjectRef, TokenRequestKey};
+use crate::planted::{self, Fault};
 use crate::reason::event;
 use decide::{Item, POD_PREFIX, SERVICES_PREFIX};
 use folder::{BOUNDS, Folder, FolderError};
@@ -221,6 +222,9 @@ impl Kept {
     /// What is kept counts from now on, unless the API server has answered; gives the pods.
     pub(crate) fn restore(&self) -> Vec<Arc<Pod>> {
         let mut state = self.state();
+        if planted::is(Fault::KeptInVain) {
+            return Vec::new();
+        }
         if state.phase == Phase::Waiting {
             state.phase = Phase::Counts;
             let pods = state.pods.len();
@@ -370,7 +374,9 @@ fn read<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<T>, S
     match folder.read(name) {
         Ok(None) => Ok(None),
         Ok(Some(content)) => {
-            let parsed = serde_json::from_slice(&content);
+            // By way of a tree: code that reads a pod from text would be there for this alone (`client::tree`).
+            let tree = serde_json::from_slice(&content);
+            let parsed = tree.and_then(serde_json::from_value::<T>);
             parsed.map(Some).map_err(|error| format!("{name}: {error}"))
         }
         Err(error) => Err(chain(&error)),

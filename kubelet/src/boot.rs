@@ -9,14 +9,17 @@ mod credentials;
 mod host;
 mod kernel;
 mod lock;
+mod runtime;
 mod watchdog;
 
+use self::runtime::Found;
 use crate::admission::description::Describer;
 use crate::admission::sysctl;
 use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
 use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
+use crate::collect;
 use crate::config::Config;
 use crate::events::Severity;
 use crate::host::KernelMounter;
@@ -25,13 +28,13 @@ use crate::host::machine::{Machine, Roots};
 use crate::image;
 use crate::kubelet::{Kubelet, KubeletError};
 use crate::log::LogLevel;
+use crate::metrics::{Gates, RequestMetrics};
 use crate::node::{self, Facts, NodeReporter, allocatable};
 use crate::parts::{Dependencies, Parts, Settings};
 use crate::pod::spec::NodeContext;
 use crate::rate::Rate;
 use crate::reason::event;
-use crate::runtime::cri::CriRuntime;
-use crate::runtime::{self, Runtime, RuntimeError};
+use crate::runtime::{Runtime, RuntimeError};
 use crate::server::{
     Auth, BindError, Certificates, Server, ServerSettings, bind, serve_health, serve_read_only, serve_tls,
 };
@@ -49,12 +52,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Held locked in the root directory while a kubelet runs.
 const LOCK_FILE: &str = ".kubelet.lock";
+/// Where the kernel tells of processes it ended for want of memory.
+const KERNEL_LOG: &str = "/dev/kmsg";
 /// The node's own hosts file.
 const ETC_HOSTS: &str = "/etc/hosts";
 const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
-/// How often, and how far apart, an absent runtime is tried before the kubelet gives up.
-const RUNTIME_TRIES: u32 = 5;
-const RUNTIME_PAUSE: Duration = Duration::from_secs(2);
 /// How long parts may take to end.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 /// How often everything in the runtime is listed in case an event was lost.
@@ -203,27 +205,6 @@ async fn sockets(config: &Config) -> Result<Sockets, BootError> {
     })
 }
 
-async fn connect_runtime(config: &Config) -> Result<Arc<dyn Runtime>, BootError> {
-    let endpoint = config.runtime.socket.clone();
-    let images = config.runtime.image_socket.as_ref().map(|path| path.to_string_lossy());
-    let timeout = config.runtime.request_timeout;
-    let runtime = CriRuntime::new(&endpoint.to_string_lossy(), images.as_deref(), timeout)
-        .map_err(|e| BootError::Endpoint(Box::new(e)))?;
-    let mut tries = 1;
-    loop {
-        match runtime.version().await {
-            Ok(version) => {
-                tracing::info!(name = version.name, version = version.version, "runtime answers");
-                return Ok(Arc::new(runtime));
-            }
-            Err(source) if tries >= RUNTIME_TRIES => return Err(BootError::Runtime { endpoint, source }),
-            Err(error) => tracing::warn!(endpoint = %endpoint.display(), %error, "runtime does not answer, retrying"),
-        }
-        tries += 1;
-        tokio::time::sleep(RUNTIME_PAUSE).await;
-    }
-}
-
 /// Without an API server the configuration alone says which addresses pods get.
 async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
     let cidrs: Vec<String> = config.node.pod_cidr.iter().cloned().collect();
@@ -234,25 +215,6 @@ async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
         let error = &error as &dyn std::error::Error;
         tracing::error!(error, "network configuration not written");
     }
-}
-
-/// The runtime's own cgroup driver wins over the configured one: with two drivers pods would be in cgroups of one and
-/// their limits in those of the other.
-async fn cgroup_driver(config: &Config, runtime: &dyn Runtime) -> CgroupDriver {
-    let configured = config.cgroups.driver;
-    let answer = match runtime.runtime_config().await {
-        Ok(Some(runtime::CgroupDriver::Systemd)) => CgroupDriver::Systemd,
-        Ok(Some(runtime::CgroupDriver::Cgroupfs)) => CgroupDriver::Cgroupfs,
-        Ok(None) => configured,
-        Err(error) => {
-            tracing::warn!(%error, "runtime does not tell its cgroup driver, using the configured one");
-            configured
-        }
-    };
-    if answer != configured {
-        tracing::warn!(?configured, runtime = ?answer, "cgroupDriver differs from the runtime's, which is used");
-    }
-    answer
 }
 
 fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgroups, CgroupNaming), BootError> {
@@ -304,7 +266,13 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
     }
 }
 
-fn settings(config: &Config, facts: &Facts, ids: IdPool, providers: image::provider::Setup) -> Settings {
+fn settings(
+    config: &Config,
+    facts: &Facts,
+    ids: IdPool,
+    (providers, requests): (image::provider::Setup, RequestMetrics),
+    sandbox_image: Option<String>,
+) -> Settings {
     Settings {
         crash_backoff_max: config.pods.crash_backoff_max,
         events: Rate {
@@ -331,6 +299,17 @@ fn settings(config: &Config, facts: &Facts, ids: IdPool, providers: image::provi
         ids,
         statics: config.statics.clone(),
         autonomy: config.autonomy,
+        eviction: config.eviction.clone(),
+        machine: Roots::default(),
+        kernel_log: Some(PathBuf::from(KERNEL_LOG)),
+        swap: Machine::swap_is_on(&Roots::default()),
+        requests,
+        collect: collect::Rules {
+            containers: config.dead_containers,
+            images: config.image_collection,
+            sandbox_image,
+        },
+        container_logs: config.container_logs.clone(),
     }
 }
 
@@ -343,6 +322,10 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
         certificates: certificates.clone(),
         level,
         flags: config.flags.clone(),
+        gates: Gates {
+            stop_signals: config.stop_signals,
+            provider_tokens: config.provider_tokens,
+        },
     }
 }
 
@@ -353,41 +336,35 @@ struct Built {
     server: Arc<Server>,
 }
 
-/// The runtime as it was found.
-struct Found {
-    runtime: Arc<dyn Runtime>,
-    driver: CgroupDriver,
-}
-
 fn build(
     config: &Arc<Config>,
     facts: &Facts,
     host_ips: &HostIps,
-    client: Option<&kube::Client>,
-    Found { runtime, driver }: Found,
+    (client, reviews, requests): (Option<&kube::Client>, Option<kube::Client>, RequestMetrics),
+    found: &Found,
     providers: image::provider::Setup,
     of_server: ServerSettings,
 ) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
-    let (cgroups, naming) = cgroups(config, facts, driver)?;
+    let (cgroups, naming) = cgroups(config, facts, found.driver)?;
     let pods_max = node::max_pods(config, &facts.machine);
     let ids = host::ids(&Roots::default(), config.pods.ids_per_pod, pods_max).map_err(BootError::Ids)?;
     let mut described = node::own_description(&config.node, facts);
     described.known = client.is_none();
     let kubelet = Kubelet::new(Dependencies {
         client: client.cloned(),
-        runtime,
+        runtime: found.runtime.clone(),
         clock: Arc::new(SystemClock),
         mounter: Arc::new(KernelMounter),
         seed: host::seed(),
         cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
         described: Describer::new(described),
-        settings: settings(config, facts, ids, providers),
+        settings: settings(config, facts, ids, (providers, requests), found.sandbox_image.clone()),
     });
     let reporter =
         client.map(|client| NodeReporter::new(kubelet.parts(), client.clone(), config.clone(), facts.clone()));
-    let auth = Auth::new(&config.server, client.cloned(), &facts.name);
+    let auth = Auth::new(&config.server, reviews, &facts.name);
     Ok(Built {
         server: Server::new(kubelet.parts(), auth, of_server),
         kubelet,
@@ -448,30 +425,27 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
     let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;
     host::protect_from_oom(config.oom_score_adj);
     host::allow_open_files(config.max_open_files);
-    let runtime = connect_runtime(&config).await?;
-    let driver = cgroup_driver(&config, &*runtime).await;
+    let found = runtime::find(&config).await?;
     let config = Arc::new(config);
     // Before anything asks the API server: until there is a certificate every question is refused.
-    let client = known.client.clone();
+    let (client, reviews, requests) = (known.client.clone(), known.reviews.clone(), known.requests.clone());
     let kept = known.keep(&mut tasks, &stop).await?;
     let built = build(
         &config,
         &facts,
         &host_ips,
-        client.as_ref(),
-        Found {
-            runtime: runtime.clone(),
-            driver,
-        },
+        (client.as_ref(), reviews, requests),
+        &found,
         providers,
         server_settings(&config, &kept.certificates, level),
     )?;
     let heartbeat = built.kubelet.parts().heartbeat.clone();
     let health = built.kubelet.parts().health();
     tell_of_cgroups(&built.kubelet.parts());
+    found.tell(&built.kubelet.parts());
     match built.reporter {
         Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()))),
-        None => standalone_network(&config, &*runtime).await,
+        None => standalone_network(&config, &*found.runtime).await,
     }
     if let Some(listener) = sockets.read_only {
         tasks.spawn(serve_read_only(listener, built.server.clone(), stop.clone()));

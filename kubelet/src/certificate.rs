@@ -3,6 +3,7 @@
 //!
 //! Owns the files in `--cert-dir`. Never decides who may call the kubelet.
 
+pub mod clients;
 pub mod credentials;
 mod offer;
 pub mod request;

@@ -1,11 +1,12 @@
 //! Pod and QoS cgroups: their names, their limits, and making them in either hierarchy.
 //!
-//! Owns everything below `<cgroupRoot>/kubepods`. Never kills a process and never looks at containers: the runtime makes and
-//! removes those inside the pod's cgroup.
+//! Owns everything below `<cgroupRoot>/kubepods`. Never looks at containers: the runtime makes and removes those inside the pod's
+//! cgroup. Kills no process but one that stays in the cgroup of a pod nothing of which runs any more ([`stray`]).
 
 mod hierarchy;
 pub mod limits;
 mod name;
+mod stray;
 pub mod systemd;
 mod v1;
 mod v2;
@@ -28,6 +29,8 @@ use std::time::Duration;
 /// How often and how long apart an occupied cgroup is tried again before its release fails.
 const RELEASE_TRIES: u32 = 8;
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
+/// After so many of them, what is still in the cgroup is killed.
+const RELEASE_TRIES_UNTIL_KILL: u32 = 5;
 /// How long is waited for the kernel and for systemd, which has 30 seconds for each of its jobs.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Stands for the UID where the work is the tree's own.
@@ -158,9 +161,18 @@ struct Inner {
     hierarchy: Option<Hierarchy>,
     /// Makes the tree's slices; with the driver cgroupfs there is none.
     systemd: Option<Systemd>,
+    /// Ends a process that nobody knows of.
+    end: stray::End,
 }
 
 impl Inner {
+    /// Ends what is left in a pod's cgroup.
+    fn end_strays(&self, tree: &Hierarchy, path: &str) {
+        for pid in tree.processes(path) {
+            self.end.call(pid, path);
+        }
+    }
+
     /// Makes one cgroup with its limits, or brings an existing one's up to date.
     fn ensure(&self, tree: &Hierarchy, path: &str, values: &Values) -> Result<(), CgroupError> {
         self.tell_systemd(tree, path, values)?;
@@ -210,6 +222,7 @@ impl Cgroups {
             settings,
             hierarchy: None,
             systemd: None,
+            end: stray::End::default(),
         };
         if inner.settings.naming.per_qos {
             if inner.settings.naming.driver == CgroupDriver::Systemd {
@@ -228,6 +241,12 @@ impl Cgroups {
     /// Whether all pods together are held to what is allocatable.
     pub fn enforces_node_limits(&self) -> bool {
         self.inner.hierarchy.is_some() && self.inner.settings.node_limits.is_some()
+    }
+
+    /// The memory all pods together may use, bytes, if they are held to that.
+    pub fn memory_limit(&self) -> Option<i64> {
+        self.inner.hierarchy.as_ref()?;
+        Some(self.inner.settings.node_limits?.memory)
     }
 
     async fn work<T: Send + 'static>(
@@ -305,7 +324,8 @@ impl Cgroups {
         .await
     }
 
-    /// Removes the pod's cgroup wherever it is, in any QoS class. Fails while processes are left in it; call again then.
+    /// Removes the pod's cgroup wherever it is, in any QoS class: of a pod nothing of which runs any more, as far as the runtime knows.
+    /// A process that stays in it all the same is killed. Fails while processes are left in it; call again then.
     pub async fn release_pod(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let mut tries = 0;
         loop {
@@ -314,12 +334,11 @@ impl Cgroups {
                 .work(
                     key,
                     move |inner, tree| {
-                        inner
-                            .settings
-                            .naming
-                            .pod_candidates(uid.as_str())
-                            .iter()
-                            .try_for_each(|path| inner.remove(tree, path))
+                        let paths = inner.settings.naming.pod_candidates(uid.as_str());
+                        if tries == RELEASE_TRIES_UNTIL_KILL {
+                            paths.iter().for_each(|path| inner.end_strays(tree, path));
+                        }
+                        paths.iter().try_for_each(|path| inner.remove(tree, path))
                     },
                     (),
                 )
@@ -384,6 +403,12 @@ impl Cgroups {
         .await
     }
 
+    /// What the cgroup of a QoS class has used; that of all pods is the Guaranteed ones'.
+    pub async fn usage_of_class(&self, class: QosClass) -> Result<Usage, CgroupError> {
+        let read = move |inner: &Inner, tree: &Hierarchy| Ok(tree.usage(&inner.settings.naming.qos(class)));
+        self.work(TREE, read, Usage::default()).await
+    }
+
     /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
     pub async fn usage(&self, pod: Option<Pod>) -> Result<Usage, CgroupError> {
         self.work(
@@ -414,6 +439,10 @@ pub struct Usage {
     pub memory: Option<u64>,
     /// Memory in use less the page cache that can go at once, bytes.
     pub working_set: Option<u64>,
+    /// Memory in swap, bytes; unknown of cgroups of version 1.
+    pub swap: Option<u64>,
+    /// Processes and threads in it.
+    pub processes: Option<u64>,
 }
 
 /// Values to write into one cgroup: abstract keys, the hierarchy knows its files.

@@ -16,6 +16,10 @@ pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
 use crate::cgroup::CgroupDriver;
+use crate::collect::containers::Limits as DeadContainers;
+use crate::collect::images::Rules as ImageCollection;
+use crate::container_log;
+use crate::eviction::threshold::Rules as EvictionRules;
 use crate::image::verification::Policy as ImageVerification;
 use crate::log::Logging;
 use crate::source::StaticSources;
@@ -45,6 +49,8 @@ pub struct Config {
     pub statics: StaticSources,
     /// cgroups and reservations.
     pub cgroups: CgroupConfig,
+    /// When pods must go because the node runs short.
+    pub eviction: EvictionRules,
     /// What pods' resolver files are made from.
     pub dns: DnsConfig,
     /// The servers.
@@ -65,8 +71,16 @@ pub struct Config {
     pub local_storage: bool,
     /// `--node-autonomy`, a flag of our own: pods and what they need are kept on disk, to start without an API server.
     pub autonomy: bool,
+    /// How long containers' logs may become, and how many of them stay.
+    pub container_logs: container_log::Rules,
+    /// How many dead containers may stay.
+    pub dead_containers: DeadContainers,
+    /// When unused images go.
+    pub image_collection: ImageCollection,
     /// Gate `ContainerStopSignals`: containers are stopped by the signals they ask for.
     pub stop_signals: bool,
+    /// Whether credential provider plugins may be given tokens.
+    pub provider_tokens: bool,
     /// `maxOpenFiles`: how many files this process may have open.
     pub max_open_files: u64,
     /// What to tell the user: flags and fields without effect.
@@ -106,8 +120,6 @@ pub struct NodeConfig {
     pub lease_seconds: i32,
     /// `nodeStatusMaxImages`; negative means all.
     pub max_images: i64,
-    /// Allocatable resources leave room for the default hard eviction thresholds: with a configuration file only.
-    pub eviction_margin: bool,
 }
 
 /// Files and directories.
@@ -288,6 +300,8 @@ pub struct Handlers {
     pub system_log: bool,
     /// `enableSystemLogQuery`: services of the node can be asked for their logs.
     pub system_log_query: bool,
+    /// Gate `PodLogsQuerySplitStreams`: one stream of a container's log can be asked for.
+    pub log_streams: bool,
 }
 
 impl Default for Handlers {
@@ -298,6 +312,7 @@ impl Default for Handlers {
             flags: true,
             system_log: true,
             system_log_query: false,
+            log_streams: false,
         }
     }
 }
@@ -384,6 +399,7 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         }
     };
     config.warnings.extend(without_effect(&decoded.inert, &flags.inert));
+    config.warnings.extend(resolve::eviction::warnings(&decoded.config));
     config.effective = effective::effective(&tree, from_file);
     Ok(config)
 }

@@ -127,14 +127,12 @@ pub fn resource_value(
     field: &ResourceFieldSelector,
     node: NodeAllocatable,
 ) -> Result<String, FieldError> {
-    let spec = pod.spec.clone().unwrap_or_default();
     let named = field.container_name.as_deref().filter(|n| !n.is_empty());
     let container = match (named, own) {
-        (Some(name), _) => spec
-            .init_containers
+        (Some(name), _) => pod
+            .spec
             .iter()
-            .flatten()
-            .chain(&spec.containers)
+            .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
             .find(|c| c.name == name)
             .ok_or_else(|| FieldError::Container(name.to_owned()))?,
         (None, Some(own)) => own,

@@ -10,6 +10,7 @@ use crate::rate::Rate;
 use client::Clock;
 use correlate::Raw;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
@@ -68,6 +69,22 @@ impl Recorder {
         self.record(pod_reference(pod, None), severity, reason, message.into());
     }
 
+    /// Records an event about a pod as a whole, with annotations.
+    pub fn annotated(
+        &self,
+        pod: &Pod,
+        annotations: &BTreeMap<String, String>,
+        severity: Severity,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let raw = self.raw(pod_reference(pod, None), severity, reason, message.into());
+        self.send(Raw {
+            annotations: annotations.clone(),
+            ..raw
+        });
+    }
+
     /// Records an event about one container, by its name.
     pub fn container(&self, pod: &Pod, name: &str, severity: Severity, reason: &str, message: impl Into<String>) {
         self.record(
@@ -95,13 +112,21 @@ impl Recorder {
     }
 
     fn record(&self, object: ObjectReference, severity: Severity, reason: &str, message: String) {
-        let raw = Raw {
+        self.send(self.raw(object, severity, reason, message));
+    }
+
+    fn raw(&self, object: ObjectReference, severity: Severity, reason: &str, message: String) -> Raw {
+        Raw {
             object,
             severity,
             reason: reason.to_owned(),
             message,
+            annotations: BTreeMap::new(),
             at: self.clock.now(),
-        };
+        }
+    }
+
+    fn send(&self, raw: Raw) {
         if self.queue.try_send(raw).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }

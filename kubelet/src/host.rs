@@ -4,10 +4,12 @@
 
 pub mod addresses;
 pub mod beneath;
+pub mod directory;
 pub mod file_work;
 pub mod load;
 pub mod machine;
 pub mod mount;
+pub mod readiness;
 pub mod traffic;
 pub mod tree;
 pub mod usage;

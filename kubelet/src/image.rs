@@ -5,6 +5,7 @@
 //! [`credentials`] and [`verification`] are pure. Back-off is the caller's: a call either has the image or fails.
 
 pub mod credentials;
+mod given;
 pub mod node_logins;
 pub mod provider;
 pub mod puller;
@@ -23,6 +24,7 @@ use crate::reason;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use client::Clock;
 use credentials::{Credential, Keyring};
+use given::Given;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_logins::NodeLogins;
@@ -95,6 +97,7 @@ pub struct Images {
     providers: Providers,
     /// The node's logins.
     files: FileWork,
+    given: Given,
 }
 
 /// How images are pulled and who may use them.
@@ -142,11 +145,28 @@ impl Images {
             clock: parts.clock.clone(),
             rules: Arc::new(rules),
             files: FileWork::new(node_logins::DEADLINE),
+            given: Given::default(),
         }
     }
 
     /// Has the container's image there, by its policy. Dropping the future leaves a pull to those who also wait for it.
     pub async fn ensure(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        sandbox: Option<pb::PodSandboxConfig>,
+    ) -> Result<ImageInfo, ImageError> {
+        let found = self.find_or_pull(pod, container, sandbox).await?;
+        self.given.note(&found.id);
+        Ok(found)
+    }
+
+    /// The ids of images that pods were given within the last minutes: their containers may not be there yet.
+    pub fn given_lately(&self) -> Vec<String> {
+        self.given.lately()
+    }
+
+    async fn find_or_pull(
         &self,
         pod: &Pod,
         container: &Container,
@@ -229,14 +249,19 @@ impl Images {
     pub async fn keep_records(self, stop: CancellationToken) {
         loop {
             self.providers.sweep();
-            if let Err(error) = self.age_records().await {
-                tracing::warn!(%error, "records of image pulls are not looked through");
-            }
+            self.forget_gone().await;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RECORDS_EVERY) => {}
             }
+        }
+    }
+
+    /// Brings the records of pulls to what the runtime has now.
+    pub async fn forget_gone(&self) {
+        if let Err(error) = self.age_records().await {
+            tracing::warn!(%error, "records of image pulls are not looked through");
         }
     }
 

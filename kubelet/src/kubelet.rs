@@ -4,7 +4,10 @@
 
 mod network;
 #[cfg(test)]
+mod start_tests;
+#[cfg(test)]
 mod static_tests;
+mod tasks;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -14,12 +17,16 @@ use crate::api_status::StatusWriter;
 use crate::autonomy::Useless;
 use crate::autonomy::keeper::Keeper;
 use crate::cgroup::CgroupError;
+use crate::collect::{self, Collector};
+use crate::container_log::Rotator;
 use crate::events::{Severity, Sink};
-use crate::eviction::Kills;
+use crate::eviction::Killer;
+use crate::eviction::guard::Guard;
 use crate::eviction::local_storage::LocalStorage;
 use crate::host::FileWork;
 use crate::image::Images;
 use crate::image::records::Records;
+use crate::oom;
 use crate::parts::{Dependencies, Parts, Settings};
 use crate::pod::backoff::Bounds;
 use crate::pod::execute::{Executor, RuntimeLoad};
@@ -32,8 +39,8 @@ use crate::source::{Pods, Sources};
 use crate::volume::VolumeError;
 use std::sync::Arc;
 use std::time::Duration;
+use tasks::Tasks;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// The wait between tries to reach the runtime at start.
@@ -43,6 +50,12 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How long is waited for logs and for files of the node.
 const FILES_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long the event of a start that failed may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// What is told of a node with swap whose kernel cannot keep a tmpfs out of it.
+const SWAPPED: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be \
+                       swapped to disk and should no longer be considered secure.";
 
 /// Why a kubelet cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +69,21 @@ pub enum KubeletError {
     /// What an earlier kubelet kept of pods is neither kept current nor gone: deleted pods would come back with it.
     #[error("pods that were kept stay believable")]
     Autonomy(#[source] Useless),
+    /// A task without which the node is not looked after.
+    #[error("the task of {0} panicked")]
+    Panicked(&'static str),
+}
+
+/// An error with what led to it.
+fn message_of(error: &KubeletError) -> String {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        source = error.source();
+    }
+    message
 }
 
 /// A kubelet.
@@ -78,13 +106,22 @@ impl Kubelet {
     }
 
     /// Runs until shut down. Pods go on; the next kubelet takes them over.
+    ///
+    /// # Errors
+    /// It cannot be set up, or one of its tasks panicked: it is to be started anew.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), KubeletError> {
+        // Its own tasks end with it, whoever ends it.
+        let shutdown = shutdown.child_token();
         if let Some(useless) = &self.parts.unkept {
             return Err(KubeletError::Autonomy(useless.clone()));
         }
         self.tell(event::STARTING, "Starting kubelet.");
-        self.parts.volumes.setup().await.map_err(KubeletError::Directories)?;
-        self.parts.cgroups.setup().await.map_err(KubeletError::Cgroups)?;
+        if let Err(error) = self.set_up().await {
+            self.warn(event::KUBELET_SETUP_FAILED, message_of(&error));
+            // Nothing else is to be told any more.
+            let _told = tokio::time::timeout(LAST_WORDS, self.sink.run()).await;
+            return Err(error);
+        }
         if self.parts.cgroups.enforces_node_limits() {
             self.tell(
                 event::NODE_ALLOCATABLE_ENFORCED,
@@ -105,54 +142,95 @@ impl Kubelet {
             apparmor: self.settings.apparmor,
         };
         let described = self.parts.described.subscribe();
-        let (kills, killed) = watch::channel(Kills::default());
+        let killer = Killer::default();
         let images = shared.executor.images.clone();
-        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killed, described);
+        let collector = Collector::new(
+            self.parts.clone(),
+            images.clone(),
+            self.settings.collect.clone(),
+            collect::by_statvfs(),
+            desired.clone(),
+        );
+        let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killer.clone(), described);
 
-        let mut tasks = JoinSet::new();
-        tasks.spawn(self.parts.pleg.clone().run(shutdown.clone()));
-        tasks.spawn(network::run(
-            self.parts.runtime.clone(),
-            network,
-            self.parts.runtime_status.clone(),
-            shutdown.clone(),
-        ));
+        let mut tasks = Tasks::default();
+        tasks.spawn("the runtime's events", self.parts.pleg.clone().run(shutdown.clone()));
+        let runtime = self.parts.runtime.clone();
+        let runtime_status = self.parts.runtime_status.clone();
+        let ready = network::run(runtime, network, runtime_status, shutdown.clone());
+        tasks.spawn("the runtime's network", ready);
         if let Some(kept) = self.parts.kept.clone() {
             let keeper = Keeper::new(self.parts.clone(), kept, desired.clone());
-            tasks.spawn(keeper.run(shutdown.clone()));
+            tasks.spawn("kept pods", keeper.run(shutdown.clone()));
         }
         if let Some(client) = self.parts.client.clone() {
-            tasks.spawn(statuses.run(client.clone(), desired.clone(), shutdown.clone()));
+            tasks.spawn(
+                "statuses",
+                statuses.run(client.clone(), desired.clone(), shutdown.clone()),
+            );
             let mirrors = mirror::MirrorPods {
                 parts: self.parts.clone(),
                 client,
                 pods: desired,
             };
-            tasks.spawn(mirrors.run(shutdown.clone()));
+            tasks.spawn("mirror pods", mirrors.run(shutdown.clone()));
         }
         let sources = Sources {
             parts: self.parts.clone(),
             statics: self.settings.statics.clone(),
         };
-        tasks.spawn(sources.run(pods, shutdown.clone()));
-        tasks.spawn(workers.run());
-        tasks.spawn(images.keep_records(shutdown.clone()));
-        // Nobody is ended where nothing measures, but the workers go on listening.
-        let _silent = if self.settings.local_storage {
-            tasks.spawn(LocalStorage::new(self.parts.clone(), kills).run(shutdown.clone()));
-            None
-        } else {
-            Some(kills)
-        };
-        let sink = tokio::spawn(self.sink.run());
+        tasks.spawn("pod sources", sources.run(pods, shutdown.clone()));
+        tasks.spawn("pod workers", workers.run());
+        tasks.spawn("image records", images.keep_records(shutdown.clone()));
+        if self.settings.local_storage {
+            let storage = LocalStorage::new(self.parts.clone(), killer.clone());
+            tasks.spawn("local storage", storage.run(shutdown.clone()));
+        }
+        let (rules, roots) = (self.settings.eviction.clone(), self.settings.machine.clone());
+        // Disk is freed before pods have to go for it.
+        let reclaim = Arc::new(collector.clone());
+        let guard = Guard::new(self.parts.clone(), rules, killer, reclaim, roots);
+        tasks.spawn("eviction", guard.run(shutdown.clone()));
+        if let Some(path) = self.settings.kernel_log.clone() {
+            tasks.spawn(
+                "the kernel's log",
+                oom::watch(self.parts.clone(), path, shutdown.clone()),
+            );
+        }
+        tasks.spawn("collection", collector.run(shutdown.clone()));
+        let rotator = Rotator::new(self.parts.clone(), self.settings.container_logs.clone());
+        tasks.spawn("log rotation", rotator.run(shutdown.clone()));
+        // It tells of the others' last moments, and goes last.
+        let mut sink = Tasks::default();
+        sink.spawn("events", self.sink.run());
 
-        shutdown.cancelled().await;
-        let drained = tokio::time::timeout(DRAIN_DEADLINE, async { while tasks.join_next().await.is_some() {} }).await;
-        if drained.is_err() {
+        let ended = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Ok(()),
+            name = tasks.panicked() => Err(KubeletError::Panicked(name)),
+            name = sink.panicked() => Err(KubeletError::Panicked(name)),
+        };
+        shutdown.cancel();
+        if tokio::time::timeout(DRAIN_DEADLINE, tasks.ended()).await.is_err() {
             tracing::warn!("some tasks did not end in time");
         }
-        sink.abort();
-        Ok(())
+        ended
+    }
+
+    /// Makes the directories and cgroups that pods will be in.
+    async fn set_up(&self) -> Result<(), KubeletError> {
+        let volumes = &self.parts.volumes;
+        volumes.setup().await.map_err(KubeletError::Directories)?;
+        if self.settings.swap && !volumes.stay_in_memory().await {
+            self.warn(event::POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK, SWAPPED);
+        }
+        self.parts.cgroups.setup().await.map_err(KubeletError::Cgroups)
+    }
+
+    /// Tells something about the node that somebody should look at.
+    fn warn(&self, reason: &str, message: impl Into<String>) {
+        let (recorder, node) = (&self.parts.recorder, &self.parts.context.node_name);
+        recorder.node(node, Severity::Warning, reason, message.into());
     }
 
     /// Tells something that went well about the node.

@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Threads for everything that does not block.
 const WORKERS: usize = 2;
+/// How long a thread that did file work is kept for the next: a little longer than eviction looks apart, so that there is one when no
+/// process ids are left.
+const FILE_THREAD_KEPT: Duration = Duration::from_secs(12);
 /// How long file work under way is waited for at the end.
 const FILE_WORK_MAX: Duration = Duration::from_secs(5);
 
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    memory::keep_no_caches();
     match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,6 +60,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
     memory::limit_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
+        .thread_keep_alive(FILE_THREAD_KEPT)
         .enable_all()
         .build()
         .context("start the async runtime")?;
@@ -74,6 +79,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
             stopping.cancel();
         });
         tokio::spawn(memory::give_back());
+        tokio::spawn(memory::forget_start());
         kubelet::boot::run(config, level, stop)
             .await
             .map_err(anyhow::Error::from)

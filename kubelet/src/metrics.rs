@@ -3,6 +3,8 @@
 //!
 //! Owns the registry and its text. Never decides anything, and holds no series that strangers can make.
 
+mod counts;
+mod features;
 mod health;
 mod http;
 mod labels;
@@ -11,17 +13,24 @@ mod pods;
 mod probes;
 mod process;
 mod providers;
+mod requests;
+mod resizes;
 mod runtime;
 mod text;
+mod volumes;
 
+pub use features::{Gates, features};
 pub use health::HealthMetrics;
 pub use http::{Begun, Port};
 pub use node::NodeMetrics;
-pub use pods::{PodMetrics, Start};
+pub use pods::{Ended, PodMetrics, Start, Work};
 pub use probes::{ProbeMetrics, ProbeResult, Probed};
 pub use process::process;
 pub use providers::ProviderMetrics;
+pub use requests::RequestMetrics;
+pub use resizes::ResizeMetrics;
 pub use runtime::RuntimeMetrics;
+pub use volumes::{VolumeMetrics, VolumeOperation};
 
 use crate::pod::view::PodView;
 use prometheus_client::encoding::text::encode;
@@ -37,6 +46,10 @@ pub struct Metrics {
     pub runtime: RuntimeMetrics,
     /// What becomes of pods.
     pub pods: PodMetrics,
+    /// What becomes of resizes.
+    pub resizes: ResizeMetrics,
+    /// What becomes of volumes.
+    pub volumes: VolumeMetrics,
     /// How probes go.
     pub probes: ProbeMetrics,
     /// What health checks say.
@@ -50,10 +63,18 @@ pub struct Metrics {
 impl Metrics {
     /// Those of a kubelet of this node, nothing counted yet.
     pub fn new(node: &str) -> Self {
+        Self::with_requests(node, &RequestMetrics::default())
+    }
+
+    /// As [`Metrics::new`], with the requests to the API server that others count.
+    pub fn with_requests(node: &str, requests: &RequestMetrics) -> Self {
         let mut registry = Registry::default();
+        requests.register(&mut registry);
         let http = http::Requests::register(&mut registry);
         let runtime = RuntimeMetrics::register(&mut registry);
         let pods = PodMetrics::register(&mut registry);
+        let resizes = ResizeMetrics::register(&mut registry);
+        let volumes = VolumeMetrics::register(&mut registry);
         let providers = ProviderMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, node);
         Self {
@@ -61,6 +82,8 @@ impl Metrics {
             http,
             runtime,
             pods,
+            resizes,
+            volumes,
             probes: ProbeMetrics::new(),
             health: HealthMetrics::new(),
             providers,
@@ -75,7 +98,9 @@ impl Metrics {
 
     /// All metrics as Prometheus' classic text, pods counted now.
     pub fn text(&self, pods: &PodView) -> String {
-        self.pods.count(&pods.list());
+        let pods = pods.list();
+        self.pods.count(&pods);
+        self.volumes.count(&pods);
         let mut text = String::new();
         // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -194,7 +194,7 @@ impl NodeReporter {
         let parts = self.parts.clone();
         let resolver = async {
             resolver::watch(parts).await;
-            std::future::pending().await
+            std::future::pending::<()>().await
         };
         let work = async {
             self.register().await;
@@ -252,7 +252,8 @@ impl NodeReporter {
         let status = self.parts.runtime_status.borrow().clone();
         let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
         let now = self.parts.clock.now();
-        node_status(&self.config, &self.facts, &runtime, &self.health(&status), None, now)
+        let (health, pressure) = (self.health(&status), self.parts.pressure.borrow().clone());
+        node_status(&self.config, &self.facts, &runtime, (&health, &pressure), None, now)
     }
 
     /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
@@ -263,6 +264,7 @@ impl NodeReporter {
         let mut images: Images = Images::default();
         let mut version = RuntimeVersion::default();
         let mut status = self.parts.runtime_status.subscribe();
+        let mut pressure = self.parts.pressure.subscribe();
         let mut node = self.node.subscribe();
         let mut host_ips = self.parts.context.host_ips.clone();
         // The object's UID: another one is another object, though it has the name.
@@ -283,6 +285,7 @@ impl NodeReporter {
                 written.status = None;
             }
             self.tell_of_object();
+            pressure.mark_unchanged();
             let seen = status.borrow_and_update().clone();
             let health = self.health(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
@@ -304,6 +307,7 @@ impl NodeReporter {
             tokio::select! {
                 biased;
                 changed = status.changed() => if changed.is_err() { return },
+                Ok(()) = pressure.changed() => {}
                 () = tokio::time::sleep(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),
@@ -338,7 +342,8 @@ impl NodeReporter {
         };
         let now = self.parts.clock.now();
         let old = node.status.clone().unwrap_or_default();
-        let new = node_status(&self.config, &self.facts, runtime, health, Some(&old), now);
+        let pressure = self.parts.pressure.borrow().clone();
+        let new = node_status(&self.config, &self.facts, runtime, (health, &pressure), Some(&old), now);
         // The watch may be behind this kubelet's own last write.
         let is_current = written.revision <= revision(&node);
         let turned = is_current && status::conditions_turned(&old, &new);

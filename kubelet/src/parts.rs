@@ -12,11 +12,15 @@ use crate::admission::sysctl;
 use crate::allocation::checkpoint::Checkpoint;
 use crate::autonomy::{self, Kept, Useless};
 use crate::cgroup::Cgroups;
+use crate::collect::{self, Garbage};
+use crate::container_log;
 use crate::events::{Recorder, Severity, Sink};
+use crate::eviction;
 use crate::heartbeat::Heartbeat;
 use crate::host::Mounter;
+use crate::host::machine::Roots;
 use crate::image;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, RequestMetrics};
 use crate::objects::Objects;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
@@ -31,6 +35,7 @@ use crate::user_namespace::IdPool;
 use crate::volume::{VolumeSettings, Volumes};
 use client::Clock;
 use proto::api::resources::ResourceList;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -86,6 +91,20 @@ pub struct Settings {
     pub statics: StaticSources,
     /// Whether pods are kept on disk, to start without an API server.
     pub autonomy: bool,
+    /// When pods must go because the node runs short.
+    pub eviction: eviction::threshold::Rules,
+    /// Where the machine tells how much of everything is left.
+    pub machine: Roots,
+    /// The kernel's log, if it is to be read.
+    pub kernel_log: Option<PathBuf>,
+    /// Whether the machine has swap.
+    pub swap: bool,
+    /// Counts what the client asks of the API server.
+    pub requests: RequestMetrics,
+    /// What may stay of dead containers and unused images.
+    pub collect: collect::Rules,
+    /// How long containers' logs may become, and how many of them stay.
+    pub container_logs: container_log::Rules,
 }
 
 impl Default for Settings {
@@ -104,6 +123,13 @@ impl Default for Settings {
             ids: IdPool::default(),
             statics: StaticSources::default(),
             autonomy: false,
+            eviction: eviction::threshold::Rules::default(),
+            machine: Roots::default(),
+            kernel_log: None,
+            swap: false,
+            requests: RequestMetrics::default(),
+            collect: collect::Rules::default(),
+            container_logs: container_log::Rules::default(),
         }
     }
 }
@@ -138,6 +164,10 @@ pub struct Parts {
     pub pods: PodView,
     /// The runtime's status as it was last asked.
     pub runtime_status: watch::Sender<RuntimeStatus>,
+    /// What the node runs short of; [`eviction::guard`] alone says so.
+    pub pressure: watch::Sender<eviction::Conditions>,
+    /// What of dead containers and sandboxes is to go: [`crate::collect`] says so, the pods' workers do it.
+    pub garbage: watch::Sender<Arc<Garbage>>,
     /// The node as it is described: what new pods are judged by.
     pub described: Describer,
     /// What is counted.
@@ -174,7 +204,7 @@ impl Parts {
             settings,
         } = given;
         let node = &context.node_name;
-        let metrics = Metrics::new(node);
+        let metrics = Metrics::with_requests(node, &settings.requests);
         let runtime: Arc<dyn Runtime> = Arc::new(Metered::new(runtime, metrics.runtime.clone()));
         let (recorder, sink) = Recorder::new(clock.clone(), node, client.clone(), settings.events, seed);
         let (kept, unkept) = match settings.autonomy && client.is_some() {
@@ -188,6 +218,7 @@ impl Parts {
             host_ips: context.host_ips.clone(),
             allocatable: context.allocatable,
             ids: settings.ids,
+            metrics: metrics.volumes.clone(),
         };
         let checkpoint = |name: &str| Checkpoint::open(context.root_dir.join(name));
         let parts = Self {
@@ -203,6 +234,8 @@ impl Parts {
             heartbeat: Heartbeat::new(settings.sync_frequency),
             pods: PodView::default(),
             runtime_status: watch::Sender::new(RuntimeStatus::default()),
+            pressure: watch::Sender::default(),
+            garbage: watch::Sender::new(Arc::default()),
             described,
             metrics,
             client,

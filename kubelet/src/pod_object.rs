@@ -66,6 +66,17 @@ fn annotated<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+/// The images the pod names: its containers' and those that are volumes, as they are written.
+pub fn images(pod: &Pod) -> impl Iterator<Item = &str> {
+    let of_containers = containers(pod).filter_map(|(_, container)| container.image.as_deref());
+    let of_ephemerals = ephemerals(pod)
+        .iter()
+        .filter_map(|container| container.image.as_deref());
+    let volumes = spec(pod).volumes.iter().flatten();
+    let of_volumes = volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
+    of_containers.chain(of_ephemerals).chain(of_volumes)
+}
+
 /// Whether the pod comes from a file or URL of this node and not from the API server.
 pub fn is_static(pod: &Pod) -> bool {
     annotated(pod, annotation::SOURCE).is_some_and(|source| source != "api")
@@ -74,6 +85,16 @@ pub fn is_static(pod: &Pod) -> bool {
 /// The UID of the static pod that this pod of the API server shows, if it is a mirror pod.
 pub fn mirror_hash(pod: &Pod) -> Option<&str> {
     annotated(pod, annotation::MIRROR)
+}
+
+/// From this priority on a pod is critical: upstream's `SystemCriticalPriority`.
+const PRIORITY_CRITICAL: i32 = 2_000_000_000;
+
+/// Whether the node keeps the pod whatever it runs short of, and makes room for it: it is of a file or a URL, and would only come
+/// again, it is a mirror of such a one, or it is critical by its priority.
+pub fn is_critical(pod: &Pod) -> bool {
+    let by_priority = spec(pod).priority.is_some_and(|priority| priority >= PRIORITY_CRITICAL);
+    by_priority || is_static(pod) || mirror_hash(pod).is_some()
 }
 
 /// Upstream's way of naming a pod in messages, `name_namespace(uid)`.

@@ -10,6 +10,8 @@ pub mod event {
     pub const CGROUP_V1: &str = "CgroupV1";
     /// The node's resolver configuration is more than pods can be given.
     pub const CHECK_LIMITS_FOR_RESOLV_CONF: &str = "CheckLimitsForResolvConf";
+    /// Dead containers could not be removed.
+    pub const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
     /// A container is created.
     pub const CREATED: &str = "Created";
     /// The pod was active for longer than it may.
@@ -18,6 +20,8 @@ pub mod event {
     pub const DUPLICATE_NODE_NAME: &str = "DuplicateNodeName";
     /// What the node keeps of its pods cannot be read or written (a setting of our own).
     pub const NODE_AUTONOMY: &str = "NodeAutonomy";
+    /// The node runs short of something and begins to reclaim it.
+    pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
     /// The pod had to go: it used too much, or the node had too little.
     pub const EVICTED: &str = super::pod::EVICTED;
     /// The pod's resolver configuration had to be cut.
@@ -50,8 +54,18 @@ pub mod event {
     pub const FAILED_SYNC: &str = "FailedSync";
     /// A source delivers the pod twice.
     pub const FAILED_VALIDATION: &str = "FailedValidation";
+    /// Unused images did not give enough room.
+    pub const FREE_DISK_SPACE_FAILED: &str = "FreeDiskSpaceFailed";
+    /// The pod was told an address of another family than the node's first one is of.
+    pub const HOST_IPS_FAMILY_MISMATCH: &str = "HostIPsIPFamilyMismatch";
+    /// Unused images could not be removed, more than once.
+    pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
     /// An image's name or presence cannot be made out.
     pub const INSPECT_FAILED: &str = "InspectFailed";
+    /// The file system of images has no size.
+    pub const INVALID_DISK_CAPACITY: &str = "InvalidDiskCapacity";
+    /// The kubelet's directories or the pods' cgroups cannot be made: it ends.
+    pub const KUBELET_SETUP_FAILED: &str = "KubeletSetupFailed";
     /// A container is being stopped.
     pub const KILLING: &str = "Killing";
     /// A hook was answered without TLS.
@@ -82,6 +96,10 @@ pub mod event {
     pub const NODE_READY: &str = "NodeReady";
     /// The node takes new pods again.
     pub const NODE_SCHEDULABLE: &str = "NodeSchedulable";
+    /// The node has swap, and its kernel cannot keep volumes of memory out of it.
+    pub const POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK: &str = "PossibleMemoryBackedVolumesOnDisk";
+    /// The pod makes room for a critical one.
+    pub const PREEMPTING: &str = super::pod::PREEMPTING;
     /// A probe worked, but not quite.
     pub const PROBE_WARNING: &str = "ProbeWarning";
     /// An image is there.
@@ -108,6 +126,8 @@ pub mod event {
     pub const STARTED: &str = "Started";
     /// The runtime does not stop a container by the signal it asks for (upstream has no such event).
     pub const STOP_SIGNAL_IGNORED: &str = "StopSignalIgnored";
+    /// The kernel killed a process because the machine had no memory left.
+    pub const SYSTEM_OOM: &str = "SystemOOM";
     /// A probe failed.
     pub const UNHEALTHY: &str = "Unhealthy";
 }
@@ -158,6 +178,18 @@ pub mod terminated {
     pub const ERROR: &str = "Error";
     /// It was removed because all containers of its pod are restarted.
     pub const RESTARTING_ALL_CONTAINERS: &str = super::waiting::RESTARTING_ALL_CONTAINERS;
+    /// Those that are counted by their names, some of them the runtimes' own; all others count as [`ERROR`].
+    pub const COUNTED: &[&str] = &[
+        COMPLETED,
+        CONTAINER_CANNOT_RUN,
+        CONTAINER_STATUS_UNKNOWN,
+        super::pod::DEADLINE_EXCEEDED,
+        ERROR,
+        "OOMKilled",
+        RESTARTING_ALL_CONTAINERS,
+        "StartError",
+        "Unknown",
+    ];
 }
 
 /// Reasons of pods as a whole.
@@ -238,6 +270,8 @@ pub mod admission {
     pub const NODE_NAME: &str = "NodeName";
     /// Another pod has a port they want.
     pub const NODE_PORTS: &str = "NodePorts";
+    /// They need what this node does not declare.
+    pub const POD_FEATURE_UNSUPPORTED: &str = "PodFeatureUnsupported";
     /// How the reason begins where too little is left of a resource, whose name follows.
     pub const OUT_OF: &str = "OutOf";
     /// They are written for another operating system.
@@ -248,6 +282,10 @@ pub mod admission {
     pub const SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED: &str = "SupplementalGroupsPolicyNotSupported";
     /// They set a sysctl they may not.
     pub const SYSCTL_FORBIDDEN: &str = "SysctlForbidden";
+    /// The node runs short of something.
+    pub const EVICTED: &str = super::pod::EVICTED;
+    /// They are critical, and nobody can make room for them.
+    pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
     /// They would be evicted at once.
     pub const TAINT_TOLERATION: &str = "TaintToleration";
 }
@@ -263,6 +301,12 @@ pub mod node {
     /// The node can run pods.
     pub const READY: &str = super::condition::READY;
 
+    /// There is too little disk.
+    pub const KUBELET_HAS_DISK_PRESSURE: &str = "KubeletHasDiskPressure";
+    /// There is too little memory.
+    pub const KUBELET_HAS_INSUFFICIENT_MEMORY: &str = "KubeletHasInsufficientMemory";
+    /// There are too few process ids.
+    pub const KUBELET_HAS_INSUFFICIENT_PID: &str = "KubeletHasInsufficientPID";
     /// There is disk enough.
     pub const KUBELET_HAS_NO_DISK_PRESSURE: &str = "KubeletHasNoDiskPressure";
     /// There is memory enough.

@@ -61,6 +61,11 @@ impl RuntimeError {
         self.code == Code::NotFound
     }
 
+    /// Whether the runtime has no room for it now.
+    pub fn is_exhausted(&self) -> bool {
+        self.code == Code::ResourceExhausted
+    }
+
     /// Whether the runtime does not have this call.
     pub fn is_unimplemented(&self) -> bool {
         self.code == Code::Unimplemented
@@ -199,6 +204,10 @@ pub struct ContainerUsage {
     pub memory: Option<u64>,
     /// Anonymous memory, bytes.
     pub rss: Option<u64>,
+    /// Memory in swap, bytes.
+    pub swap: Option<u64>,
+    /// What more of it may go there, bytes.
+    pub swap_left: Option<u64>,
     /// Its writable layer, bytes and inodes.
     pub layer: Option<(u64, u64)>,
 }
@@ -210,6 +219,15 @@ pub enum CgroupDriver {
     Systemd,
     /// Plain cgroup directories.
     Cgroupfs,
+}
+
+/// What the runtime tells of its own configuration, each only if it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeSettings {
+    /// The cgroup driver it uses.
+    pub driver: Option<CgroupDriver>,
+    /// The image its sandboxes are of, where it may not be pinned.
+    pub sandbox_image: Option<String>,
 }
 
 /// Something happened to a container or sandbox. It carries no truth: only whom to look at again.
@@ -310,11 +328,11 @@ pub trait Runtime: Send + Sync + 'static {
     async fn checkpoint_container(&self, id: &ContainerId, path: &Path, timeout: Duration) -> Result<(), RuntimeError>;
     /// `ReopenContainerLog`, after a rotation.
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError>;
-    /// The runtime's cgroup driver (`RuntimeConfig`, else its printed configuration); nothing if it does not tell.
-    async fn runtime_config(&self) -> Result<Option<CgroupDriver>, RuntimeError>;
+    /// The runtime's configuration: its cgroup driver (`RuntimeConfig`, else what it prints), the image of sandboxes if it prints it.
+    async fn runtime_config(&self) -> Result<RuntimeSettings, RuntimeError>;
     /// `UpdateRuntimeConfig` with the node's pod CIDRs, comma-separated.
     async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), RuntimeError>;
     /// Subscribes to the runtime's events. The stream ends when the subscription is lost; whoever reads it subscribes
-    /// again. `Unimplemented` means there are none and only sweeps remain.
+    /// again. `Unimplemented` means there are none and sweeps alone see what happens.
     async fn subscribe(&self) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError>;
 }

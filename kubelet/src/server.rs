@@ -8,14 +8,17 @@ mod cadvisor;
 mod checkpoint;
 mod debug;
 mod disabled;
+mod doors;
 mod health;
 mod idle;
 mod listen;
 mod logs;
 mod metrics;
 mod node_logs;
+mod peer;
 mod pods;
 mod request;
+mod reviews;
 mod router;
 mod share;
 mod stream;
@@ -26,22 +29,23 @@ pub use answer::{Answer, Body};
 pub use auth::{Auth, User};
 pub use health::Health;
 pub use listen::{BindError, bind, serve_health, serve_read_only, serve_tls};
+pub use peer::{ClientCertificate, Peer};
 
 use crate::certificate::store::Pair;
 use crate::config::Handlers;
 use crate::host::machine::Roots;
 use crate::id::PodUid;
 use crate::log::LogLevel;
-use crate::metrics::{self as counted, Port};
+use crate::metrics::{self as counted, Gates, Port};
 use crate::parts::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use request::{Query, RequestPath};
+use reviews::ReviewError;
 use router::Route;
 use share::Shares;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +72,8 @@ pub struct ServerSettings {
     pub level: LogLevel,
     /// The flags of this process, as they are shown.
     pub flags: BTreeMap<String, String>,
+    /// The feature gates that can be turned, as they are.
+    pub gates: Gates,
 }
 
 /// A certificate from the cluster, once there is one.
@@ -102,20 +108,12 @@ pub struct Server {
     settings: ServerSettings,
     checkpoints: checkpoint::Turn,
     node_logs: node_logs::Places,
+    logs: logs::Logs,
     /// Places for streams: they outlive the connections they came by.
     streams: Arc<Semaphore>,
     /// What each pod has of them.
     of_pods: Shares<PodUid>,
     started: Timestamp,
-}
-
-/// Who is at the other end of a connection.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
-    /// Who its client certificate says it is; verified against the client authority.
-    pub certificate: Option<User>,
 }
 
 impl Server {
@@ -125,12 +123,18 @@ impl Server {
             started: parts.clock.now(),
             checkpoints: checkpoint::Turn::default(),
             node_logs: node_logs::Places::default(),
+            logs: logs::Logs::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             of_pods: Shares::new(STREAMS_OF_POD_MAX),
             parts,
             auth,
             settings,
         })
+    }
+
+    /// The time.
+    fn now(&self) -> Timestamp {
+        self.parts.clock.now()
     }
 
     /// Answers one request.
@@ -148,11 +152,12 @@ impl Server {
 
     async fn admit(&self, peer: &Peer, request: Request<Incoming>) -> Answer {
         let auth = &self.auth;
-        let user = match auth.authenticate(peer.certificate.as_ref(), request.headers()).await {
+        let user = match auth.authenticate(peer, self.now(), request.headers()).await {
             Ok(Some(user)) => user,
             Ok(None) => return answer::text(401, "Unauthorized"),
+            Err(error) if matches!(*error, ReviewError::TooMany(_)) => return too_many(&error),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "request not authenticated");
+                tracing::warn!(error = &*error as &dyn std::error::Error, "request not authenticated");
                 return answer::text(401, "Unauthorized");
             }
         };
@@ -169,9 +174,10 @@ impl Server {
                     &format!("Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{list}])\n"),
                 )
             }
+            Err(error) if matches!(*error, ReviewError::TooMany(_)) => too_many(&error),
             Err(error) => {
                 tracing::warn!(
-                    error = &error as &dyn std::error::Error,
+                    error = &*error as &dyn std::error::Error,
                     user = user.name,
                     "request not authorized"
                 );
@@ -205,7 +211,8 @@ impl Server {
         let process = client::blocking::spawn(move || counted::process(&roots)).await;
         let (client, server) = self.settings.certificates.seconds_left(self.parts.clock.now());
         self.parts.metrics.node.certificates(client, server);
-        self.parts.metrics.text(&self.parts.pods) + &process.unwrap_or_default()
+        let text = self.parts.metrics.text(&self.parts.pods);
+        text + &counted::features(self.settings.gates) + &process.unwrap_or_default()
     }
 
     async fn route(&self, path: &RequestPath, request: Request<Incoming>) -> Answer {
@@ -236,7 +243,7 @@ impl Server {
             Route::MetricsSlis => answer::metrics(&parts.metrics.health.text()),
             Route::MetricsProbes => answer::metrics(&parts.metrics.probes.text()),
             Route::MetricsResource => answer::metrics(&metrics::resource(self).await),
-            Route::ContainerLogs(target) => logs::answer(&parts.pods, &target, &query, parts.clock.now()).await,
+            Route::ContainerLogs(target) => logs::answer(self, &target, &query).await,
             Route::NodeLogs => {
                 let (directory, raw) = (Path::new(node_logs::DIRECTORY), request.uri().path());
                 let with_queries = settings.handlers.system_log_query;
@@ -247,12 +254,17 @@ impl Server {
             Route::Profile => debug::profile(path.parts().get(2..).unwrap_or_default()),
             Route::LogLevel => debug::set_level(&settings.level, request.into_body()).await,
             Route::Checkpoint(target) => checkpoint::checkpoint(self, &target, &query).await,
-            Route::Run(target) => stream::run(self, &target, &query).await,
+            Route::Run(target) => stream::run(self, &target, &query, &request).await,
             Route::Exec(target) => stream::exec(self, &target, &query, request).await,
             Route::Attach(target) => stream::attach(self, &target, &query, request).await,
             Route::PortForward(target) => stream::port_forward(self, &target, &query, request).await,
         }
     }
+}
+
+/// Who asks is to be found out later: too many others are being asked about.
+fn too_many(why: &ReviewError) -> Answer {
+    answer::busy(&format!("{why}\n"), Duration::from_secs(1))
 }
 
 #[cfg(test)]

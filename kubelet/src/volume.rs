@@ -18,7 +18,7 @@ mod user_namespace;
 
 pub use atomic_writer::WriteError;
 pub use container_files::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
-pub use ending::Ending;
+pub use ending::{Ending, Failed};
 pub use env_file::EnvFile;
 pub use env_format::{EnvFileError, EnvFileValues};
 pub use error::{ReleaseError, SetUpError, VolumeError};
@@ -27,13 +27,14 @@ use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
 use crate::host::{FileWork, Mounter, WorkError};
 use crate::id::{ContainerId, PodUid};
+use crate::metrics::{VolumeMetrics, VolumeOperation};
 use crate::objects::{ObjectError, ObjectRef, Objects, TokenRequestKey};
 use crate::user_namespace::{IdPool, Ranges};
 use client::Clock;
 use error::set_up;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use payload::{FilesInput, Payload};
+use payload::{FilesInput, Payload, Room};
 use plan::{Source, VolumePlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,12 +42,15 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long is waited for a pod's volumes to be mounted or unmounted, as upstream does; the work itself goes on.
 const FILES_DEADLINE: Duration = Duration::from_secs(123);
 /// How long a stop is held up by the marks it leaves for the next kubelet.
 const MARKS_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Where it is tried, at the start, whether a tmpfs can be kept out of swap.
+const SWAP_TRIAL: &str = "noswap-trial";
 
 /// Stands for the UID where the work is no single pod's.
 const NO_POD: &str = "";
@@ -73,6 +77,8 @@ pub struct VolumeSettings {
     pub allocatable: NodeAllocatable,
     /// The node's ids that pods with users of their own may have.
     pub ids: IdPool,
+    /// Counts what becomes of them.
+    pub metrics: VolumeMetrics,
 }
 
 /// The node's volumes. Cheap to clone; file work runs on the blocking pool.
@@ -179,6 +185,22 @@ impl Volumes {
         .await
     }
 
+    /// Whether the kernel keeps volumes of memory out of swap: tried, since kernels older than 6.4 may know the option, too.
+    pub async fn stay_in_memory(&self) -> bool {
+        let nobody = PodUid::from(NO_POD);
+        let tried = self.files(&nobody, |inner| {
+            let path = inner.settings.root_dir.join(SWAP_TRIAL);
+            make_dir(&path, 0o700)?;
+            let works = inner.mounter.tmpfs(&path, "size=4096,noswap").is_ok();
+            let gone = inner.mounter.unmount(&path).and_then(|()| fs::remove_dir(&path));
+            if let Err(error) = gone {
+                tracing::warn!(path = %path.display(), %error, "what a trial mounted stays");
+            }
+            Ok(works)
+        });
+        tried.await.unwrap_or(false)
+    }
+
     /// Makes the pod's directories. Before its volumes.
     pub async fn prepare_pod_dirs(&self, pod: &Pod) -> Result<(), VolumeError> {
         let uid = uid_of(pod);
@@ -199,7 +221,11 @@ impl Volumes {
             let mounted = inner.mounted(&uid)?;
             let mut out = BTreeMap::new();
             for volume in &ready {
-                let host = inner.set_up(&pod, volume, &mounted)?;
+                let begun = Instant::now();
+                let host = inner.set_up(&pod, volume, &mounted);
+                let (metrics, plugin) = (&inner.settings.metrics, volume.plan.source.plugin());
+                metrics.did(VolumeOperation::Mount, plugin, begun.elapsed(), host.is_ok());
+                let host = host?;
                 out.insert(volume.plan.name.clone(), host);
                 let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
                 left.retain(|name| *name != volume.plan.name);
@@ -222,15 +248,15 @@ impl Volumes {
         // Begins every watch before the first is waited for.
         let references: Vec<_> = references.into_iter().collect();
         drop(self.inner.objects.changes(&uid_of(pod), &references));
-        let mut ready = Vec::new();
+        let (mut ready, room) = (Vec::new(), Room::of_pod());
         for plan in plans {
-            ready.push(self.fetch_one(pod, plan).await?);
+            ready.push(self.fetch_one(pod, plan, &room).await?);
         }
         Ok(ready)
     }
 
-    /// Fetches what one volume is filled with.
-    async fn fetch_one(&self, pod: &Pod, plan: VolumePlan) -> Result<Ready, VolumeError> {
+    /// Fetches what one volume is filled with, which has its place in `room`.
+    async fn fetch_one(&self, pod: &Pod, plan: VolumePlan, room: &Room) -> Result<Ready, VolumeError> {
         let inner = &self.inner;
         let Source::Files(files) = &plan.source else {
             return Ok(Ready {
@@ -248,7 +274,7 @@ impl Volumes {
             pod_ips: &input.pod_ips,
             host_ips: &host_ips,
         };
-        let payload = payload::payload(pod, files, &input, addresses, inner.settings.allocatable)
+        let payload = payload::payload(pod, files, &input, addresses, inner.settings.allocatable, room)
             .map_err(|why| set_up(&plan.name, why))?;
         Ok(Ready {
             plan,
@@ -338,6 +364,11 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
         path: path.to_owned(),
         why,
     })
+}
+
+/// The plugins of the volumes the pod's containers mount, by upstream's names.
+pub(crate) fn plugins(pod: &Pod) -> impl Iterator<Item = &'static str> {
+    plan::plans(pod).flatten().map(|plan| plan.source.plugin())
 }
 
 /// The objects and tokens the pod's volumes are filled from.

@@ -4,14 +4,19 @@ mod autonomy;
 mod class;
 mod crash;
 mod debug;
+mod disk;
+mod eviction;
 mod forward;
 mod identity;
+mod job;
+mod metrics;
 mod mistake;
 mod network;
 mod pod;
 mod provider;
 mod registry;
 mod resize;
+mod sets;
 mod static_pod;
 mod stream;
 mod takeover;
@@ -27,12 +32,17 @@ pub(crate) type Case = fn(&Cluster) -> anyhow::Result<()>;
 pub(crate) const ALL: &[(&str, Case)] = &[
     ("hack_up_twice_does_no_harm", workload::up_twice),
     ("runtime_is_the_one_asked_for", workload::runtime_version),
+    ("metrics_are_upstreams", metrics::metrics),
     ("joined_by_token", identity::joined_by_token),
     ("confined_to_its_node", identity::confined_to_its_node),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),
     ("rolling_update_to_a_second_image", workload::rolling_update),
+    ("stateful_set_by_parts", sets::stateful_set),
+    ("daemon_set_there_and_back", sets::daemon_set),
+    ("budget_holds_a_drain", sets::budget),
+    ("jobs_and_cron_jobs", job::jobs),
     ("logs", stream::logs),
     ("logs_follow", stream::logs_follow),
     ("exec", stream::exec),
@@ -52,10 +62,13 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("runtime_class_and_overhead", class::runtime_class),
     ("users_of_its_own_are_refused", class::own_users),
     ("variables_of_files", class::env_file),
+    ("logs_are_rotated_under_their_followers", disk::log_rotation),
+    ("unused_images_are_collected", disk::image_collection),
     ("private_image", registry::private_image),
     ("login_from_a_plugin_over_tls", provider::plugin_over_tls),
     ("static_pod", static_pod::static_pod),
     ("standalone_kubelet", static_pod::standalone),
+    ("node_short_of_memory", eviction::memory),
     ("kubelet_killed", crash::kubelet_killed),
     ("controlplane_killed", crash::controlplane_killed),
     ("runtime_killed", crash::runtime_killed),

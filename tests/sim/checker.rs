@@ -57,12 +57,20 @@ struct Track {
     restarts: BTreeMap<String, i32>,
     init_names: Vec<String>,
     main_names: BTreeSet<String>,
+    /// Containers that are never run again once they ended.
+    run_once: BTreeSet<String>,
 }
 
 /// The rules, and every breach of them so far.
 #[derive(Default)]
 pub struct Checker {
     pods: BTreeMap<String, Track>,
+    /// UIDs of pods that left the API.
+    gone: BTreeSet<String>,
+    /// What runs, by UID and name.
+    runs: BTreeSet<(String, String)>,
+    /// What was told to have ended for good.
+    ended: BTreeSet<(String, String)>,
     revision: u64,
     pub breaches: Vec<String>,
 }
@@ -103,9 +111,41 @@ impl Checker {
             }
         }
         found.extend(self.early_starts(runtimes));
+        let now: BTreeSet<(String, String)> = running
+            .keys()
+            .map(|(uid, name)| ((*uid).to_owned(), (*name).to_owned()))
+            .collect();
+        found.extend(self.late_starts(&now));
+        self.runs = now;
         for text in found {
             self.breach(text);
         }
+    }
+
+    /// Containers that run though their pod, or they themselves, are over.
+    fn late_starts(&self, now: &BTreeSet<(String, String)>) -> Vec<String> {
+        let mut found = Vec::new();
+        for started in now.difference(&self.runs) {
+            let (uid, name) = started;
+            if self.gone.contains(uid) {
+                found.push(format!(
+                    "container {name} of pod {uid} was started though the pod has left the API"
+                ));
+            }
+            let Some(track) = self.pods.get(uid) else { continue };
+            if is_terminal(&track.phase) {
+                found.push(format!(
+                    "container {name} of pod {uid} was started though the pod is {}",
+                    track.phase
+                ));
+            }
+            if self.ended.contains(started) {
+                found.push(format!(
+                    "container {name} of pod {uid} was run again though it had ended for good"
+                ));
+            }
+        }
+        found
     }
 
     /// Regular containers that run though an init container has not succeeded.
@@ -160,6 +200,7 @@ impl Checker {
                 self.breach(format!("{name} ({uid}) left the API while its sandbox was ready"));
             }
             self.pods.remove(&uid);
+            self.gone.insert(uid);
             return;
         }
         self.on_status(&uid, &name, pod, alive);
@@ -177,6 +218,9 @@ impl Checker {
                 .map(|c| c.name.clone())
                 .collect();
             track.main_names = spec.containers.iter().map(|c| c.name.clone()).collect();
+            if spec.restart_policy.as_deref() == Some("Never") {
+                track.run_once = track.main_names.clone();
+            }
             if track.node.is_some() && track.node != spec.node_name {
                 found.push(format!("{name} moved from {:?} to {:?}", track.node, spec.node_name));
             }
@@ -184,11 +228,10 @@ impl Checker {
         }
         let status = pod.status.clone().unwrap_or_default();
         let phase = status.phase.clone().unwrap_or_default();
-        let terminal = |phase: &str| phase == "Succeeded" || phase == "Failed";
-        if terminal(&track.phase) && phase != track.phase {
+        if is_terminal(&track.phase) && phase != track.phase {
             found.push(format!("{name} went from {} to {phase}", track.phase));
         }
-        if terminal(&phase) && alive {
+        if is_terminal(&phase) && alive {
             found.push(format!("{name} is {phase} while a container of it runs"));
         }
         for container in status.container_statuses.iter().flatten() {
@@ -200,6 +243,10 @@ impl Checker {
                 ));
             }
             *last = container.restart_count;
+            let ended = container.state.as_ref().is_some_and(|state| state.terminated.is_some());
+            if ended && track.run_once.contains(&container.name) {
+                self.ended.insert((uid.to_owned(), container.name.clone()));
+            }
         }
         let ready = status
             .conditions
@@ -247,6 +294,10 @@ impl Checker {
             self.breach(text);
         }
     }
+}
+
+fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
 }
 
 #[cfg(test)]
@@ -365,5 +416,49 @@ mod tests {
     fn a_running_pod_without_a_sandbox_at_rest_is_a_breach() {
         let text = breaches(|checker| checker.at_rest(&[pod(1, "Running", "n", 0)], &running(0)));
         assert!(text.contains("Running without a sandbox"), "{text}");
+    }
+
+    #[test]
+    fn what_is_over_is_not_started_again() {
+        let over = |pod: Pod, seen| {
+            breaches(|checker| {
+                checker.on_pod(seen, &pod, &BTreeMap::new());
+                checker.on_runtimes(&running(1));
+            })
+        };
+        let text = over(pod(1, "Running", "n", 0), Seen::Deleted);
+        assert!(text.contains("was started though the pod has left the API"), "{text}");
+        let text = over(pod(1, "Failed", "n", 0), Seen::Applied);
+        assert!(text.contains("was started though the pod is Failed"), "{text}");
+        let twice = |policy: &str| {
+            let mut pod = pod(1, "Running", "n", 0);
+            pod.spec.as_mut().expect("a spec").restart_policy = Some(policy.to_owned());
+            let statuses = pod
+                .status
+                .as_mut()
+                .and_then(|status| status.container_statuses.as_mut());
+            let state = json!({"terminated": {"exitCode": 0}});
+            statuses.expect("statuses")[0].state = serde_json::from_value(state).expect("a state");
+            breaches(|checker| {
+                checker.on_pod(Seen::Applied, &pod, &running(0));
+                checker.on_runtimes(&running(1));
+            })
+        };
+        assert!(twice("Never").contains("was run again though it had ended for good"));
+        assert_eq!(twice("Always"), "");
+    }
+
+    #[test]
+    fn a_ready_pod_without_an_address_and_a_container_of_nobody_are_breaches() {
+        let mut ready = pod(1, "Running", "n", 0);
+        let condition = json!([{"type": "Ready", "status": "True"}]);
+        let status = ready.status.as_mut().expect("a status");
+        status.conditions = serde_json::from_value(condition).expect("conditions");
+        let text = breaches(|checker| checker.on_pod(Seen::Applied, &ready, &running(1)));
+        assert!(text.contains("is Ready without an address"), "{text}");
+        let mut left = running(1);
+        left.values_mut().for_each(|view| view.sandboxes.clear());
+        let text = breaches(|checker| checker.at_rest(&[], &left));
+        assert!(text.contains("container c of unknown pod u is left on n"), "{text}");
     }
 }

@@ -178,7 +178,7 @@ fn planted_faults_are_found() {
         script: Some(script),
     };
     let both = |fault| [options(fault, Some(fault)), options(fault, None)];
-    let runs: Vec<Options> = Planted::ALL.into_iter().flat_map(both).collect();
+    let runs: Vec<Options> = Planted::all().flat_map(both).collect();
     let mut wrong = Vec::new();
     run_all(&runs, |options, outcome| {
         let breaches = outcome.map_or_else(|error| vec![error], |outcome| outcome.breaches);

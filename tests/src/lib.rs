@@ -1,1 +1,3 @@
-//! placeholder
+//! What the tests of several crates share and no test framework gives.
+
+pub mod exposition;

@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 32] = [
+const DECIDING: [&str; 41] = [
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",
@@ -90,6 +90,12 @@ const DECIDING: [&str; 32] = [
     "kubelet/src/pod/operation",
     "kubelet/src/pod_object",
     "kubelet/src/admission/decide",
+    "kubelet/src/admission/preemption",
+    "kubelet/src/eviction/decide",
+    "kubelet/src/eviction/message",
+    "kubelet/src/eviction/pressure",
+    "kubelet/src/eviction/rank",
+    "kubelet/src/eviction/threshold",
     "kubelet/src/cgroup/limits",
     "kubelet/src/cgroup/name",
     "kubelet/src/node/status",
@@ -108,6 +114,9 @@ const DECIDING: [&str; 32] = [
     "controlplane/src/controller/deployment",
     "controlplane/src/controller/replica_set",
     "controlplane/src/controller/garbage/graph",
+    "controlplane/src/controller/job",
+    "controlplane/src/controller/cron_job",
+    "controlplane/src/cron",
     "controlplane/src/apiserver/request",
     "controlplane/src/apiserver/authz/index",
     "proto/src/api",

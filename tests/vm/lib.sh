@@ -186,7 +186,7 @@ NOTE
 }
 # reboot_unwatched: of a machine without a control plane, which nobody can ask whether the node is Ready.
 reboot_unwatched() {
-    local before deadline=$((SECONDS + 300))
+    local before deadline=$((SECONDS + 600))
     before=$(logins)
     vm 'systemctl reboot' || true
     until (($(logins) > before)) && vm true 2>/dev/null; do

@@ -116,7 +116,7 @@ impl Admission {
         if create && attributes.is("", "pods") {
             self.service_account(attributes, object, reader).await?;
         }
-        node_restriction::admit(attributes, object, old, reader)?;
+        node_restriction::admit(attributes, object, old, reader, &self.authz)?;
         if attributes.is("", "pods") {
             priority::admit_pod(
                 attributes,

@@ -11,9 +11,10 @@ use super::state::ServerState;
 use crate::resource::custom;
 use crate::resource::definition::status::{self, CLEANUP};
 use crate::resource::field::{at, list, text};
-use crate::store::value::{TypeMeta, canonical};
+use crate::store::value::{TypeMeta, canonical, canonical_owned};
 use crate::store::window::{Cursor, ResourceWindow, Snapshot, Stored};
 use crate::store::{Expect, Revision, StoreError};
+use crate::tree::SIZE_MAX_BYTES;
 use bytes::Bytes;
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -197,7 +198,7 @@ impl Definitions {
     }
 
     async fn settle(&mut self, key: &Arc<str>, stored: &Stored) -> Result<Progress, StoreError> {
-        let definition = stored.tree();
+        let definition = stored.owned_tree();
         if !at(&definition, &["metadata", "deletionTimestamp"]).is_null() {
             return self.end(key, stored, definition).await;
         }
@@ -328,10 +329,15 @@ impl Definitions {
     }
 }
 
-/// A definition's bytes to store.
+/// A definition's bytes to store. Its owners go if it is too large only with them, as in a request's write.
 fn bytes(definition: &Value) -> Bytes {
     let (api_version, kind) = STORED_AS;
-    Bytes::from(canonical(&TypeMeta::new(api_version, kind), definition))
+    let of = TypeMeta::new(api_version, kind);
+    let owned = canonical(&of, definition);
+    Bytes::from(match owned.len() <= SIZE_MAX_BYTES {
+        true => owned,
+        false => canonical_owned(&of, definition, None),
+    })
 }
 
 /// Adds the finalizer under which a definition's objects go before it does.

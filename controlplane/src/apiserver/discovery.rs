@@ -5,6 +5,7 @@ mod aggregated;
 mod documents;
 
 pub(super) use aggregated::Aggregated;
+pub(super) use documents::expire;
 
 use super::negotiate::{Encoding, Output};
 use super::request::{Query, RequestInfo};

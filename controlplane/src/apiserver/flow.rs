@@ -72,6 +72,7 @@ struct ClassLimits {
     replies: Limit,
     watches: Limit,
     heavy: Limit,
+    heavy_locked: Limit,
 }
 
 impl ClassLimits {
@@ -82,6 +83,7 @@ impl ClassLimits {
             replies: limit(REPLIES_BYTES),
             watches: Limit::new(watches, WATCHES_OF_USER),
             heavy: Limit::new(HEAVY, 1),
+            heavy_locked: Limit::new(HEAVY, 1),
         }
     }
 }
@@ -267,10 +269,15 @@ impl Flow {
     /// # Errors
     /// As [`Flow::seat`].
     pub(super) async fn heavy(&self, user: &User, info: &RequestInfo) -> Result<HeavyTurn, ApiError> {
-        let permit = self.class(user, info).heavy.enter(&name(user), 1).await;
-        permit
-            .map(|permit| HeavyTurn { _permit: permit })
-            .map_err(|Refused| refusal())
+        turn(&self.class(user, info).heavy, user).await
+    }
+
+    /// As [`Flow::heavy`], for whoever holds locks that others with a turn may be waiting for.
+    ///
+    /// # Errors
+    /// As [`Flow::seat`].
+    pub(super) async fn heavy_locked(&self, user: &User, info: &RequestInfo) -> Result<HeavyTurn, ApiError> {
+        turn(&self.class(user, info).heavy_locked, user).await
     }
 
     /// Waits until there is room for a body of so many bytes.
@@ -303,6 +310,13 @@ impl Flow {
     ) -> Result<ByteReservation, ApiError> {
         enter(&self.class(user, info).replies, user, bytes).await
     }
+}
+
+async fn turn(limit: &Limit, user: &User) -> Result<HeavyTurn, ApiError> {
+    let permit = limit.enter(&name(user), 1).await;
+    permit
+        .map(|permit| HeavyTurn { _permit: permit })
+        .map_err(|Refused| refusal())
 }
 
 async fn enter(limit: &Limit, user: &User, bytes: usize) -> Result<ByteReservation, ApiError> {

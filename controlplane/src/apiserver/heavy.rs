@@ -2,14 +2,16 @@
 //!
 //! How much of it runs at once is [`Flow`]'s to say. Never decides what is done.
 
-use super::flow::Flow;
+use super::flow::{Flow, HeavyTurn};
 use super::request::RequestInfo;
 use super::status::ApiError;
 use super::user::User;
 use crate::schema::Media;
 use bytes::Bytes;
+use std::future::Future;
+use tokio::task::JoinHandle;
 
-/// Patches of more bytes than this, with the object they are for, are large.
+/// Bodies of more bytes than this, with the object they are for, are large.
 const LARGE_BYTES: usize = 64 << 10;
 
 /// Whether work about so many bytes takes long enough to be kept off the workers.
@@ -28,6 +30,14 @@ where
     W: FnOnce() -> T + Send + 'static,
 {
     let turn = flow.heavy(user, info).await?;
+    in_turn(turn, work).await
+}
+
+async fn in_turn<T, W>(turn: HeavyTurn, work: W) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
     run_without_turn(move || {
         let _turn = turn;
         work()
@@ -52,7 +62,41 @@ where
     }
 }
 
-/// Reads a body: at once, or as [`run`] does where that takes long, which it does in YAML.
+/// As [`run`], for a request that holds locks: whoever has one of [`run`]'s turns may wait for these.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn run_locked<T, W>(flow: &Flow, user: &User, info: &RequestInfo, work: W) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    let turn = flow.heavy_locked(user, info).await?;
+    in_turn(turn, work).await
+}
+
+/// Begins a request's whole work in its turn, on a thread that serves nobody; it keeps the turn to its end.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn begin<W>(
+    flow: &Flow,
+    user: &User,
+    info: &RequestInfo,
+    work: W,
+) -> Result<JoinHandle<W::Output>, ApiError>
+where
+    W: Future + Send + 'static,
+    W::Output: Send + 'static,
+{
+    let turn = flow.heavy(user, info).await?;
+    Ok(client::blocking::spawn_task(async move {
+        let _turn = turn;
+        work.await
+    }))
+}
+
+/// Reads a body: at once, or as [`run`] does where that takes long, as it does in YAML and for large ones.
 ///
 /// # Errors
 /// As [`run`]; what reading says is the answer.
@@ -67,13 +111,11 @@ where
     T: Send + 'static,
     R: FnOnce(&[u8]) -> T + Send + 'static,
 {
-    match media {
-        Media::Yaml => {
-            let body = Bytes::copy_from_slice(body);
-            run(flow, user, info, move || read(&body)).await
-        }
-        _ => Ok(read(body)),
+    if media != Media::Yaml && !is_large(body.len()) {
+        return Ok(read(body));
     }
+    let body = Bytes::copy_from_slice(body);
+    run(flow, user, info, move || read(&body)).await
 }
 
 #[cfg(test)]

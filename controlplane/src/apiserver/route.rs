@@ -11,7 +11,9 @@ use std::sync::Arc;
 pub(super) fn kind_of<'r>(info: &RequestInfo, registry: &'r Registry) -> Option<&'r Arc<Kind>> {
     let kind = registry.by_resource(&info.group, &info.version, &info.resource)?;
     let part_exists = info.subresource.is_empty() || kind.subresource(&info.subresource).is_some();
-    (fits_scope(info, kind) && part_exists).then_some(kind)
+    // Below an object's part there is something of a backend's, or nothing.
+    let goes_on = !info.rest.is_empty() && info.subresource != "proxy";
+    (fits_scope(info, kind) && part_exists && !goes_on).then_some(kind)
 }
 
 fn fits_scope(info: &RequestInfo, kind: &Kind) -> bool {
@@ -44,4 +46,27 @@ pub(super) fn nothing_there(info: &RequestInfo, registry: &Registry) -> Result<R
         return Err(ApiError::no_route());
     }
     Ok(reply::not_found_page())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apiserver::request::Query;
+
+    #[test]
+    fn only_what_a_backend_serves_goes_on_below_a_part() {
+        let is_served = |path: &str| {
+            let info = RequestInfo::parse(&http::Method::GET, path, &Query::default());
+            kind_of(&info, Registry::built_in()).is_some()
+        };
+        for (path, expected) in [
+            ("/api/v1/nodes/n/proxy/metrics/cadvisor", true),
+            ("/api/v1/namespaces/a/services/s:80/proxy/x", true),
+            ("/api/v1/namespaces/a/pods/p/status", true),
+            ("/api/v1/namespaces/a/pods/p/status/x", false),
+            ("/api/v1/namespaces/a/pods/p/exec/x/y", false),
+        ] {
+            assert_eq!(is_served(path), expected, "{path}");
+        }
+    }
 }

@@ -270,10 +270,12 @@ impl ApiServer {
         let work = self.answer(user, asked, request, record, ends_at);
         match deadline {
             None => work.await,
-            Some(limit) => {
-                let done = tokio::time::timeout(limit, work).await;
-                done.unwrap_or_else(|_| Err(deadline::exceeded()))
-            }
+            Some(limit) => match tokio::time::timeout(limit, work).await {
+                // Too late: the connection would be broken in place of an answer.
+                Ok(Ok(_)) if ends_at <= Instant::now() => Err(deadline::exceeded()),
+                Ok(done) => done,
+                Err(_) => Err(deadline::exceeded()),
+            },
         }
     }
 
@@ -447,7 +449,8 @@ impl ApiServer {
             }
             false => discovery::serve(info, &parts, served)?,
         };
-        if let Some(response) = discovered {
+        if let Some(mut response) = discovered {
+            discovery::expire(&mut response, self.now());
             return Ok(response);
         }
         let request = Request::from_parts(parts, body);

@@ -27,6 +27,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const MAX_STREAMS: u32 = 1000;
 /// What is buffered at most of an HTTP/1 connection, its requests' heads included.
 const BUFFER_BYTES: usize = 128 << 10;
+/// Lines of an HTTP/1 request's head at most: more than any client sends. Upstream bounds their bytes alone, but the reader keeps
+/// room for so many lines of every request.
+const HEADERS_MAX: usize = 512;
 /// What is buffered at most of one HTTP/2 stream, beside the piece that goes beyond ([`drain`]).
 const STREAM_BUFFER_BYTES: usize = 32 << 10;
 /// HTTP/2 pings after this much silence, so that dead clients are noticed; the answer may take as long again.
@@ -213,6 +216,7 @@ fn builder(timeouts: Timeouts) -> Builder<Streams> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(timeouts.keep_alive)
+        .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES);
     builder
         .http2()

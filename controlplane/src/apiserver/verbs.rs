@@ -99,6 +99,8 @@ struct Call<'a> {
     namespace: &'a str,
     output: Output,
     warnings: Vec<String>,
+    /// Whether all of it is done in a turn of [`heavy`], where it may take its time and waits for no other turn.
+    in_turn: bool,
 }
 
 /// Who serves whom.
@@ -139,11 +141,12 @@ pub(super) async fn serve(
         "" => kind.verbs,
         part => kind.subresource(part).map_or(&[][..], |part| part.verbs),
     };
-    if !verbs.contains(&info.verb.as_str()) {
-        if kind.structural.is_some() && info.verb == "create" {
-            return Err(definition_ends());
-        }
-        return Err(not_supported(kind, info));
+    let (is_ending, verb) = (kind.is_ending() && info.subresource.is_empty(), info.verb.as_str());
+    match verbs.contains(&verb) {
+        true => {}
+        false if is_ending && matches!(verb, "patch" | "update") => {}
+        false if is_ending && verb == "create" => return Err(definition_ends()),
+        false => return Err(not_supported(kind, info)),
     }
     let output = Output::negotiate_of(&parts.headers, query, reply::has_protobuf(kind))?;
     let Some(mut call) = Call::new(&serving, (info, query), kind, &parts.headers, output) else {
@@ -153,8 +156,11 @@ pub(super) async fn serve(
     let answer = match call.writes() {
         true => {
             let body = call.bytes(body).await?;
-            allowance = call.allowance(&serving, body.len()).await?;
-            let (answer, warnings) = call.finished_anyway(&serving, parts, body).await;
+            let at_stake = call.at_stake(body.len());
+            allowance = call.allowance(&serving, at_stake).await?;
+            let (answer, warnings) = call
+                .finished_anyway(&serving, parts, body, heavy::is_large(at_stake))
+                .await;
             call.warnings = warnings;
             answer
         }
@@ -228,23 +234,24 @@ impl<'a> Call<'a> {
             namespace: if kind.namespaced { &info.namespace } else { "" },
             output,
             warnings: deprecated::kind(stored).map(str::to_owned).into_iter().collect(),
+            in_turn: false,
         })
     }
 
-    /// What the reply of a write may take, before it begins: as much as the object there is and what is sent for it. A deletion of
-    /// many asks for itself.
-    async fn allowance(&self, serving: &Serving<'_>, body: usize) -> Result<Allowance, ApiError> {
+    /// The bytes that a write is about: the object there is, and what is sent for it.
+    fn at_stake(&self, body: usize) -> usize {
+        let key = self.key(&self.info.name);
+        let snapshot = self.window.cached();
+        let there = snapshot.objects.get(key.as_str());
+        there.map_or(0, |stored| stored.raw().len()) + body
+    }
+
+    /// What the reply of a write may take, before it begins: as much as it is about. A deletion of many asks for itself.
+    async fn allowance(&self, serving: &Serving<'_>, at_stake: usize) -> Result<Allowance, ApiError> {
         if !serving.is_remote || self.info.verb == "deletecollection" {
             return Ok(Allowance::default());
         }
-        let key = self.key(&self.info.name);
-        let snapshot = self.window.cached();
-        let there = snapshot
-            .objects
-            .get(key.as_str())
-            .map_or(0, |stored| stored.raw().len());
-        let compact = (there + body).min(tree::SIZE_MAX_BYTES);
-        let wanted = Allowance::wanted(compact, self.output);
+        let wanted = Allowance::wanted(at_stake.min(tree::SIZE_MAX_BYTES), self.output);
         Ok(Allowance::granted(wanted, serving.room(self.info, wanted).await?))
     }
 
@@ -306,14 +313,25 @@ impl<'a> Call<'a> {
         validation.judge(decoded, (kind, version), &mut self.warnings)
     }
 
-    /// Reads a body; YAML takes long, and is read in its turn on a thread that serves nobody.
+    /// Runs what takes long where that holds up nobody, in the user's turn.
+    async fn heavy<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+        match self.in_turn {
+            true => Ok(work()),
+            false => heavy::run(self.server.flow(), self.user, self.info, work).await,
+        }
+    }
+
+    /// Reads a body; what takes long is read in its turn on a thread that serves nobody.
     async fn reading<T: Send + 'static>(
         &self,
         body: &[u8],
         media: Media,
         read: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        heavy::read(self.server.flow(), self.user, self.info, (body, media), read).await
+        match self.in_turn {
+            true => Ok(read(body)),
+            false => heavy::read(self.server.flow(), self.user, self.info, (body, media), read).await,
+        }
     }
 
     fn key(&self, name: &str) -> String {

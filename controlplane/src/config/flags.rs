@@ -68,6 +68,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("cluster-cidr", Takes::Value, "range of pod addresses (10.244.0.0/16)"),
     (
+        "config",
+        Takes::Value,
+        "the scheduler's configuration, a KubeSchedulerConfiguration (upstream's defaults)",
+    ),
+    (
         "data-dir",
         Takes::Value,
         "where objects, certificates and admin.kubeconfig are kept (/var/lib/skiff/controlplane)",

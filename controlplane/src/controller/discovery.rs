@@ -55,6 +55,28 @@ fn collect(list: APIResourceList, group: &str, version: &str, found: &mut Vec<Di
     }
 }
 
+/// The resource of a kind in one version, and whether it can be scaled; `None` when there is none.
+///
+/// # Errors
+/// When the server cannot be asked.
+pub async fn of_kind(client: &kube::Client, api_version: &str, kind: &str) -> Result<Option<(Resource, bool)>, String> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let root = if group.is_empty() { "/api" } else { "/apis" };
+    let list: APIResourceList = get(client, &format!("{root}/{api_version}")).await?;
+    let scaled: Vec<String> = list
+        .resources
+        .iter()
+        .filter_map(|r| r.name.strip_suffix("/scale").map(str::to_owned))
+        .collect();
+    let mut found = Vec::new();
+    collect(list, group, version, &mut found);
+    let of_kind = found.into_iter().find(|r| r.resource.kind == kind);
+    Ok(of_kind.map(|r| {
+        let has_scale = scaled.iter().any(|name| *name == *r.resource.plural);
+        (r.resource, has_scale)
+    }))
+}
+
 /// Every resource in its group's preferred version, and the groups that could not be asked.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::Request;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ struct Known {
 struct Writer {
     client: kube::Client,
     clock: Arc<dyn Clock>,
-    component: &'static str,
+    component: Cow<'static, str>,
     known: BTreeMap<Identity, Known>,
     order: VecDeque<Identity>,
     made: u64,
@@ -54,12 +55,12 @@ struct Sending {
 
 impl Recorder {
     /// Starts a recorder that writes as `component` until every handle is dropped.
-    pub fn spawn(client: kube::Client, clock: Arc<dyn Clock>, component: &'static str) -> Self {
+    pub fn spawn(client: kube::Client, clock: Arc<dyn Clock>, component: impl Into<Cow<'static, str>>) -> Self {
         let (send, receive) = mpsc::channel(BACKLOG);
         let writer = Writer {
             client,
             clock,
-            component,
+            component: component.into(),
             known: BTreeMap::new(),
             order: VecDeque::new(),
             made: 0,

@@ -3,12 +3,21 @@
 use super::write::{Failure, PatchKind, Verb, Write};
 use client::Key;
 use http::{Method, Request};
+use kube::api::ListParams;
+use proto::api::names;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// Names tried for one object.
+const NAMES_TRIED: usize = 8;
+/// First and longest wait before a creation is repeated whose outcome is not known.
+const REPEAT_FIRST: Duration = Duration::from_millis(100);
+const REPEAT_CAP: Duration = Duration::from_secs(5);
+/// How long it is repeated. The server is done with a request by then, and what stands in the way may stay.
+const REPEATED: Duration = Duration::from_secs(120);
 
 /// A write that worked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +69,14 @@ fn request(write: &Write) -> Result<Request<Vec<u8>>, http::Error> {
         }
         Verb::Delete {
             uid,
+            revision,
             grace,
             propagation,
         } => {
             let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+            if let Some(revision) = revision {
+                options["preconditions"]["resourceVersion"] = json!(revision);
+            }
             if let Some(grace) = grace {
                 options["gracePeriodSeconds"] = json!(grace);
             }
@@ -127,10 +140,195 @@ pub async fn execute(client: &kube::Client, write: &Write) -> Result<Applied, Fa
     }
 }
 
+/// Does the write. What is created without a name is given one here, from random bits, and is created under it again until the server
+/// has said what came of it, or for [`REPEATED`]: an answer that got lost, or a server that goes on with a request nobody waits for, makes no second object.
+///
+/// # Errors
+/// As [`execute`].
+pub async fn execute_once(
+    client: &kube::Client,
+    write: &Write,
+    mut random: impl FnMut() -> u64,
+) -> Result<Applied, Failure> {
+    let (Verb::Create(body), true) = (&write.verb, write.key.name.is_empty()) else {
+        return execute(client, write).await;
+    };
+    let Some(stem) = body["metadata"]["generateName"]
+        .as_str()
+        .filter(|stem| !stem.is_empty())
+    else {
+        return execute(client, write).await;
+    };
+    let mut tried = 1;
+    loop {
+        let name = names::generate_name(stem, random());
+        let mut body = body.clone();
+        body["metadata"]["name"] = json!(name);
+        let key = Key::new(write.key.namespace.clone(), name);
+        let named = Write::new(write.resource.clone(), key, Verb::Create(body));
+        match repeated(client, &named).await {
+            Err(failure) if failure.reason == "AlreadyExists" && tried < NAMES_TRIED => tried += 1,
+            done => return done,
+        }
+    }
+}
+
+/// Whether the write may have been done all the same: there was no answer, or one that some server or proxy gave half-way.
+fn is_open(failure: &Failure) -> bool {
+    matches!(failure.code, 0 | 500 | 502 | 503 | 504)
+}
+
+/// Creates an object of a name that nobody else would choose, until there is an answer, or for [`REPEATED`].
+async fn repeated(client: &kube::Client, write: &Write) -> Result<Applied, Failure> {
+    let began = Instant::now();
+    let mut delay = REPEAT_FIRST;
+    let mut is_repeated = false;
+    loop {
+        match execute(client, write).await {
+            Err(failure) if is_open(&failure) && began.elapsed() < REPEATED => {
+                sleep(delay).await;
+                delay = (delay * 2).min(REPEAT_CAP);
+                is_repeated = true;
+            }
+            // It was made when nobody heard.
+            Err(failure) if is_repeated && failure.reason == "AlreadyExists" => return found(client, write).await,
+            done => return done,
+        }
+    }
+}
+
+/// The object that is there now; one that went meanwhile needs no waiting for. Roles that allow to create pods allow to list them, but
+/// not to get one.
+async fn found(client: &kube::Client, write: &Write) -> Result<Applied, Failure> {
+    let collection = kube::core::Request::new(write.resource.collection_path(&write.key.namespace));
+    let only = ListParams::default()
+        .fields(&format!("metadata.name={}", write.key.name))
+        .limit(1);
+    let request = collection.list(&only);
+    let request = request.map_err(|e| failure(write, 0, "", e.to_string()))?;
+    let revision = match timeout(DEADLINE, client.request::<Value>(request)).await {
+        Ok(Ok(list)) => list["items"][0]["metadata"]["resourceVersion"]
+            .as_str()
+            .and_then(|r| r.parse().ok()),
+        Ok(Err(error)) => return Err(failure(write, 0, "", error.to_string())),
+        Err(_) => return Err(failure(write, 0, "Timeout", "deadline exceeded".into())),
+    };
+    let (key, revision) = (write.key.clone(), revision.unwrap_or(0));
+    Ok(Applied::At { key, revision })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::controller::write::PODS;
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
+
+    fn refusal(code: u16, reason: &str) -> (u16, Value) {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+            "message": "no", "metadata": {}});
+        (code, status)
+    }
+
+    /// A server that keeps names, and the answers to whose first creations get lost; or a proxy answers with this code.
+    fn server(pods: Arc<Mutex<BTreeSet<String>>>, mut losses: usize, proxy: Option<u16>) -> kube::Client {
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let mut lost = false;
+            if request.method() == Method::POST && losses > 0 {
+                losses -= 1;
+                lost = true;
+            }
+            let pods = pods.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let (mut code, mut reply) = if parts.method == Method::POST {
+                    let body: Value = serde_json::from_slice(&body).unwrap();
+                    let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                    match pods.lock().unwrap().insert(name.clone()) {
+                        true => (201, json!({"metadata": {"name": name, "resourceVersion": "7"}})),
+                        false => refusal(409, "AlreadyExists"),
+                    }
+                } else if parts.uri.path().ends_with("/pods") {
+                    let names = pods.lock().unwrap();
+                    let name = names
+                        .iter()
+                        .find(|name| parts.uri.query().unwrap().contains(name.as_str()));
+                    let items: Vec<Value> = name
+                        .map(|name| json!({"metadata": {"name": name, "resourceVersion": "9"}}))
+                        .into_iter()
+                        .collect();
+                    (200, json!({"metadata": {"resourceVersion": "11"}, "items": items}))
+                } else {
+                    // As the roles of controllers have it.
+                    refusal(403, "Forbidden")
+                };
+                if let Some(proxy) = proxy.filter(|_| lost) {
+                    (code, reply) = refusal(proxy, "");
+                }
+                let reply = http::Response::builder()
+                    .status(code)
+                    .body(kube::client::Body::from(reply.to_string().into_bytes()));
+                match lost && proxy.is_none() {
+                    true => Err(std::io::Error::other("the connection broke")),
+                    false => Ok(reply.unwrap()),
+                }
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn nameless() -> Write {
+        let body = json!({"metadata": {"generateName": "web-"}});
+        Write::new(PODS, Key::new("default", ""), Verb::Create(body))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_answer_makes_no_second_object() {
+        for proxy in [None, Some(500), Some(502), Some(503), Some(504)] {
+            let pods = Arc::new(Mutex::new(BTreeSet::new()));
+            let client = server(pods.clone(), 2, proxy);
+            let mut seed = 0;
+            let random = || {
+                seed += 1;
+                seed
+            };
+            let applied = execute_once(&client, &nameless(), random).await.unwrap();
+            let Applied::At { key, revision } = applied else {
+                panic!()
+            };
+            assert_eq!(revision, 9, "as it is now");
+            assert_eq!(*pods.lock().unwrap(), BTreeSet::from([key.name]), "{proxy:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_on_failing_is_told_at_last() {
+        for (proxy, code) in [(None, 0), (Some(500), 500), (Some(429), 429)] {
+            let client = server(Arc::default(), usize::MAX, proxy);
+            let failed = execute_once(&client, &nameless(), || 1).await.unwrap_err();
+            assert_eq!(failed.code, code);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_taken_name_is_not_the_only_one() {
+        let taken = names::generate_name("web-", 1);
+        let pods = Arc::new(Mutex::new(BTreeSet::from([taken.clone()])));
+        let client = server(pods.clone(), 0, None);
+        let mut seed = 0;
+        let random = || {
+            seed += 1;
+            seed
+        };
+        let applied = execute_once(&client, &nameless(), random).await.unwrap();
+        assert_ne!(applied.key().name, taken);
+        let full = execute_once(&client, &nameless(), || 1).await.unwrap_err();
+        assert_eq!(
+            full.reason, "AlreadyExists",
+            "whose bits are no bits does not go on for ever"
+        );
+    }
 
     #[test]
     fn requests_carry_method_path_and_content_type() {
@@ -163,11 +361,12 @@ mod tests {
         }
         let delete = Verb::Delete {
             uid: "u".into(),
+            revision: Some("7".into()),
             grace: Some(0),
             propagation: Some("Background"),
         };
         let body: Value = serde_json::from_slice(request(&verb(delete)).unwrap().body()).unwrap();
-        assert_eq!(body["preconditions"]["uid"], "u");
+        assert_eq!(body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
         assert_eq!(
             (&body["gracePeriodSeconds"], &body["propagationPolicy"]),
             (&json!(0), &json!("Background"))

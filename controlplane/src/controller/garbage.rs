@@ -380,6 +380,7 @@ impl Collector {
             Action::Delete { object, propagation } => {
                 let verb = Verb::Delete {
                     uid: object.uid.clone(),
+                    revision: None,
                     grace: None,
                     propagation: Some(propagation),
                 };

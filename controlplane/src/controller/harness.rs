@@ -1,11 +1,12 @@
 //! Runs controllers: informers wake keys, reconciling a key means to plan (pure), write, wait until the
 //! informers show the own writes, and plan again.
 //!
-//! Planning never starts on informers older than the key's last write, so plans need no expectations of what is in flight. What
-//! failed is tried again after 5 ms·2ⁿ. All I/O of controllers is here and in [`super::execute`].
+//! Planning never starts on informers older than the key's last write, so plans need no expectations of what is in flight; a creation
+//! whose answer got lost is repeated under the same name first. What failed is tried again after 5 ms·2ⁿ, or what the
+//! controller says. All I/O of controllers is here, in [`super::execute`], and in what a controller looks up before a plan ([`Controller::look_up`]).
 
 use super::event::Recorder;
-use super::execute::{Applied, execute};
+use super::execute::{Applied, execute_once};
 use super::informers::Informers;
 use super::queue::Queue;
 use super::write::{EventText, Failure, Plan, Write};
@@ -13,10 +14,13 @@ use crate::metrics::QueueMetrics;
 use client::informer::{Change, Object};
 use client::{Clock, Informer, Key};
 use futures::StreamExt;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
 use k8s_openapi::jiff::Timestamp;
+use proto::api::selector::Selector;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -27,16 +31,23 @@ use tokio_util::sync::CancellationToken;
 const CONCURRENCY: usize = 16;
 /// Largest slow-start batch.
 const BATCH: usize = 500;
-const BACKOFF_FIRST: Duration = Duration::from_millis(5);
-const BACKOFF_CAP: Duration = Duration::from_secs(80);
 
 /// A controller: which changes wake which keys, and what a key wants.
 pub trait Controller: Send + Sync + 'static {
     /// Upstream's service account name.
     const NAME: &'static str;
+    /// How long the first retry of what failed waits; each further one twice as long.
+    const RETRY_FIRST: Duration = Duration::from_millis(5);
+    /// The longest it waits.
+    const RETRY_MAX: Duration = Duration::from_secs(80);
 
     /// Connects informers to keys.
     fn wire(&self, wiring: &mut Wiring);
+
+    /// Finds out what the key's next plan needs to know and no informer does; the controller keeps it.
+    fn look_up<'a>(&'a self, _key: &Key, _client: &'a kube::Client) -> Option<BoxFuture<'a, ()>> {
+        None
+    }
 
     /// What the key wants now. Reads the informers, decides in a pure function.
     fn plan(&self, key: &Key, now: Timestamp) -> Plan;
@@ -73,12 +84,23 @@ pub struct Wiring {
 impl Wiring {
     /// Wakes the keys that `keys_of` names for each change.
     pub fn on<K: Object>(&mut self, informer: &Informer<K>, keys_of: impl Fn(&Change<K>) -> Vec<Key> + Send + 'static) {
+        let soon = move |change: &Change<K>| keys_of(change).into_iter().map(|key| (key, Duration::ZERO)).collect();
+        self.on_later(informer, soon);
+    }
+
+    /// Wakes keys some time after each change: the earliest of several times counts.
+    pub fn on_later<K: Object>(
+        &mut self,
+        informer: &Informer<K>,
+        keys_of: impl Fn(&Change<K>) -> Vec<(Key, Duration)> + Send + 'static,
+    ) {
         let mut changes = informer.subscribe();
         let queue = self.queue.clone();
         self.tasks.push(tokio::spawn(async move {
             loop {
                 for change in changes.next().await {
-                    keys_of(&change).into_iter().for_each(|key| queue.add(key));
+                    let keys = keys_of(&change).into_iter();
+                    keys.for_each(|(key, delay)| queue.add_after(key, delay));
                 }
             }
         }));
@@ -96,6 +118,38 @@ impl Wiring {
                 keys().into_iter().for_each(|key| queue.add(key));
             }
         }));
+    }
+
+    /// Wakes the controlling owner of a changed object and, for one without any, whoever selects it and so may adopt it.
+    pub fn on_owned<K: Object, O: Object>(
+        &mut self,
+        informer: &Informer<K>,
+        owners: &Informer<O>,
+        kind: &'static str,
+        selector_of: fn(&O) -> Option<Selector>,
+    ) {
+        let owners = owners.clone();
+        self.on(informer, move |change| {
+            let sides = [change.old.as_deref(), change.new.as_deref()];
+            let mut keys: Vec<Key> = sides
+                .into_iter()
+                .flatten()
+                .filter_map(|object| controller_key(object, kind))
+                .collect();
+            let is_controlled = |object: &&K| {
+                let mut references = object.meta().owner_references.iter().flatten();
+                references.any(|owner| owner.controller == Some(true))
+            };
+            if let Some(orphan) = change.new.as_deref().filter(|object| !is_controlled(object)) {
+                let labels = orphan.meta().labels.as_ref();
+                let all = owners.list_namespace(&change.key.namespace);
+                let selecting = all
+                    .iter()
+                    .filter(|owner| selector_of(owner).is_some_and(|selector| selector.matches_optional(labels)));
+                keys.extend(selecting.map(|owner| Key::of(&**owner)));
+            }
+            keys
+        });
     }
 
     /// Wakes the changed object's own key.
@@ -120,6 +174,8 @@ struct Running<C> {
     environment: Environment,
     queue: Arc<Queue<Key>>,
     failures: Mutex<BTreeMap<Key, u32>>,
+    /// Names chosen so far.
+    named: AtomicU64,
 }
 
 /// Runs a controller until shutdown.
@@ -136,6 +192,7 @@ pub async fn run<C: Controller>(controller: C, environment: Environment) {
         environment,
         queue,
         failures: Mutex::new(BTreeMap::new()),
+        named: AtomicU64::new(0),
     };
     tokio::select! {
         biased;
@@ -160,6 +217,9 @@ impl<C: Controller> Running<C> {
 
     async fn reconcile(&self, key: Key) -> Key {
         let began = Instant::now();
+        if let Some(asking) = self.controller.look_up(&key, &self.environment.client) {
+            asking.await;
+        }
         let now = self.environment.clock.now();
         let Plan {
             writes,
@@ -199,7 +259,9 @@ impl<C: Controller> Running<C> {
         let mut failures = self.failures.lock().expect("no holder of this lock panics");
         let count = failures.entry(key.clone()).or_default();
         *count += 1;
-        BACKOFF_FIRST.saturating_mul(1 << (*count - 1).min(20)).min(BACKOFF_CAP)
+        C::RETRY_FIRST
+            .saturating_mul(1 << (*count - 1).min(20))
+            .min(C::RETRY_MAX)
     }
 
     fn succeeded(&self, key: &Key) {
@@ -221,8 +283,16 @@ impl<C: Controller> Running<C> {
         None
     }
 
+    /// Bits that no other creation of this process has, for a name.
+    fn random(&self, write: &Write) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (C::NAME, &write.key, self.environment.clock.now().as_nanosecond()).hash(&mut hasher);
+        self.named.fetch_add(1, Ordering::Relaxed).hash(&mut hasher);
+        hasher.finish()
+    }
+
     async fn write(&self, write: &Write) -> Option<Failure> {
-        match execute(&self.environment.client, write).await {
+        match execute_once(&self.environment.client, write, || self.random(write)).await {
             Ok(applied) => {
                 self.tell(write.on_success.as_ref(), &applied.key().name);
                 self.environment.informers.reflect(&write.resource, &applied).await;
@@ -230,8 +300,8 @@ impl<C: Controller> Running<C> {
                 None
             }
             Err(failure) => {
-                // Conflicts are ordinary: somebody else wrote first, and the next plan sees it.
-                if failure.reason != "Conflict" {
+                // Both are ordinary: somebody else wrote first, or an answer was late, and the next plan sees it.
+                if failure.reason != "Conflict" && failure.reason != "AlreadyExists" {
                     self.tell(write.on_failure.as_ref(), &failure.message);
                 }
                 Some(failure)

@@ -1,16 +1,22 @@
 //! The informers all controllers share: one per resource and process.
 
 use super::execute::Applied;
+use super::history::Revision;
 use super::well_known::{bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
 use client::informer::{Object, Options};
 use client::{Informer, Key};
 use futures::future::BoxFuture;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController, Secret, Service,
+    ServiceAccount,
+};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -115,6 +121,22 @@ pub struct Informers {
     pub deployments: Informer<Deployment>,
     /// replicasets
     pub replica_sets: Informer<ReplicaSet>,
+    /// statefulsets
+    pub stateful_sets: Informer<StatefulSet>,
+    /// daemonsets
+    pub daemon_sets: Informer<DaemonSet>,
+    /// controllerrevisions, their data as text
+    pub revisions: Informer<Revision>,
+    /// replicationcontrollers
+    pub replication_controllers: Informer<ReplicationController>,
+    /// persistentvolumeclaims
+    pub claims: Informer<PersistentVolumeClaim>,
+    /// poddisruptionbudgets
+    pub budgets: Informer<PodDisruptionBudget>,
+    /// jobs
+    pub jobs: Informer<Job>,
+    /// cronjobs
+    pub cron_jobs: Informer<CronJob>,
     /// services
     pub services: Informer<Service>,
     /// endpoints
@@ -157,6 +179,14 @@ impl Informers {
             node_leases: Informer::spawn(Api::namespaced(client.clone(), "kube-node-lease"), options("")),
             deployments: Informer::spawn(Api::all(client.clone()), options("")),
             replica_sets: Informer::spawn(Api::all(client.clone()), options("")),
+            stateful_sets: Informer::spawn(Api::all(client.clone()), options("")),
+            daemon_sets: Informer::spawn(Api::all(client.clone()), options("")),
+            revisions: Informer::spawn(Api::all(client.clone()), options("")),
+            replication_controllers: Informer::spawn(Api::all(client.clone()), options("")),
+            claims: Informer::spawn(Api::all(client.clone()), options("")),
+            budgets: Informer::spawn(Api::all(client.clone()), options("")),
+            jobs: Informer::spawn(Api::all(client.clone()), options("")),
+            cron_jobs: Informer::spawn(Api::all(client.clone()), options("")),
             services: Informer::spawn(Api::all(client.clone()), options("")),
             endpoints: Informer::spawn(Api::all(client.clone()), options("")),
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
@@ -172,7 +202,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 14] = [
+        let all: [&dyn AnyInformer; 22] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -183,6 +213,14 @@ impl Informers {
             &self.node_leases,
             &self.deployments,
             &self.replica_sets,
+            &self.stateful_sets,
+            &self.daemon_sets,
+            &self.revisions,
+            &self.replication_controllers,
+            &self.claims,
+            &self.budgets,
+            &self.jobs,
+            &self.cron_jobs,
             &self.services,
             &self.endpoints,
             &self.endpoint_slices,
@@ -193,13 +231,21 @@ impl Informers {
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 10] = [
+        let known: [(&Resource, &dyn AnyInformer); 18] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
             (&write::SERVICE_ACCOUNTS, &self.service_accounts),
             (&write::DEPLOYMENTS, &self.deployments),
             (&write::REPLICA_SETS, &self.replica_sets),
+            (&write::STATEFUL_SETS, &self.stateful_sets),
+            (&write::DAEMON_SETS, &self.daemon_sets),
+            (&write::CONTROLLER_REVISIONS, &self.revisions),
+            (&write::REPLICATION_CONTROLLERS, &self.replication_controllers),
+            (&write::CLAIMS, &self.claims),
+            (&write::BUDGETS, &self.budgets),
+            (&write::JOBS, &self.jobs),
+            (&write::CRON_JOBS, &self.cron_jobs),
             (&write::SERVICES, &self.services),
             (&write::ENDPOINTS, &self.endpoints),
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),

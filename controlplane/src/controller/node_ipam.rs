@@ -80,9 +80,11 @@ impl Controller for NodeIpam {
 
     fn wire(&self, wiring: &mut Wiring) {
         wiring.on(&self.informers.nodes, |change| {
-            let unassigned = |n: &Arc<Node>| pod_cidrs(n).is_empty();
-            let asks = change.new.as_ref().is_none_or(unassigned);
-            asks.then(Key::default).into_iter().collect()
+            // What a node without a block says of itself changes nothing: its plan is made, or waits for a block.
+            let has = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|node| !pod_cidrs(node).is_empty());
+            let gives_back = has(&change.old) && !has(&change.new);
+            let lacks = change.old.is_none() && !has(&change.new);
+            (gives_back || lacks).then(Key::default).into_iter().collect()
         });
     }
 
@@ -106,17 +108,19 @@ fn pod_cidrs(node: &Node) -> Vec<&str> {
 
 /// A block of each range for every node without one.
 pub fn plan(nodes: &[Arc<Node>], ranges: &[Range]) -> Plan {
-    let mut used: BTreeSet<String> = nodes.iter().flat_map(|n| pod_cidrs(n)).map(str::to_owned).collect();
+    let used: BTreeSet<String> = nodes.iter().flat_map(|n| pod_cidrs(n)).map(str::to_owned).collect();
     let mut plan = Plan::default();
     if ranges.is_empty() {
         return plan;
     }
+    // From one node to the next the search goes on: a block that was passed is in use.
+    let mut free: Vec<_> = ranges.iter().map(Range::blocks).collect();
     for node in nodes
         .iter()
         .filter(|n| pod_cidrs(n).is_empty() && n.metadata.deletion_timestamp.is_none())
     {
-        let free = |range: &Range| range.blocks().find(|block| !used.contains(block));
-        let blocks: Option<Vec<String>> = ranges.iter().map(free).collect();
+        let next = |blocks: &mut _| Iterator::find(blocks, |block| !used.contains(block));
+        let blocks: Option<Vec<String>> = free.iter_mut().map(next).collect();
         let Some(blocks) = blocks else {
             plan.events.push(EventText {
                 regarding: reference(&write::NODES, &**node),
@@ -126,7 +130,6 @@ pub fn plan(nodes: &[Arc<Node>], ranges: &[Range]) -> Plan {
             });
             continue;
         };
-        used.extend(blocks.iter().cloned());
         let body = json!({
             "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
             "spec": {"podCIDR": blocks[0], "podCIDRs": blocks},

@@ -4,12 +4,14 @@
 //! Unknown. NoExecute taints are withheld while no node at all is ready: then it is rather we who are cut off; otherwise they come
 //! at the rate of the node's zone ([`disruption`]).
 
+pub mod census;
 mod disruption;
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::pod;
 use super::write::{self, EventText, PatchKind, Plan, Write, reference};
+use census::Census;
 use client::Key;
 use disruption::Limits;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
@@ -56,6 +58,8 @@ pub struct NodeLifecycle {
     pub heard: Mutex<BTreeMap<String, Heartbeat>>,
     /// When each zone's last node was tainted NoExecute.
     pub limits: Mutex<Limits>,
+    /// Which nodes are ready.
+    pub census: Arc<Mutex<Census>>,
 }
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
@@ -92,17 +96,18 @@ impl NodeLifecycle {
         if is_ready(node) {
             return Pace::Hold;
         }
-        let nodes = self.informers.nodes.list();
-        if !nodes.iter().any(|node| is_ready(node)) {
+        let zone = disruption::zone_of(node);
+        let (has_ready, count) = {
+            let census = self.census.lock().expect("no holder of this lock panics");
+            (census.has_ready(), census.zone(&zone))
+        };
+        if !has_ready {
             return Pace::Hold;
         }
         if is_drained(node) {
             return Pace::Keep;
         }
-        let zone = disruption::zone_of(node);
-        let zone_nodes: Vec<_> = nodes.iter().filter(|node| disruption::zone_of(node) == zone).collect();
-        let ready = zone_nodes.iter().filter(|node| is_ready(node)).count();
-        let Some(interval) = disruption::interval(ready, zone_nodes.len() - ready) else {
+        let Some(interval) = disruption::interval(count.ready, count.silent) else {
             return Pace::Hold;
         };
         let limits = self.limits.lock().expect("no holder of this lock panics");
@@ -140,16 +145,16 @@ impl Controller for NodeLifecycle {
     const NAME: &'static str = "node-controller";
 
     fn wire(&self, wiring: &mut Wiring) {
-        let nodes = self.informers.nodes.clone();
+        let census = Arc::clone(&self.census);
         wiring.on(&self.informers.nodes, move |change| {
-            let before = change.old.as_ref().is_some_and(|n| is_ready(n));
-            let after = change.new.as_ref().is_some_and(|n| is_ready(n));
-            if before == after {
-                return vec![change.key.clone()];
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            let mut census = census.lock().expect("no holder of this lock panics");
+            census.change(old, new);
+            let mut keys = vec![change.key.clone()];
+            // Whether others are ready matters to those that are not.
+            if old.is_some_and(is_ready) != new.is_some_and(is_ready) {
+                keys.extend(census.silent().map(|name| Key::new("", name)));
             }
-            // Whether any node is ready matters to all.
-            let mut keys: Vec<Key> = nodes.list().iter().map(|n| Key::of(&**n)).collect();
-            keys.push(change.key.clone());
             keys
         });
         wiring.on(&self.informers.node_leases, |change| {

@@ -29,6 +29,9 @@ pub struct Claims<K> {
     pub writes: Vec<Write>,
 }
 
+/// Objects that an owner controls, and those of its namespace that nobody does.
+pub type Candidates<K> = (Vec<Arc<K>>, Vec<Arc<K>>);
+
 /// Decides ownership: `controlled` refer to the owner already, `orphans` refer to no controller.
 pub fn claim<O: kube::Resource, K: kube::Resource>(
     owner: (&Resource, &O),
@@ -37,8 +40,20 @@ pub fn claim<O: kube::Resource, K: kube::Resource>(
     controlled: Vec<Arc<K>>,
     orphans: Vec<Arc<K>>,
 ) -> Claims<K> {
+    claim_where(owner, selector, |_| true, resource, controlled, orphans)
+}
+
+/// As [`claim`], of objects that also are as `may_belong` says.
+pub fn claim_where<O: kube::Resource, K: kube::Resource>(
+    owner: (&Resource, &O),
+    selector: &Selector,
+    may_belong: impl Fn(&K) -> bool,
+    resource: &Resource,
+    controlled: Vec<Arc<K>>,
+    orphans: Vec<Arc<K>>,
+) -> Claims<K> {
     let deleting = owner.1.meta().deletion_timestamp.is_some();
-    let matches = |object: &Arc<K>| selector.matches_optional(object.meta().labels.as_ref());
+    let matches = |object: &Arc<K>| selector.matches_optional(object.meta().labels.as_ref()) && may_belong(object);
     let (owned, strangers): (Vec<_>, Vec<_>) = controlled.into_iter().partition(&matches);
     let mut writes = Vec::new();
     if deleting {

@@ -1,12 +1,14 @@
 //! What controllers ask of a pod, and how they make one from a template. Pure.
 
 use super::owner::controller_reference;
-use super::write::Resource;
+use super::write::{self, Resource, Write, event};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use proto::api::condition;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `status.phase`; empty when there is none yet.
@@ -63,6 +65,43 @@ pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option
     let since = ready_since(pod)?;
     let age = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
     Some(Duration::from_secs(u64::from(min_ready_seconds.unsigned_abs())).saturating_sub(age))
+}
+
+/// When the next of the ready pods becomes available; `None` if all that are ready are.
+pub fn next_available<'a>(
+    pods: impl IntoIterator<Item = &'a Arc<Pod>>,
+    min_ready_seconds: i32,
+    now: Timestamp,
+) -> Option<Duration> {
+    let waiting = pods
+        .into_iter()
+        .filter_map(|pod| available_in(pod, min_ready_seconds, now));
+    waiting.filter(|wait| !wait.is_zero()).min()
+}
+
+/// Whether it is ready and has been so for long enough.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    available_in(pod, min_ready_seconds, now).is_some_and(|wait| wait.is_zero())
+}
+
+/// Its value of a label; empty when there is none.
+pub fn label<'a>(pod: &'a Pod, key: &str) -> &'a str {
+    let labels: Option<&'a BTreeMap<String, String>> = pod.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
+}
+
+/// Creates a pod; its owner is told how it went.
+pub fn create<K: kube::Resource>(pod: &Pod, resource: &Resource, owner: &K) -> Write {
+    Write::create(write::PODS, pod)
+        .success(event(resource, owner, "Normal", "SuccessfulCreate", "Created pod: {}"))
+        .failure(event(resource, owner, "Warning", "FailedCreate", "Error creating: {}"))
+}
+
+/// Deletes a pod; its owner is told how it went.
+pub fn delete<K: kube::Resource>(pod: &Pod, resource: &Resource, owner: &K) -> Write {
+    Write::delete(write::PODS, pod)
+        .success(event(resource, owner, "Normal", "SuccessfulDelete", "Deleted pod: {}"))
+        .failure(event(resource, owner, "Warning", "FailedDelete", "Error deleting: {}"))
 }
 
 /// A pod from a template, to be named by the server, controlled by `owner`.

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use proto::api::condition;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,12 +35,52 @@ fn all_terminated() -> Key {
 pub struct PodGc {
     /// The shared informers.
     pub informers: Informers,
-    /// Since when each missing node is missing.
-    pub missing: Mutex<BTreeMap<String, Timestamp>>,
+    /// The nodes that pods are on and that are not there.
+    pub missing: Arc<Mutex<Missing>>,
     /// Terminated pods that may stay.
     pub terminated: usize,
     /// When terminated pods were counted last.
     pub counted: Mutex<Option<Timestamp>>,
+}
+
+/// Since when nodes are missing.
+#[derive(Debug, Default)]
+pub struct Missing {
+    since: BTreeMap<String, Timestamp>,
+    /// When names that no pod has were dropped last.
+    swept: Option<Timestamp>,
+}
+
+impl Missing {
+    /// Since when the node is missing, which it is now. `used` names the nodes that pods are on: others are forgotten now and then, so
+    /// that no more names are kept than there are pods.
+    fn since(&mut self, node: &str, now: Timestamp, used: impl FnOnce() -> BTreeSet<String>) -> Timestamp {
+        if !self.since.contains_key(node) {
+            let age = self
+                .swept
+                .map(|last| Duration::try_from(now.duration_since(last)).unwrap_or(Duration::ZERO));
+            if age.is_none_or(|age| age >= COUNT_EVERY) {
+                self.keep(&used());
+                self.swept = Some(now);
+            }
+        }
+        *self.since.entry(node.to_owned()).or_insert(now)
+    }
+
+    /// Forgets all but these.
+    fn keep(&mut self, used: &BTreeSet<String>) {
+        self.since.retain(|node, _| used.contains(node));
+    }
+
+    /// The node is there: when it goes again, its pods have their time again.
+    fn found(&mut self, node: &str) {
+        self.since.remove(node);
+    }
+}
+
+/// The nodes that pods are on.
+fn used(pods: &[Arc<Pod>]) -> BTreeSet<String> {
+    pods.iter().map(|pod| pod::node_name(pod).to_owned()).collect()
 }
 
 /// Whether somebody said that the node will not come back.
@@ -62,8 +102,13 @@ impl PodGc {
             };
         }
         *counted = Some(now);
+        let pods = self.informers.pods.list();
+        self.missing
+            .lock()
+            .expect("no holder of this lock panics")
+            .keep(&used(&pods));
         Plan {
-            writes: surplus(self.informers.pods.list(), self.terminated),
+            writes: surplus(pods, self.terminated),
             ..Plan::default()
         }
     }
@@ -105,8 +150,12 @@ impl Controller for PodGc {
             }
             keys
         });
-        let pods = self.informers.pods.clone();
+        let (pods, missing) = (self.informers.pods.clone(), self.missing.clone());
         wiring.on(&self.informers.nodes, move |change| {
+            if change.new.is_some() {
+                let mut missing = missing.lock().expect("no holder of this lock panics");
+                missing.found(&change.key.name);
+            }
             if change.new.as_ref().is_some_and(|node| !is_out_of_service(node)) {
                 return vec![];
             }
@@ -125,9 +174,12 @@ impl Controller for PodGc {
         let Some(pod) = self.informers.pods.get_key(key) else {
             return Plan::default();
         };
+        if is_held(&pod) {
+            return Plan::default();
+        }
         let node = pod::node_name(&pod);
         if node.is_empty() {
-            let writes = pod.metadata.deletion_timestamp.as_ref().map(|_| force_delete(&pod));
+            let writes = pod.metadata.deletion_timestamp.as_ref().map(|_| unscheduled(&pod));
             return Plan {
                 writes: writes.into_iter().collect(),
                 ..Plan::default()
@@ -141,7 +193,7 @@ impl Controller for PodGc {
         }
         let mut missing = self.missing.lock().expect("no holder of this lock panics");
         if let Some(found) = self.informers.nodes.get("", node) {
-            missing.remove(node);
+            missing.found(node);
             let is_stuck = pod.metadata.deletion_timestamp.is_some() && is_out_of_service(&found);
             let message = "PodGC: node is out of service";
             return Plan {
@@ -149,7 +201,7 @@ impl Controller for PodGc {
                 ..Plan::default()
             };
         }
-        let since = *missing.entry(node.to_owned()).or_insert(now);
+        let since = missing.since(node, now, || used(&self.informers.pods.list()));
         let age = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
         if age < QUARANTINE {
             return Plan {
@@ -167,10 +219,31 @@ impl Controller for PodGc {
 fn force_delete(pod: &Pod) -> Write {
     let verb = Verb::Delete {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
+        revision: None,
         grace: Some(0),
         propagation: None,
     };
     Write::new(write::PODS, Key::of(pod), verb)
+}
+
+/// Whether a pod is deleted but for its finalizers: there is nothing to do but wait for whoever holds it.
+fn is_held(pod: &Pod) -> bool {
+    let meta = &pod.metadata;
+    let is_over = pod::is_terminal(pod) && meta.deletion_timestamp.is_some();
+    is_over && meta.deletion_grace_period_seconds == Some(0) && meta.finalizers.as_ref().is_some_and(|f| !f.is_empty())
+}
+
+/// Marks a pod that never had a node failed; deletes it once it is. Whoever counts its end needs to see one.
+fn unscheduled(pod: &Pod) -> Write {
+    if pod::is_terminal(pod) {
+        return force_delete(pod);
+    }
+    let body = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Failed"}});
+    Write::new(
+        write::PODS,
+        Key::of(pod),
+        Verb::Patch(PatchKind::Strategic, "status", body),
+    )
 }
 
 /// Marks a pod without a node to end it failed; deletes it once it is.
@@ -198,6 +271,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_node_that_comes_back_is_missing_anew_and_names_without_pods_are_forgotten() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let used = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let mut missing = Missing::default();
+        assert_eq!(missing.since("a", at(0), || used(&["a"])), at(0));
+        assert_eq!(missing.since("a", at(30), || unreachable!()), at(0));
+        missing.found("a");
+        assert_eq!(missing.since("a", at(100), || used(&["a", "b"])), at(100));
+        assert_eq!(
+            missing.since("b", at(101), || unreachable!()),
+            at(101),
+            "not at once again"
+        );
+        assert_eq!(missing.since("c", at(200), || used(&["a", "c"])), at(200));
+        assert_eq!(missing.since.keys().collect::<Vec<_>>(), ["a", "c"]);
+    }
+
+    #[test]
     fn orphans_fail_before_they_go() {
         let mut pod = Pod {
             metadata: kube::api::ObjectMeta {
@@ -216,6 +307,28 @@ mod tests {
         pod.status = serde_json::from_value(body["status"].clone()).unwrap();
         let second = lost(&pod, "gone", Timestamp::UNIX_EPOCH);
         assert!(matches!(second.verb, Verb::Delete { grace: Some(0), .. }));
+    }
+
+    #[test]
+    fn what_never_had_a_node_fails_before_it_goes_and_waits_for_its_holders() {
+        let pod = |phase: &str, finalizers: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "p", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
+                    "finalizers": finalizers},
+                "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        let pending = pod("Pending", json!(["example.org/held"]));
+        assert!(!is_held(&pending));
+        let Verb::Patch(_, "status", body) = unscheduled(&pending).verb else {
+            panic!()
+        };
+        assert_eq!(body["status"], json!({"phase": "Failed"}));
+        assert!(is_held(&pod("Failed", json!(["example.org/held"]))));
+        let free = pod("Failed", json!(null));
+        assert!(!is_held(&free));
+        assert!(matches!(unscheduled(&free).verb, Verb::Delete { grace: Some(0), .. }));
     }
 
     #[test]

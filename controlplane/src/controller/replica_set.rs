@@ -1,13 +1,14 @@
 //! ReplicaSet: as many active pods as asked for.
 //!
-//! Source: control-plane contract §12. Pods are made in slow-start batches, at most 500 per plan, and deleted in upstream's
+//! Source: control-plane contract §12. Pods are made in slow-start batches, at most 500 per plan and fewer if they are large ([`Burst`]), and deleted in upstream's
 //! order ([`order`]).
 
-use super::harness::{Controller, Wiring, controller_key};
+use super::burst::Burst;
+use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::owner;
 use super::pod::{self, is_active};
-use super::write::{self, EventText, Failure, Plan, Write, reference};
+use super::write::{self, Failure, Plan, Resource, Write};
 use client::Key;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +21,7 @@ pub mod order;
 pub mod status;
 
 /// Most creations or deletions in one plan.
-const BURST: usize = 500;
+pub const BURST: usize = 500;
 
 /// The controller.
 pub struct ReplicaSets {
@@ -31,7 +32,7 @@ pub struct ReplicaSets {
 impl ReplicaSets {
     /// What belongs to a replica set, and what it would take to make that so.
     fn claims(&self, rs: &ReplicaSet) -> owner::Claims<Pod> {
-        let selector = Selector::from_api(&rs.spec_selector()).unwrap_or_else(|_| Selector::nothing());
+        let selector = selector(rs).unwrap_or_else(Selector::nothing);
         let controlled = self.informers.pods.controlled_by(&rs.uid().unwrap_or_default());
         let orphans = self.informers.pods.uncontrolled(&rs.namespace().unwrap_or_default());
         let orphans = orphans.into_iter().filter(|p| is_active(p)).collect();
@@ -53,15 +54,9 @@ impl ReplicaSets {
     }
 }
 
-/// `spec.selector`, whether or not there is a spec.
-trait SpecSelector {
-    fn spec_selector(&self) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-}
-
-impl SpecSelector for ReplicaSet {
-    fn spec_selector(&self) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector {
-        self.spec.as_ref().map(|s| s.selector.clone()).unwrap_or_default()
-    }
+/// What the set selects; nothing without a spec.
+fn selector(rs: &ReplicaSet) -> Option<Selector> {
+    rs.spec.as_ref().and_then(|s| Selector::from_api(&s.selector).ok())
 }
 
 impl Controller for ReplicaSets {
@@ -69,25 +64,12 @@ impl Controller for ReplicaSets {
 
     fn wire(&self, wiring: &mut Wiring) {
         wiring.on_self(&self.informers.replica_sets);
-        let sets = self.informers.replica_sets.clone();
-        wiring.on(&self.informers.pods, move |change| {
-            let sides = [change.old.as_deref(), change.new.as_deref()];
-            let owners = sides
-                .into_iter()
-                .flatten()
-                .filter_map(|p| controller_key(p, "ReplicaSet"));
-            let mut keys: Vec<Key> = owners.collect();
-            if let Some(orphan) = change.new.as_deref().filter(|p| pod::is_uncontrolled(p)) {
-                // Whoever selects it may adopt it.
-                let labels = orphan.metadata.labels.as_ref();
-                let all = sets.list_namespace(&change.key.namespace);
-                let selecting = all
-                    .iter()
-                    .filter(|s| Selector::from_api(&s.spec_selector()).is_ok_and(|sel| sel.matches_optional(labels)));
-                keys.extend(selecting.map(|s| Key::of(&**s)));
-            }
-            keys
-        });
+        wiring.on_owned(
+            &self.informers.pods,
+            &self.informers.replica_sets,
+            "ReplicaSet",
+            selector,
+        );
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {
@@ -101,7 +83,7 @@ impl Controller for ReplicaSets {
                 ..Plan::default()
             };
         }
-        let mut writes = plan(&rs, &claims.owned, || self.siblings(&rs), now);
+        let mut writes = plan(&write::REPLICA_SETS, &rs, &claims.owned, || self.siblings(&rs), now);
         if !self.informers.takes_new(&key.namespace) {
             writes.retain(|w| !matches!(w.verb, write::Verb::Create(_)));
         }
@@ -127,8 +109,10 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// Pods to create or delete so that the active ones are as many as asked for.
+/// Pods to create or delete so that the active ones are as many as asked for. A set of another resource (a
+/// ReplicationController is one with other words) is the owner that its pods and events name.
 pub fn plan(
+    resource: &Resource,
     rs: &ReplicaSet,
     owned: &[Arc<Pod>],
     siblings: impl FnOnce() -> Vec<Arc<Pod>>,
@@ -141,37 +125,21 @@ pub fn plan(
     let active: Vec<Arc<Pod>> = owned.iter().filter(|p| is_active(p)).cloned().collect();
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
     if active.len() < wanted {
-        let count = (wanted - active.len()).min(BURST);
+        let count = wanted - active.len();
         let Some(template) = &spec.template else { return vec![] };
-        let pod = pod::from_template(template, &write::REPLICA_SETS, rs);
-        let create = Write::create(write::PODS, &pod)
-            .success(event(rs, "Normal", "SuccessfulCreate", "Created pod: {}"))
-            .failure(event(rs, "Warning", "FailedCreate", "Error creating: {}"));
-        return vec![create; count];
+        let pod = pod::from_template(template, resource, rs);
+        let creations = std::iter::repeat_n(pod::create(&pod, resource, rs), count);
+        return Burst::new(BURST).fill(creations).into_writes();
     }
     let surplus = (active.len() - wanted).min(BURST);
-    let delete = |pod: Arc<Pod>| {
-        Write::delete(write::PODS, &*pod)
-            .success(event(rs, "Normal", "SuccessfulDelete", "Deleted pod: {}"))
-            .failure(event(rs, "Warning", "FailedDelete", "Error deleting: {}"))
-    };
     if surplus == 0 {
         return vec![];
     }
     order::deletion_order(active, &siblings(), now)
         .into_iter()
         .take(surplus)
-        .map(delete)
+        .map(|surplus| pod::delete(&surplus, resource, rs))
         .collect()
-}
-
-fn event(rs: &ReplicaSet, kind: &'static str, reason: &'static str, message: &str) -> EventText {
-    EventText {
-        regarding: reference(&write::REPLICA_SETS, rs),
-        kind,
-        reason,
-        message: message.to_owned(),
-    }
 }
 
 #[cfg(test)]

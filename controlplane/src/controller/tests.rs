@@ -1,16 +1,21 @@
 //! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
 
+mod budgets;
 mod constraints;
 mod custom;
 mod deployments;
 mod endpoints;
 mod garbage;
+mod jobs;
 mod namespaces;
 mod nodes;
 mod remote;
 mod scheduling;
+mod sets;
+pub(super) mod world;
+mod writes;
 
-use super::{ControllerContext, spawn_all};
+use super::{ControllerContext, read, spawn_all};
 use crate::apiserver::gate::secured::{Denied, Secured};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts};
@@ -88,8 +93,11 @@ impl World {
         };
         bootstrap::run(&server, &facts).await.unwrap();
         let scheduler = server.client_as(User::named("system:kube-scheduler", &[]));
+        let client_for = Arc::new(move |name: &str| server.client_as(User::service_account("kube-system", name)));
+        let informers = read(&*client_for, 1);
         spawn_all(ControllerContext {
-            client_for: Arc::new(move |name| server.client_as(User::service_account("kube-system", name))),
+            informers: informers.clone(),
+            client_for,
             clock: clock.clone(),
             seed: 1,
             cluster_cidr: Some("10.244.0.0/16".into()),
@@ -100,6 +108,8 @@ impl World {
         })
         .detach_all();
         let context = SchedulerContext {
+            informers,
+            config: Default::default(),
             client: scheduler,
             clock,
             seed: 2,
@@ -221,7 +231,7 @@ async fn heartbeats(client: kube::Client, clock: Arc<dyn Clock>, shutdown: Cance
     }
 }
 
-/// All nodes' kubelets: bound pods become ready at once, deleted ones go at once.
+/// All nodes' kubelets: bound pods become ready at once, or end as their image says; deleted ones go at once.
 async fn kubelets(client: kube::Client, shutdown: CancellationToken) {
     let pods: Informer<Pod> = Informer::spawn(Api::all(client.clone()), Options::default());
     let mut changes = pods.subscribe();
@@ -245,6 +255,12 @@ async fn kubelets(client: kube::Client, shutdown: CancellationToken) {
             if pod.metadata.deletion_timestamp.is_some() {
                 let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
                 let _ = call(&client, "DELETE", &path, Some(options)).await;
+            } else if let Some("Succeeded" | "Failed") = phase {
+                continue;
+            } else if let Some(image @ ("succeeds" | "fails")) = spec.containers[0].image.as_deref() {
+                let phase = if image == "fails" { "Failed" } else { "Succeeded" };
+                let status = json!({"status": {"phase": phase}});
+                let _ = call(&client, "PATCH", &format!("{path}/status"), Some(status)).await;
             } else if phase != Some("Running") && spec.containers[0].image.as_deref() != Some("broken") {
                 let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
                 let status = json!({"status": {"phase": "Running", "podIP": "10.244.0.9", "conditions": [ready]}});

@@ -1,5 +1,6 @@
 //! What controllers want done: writes as data, and the API resources they go to. Pure.
 
+use crate::tree;
 use client::Key;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Serialize;
@@ -82,8 +83,26 @@ pub const ENDPOINT_SLICES: Resource = Resource::known("discovery.k8s.io", "endpo
 pub const SERVICES: Resource = Resource::known("", "services", "Service", true);
 /// deployments.apps
 pub const DEPLOYMENTS: Resource = Resource::known("apps", "deployments", "Deployment", true);
+/// jobs.batch
+pub const JOBS: Resource = Resource::known("batch", "jobs", "Job", true);
+/// cronjobs.batch
+pub const CRON_JOBS: Resource = Resource::known("batch", "cronjobs", "CronJob", true);
 /// replicasets.apps
 pub const REPLICA_SETS: Resource = Resource::known("apps", "replicasets", "ReplicaSet", true);
+
+/// statefulsets.apps
+pub const STATEFUL_SETS: Resource = Resource::known("apps", "statefulsets", "StatefulSet", true);
+/// daemonsets.apps
+pub const DAEMON_SETS: Resource = Resource::known("apps", "daemonsets", "DaemonSet", true);
+/// controllerrevisions.apps
+pub const CONTROLLER_REVISIONS: Resource = Resource::known("apps", "controllerrevisions", "ControllerRevision", true);
+/// replicationcontrollers
+pub const REPLICATION_CONTROLLERS: Resource =
+    Resource::known("", "replicationcontrollers", "ReplicationController", true);
+/// persistentvolumeclaims
+pub const CLAIMS: Resource = Resource::known("", "persistentvolumeclaims", "PersistentVolumeClaim", true);
+/// poddisruptionbudgets.policy
+pub const BUDGETS: Resource = Resource::known("policy", "poddisruptionbudgets", "PodDisruptionBudget", true);
 
 /// certificatesigningrequests.certificates.k8s.io
 pub const SIGNING_REQUESTS: Resource = Resource::known(
@@ -119,6 +138,8 @@ pub enum Verb {
     Delete {
         /// Precondition.
         uid: String,
+        /// A second one, where what was decided is true of this resourceVersion alone.
+        revision: Option<String>,
         /// Grace period; the object's own when absent.
         grace: Option<u32>,
         /// `Background`, `Foreground`, `Orphan`; the resource's default when absent.
@@ -207,10 +228,21 @@ impl Write {
         let uid = object.meta().uid.clone().unwrap_or_default();
         let verb = Verb::Delete {
             uid,
+            revision: None,
             grace: None,
             propagation: None,
         };
         Self::new(resource, Key::of(object), verb)
+    }
+
+    /// About how many bytes of memory its body takes.
+    pub fn held(&self) -> usize {
+        match &self.verb {
+            Verb::Create(body) | Verb::Replace(body) | Verb::ReplaceSub(_, body) | Verb::Patch(_, _, body) => {
+                tree::held(body)
+            }
+            Verb::Delete { .. } => 0,
+        }
     }
 
     /// With an event when it worked.
@@ -240,6 +272,22 @@ pub fn reference<K: kube::Resource>(resource: &Resource, object: &K) -> ObjectRe
     }
 }
 
+/// An event about an object of a known resource.
+pub fn event<K: kube::Resource>(
+    resource: &Resource,
+    object: &K,
+    kind: &'static str,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> EventText {
+    EventText {
+        regarding: reference(resource, object),
+        kind,
+        reason,
+        message: message.into(),
+    }
+}
+
 /// What a controller wants done about a key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -249,6 +297,16 @@ pub struct Plan {
     pub events: Vec<EventText>,
     /// When to look again even if nothing changes.
     pub again_in: Option<Duration>,
+}
+
+impl Plan {
+    /// Nothing but these writes.
+    pub fn of(writes: Vec<Write>) -> Self {
+        Self {
+            writes,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why a write failed.

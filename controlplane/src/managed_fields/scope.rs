@@ -52,6 +52,7 @@ impl Scope {
     pub fn of(kind: &Kind, subresource: &str) -> Self {
         let (only, reset): (&'static [Path], &'static [Path]) = match subresource {
             "" if kind.subresource("status").is_some() => (&[], &[&["status"]]),
+            "status" if kind.strategy.status_keeps_metadata() => (&[&["status"]], &[]),
             "status" => (&[&["metadata"], &["status"]], status_reset(&kind.group, &kind.plural)),
             "approval" => (&[&["metadata"], &["status"]], &[&["status", "certificate"]]),
             "finalize" => (&[], &[&["status"]]),
@@ -159,15 +160,12 @@ fn narrowed(left: u32, path: impl Fn(usize) -> Path, depth: usize, step: &str) -
     (kept, ends)
 }
 
-/// What of the metadata and the status `status` leaves as it was.
+/// What of the metadata and the status `status` leaves as it was, of kinds whose labels and the like it may change.
 fn status_reset(group: &str, plural: &str) -> &'static [Path] {
     match (group, plural) {
         ("", "pods") => &[&["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
         ("apps", "deployments") => &[&["metadata", "labels"]],
         ("certificates.k8s.io", "certificatesigningrequests") => &[&["status", "conditions"]],
-        ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io" | "resource.k8s.io" | "storage.k8s.io", _) => {
-            &[&["metadata"]]
-        }
         _ => &[],
     }
 }
@@ -187,6 +185,7 @@ mod tests {
     fn endpoints_own_what_they_can_change() {
         let kind = |group: &str, kind: &str| Registry::built_in().by_gvk(group, "v1", kind).expect("built in");
         let (pod, deployment, map) = (kind("", "Pod"), kind("apps", "Deployment"), kind("", "ConfigMap"));
+        let attachment = kind("storage.k8s.io", "VolumeAttachment");
         let main = Scope::of(pod, "");
         let table = [
             (main, "spec.nodeName", true),
@@ -200,6 +199,8 @@ mod tests {
             (Scope::of(pod, "status"), "metadata.annotations.a", true),
             (Scope::of(pod, "status"), "spec", false),
             (Scope::of(deployment, "status"), "metadata.labels", false),
+            (Scope::of(attachment, "status"), "metadata.labels", false),
+            (Scope::of(attachment, "status"), "status.attached", true),
             (Scope::of(pod, "ephemeralcontainers"), "spec", false),
             (
                 Scope::of(pod, "ephemeralcontainers"),

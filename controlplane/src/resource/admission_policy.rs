@@ -33,6 +33,10 @@ const ANNOTATION_BYTES: usize = 5 << 10;
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
 impl Strategy for Policy {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.get_mut("spec") else { return };
         default_text(spec, "failurePolicy", "Fail");

@@ -19,12 +19,12 @@ use super::field_error::{FieldError, FieldErrorKind, FieldErrors};
 use super::structural::judge::{BRIEF_WORK_MAX, WORK_MAX};
 use super::structural::{self, Structural};
 use super::{Kind, KindStrategy, Name, PrepareContext, Registry, STANDARD_VERBS, Strategy, Subresource, api_version};
-use super::{clear_status, columns::KindPrinter, isolate};
+use super::{clear_status, columns::KindPrinter, isolate, keep_metadata};
 use crate::schema::{Definitions, SchemaTable};
 
 const CHANGE: &[&str] = &["get", "patch", "update"];
-/// What may still be done to objects of a definition that ends: their finalizers must come off.
-const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// What discovery says may be done to objects of a definition that ends; see [`Kind::is_ending`].
+const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 
 /// What is particular about a version of a custom resource.
 struct Custom {
@@ -96,6 +96,13 @@ impl Strategy for Custom {
         if self.has_status {
             isolate(new, old, subresource);
         }
+        if subresource == "status" {
+            keep_metadata(new, old);
+        }
+    }
+
+    fn status_keeps_metadata(&self) -> bool {
+        true
     }
 
     fn stamp(&self, _new: &mut Value, _old: &Value, _now: Timestamp) {}
@@ -244,10 +251,7 @@ fn kind(definition: &Value, version: &Value, form: u64, storage: Option<Arc<Kind
         definition: definition_name.into(),
         types: Arc::new(types),
         published: Definitions::Own(Value::Object(published).to_string().into()),
-        printer: KindPrinter::Defined(Arc::new(DefinedColumns::read(list(
-            version,
-            &["additionalPrinterColumns"],
-        )))),
+        printer: KindPrinter::Defined(DefinedColumns::read(list(version, &["additionalPrinterColumns"]))),
         strategy: KindStrategy::Defined(Arc::new(Custom {
             schema: Arc::clone(&structural),
             has_status,

@@ -58,6 +58,10 @@ impl Strategy for DeviceClass {
 }
 
 impl Strategy for Claim {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         default_requests(object, &["spec", "devices", "requests"]);
     }

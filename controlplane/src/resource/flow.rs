@@ -34,6 +34,10 @@ const VERBS: &[&str] = &[
 const SUBJECTS: &[&str] = &["Group", "ServiceAccount", "User"];
 
 impl Strategy for FlowSchema {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         if int(object, &["spec", "matchingPrecedence"]).unwrap_or(0) == 0 && !at(object, &["spec"]).is_null() {
             set(object, &["spec", "matchingPrecedence"], 1000);
@@ -317,6 +321,10 @@ fn url_problem(url: &str) -> Option<&'static str> {
 }
 
 impl Strategy for PriorityLevel {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.get_mut("spec") else { return };
         if text(spec, &["type"]) == "Exempt" {

@@ -17,6 +17,10 @@ pub(super) struct IpAddress;
 const CIDRS: &str = "spec.cidrs";
 
 impl Strategy for ServiceCidr {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::default();
         let cidrs = list(object, &["spec", "cidrs"]);

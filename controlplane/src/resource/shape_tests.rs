@@ -3,107 +3,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::apiserver::printer::{IncludeObject, render};
 use crate::patch::{merge_patch, strategic_patch};
-use crate::schema::{Schema, Shape, TypeId, normalize};
-
-/// Words that mean something to some strategy, and some that mean nothing.
-const WORDS: &[&str] = &[
-    "",
-    "a",
-    "A b",
-    "web",
-    "Always",
-    "Never",
-    "None",
-    "ClusterIP",
-    "ExternalName",
-    "NodePort",
-    "RollingUpdate",
-    "Recreate",
-    "10.0.0.1",
-    "10.1.0.0/16",
-    "25%",
-    "100%",
-    "metadata.name",
-    "kubernetes",
-    "In",
-    "Exists",
-    "Pod",
-    "v1",
-    "TCP",
-    "*/5 * * * *",
-    "nginx:latest",
-    "Indexed",
-    "Localhost",
-    "../x",
-    "/x",
-];
-
-struct Maker<'s> {
-    schema: &'s Schema,
-    rng: StdRng,
-}
-
-impl Maker<'_> {
-    fn object(&mut self, id: TypeId, depth: usize) -> Value {
-        let mut map = Map::new();
-        for field in &self.schema.get(id).fields {
-            let wanted = if depth < 4 { 0.45 } else { 0.15 };
-            if depth < 12 && self.rng.random_bool(wanted) {
-                map.insert(field.name.to_string(), self.value(&field.shape, depth));
-            }
-        }
-        Value::Object(map)
-    }
-
-    fn word(&mut self) -> &'static str {
-        WORDS[self.rng.random_range(0..WORDS.len())]
-    }
-
-    fn value(&mut self, shape: &Shape, depth: usize) -> Value {
-        let number = [-1, 0, 1, 80, 443, 30_000, 70_000][self.rng.random_range(0..7)];
-        match shape {
-            Shape::String => json!(self.word()),
-            Shape::Bytes => json!("aGVsbG8="),
-            Shape::Time => json!("2026-01-02T03:04:05Z"),
-            Shape::MicroTime => json!("2026-01-02T03:04:05.000006Z"),
-            Shape::Quantity => json!(["0", "1", "100m", "1Gi", "-1", "3u"][self.rng.random_range(0..6)]),
-            Shape::IntOrString if self.rng.random_bool(0.5) => json!(self.word()),
-            Shape::IntOrString | Shape::Int32 | Shape::Int64 => json!(number),
-            Shape::Number => json!(0.5),
-            Shape::Boolean => json!(self.rng.random_bool(0.5)),
-            Shape::Any => json!({"free": [self.word()]}),
-            Shape::Object(id) => self.object(*id, depth + 1),
-            Shape::List(items) => {
-                let length = self.rng.random_range(0..3);
-                (0..length).map(|_| self.value(items, depth + 1)).collect()
-            }
-            Shape::Map(values) => {
-                let length = self.rng.random_range(0..3);
-                let pairs = (0..length).map(|_| (self.word().to_owned(), self.value(values, depth + 1)));
-                Value::Object(pairs.collect())
-            }
-        }
-    }
-}
-
-fn make(kind: &Kind, seed: u64) -> Value {
-    let (schema, id) = kind.schema();
-    let id = id.expect("every kind has a type");
-    let mut maker = Maker {
-        schema,
-        rng: StdRng::seed_from_u64(seed),
-    };
-    let mut object = maker.object(id, 0);
-    normalize(kind, &mut object).expect("made to fit");
-    object
-}
+use crate::schema::normalize;
+use crate::tests::objects::make;
 
 fn check(kind: &Kind, seed: u64) {
     let ctx = PrepareContext {

@@ -149,6 +149,10 @@ impl Strategy for AttributesClass {
 }
 
 impl Strategy for Attachment {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::default();
         let spec = at(object, &["spec"]);

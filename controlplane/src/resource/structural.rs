@@ -12,6 +12,7 @@ mod field_path;
 pub(super) mod judge;
 mod obey;
 mod patterns;
+mod properties;
 mod read;
 mod refuse;
 mod settled;
@@ -23,13 +24,13 @@ pub(crate) use tree::DefaultsTooLarge;
 
 pub(super) use read::read;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::pattern::Pattern;
 use expressions::Expressions;
+use properties::Properties;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub(crate) struct Structural {
     has_embedded: bool,
     /// The object is one value to whoever owns fields of it.
     atomic: bool,
-    properties: BTreeMap<Box<str>, Structural>,
+    properties: Properties,
     /// The properties that have a default.
     defaulted: Box<[Box<str>]>,
     /// The values of fields that are no properties; with `any_values` they may be anything.

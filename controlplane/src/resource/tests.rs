@@ -48,6 +48,28 @@ fn endpoints_may_change_only_their_own_half() {
     assert_eq!(new.get("status"), None);
 }
 
+/// Upstream's strategies that restore what may be sent with a status; `Definition` is none of them.
+#[test]
+fn a_status_leaves_the_metadata_of_some_kinds_alone() {
+    let old = json!({"metadata": {"name": "a", "finalizers": ["a.b/c"]}});
+    let kinds = Registry::built_in().kinds();
+    let left_alone = kinds.filter(|kind| {
+        let mut new = json!({"metadata": {"name": "a", "annotations": {"a": "b"}}, "status": {}});
+        kind.strategy.prepare_update(&mut new, &old, "status");
+        kind.subresource("status").is_some() && new["metadata"] == old["metadata"]
+    });
+    let names: BTreeSet<&str> = left_alone.map(|kind| &*kind.kind).collect();
+    let expected = [
+        "FlowSchema",
+        "PriorityLevelConfiguration",
+        "ResourceClaim",
+        "ServiceCIDR",
+        "ValidatingAdmissionPolicy",
+        "VolumeAttachment",
+    ];
+    assert_eq!(names, BTreeSet::from(expected));
+}
+
 #[test]
 fn metadata_errors_name_field_and_rule() {
     let texts = |meta: Value, namespaced: bool| -> Vec<String> {

@@ -4,7 +4,7 @@
 //! A row leaves the table with the change that makes its subject work.
 
 use super::Kind;
-use super::field::{at, text};
+use super::field::{at, list, text};
 use serde_json::Value;
 
 mod pod;
@@ -59,7 +59,6 @@ const ROWS: &[Row] = &[
     ),
     kind("persistentvolumeclaims", NO_STORAGE),
     kind("persistentvolumes", NO_STORAGE),
-    kind("replicationcontrollers", "no controller makes pods of them"),
     kind("resourcequotas", "nothing is counted and nothing is refused"),
     part(
         "secrets",
@@ -99,11 +98,13 @@ const ROWS: &[Row] = &[
         |object| text(object, &["spec", "type"]) == "LoadBalancer",
         "no load balancer is made, and status stays empty unless a controller from outside fills it",
     ),
-    kind("daemonsets.apps", "no controller makes pods of them"),
-    kind("statefulsets.apps", "no controller makes pods of them"),
+    part(
+        "statefulsets.apps",
+        "volumeClaimTemplates",
+        |object| !list(object, &["spec", "volumeClaimTemplates"]).is_empty(),
+        "claims are made and nothing binds them, so pods stay pending",
+    ),
     kind("horizontalpodautoscalers.autoscaling", "no controller scales anything"),
-    kind("cronjobs.batch", "no controller makes jobs of them"),
-    kind("jobs.batch", "no controller makes pods of them"),
     kind(
         "ingresses.networking.k8s.io",
         "no controller of ours leads traffic by them (another one may)",
@@ -116,10 +117,6 @@ const ROWS: &[Row] = &[
     kind(
         "servicecidrs.networking.k8s.io",
         "Services get addresses of --service-cluster-ip-range alone",
-    ),
-    kind(
-        "poddisruptionbudgets.policy",
-        "no controller counts healthy pods, so evictions of the pods they select are refused",
     ),
     kind("csidrivers.storage.k8s.io", NO_STORAGE),
     kind("csinodes.storage.k8s.io", NO_STORAGE),
@@ -141,12 +138,6 @@ const ROWS: &[Row] = &[
     kind(
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
         NO_WEBHOOK,
-    ),
-    part(
-        "priorityclasses.scheduling.k8s.io",
-        "",
-        |object| !text(object, &["metadata", "name"]).starts_with("system-"),
-        "pods wait in the order of their priority, but none is preempted for another",
     ),
     kind("deviceclasses.resource.k8s.io", NO_DRA),
     kind("resourceclaims.resource.k8s.io", NO_DRA),

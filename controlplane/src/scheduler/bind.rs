@@ -1,12 +1,15 @@
-//! What a cycle's decision becomes in the API: a binding, or a condition that says why not, and an event.
+//! What a cycle's decision becomes in the API: a binding, or a condition that says why not, evictions for the pod's sake, events.
 
+use super::plugin::default_preemption::Preemption;
 use super::pod::PodInfo;
 use crate::controller::event::Recorder;
 use crate::controller::write::{EventText, PODS, reference};
 use client::Clock;
 use http::Request;
+use jiff::Timestamp;
 use proto::api::condition;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -24,6 +27,26 @@ pub enum Bound {
         /// Why.
         error: String,
     },
+    /// Others were evicted for the pod, or not.
+    Evicted {
+        /// The pod.
+        pod: Arc<PodInfo>,
+        /// Whether the API has it that the pod waits for the node.
+        is_nominated: bool,
+        /// UIDs of those that stay after all, with why.
+        kept: Vec<(String, String)>,
+    },
+}
+
+/// What becomes of `status.nominatedNodeName`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nomination {
+    /// It stays as it is.
+    Keep,
+    /// The pod waits for no node.
+    Clear,
+    /// The pod waits for this one.
+    Node(String),
 }
 
 /// Writes decisions. Clones share everything.
@@ -31,34 +54,54 @@ pub enum Bound {
 pub struct Binder {
     client: kube::Client,
     clock: Arc<dyn Clock>,
-    recorder: Recorder,
+    recorders: Arc<BTreeMap<String, Recorder>>,
 }
 
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
 impl Binder {
-    /// A binder that writes with that client.
-    pub fn new(client: kube::Client, clock: Arc<dyn Clock>, recorder: Recorder) -> Self {
+    /// A binder that writes with that client; events are told by the recorder of the pod's scheduler name.
+    pub fn new(client: kube::Client, clock: Arc<dyn Clock>, recorders: BTreeMap<String, Recorder>) -> Self {
         Self {
             client,
             clock,
-            recorder,
+            recorders: Arc::new(recorders),
         }
     }
 
-    async fn send(&self, request: Result<Request<Vec<u8>>, http::Error>) -> Result<Value, String> {
-        let request = request.map_err(|e| e.to_string())?;
+    async fn send(&self, request: Result<Request<Vec<u8>>, http::Error>) -> Result<Value, Refusal> {
+        let other = |text: String| Refusal { text, code: 0 };
+        let request = request.map_err(|e| other(e.to_string()))?;
         match timeout(DEADLINE, self.client.request::<Value>(request)).await {
-            Ok(reply) => reply.map_err(|e| e.to_string()),
-            Err(_) => Err("deadline exceeded".into()),
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => Err(Refusal {
+                code: match &error {
+                    kube::Error::Api(status) => status.code,
+                    _ => 0,
+                },
+                text: error.to_string(),
+            }),
+            Err(_) => Err(other("deadline exceeded".into())),
         }
     }
 
-    fn event(&self, pod: &PodInfo, kind: &'static str, reason: &'static str, message: String) {
-        self.recorder.record(EventText {
-            regarding: reference(&PODS, &*pod.pod),
-            kind,
-            reason,
-            message,
-        });
+    async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<Value, Refusal> {
+        let body = json!({"metadata": {"uid": pod.uid}, "status": status});
+        let request = Request::patch(format!("{}/status", PODS.path(&pod.key)));
+        let request = request.header(http::header::CONTENT_TYPE, STRATEGIC);
+        self.send(request.body(body.to_string().into_bytes())).await
+    }
+
+    /// Tells of `about`, in the name of the scheduler that works for `pod`.
+    fn event(&self, pod: &PodInfo, about: &PodInfo, kind: &'static str, reason: &'static str, message: String) {
+        if let Some(recorder) = self.recorders.get(pod.scheduler()) {
+            recorder.record(EventText {
+                regarding: reference(&PODS, &*about.pod),
+                kind,
+                reason,
+                message,
+            });
+        }
     }
 
     /// Binds the pod to the node.
@@ -73,40 +116,198 @@ impl Binder {
         match self.send(request.body(body.to_string().into_bytes())).await {
             Ok(_) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
-                self.event(&pod, "Normal", "Scheduled", message);
+                self.event(&pod, &pod, "Normal", "Scheduled", message);
                 Bound::Done
             }
-            Err(error) => Bound::Failed { pod, error },
+            Err(error) => Bound::Failed { pod, error: error.text },
         }
     }
 
     /// Tells why the pod has no node: event FailedScheduling and condition PodScheduled.
-    pub async fn refuse(&self, pod: Arc<PodInfo>, reason: &'static str, message: String) -> Bound {
-        self.event(&pod, "Warning", "FailedScheduling", message.clone());
+    pub async fn refuse(
+        &self,
+        pod: Arc<PodInfo>,
+        reason: &'static str,
+        message: String,
+        nomination: Nomination,
+    ) -> Bound {
+        if let Err(error) = self.say(&pod, reason, message, &nomination).await {
+            tracing::debug!(pod = %pod.key, error = error.text, "condition not written");
+        }
+        Bound::Done
+    }
+
+    async fn say(
+        &self,
+        pod: &PodInfo,
+        reason: &'static str,
+        message: String,
+        nomination: &Nomination,
+    ) -> Result<(), Refusal> {
+        self.event(pod, pod, "Warning", "FailedScheduling", message.clone());
         let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
         let old = condition::find(conditions, "PodScheduled");
         let same = |c: &k8s_openapi::api::core::v1::PodCondition| {
             c.status == "False" && c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message)
         };
-        if old.is_some_and(same) {
-            return Bound::Done;
+        let nominated = match nomination {
+            Nomination::Keep => pod.nominated(),
+            Nomination::Clear => "",
+            Nomination::Node(node) => node,
+        };
+        if old.is_some_and(same) && nominated == pod.nominated() {
+            return Ok(());
         }
         let since = old
             .filter(|c| c.status == "False")
             .and_then(|c| c.last_transition_time.clone());
         let since = since.map_or_else(|| self.clock.now(), |t| t.0);
-        let body = json!({
-            "metadata": {"uid": pod.uid},
-            "status": {"conditions": [{
-                "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
-                "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            }]},
-        });
-        let request = Request::patch(format!("{}/status", PODS.path(&pod.key)));
-        let request = request.header(http::header::CONTENT_TYPE, "application/strategic-merge-patch+json");
-        if let Err(error) = self.send(request.body(body.to_string().into_bytes())).await {
-            tracing::debug!(pod = %pod.key, error, "condition not written");
+        let mut status = json!({"conditions": [{
+            "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": time(since),
+        }]});
+        match nomination {
+            Nomination::Keep => {}
+            Nomination::Clear => status["nominatedNodeName"] = Value::Null,
+            Nomination::Node(node) => status["nominatedNodeName"] = json!(node),
         }
-        Bound::Done
+        self.patch_status(pod, status).await.map(drop)
+    }
+
+    /// Tells that the pod has no node yet and which one it waits for; then has others evicted from there. Nobody is evicted for
+    /// a pod that is not there any more.
+    pub async fn evict(&self, pod: Arc<PodInfo>, message: String, preemption: Preemption) -> Bound {
+        let Preemption {
+            node,
+            victims,
+            displaced,
+            ..
+        } = preemption;
+        let nomination = Nomination::Node(node.clone());
+        let mut kept = Vec::new();
+        if let Err(error) = self.say(&pod, "Unschedulable", message, &nomination).await {
+            kept.extend(victims.iter().map(|victim| (victim.uid.clone(), error.text.clone())));
+            return Bound::Evicted {
+                pod,
+                is_nominated: false,
+                kept,
+            };
+        }
+        for other in displaced {
+            if let Err(error) = self.patch_status(&other, json!({"nominatedNodeName": null})).await {
+                tracing::debug!(pod = %other.key, error = error.text, "nomination not cleared");
+            }
+        }
+        for victim in victims {
+            if let Err(error) = self.evict_one(&pod, &victim, &node).await
+                && !self.is_gone(&victim, &error).await
+            {
+                kept.push((victim.uid.clone(), error.text));
+            }
+        }
+        Bound::Evicted {
+            pod,
+            is_nominated: true,
+            kept,
+        }
+    }
+
+    /// Whether the refusal means that the pod is not there any more. A conflict says so only if another pod has its name by now:
+    /// of the pod itself it means that somebody else wrote at the same time.
+    async fn is_gone(&self, pod: &PodInfo, refusal: &Refusal) -> bool {
+        match refusal.code {
+            404 => true,
+            409 => match self.send(Request::get(PODS.path(&pod.key)).body(Vec::new())).await {
+                Ok(now) => now["metadata"]["uid"].as_str().is_some_and(|uid| uid != pod.uid),
+                Err(error) => error.code == 404,
+            },
+            _ => false,
+        }
+    }
+
+    async fn evict_one(&self, pod: &PodInfo, victim: &PodInfo, node: &str) -> Result<(), Refusal> {
+        if victim.kin.terminating {
+            return Ok(());
+        }
+        let message = format!("{}: preempting to accommodate a higher priority pod", pod.scheduler());
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message,
+            "lastTransitionTime": time(self.clock.now()),
+        });
+        self.patch_status(victim, json!({"conditions": [condition]})).await?;
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}});
+        let request = Request::delete(PODS.path(&victim.key));
+        let request = request.header(http::header::CONTENT_TYPE, "application/json");
+        self.send(request.body(options.to_string().into_bytes())).await?;
+        let message = format!("Preempted by pod {} on node {node}", pod.uid);
+        self.event(pod, victim, "Normal", "Preempted", message);
+        Ok(())
+    }
+}
+
+/// Why the API did not take a write.
+struct Refusal {
+    text: String,
+    /// HTTP code; 0 when there was no answer.
+    code: u16,
+}
+
+fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::pod;
+    use super::*;
+    use http::Method;
+
+    /// A server that refuses to evict the victim with that code, and has a pod of its name with that UID if any.
+    fn server(refusal: u16, uid: &'static str) -> kube::Client {
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| async move {
+            let is_victim = request.uri().path().contains("victim");
+            let status = |code: u16| {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                    "reason": "x", "message": "no", "metadata": {}});
+                (code, status)
+            };
+            let (code, body) = match *request.method() {
+                Method::GET if uid.is_empty() => status(404),
+                Method::GET => (200, json!({"metadata": {"uid": uid}})),
+                _ if is_victim => status(refusal),
+                _ => (200, json!({})),
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            http::Response::builder().status(code).body(body)
+        });
+        kube::Client::new(service, "default")
+    }
+
+    async fn evict(client: kube::Client) -> (bool, Vec<(String, String)>) {
+        let binder = Binder::new(client, Arc::new(client::SystemClock), BTreeMap::new());
+        let preemption = Preemption {
+            node: "n".into(),
+            victims: vec![pod("victim", json!({}))],
+            displaced: vec![],
+            violations: 0,
+        };
+        match binder.evict(pod("p", json!({})), "m".into(), preemption).await {
+            Bound::Evicted { is_nominated, kept, .. } => (is_nominated, kept),
+            _ => panic!("something else was done"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_victim_is_gone_only_if_it_is_known_to_be() {
+        let stays = |(is_nominated, kept): (bool, Vec<(String, String)>)| (is_nominated, kept.len());
+        assert_eq!(stays(evict(server(404, "")).await), (true, 0));
+        assert_eq!(stays(evict(server(409, "")).await), (true, 0));
+        assert_eq!(stays(evict(server(409, "another")).await), (true, 0));
+        assert_eq!(
+            stays(evict(server(409, "victim")).await),
+            (true, 1),
+            "a conflict about itself"
+        );
+        assert_eq!(stays(evict(server(500, "another")).await), (true, 1));
     }
 }

@@ -3,20 +3,33 @@
 //! One task owns it and changes it only between cycles, so it is its own snapshot. Pods are counted from the moment a cycle
 //! decides (assumed), not from the moment the API shows it. Pure.
 
-use super::pod::{Amounts, HostPort, PodInfo};
+mod index;
+mod nominated;
+mod room;
+mod topology;
+
+pub use index::{BySlot, PodIndex};
+pub use nominated::Nominations;
+pub use room::Room;
+pub use topology::{Column, NO_DOMAIN, Topology};
+
+use super::pod::{Amounts, PodInfo};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use proto::api::resources;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const ZONE: &str = "topology.kubernetes.io/zone";
+/// Labels by whose values nodes take turns: a zone's name may be used in several regions.
+const ORDERING: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 
 /// A node with what is reserved on it.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInfo {
     /// Name.
     pub name: String,
+    /// Where it stands among the nodes: what columns and indexes call it.
+    pub slot: usize,
     /// Whether the node object is known (pods may be seen before it, or outlive it).
     pub present: bool,
     /// Labels.
@@ -29,14 +42,10 @@ pub struct NodeInfo {
     pub allocatable: Amounts,
     /// How many pods it takes.
     pub max_pods: i64,
-    /// What its pods request.
-    pub requested: Amounts,
-    /// CPU and memory its pods count for in scoring.
-    pub assumed: (i64, i64),
+    /// What of it is taken.
+    pub room: Room,
     /// Its pods by UID.
     pub pods: BTreeMap<String, Arc<PodInfo>>,
-    /// Ports in use.
-    pub ports: Vec<HostPort>,
     /// Sizes of images it has.
     pub images: BTreeMap<String, i64>,
 }
@@ -57,38 +66,28 @@ impl NodeInfo {
         self.images = names.collect();
     }
 
-    fn count(&mut self, pod: &PodInfo, sign: i64) {
-        self.requested.add(&pod.requests, sign);
-        self.assumed.0 += sign * pod.assumed.0;
-        self.assumed.1 += sign * pod.assumed.1;
-    }
-
     fn insert(&mut self, pod: Arc<PodInfo>) {
         self.remove(&pod.uid);
-        self.count(&pod, 1);
-        self.ports.extend(pod.ports.iter().cloned());
+        self.room.add(&pod);
         self.pods.insert(pod.uid.clone(), pod);
     }
 
     fn remove(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let pod = self.pods.remove(uid)?;
-        self.count(&pod, -1);
-        for port in &pod.ports {
-            if let Some(at) = self.ports.iter().position(|p| p == port) {
-                self.ports.swap_remove(at);
-            }
-        }
+        self.room.remove(&pod);
         Some(pod)
     }
 }
 
-/// What a node update can make possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an update of a node changed that a cycle asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
-    /// Nothing a cycle asks for.
+    /// Nothing.
     Nothing,
-    /// Pods that did not fit may fit now.
-    Relevant,
+    /// The node is there now.
+    Added,
+    /// Something; these were its labels.
+    Updated(BTreeMap<String, String>),
 }
 
 /// All nodes.
@@ -100,8 +99,6 @@ pub struct Cluster {
     index: BTreeMap<String, usize>,
     /// Where each counted pod is.
     places: BTreeMap<String, usize>,
-    /// Those of them that keep other pods away, by UID.
-    repelling: BTreeMap<String, Arc<PodInfo>>,
     /// Labels of namespaces.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// Slots of present nodes, zones taking turns.
@@ -109,6 +106,14 @@ pub struct Cluster {
     stale_order: bool,
     /// How many nodes have each image.
     images: BTreeMap<String, i64>,
+    /// Domains of the labels that rules name.
+    topology: Topology,
+    /// Placed pods by what rules ask of them.
+    pods: PodIndex,
+    /// Who waits for room on which node.
+    pub nominated: Nominations,
+    /// Pods that are being evicted for others, by UID, from the decision until they are gone.
+    pub doomed: BTreeSet<String>,
 }
 
 impl Cluster {
@@ -130,6 +135,7 @@ impl Cluster {
                 self.slots.len() - 1
             }
         };
+        self.slots[slot].slot = slot;
         self.index.insert(name.to_owned(), slot);
         slot
     }
@@ -167,9 +173,17 @@ impl Cluster {
         self.forget_images(had);
         match before {
             Some(before) if before == after => NodeChange::Nothing,
-            before => {
-                self.stale_order |= before.is_none_or(|b| b.labels.get(ZONE) != after.labels.get(ZONE));
-                NodeChange::Relevant
+            Some(before) => {
+                self.stale_order |= ORDERING
+                    .iter()
+                    .any(|key| before.labels.get(*key) != after.labels.get(*key));
+                self.topology.set_node(slot, Some(&after.labels));
+                NodeChange::Updated(before.labels)
+            }
+            None => {
+                self.stale_order = true;
+                self.topology.set_node(slot, Some(&after.labels));
+                NodeChange::Added
             }
         }
     }
@@ -181,53 +195,95 @@ impl Cluster {
         info.present = false;
         let images = std::mem::take(&mut info.images);
         self.forget_images(images);
+        self.topology.set_node(slot, None);
         self.release_if_unused(slot);
         self.stale_order = true;
     }
 
-    /// Counts a pod on a node, wherever it was counted before.
+    /// Counts a pod on a node, wherever it was counted or nominated before.
     pub fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
         let slot = self.slot(node);
-        if self.places.get(&pod.uid).is_some_and(|at| *at != slot) {
-            self.remove_pod(&pod.uid);
+        match self.places.get(&pod.uid) {
+            Some(at) if *at != slot => drop(self.uncount(&pod.uid)),
+            Some(_) => {
+                if let Some(old) = self.slots[slot].pods.get(&pod.uid) {
+                    self.pods.count(old, slot, -1);
+                }
+            }
+            None => {}
+        }
+        self.nominated.remove(&pod.uid);
+        for term in pod.terms.all() {
+            self.know(&term.topology_key);
         }
         self.places.insert(pod.uid.clone(), slot);
-        match pod.repelled.is_empty() {
-            true => self.repelling.remove(&pod.uid),
-            false => self.repelling.insert(pod.uid.clone(), Arc::clone(&pod)),
-        };
+        self.pods.count(&pod, slot, 1);
         self.slots[slot].insert(pod);
     }
 
-    /// Stops counting a pod; tells on which node it was.
-    pub fn remove_pod(&mut self, uid: &str) -> Option<String> {
+    fn uncount(&mut self, uid: &str) -> Option<(Arc<PodInfo>, usize)> {
         let slot = self.places.remove(uid)?;
-        self.repelling.remove(uid);
-        self.slots[slot].remove(uid);
-        let name = self.slots[slot].name.clone();
+        let pod = self.slots[slot].remove(uid)?;
+        self.pods.count(&pod, slot, -1);
         self.release_if_unused(slot);
-        Some(name)
+        Some((pod, slot))
+    }
+
+    /// Stops counting a pod that is gone, or done; tells on which node it was.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<(Arc<PodInfo>, String)> {
+        self.doomed.remove(uid);
+        let slot = *self.places.get(uid)?;
+        let name = self.slots[slot].name.clone();
+        self.uncount(uid).map(|(pod, _)| (pod, name))
+    }
+
+    /// The pod waits for room on that node, once others have left it.
+    pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        for term in pod.terms.all() {
+            self.know(&term.topology_key);
+        }
+        self.nominated.set(pod, node);
+    }
+
+    fn know(&mut self, label: &str) {
+        let present = self.slots.iter().filter(|node| node.present);
+        self.topology.know(label, present.map(|node| (node.slot, &node.labels)));
+    }
+
+    /// Makes the domains of these labels known; call before a cycle asks for them.
+    pub fn know_all<'l>(&mut self, labels: impl Iterator<Item = &'l str>) {
+        self.topology.limit([self.pods.needed(), self.nominated.needed()]);
+        labels.for_each(|label| self.know(label));
+    }
+
+    /// Domains of the labels that are known.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Placed pods by what rules ask of them.
+    pub fn index(&self) -> &PodIndex {
+        &self.pods
+    }
+
+    /// All slots are below it.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The nodes there are, in the order of slots.
+    pub fn present(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.slots.iter().filter(|node| node.present)
+    }
+
+    /// Where a pod is counted.
+    pub fn node_of(&self, uid: &str) -> Option<&NodeInfo> {
+        self.places.get(uid).map(|slot| &self.slots[*slot])
     }
 
     /// A counted pod.
     pub fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
         self.slots[*self.places.get(uid)?].pods.get(uid)
-    }
-
-    /// Counted pods that keep other pods away, each with its node.
-    pub fn repelling(&self) -> impl Iterator<Item = (&PodInfo, &NodeInfo)> {
-        let with_node = |pod| self.node_of(pod).filter(|node| node.present).map(|node| (pod, node));
-        self.repelling.values().map(Arc::as_ref).filter_map(with_node)
-    }
-
-    /// Whether a pod on the node keeps other pods away.
-    pub fn repels_from(&self, node: &str) -> bool {
-        let on_it = |pod: &Arc<PodInfo>| self.node_of(pod).is_some_and(|found| found.name == node);
-        self.repelling.values().any(on_it)
-    }
-
-    fn node_of(&self, pod: &PodInfo) -> Option<&NodeInfo> {
-        self.places.get(&pod.uid).and_then(|slot| self.slots.get(*slot))
     }
 
     /// Takes in a namespace's labels (`None`: it is gone); tells whether they are others than before.
@@ -276,9 +332,10 @@ impl Cluster {
     }
 
     fn interleave(&self) -> Vec<usize> {
-        let mut zones: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut zones: BTreeMap<[&str; 2], Vec<usize>> = BTreeMap::new();
         for slot in self.index.values().filter(|slot| self.slots[**slot].present) {
-            let zone = self.slots[*slot].labels.get(ZONE).map_or("", String::as_str);
+            let labels = &self.slots[*slot].labels;
+            let zone = ORDERING.map(|key| labels.get(key).map_or("", String::as_str));
             zones.entry(zone).or_default().push(*slot);
         }
         let longest = zones.values().map(Vec::len).max().unwrap_or(0);

@@ -1,36 +1,50 @@
-//! One scheduling cycle: filter, score, choose. Pure.
+//! One scheduling cycle: filter, score, choose, and where nothing fits, whom to evict. Pure.
 
 use super::cluster::{Cluster, NodeInfo};
 use super::constraint;
-use super::plugin::{
-    self, Rejection, image_locality, inter_pod_affinity, node_affinity, node_resources_balanced_allocation,
-    node_resources_fit, normalize, taint_toleration,
-};
+use super::plugin::default_preemption::{self, Budget, Outcome, Preemption};
+use super::plugin::{Plugin, PluginSet, PreFilterRejection, Rejection, State, pod_topology_spread};
 use super::pod::PodInfo;
+use super::profile::Profile;
 use client::backoff::Seeded;
-use std::collections::{BTreeMap, BTreeSet};
+use proto::api::selector::Selector;
+use std::collections::BTreeMap;
 
 /// Clusters up to this size are searched completely.
 const SEARCH_ALL: usize = 100;
+
+/// What a cycle is about.
+#[derive(Clone, Copy)]
+pub struct Request<'r> {
+    /// The pod.
+    pub pod: &'r PodInfo,
+    /// The profile it asks for.
+    pub profile: &'r Profile,
+    /// Pods of the same owners, for pods without spread constraints of their own.
+    pub owned: Option<&'r Selector>,
+    /// The disruption budgets there are; asked only if pods might be evicted.
+    pub budgets: &'r dyn Fn() -> Vec<Budget>,
+}
 
 /// Why no node will do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FitError {
     /// Nodes there are.
     pub nodes: usize,
-    /// How many nodes gave each reason.
-    pub reasons: BTreeMap<String, usize>,
-    /// Nodes where removing pods could help.
-    pub resolvable: Vec<String>,
-    /// Plugins that refused a node.
-    pub plugins: BTreeSet<&'static str>,
+    /// What keeps the pod from every node.
+    pub pre_filter: Option<PreFilterRejection>,
+    /// Why the nodes that were looked at will not do, by slot.
+    pub rejections: Vec<(usize, Rejection)>,
+    /// The plugin that left out the other nodes.
+    pub left_out_by: Option<Plugin>,
     /// What keeps the pod from any node because it cannot be evaluated.
     pub unknown: Option<String>,
-    /// Whether the pod may not preempt by its own policy.
-    pub never_preempts: bool,
+    /// What preemption says.
+    pub post_filter: Option<String>,
 }
 
-fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
+/// `0/3 nodes are available: 1 this, 2 that.`
+pub fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     let mut parts: Vec<String> = reasons
         .iter()
         .map(|(reason, count)| format!("{count} {reason}"))
@@ -40,53 +54,66 @@ fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
 }
 
 impl FitError {
-    fn reject(&mut self, node: &NodeInfo, rejection: Rejection) {
-        for reason in rejection.reasons {
-            *self.reasons.entry(reason.into_owned()).or_default() += 1;
-        }
-        if rejection.resolvable {
-            self.resolvable.push(node.name.clone());
-        }
-        self.plugins.insert(rejection.plugin);
+    /// Plugins that refused.
+    pub fn plugins(&self) -> PluginSet {
+        let each = self.rejections.iter().map(|(_, rejection)| rejection.plugin);
+        let early = self.pre_filter.map(|rejection| rejection.plugin);
+        let all = each.chain(early).chain(self.left_out_by);
+        all.fold(PluginSet::default(), PluginSet::with)
     }
 
-    /// Upstream's message, with what preemption would have to say.
+    /// Upstream's message, with what preemption has to say.
     pub fn message(&self) -> String {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".into();
         }
+        let nodes = self.nodes;
         if let Some(unknown) = &self.unknown {
-            return format!(
-                "0/{} nodes are available: this scheduler cannot evaluate yet: {unknown}.",
-                self.nodes
-            );
+            return format!("0/{nodes} nodes are available: this scheduler cannot evaluate yet: {unknown}.");
         }
-        let tried = histogram(self.nodes, &self.reasons);
-        if self.never_preempts {
-            return format!("{tried} preemption: not eligible due to preemptionPolicy=Never.");
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        for reason in self.rejections.iter().flat_map(|(_, rejection)| &rejection.reasons) {
+            match reasons.get_mut(reason.as_ref()) {
+                Some(count) => *count += 1,
+                None => drop(reasons.insert(reason.clone().into_owned(), 1)),
+            }
         }
-        let helpless = self.nodes - self.resolvable.len();
-        let mut verdicts = BTreeMap::new();
-        if helpless > 0 {
-            verdicts.insert("Preemption is not helpful for scheduling".to_owned(), helpless);
+        if let Some(plugin) = self.left_out_by.filter(|_| nodes > self.rejections.len()) {
+            let reason = format!("node(s) didn't satisfy plugin(s) [{}]", plugin.name());
+            reasons.insert(reason, nodes - self.rejections.len());
         }
-        if !self.resolvable.is_empty() {
-            verdicts.insert(
-                "No preemption victims found for incoming pod".to_owned(),
-                self.resolvable.len(),
-            );
+        let tried = match self.pre_filter {
+            Some(rejection) => format!("0/{nodes} nodes are available: {}.", rejection.reason),
+            None => histogram(nodes, &reasons),
+        };
+        match &self.post_filter {
+            Some(said) => format!("{tried} preemption: {said}"),
+            None => tried,
         }
-        format!("{tried} preemption: {}", histogram(self.nodes, &verdicts))
     }
 }
 
+/// A pod that no node takes now.
+#[derive(Debug)]
+pub struct Unplaced {
+    /// Why.
+    pub error: FitError,
+    /// Who should go for it.
+    pub preemption: Option<Preemption>,
+    /// Whether it should wait for its nominated node no longer.
+    pub renounce: bool,
+}
+
 /// How many suitable nodes are enough.
-fn enough(nodes: usize) -> usize {
+fn enough(nodes: usize, percentage: usize) -> usize {
     if nodes < SEARCH_ALL {
         return nodes;
     }
-    let percent = 50usize.saturating_sub(nodes / 125).max(5);
-    (nodes * percent / 100).max(SEARCH_ALL)
+    let percent = match percentage {
+        0 => 50usize.saturating_sub(nodes / 125).max(5),
+        percent => percent.min(100),
+    };
+    (nodes * percent / 100).max(SEARCH_ALL).min(nodes)
 }
 
 /// Where searches begin and how ties are broken.
@@ -108,52 +135,109 @@ impl Search {
     /// The node the pod should run on.
     ///
     /// # Errors
-    /// What every node lacks.
-    pub fn schedule(&mut self, cluster: &mut Cluster, pod: &PodInfo) -> Result<String, FitError> {
+    /// What every node lacks, and who should be evicted.
+    pub fn schedule(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<String, Box<Unplaced>> {
+        let Request { pod, profile, .. } = request;
         cluster.refresh();
-        if let Some(unknown) = constraint::obstacle(pod) {
-            return Err(FitError {
-                nodes: cluster.order().len(),
-                unknown: Some(unknown),
-                ..FitError::default()
-            });
-        }
-        let fitting = self.fitting(cluster, pod)?;
-        let chosen = if fitting.len() == 1 {
-            0
-        } else {
-            self.best(cluster, pod, &fitting)
-        };
-        Ok(fitting[chosen].name.clone())
-    }
-
-    fn fitting<'a>(&mut self, cluster: &'a Cluster, pod: &PodInfo) -> Result<Vec<&'a NodeInfo>, FitError> {
-        let order = cluster.order();
-        let wanted = enough(order.len());
         let mut error = FitError {
-            nodes: order.len(),
-            never_preempts: pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never"),
+            nodes: cluster.order().len(),
+            unknown: constraint::obstacle(pod),
             ..FitError::default()
         };
-        let closed = inter_pod_affinity::closed_to(pod, cluster);
-        let mut fitting = Vec::new();
+        if error.unknown.is_some() || error.nodes == 0 {
+            return Err(Box::new(Unplaced {
+                error,
+                preemption: None,
+                renounce: false,
+            }));
+        }
+        let defaults = pod_topology_spread::default_keys(profile);
+        let defaults = request.owned.map(|_| defaults).unwrap_or_default();
+        cluster.know_all(pod.topology_keys().chain(defaults));
+        let mut state = match State::begin(cluster, profile, pod, request.owned) {
+            Ok(state) => state,
+            Err(rejection) => {
+                error.pre_filter = Some(rejection);
+                return Err(Box::new(no_way(error, profile)));
+            }
+        };
+        let fitting = self.fitting(&mut state, &mut error);
+        match fitting.as_slice() {
+            [] => Err(Box::new(self.preempt(&mut state, error, request.budgets))),
+            [only] => Ok(only.name.clone()),
+            several => {
+                let chosen = self.best(&state, several);
+                Ok(several[chosen].name.clone())
+            }
+        }
+    }
+
+    fn fitting<'c>(&mut self, state: &mut State<'c>, error: &mut FitError) -> Vec<&'c NodeInfo> {
+        let cluster = state.cluster;
+        let mut try_node = |state: &mut State<'c>, node: &'c NodeInfo| match state.fits(node, &node.room) {
+            Ok(()) => Some(node),
+            Err(rejection) => {
+                error.rejections.push((node.slot, rejection));
+                None
+            }
+        };
+        let present = |name: &str| cluster.node(name).filter(|node| node.present);
+        // Evicting made room for it there: whoever else would do is not asked.
+        if let Some(node) = cluster.nominated.node_of(&state.pod.uid).and_then(present) {
+            let is_allowed = state
+                .names
+                .as_ref()
+                .is_none_or(|names| names.contains(node.name.as_str()));
+            if is_allowed && state.fits(node, &node.room).is_ok() {
+                return vec![node];
+            }
+        }
+        if let Some(names) = state.names.take() {
+            let named: Vec<&NodeInfo> = names.iter().copied().filter_map(present).collect();
+            let fitting = named.into_iter().filter_map(|node| try_node(state, node)).collect();
+            error.left_out_by = Some(Plugin::NodeAffinity);
+            return fitting;
+        }
+        let order = cluster.order();
+        let wanted = enough(order.len(), state.profile.percentage);
+        let mut fitting = Vec::with_capacity(wanted.min(order.len()));
         let mut visited = 0;
         while visited < order.len() && fitting.len() < wanted {
             let node = cluster.at(order[(self.start + visited) % order.len()]);
             visited += 1;
-            match plugin::filter(pod, node).and_then(|()| inter_pod_affinity::filter(&closed, node)) {
-                Ok(()) => fitting.push(node),
-                Err(rejection) => error.reject(node, rejection),
-            }
+            fitting.extend(try_node(state, node));
         }
-        if !order.is_empty() {
-            self.start = (self.start + visited) % order.len();
-        }
-        if fitting.is_empty() { Err(error) } else { Ok(fitting) }
+        self.start = (self.start + visited) % order.len().max(1);
+        fitting
     }
 
-    fn best(&mut self, cluster: &Cluster, pod: &PodInfo, nodes: &[&NodeInfo]) -> usize {
-        let totals = totals(cluster, pod, nodes);
+    fn preempt(&mut self, state: &mut State<'_>, mut error: FitError, budgets: &dyn Fn() -> Vec<Budget>) -> Unplaced {
+        if !state.profile.preempts {
+            return Unplaced {
+                error,
+                preemption: None,
+                renounce: false,
+            };
+        }
+        match default_preemption::preempt(state, &error, budgets, &mut self.random) {
+            Outcome::Evict(preemption) => Unplaced {
+                error,
+                preemption: Some(preemption),
+                renounce: false,
+            },
+            Outcome::Nobody { message, renounce } => {
+                error.post_filter = Some(message);
+                Unplaced {
+                    error,
+                    preemption: None,
+                    renounce,
+                }
+            }
+        }
+    }
+
+    fn best(&mut self, state: &State<'_>, nodes: &[&NodeInfo]) -> usize {
+        let totals = totals(state, nodes);
         let best = totals.iter().copied().max().unwrap_or(0);
         let ties: Vec<usize> = (0..totals.len()).filter(|i| totals[*i] == best).collect();
         let pick = self.random.below(ties.len() as u64);
@@ -161,38 +245,25 @@ impl Search {
     }
 }
 
+/// A pod that contradicts itself: evicting would not help it.
+fn no_way(mut error: FitError, profile: &Profile) -> Unplaced {
+    let verdict = BTreeMap::from([("Preemption is not helpful for scheduling".to_owned(), error.nodes)]);
+    error.post_filter = profile.preempts.then(|| histogram(error.nodes, &verdict));
+    Unplaced {
+        error,
+        preemption: None,
+        renounce: true,
+    }
+}
+
 /// The weighted sum of all scores, per node.
-fn totals(cluster: &Cluster, pod: &PodInfo, nodes: &[&NodeInfo]) -> Vec<i64> {
+fn totals(state: &State<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
     let mut totals = vec![0; nodes.len()];
-    let mut add = |scores: Vec<i64>, weight: i64| {
-        totals
-            .iter_mut()
-            .zip(scores)
-            .for_each(|(total, score)| *total += weight * score);
-    };
-    let score = |of: &dyn Fn(&NodeInfo) -> i64| nodes.iter().map(|n| of(n)).collect::<Vec<_>>();
-    add(
-        score(&|n| node_resources_fit::score(pod, n)),
-        node_resources_fit::WEIGHT,
-    );
-    if node_resources_balanced_allocation::scores(pod) {
-        let scores = score(&|n| node_resources_balanced_allocation::score(pod, n));
-        add(scores, node_resources_balanced_allocation::WEIGHT);
-    }
-    let mut taints = score(&|n| taint_toleration::score(pod, n));
-    normalize(&mut taints, true);
-    add(taints, taint_toleration::WEIGHT);
-    if node_affinity::scores(pod) {
-        let mut scores = score(&|n| node_affinity::score(pod, n));
-        normalize(&mut scores, false);
-        add(scores, node_affinity::WEIGHT);
-    }
-    let spread = image_locality::spread(pod, cluster, cluster.order().len());
-    if !spread.is_empty() {
-        add(
-            score(&|n| image_locality::score(pod, n, &spread)),
-            image_locality::WEIGHT,
-        );
+    for (plugin, weight) in &state.profile.scores {
+        let scores = state.scores(*plugin, nodes).unwrap_or_default();
+        for (total, score) in totals.iter_mut().zip(scores) {
+            *total += weight * score;
+        }
     }
     totals
 }

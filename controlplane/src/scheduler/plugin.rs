@@ -1,9 +1,26 @@
-//! Plugins under upstream's names, at upstream's extension points. Pure: a pod and a node in, a verdict or a score out.
+//! The framework: plugins under upstream's names, at upstream's extension points. Pure.
+//!
+//! Which plugins there are is a fixed list ([`Plugin`]), which of them run is a [`Profile`]'s. Each has a file of its own with
+//! what it does at its points and the events after which it may judge otherwise:
+//!
+//! - PreEnqueue and QueueSort: [`scheduling_gates`], [`priority_sort`], asked by the queue;
+//! - PreFilter: [`State::begin`]; what a plugin counts once a cycle is kept in the [`State`], and follows
+//!   [`State::add_pod`] and [`State::remove_pod`] while "what if" is asked;
+//! - Filter: [`State::filter`]; PostFilter: [`default_preemption`];
+//! - PreScore, Score and its normalisation: [`State::scores`];
+//! - Reserve is [`Cluster::place`], undone by [`Cluster::remove_pod`]; PreBind has no plugin yet (claims and devices will be
+//!   the first), Bind is [`Binder::bind`](super::bind::Binder::bind).
 
-use super::cluster::NodeInfo;
+use super::cluster::{Cluster, NodeInfo, Room};
+use super::event::Event;
 use super::pod::PodInfo;
+use super::profile::Profile;
+use proto::api::selector::Selector;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+pub mod default_preemption;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
@@ -12,13 +29,164 @@ pub mod node_ports;
 pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
+pub mod pod_topology_spread;
+pub mod priority_sort;
+pub mod scheduling_gates;
 pub mod taint_toleration;
+
+/// A plugin, by upstream's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Plugin {
+    SchedulingGates,
+    PrioritySort,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    PodTopologySpread,
+    InterPodAffinity,
+    DefaultPreemption,
+    NodeResourcesBalancedAllocation,
+    ImageLocality,
+    DefaultBinder,
+}
+
+/// A place in the life of a cycle where plugins are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Point {
+    PreEnqueue,
+    QueueSort,
+    Filter,
+    PostFilter,
+    Score,
+    Bind,
+}
+
+impl Plugin {
+    /// All there are, in upstream's order.
+    pub const ALL: [Self; 14] = [
+        Self::SchedulingGates,
+        Self::PrioritySort,
+        Self::NodeUnschedulable,
+        Self::NodeName,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::NodePorts,
+        Self::NodeResourcesFit,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+        Self::DefaultPreemption,
+        Self::NodeResourcesBalancedAllocation,
+        Self::ImageLocality,
+        Self::DefaultBinder,
+    ];
+
+    /// Upstream's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SchedulingGates => "SchedulingGates",
+            Self::PrioritySort => "PrioritySort",
+            Self::NodeUnschedulable => "NodeUnschedulable",
+            Self::NodeName => "NodeName",
+            Self::TaintToleration => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::NodePorts => "NodePorts",
+            Self::NodeResourcesFit => "NodeResourcesFit",
+            Self::PodTopologySpread => "PodTopologySpread",
+            Self::InterPodAffinity => "InterPodAffinity",
+            Self::DefaultPreemption => "DefaultPreemption",
+            Self::NodeResourcesBalancedAllocation => "NodeResourcesBalancedAllocation",
+            Self::ImageLocality => "ImageLocality",
+            Self::DefaultBinder => "DefaultBinder",
+        }
+    }
+
+    /// Where it can be asked.
+    pub fn points(self) -> &'static [Point] {
+        match self {
+            Self::SchedulingGates => &[Point::PreEnqueue],
+            Self::PrioritySort => &[Point::QueueSort],
+            Self::NodeUnschedulable | Self::NodeName | Self::NodePorts => &[Point::Filter],
+            Self::TaintToleration
+            | Self::NodeAffinity
+            | Self::NodeResourcesFit
+            | Self::PodTopologySpread
+            | Self::InterPodAffinity => &[Point::Filter, Point::Score],
+            Self::DefaultPreemption => &[Point::PostFilter],
+            Self::NodeResourcesBalancedAllocation | Self::ImageLocality => &[Point::Score],
+            Self::DefaultBinder => &[Point::Bind],
+        }
+    }
+
+    /// How much its score counts by default.
+    pub fn weight(self) -> i64 {
+        match self {
+            Self::TaintToleration => 3,
+            Self::NodeAffinity | Self::PodTopologySpread | Self::InterPodAffinity => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether its filter asks for other nodes than the one in question.
+    fn looks_around(self) -> bool {
+        matches!(self, Self::PodTopologySpread | Self::InterPodAffinity)
+    }
+
+    /// Whether a node that did not take the pod may take it after the event, by this plugin alone. Of plugins that ask for one
+    /// node alone see [`fits_locally`].
+    pub fn may_help(self, pod: &PodInfo, event: &Event<'_>) -> bool {
+        match self {
+            Self::InterPodAffinity => inter_pod_affinity::hint(pod, event),
+            Self::PodTopologySpread => pod_topology_spread::hint(pod, event),
+            _ => false,
+        }
+    }
+}
+
+/// Some plugins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PluginSet(u32);
+
+impl PluginSet {
+    /// Nobody.
+    pub const NONE: Self = Self(0);
+
+    /// With one more.
+    #[must_use]
+    pub fn with(self, plugin: Plugin) -> Self {
+        Self(self.0 | 1 << plugin as u32)
+    }
+
+    /// Whether it is one of them.
+    pub fn has(self, plugin: Plugin) -> bool {
+        self.0 & (1 << plugin as u32) != 0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether both have one.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Each.
+    pub fn each(self) -> impl Iterator<Item = Plugin> {
+        Plugin::ALL.into_iter().filter(move |plugin| self.has(*plugin))
+    }
+}
 
 /// Why a node will not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Upstream's plugin name.
-    pub plugin: &'static str,
+    /// Who refused.
+    pub plugin: Plugin,
     /// Upstream's reasons.
     pub reasons: Vec<Cow<'static, str>>,
     /// Whether removing pods from the node could help.
@@ -27,30 +195,212 @@ pub struct Rejection {
 
 impl Rejection {
     /// A rejection that removing pods cannot change.
-    pub fn fixed(plugin: &'static str, reason: &'static str) -> Self {
+    pub fn fixed(plugin: Plugin, reason: &'static str) -> Self {
         Self {
             plugin,
             reasons: vec![Cow::Borrowed(reason)],
             resolvable: false,
         }
     }
+
+    /// A rejection that removing pods may change.
+    pub fn resolvable(plugin: Plugin, reason: &'static str) -> Self {
+        Self {
+            plugin,
+            reasons: vec![Cow::Borrowed(reason)],
+            resolvable: true,
+        }
+    }
 }
 
-type Filter = fn(&PodInfo, &NodeInfo) -> Result<(), Rejection>;
+/// A plugin's word that no node will do, before any is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreFilterRejection {
+    /// Who refused.
+    pub plugin: Plugin,
+    /// Upstream's reason.
+    pub reason: &'static str,
+}
 
-/// The filters that need the pod and the node alone, in upstream's order; [`inter_pod_affinity`] comes after them.
-const FILTERS: [Filter; 6] = [
-    node_unschedulable::filter,
-    node_name::filter,
-    taint_toleration::filter,
-    node_affinity::filter,
-    node_ports::filter,
-    node_resources_fit::filter,
-];
+/// What one cycle asks, with what plugins have counted for it.
+#[derive(Debug)]
+pub struct State<'c> {
+    /// The cluster, as it stays during the cycle.
+    pub cluster: &'c Cluster,
+    /// Which plugins run, and how.
+    pub profile: &'c Profile,
+    /// The pod.
+    pub pod: &'c PodInfo,
+    /// The pods of the same owners, for pods without spread constraints of their own.
+    pub owned: Option<&'c Selector>,
+    /// The only nodes that come into question, where the pod names them.
+    pub names: Option<BTreeSet<&'c str>>,
+    filters: Vec<Plugin>,
+    affinity: Option<inter_pod_affinity::Filtering<'c>>,
+    spread: Option<pod_topology_spread::Filtering<'c>>,
+}
 
-/// Whether the pod may run on the node; the first plugin that refuses decides.
-pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    FILTERS.iter().try_for_each(|filter| filter(pod, node))
+impl<'c> State<'c> {
+    /// PreFilter: counts what filters ask for, and leaves out those that have nothing to ask.
+    ///
+    /// # Errors
+    /// What keeps the pod from every node.
+    pub fn begin(
+        cluster: &'c Cluster,
+        profile: &'c Profile,
+        pod: &'c PodInfo,
+        owned: Option<&'c Selector>,
+    ) -> Result<Self, PreFilterRejection> {
+        let mut state = Self {
+            cluster,
+            profile,
+            pod,
+            owned,
+            names: None,
+            filters: Vec::with_capacity(profile.filters.len()),
+            affinity: None,
+            spread: None,
+        };
+        for plugin in &profile.filters {
+            let asks = match plugin {
+                Plugin::NodeName => !pod.node().is_empty(),
+                Plugin::NodePorts => !pod.ports.is_empty(),
+                Plugin::NodeAffinity => {
+                    state.names = node_affinity::names(pod)?;
+                    node_affinity::filters(&profile.args, pod)
+                }
+                Plugin::InterPodAffinity => {
+                    state.affinity = inter_pod_affinity::Filtering::begin(cluster, pod);
+                    state.affinity.is_some()
+                }
+                Plugin::PodTopologySpread => {
+                    state.spread = pod_topology_spread::Filtering::begin(&state);
+                    state.spread.is_some()
+                }
+                _ => true,
+            };
+            if asks {
+                state.filters.push(*plugin);
+            }
+        }
+        Ok(state)
+    }
+
+    /// Filter: whether the pod may run on the node, with that room taken; the first plugin that refuses decides.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn filter(&self, node: &NodeInfo, room: &Room) -> Result<(), Rejection> {
+        self.filters.iter().try_for_each(|plugin| match plugin {
+            Plugin::InterPodAffinity => self.affinity.as_ref().map_or(Ok(()), |counts| counts.filter(node)),
+            Plugin::PodTopologySpread => self.spread.as_ref().map_or(Ok(()), |counts| counts.filter(node)),
+            local => filter_locally(*local, self.profile, self.pod, node, room),
+        })
+    }
+
+    /// Filter, with those counted on the node that wait for room there and come first: it must do with them, and (what they
+    /// draw the pod to may never be there) without them.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn fits(&mut self, node: &NodeInfo, room: &Room) -> Result<(), Rejection> {
+        let own = self.pod;
+        let before = |other: &&Arc<PodInfo>| other.priority >= own.priority && other.uid != own.uid;
+        let cluster = self.cluster;
+        let waiting: Vec<&Arc<PodInfo>> = cluster.nominated.on(&node.name).filter(before).collect();
+        if waiting.is_empty() {
+            return self.filter(node, room);
+        }
+        let mut fuller = room.clone();
+        for other in &waiting {
+            fuller.add(other);
+            self.add_pod(other, node);
+        }
+        let with_them = self.filter(node, &fuller);
+        for other in &waiting {
+            self.remove_pod(other, node);
+        }
+        with_them.and_then(|()| self.filter(node, room))
+    }
+
+    /// Counts a pod as if it were on the node.
+    pub fn add_pod(&mut self, pod: &PodInfo, node: &NodeInfo) {
+        self.count(pod, node, 1);
+    }
+
+    /// Counts a pod as if it were not on the node any more.
+    pub fn remove_pod(&mut self, pod: &PodInfo, node: &NodeInfo) {
+        self.count(pod, node, -1);
+    }
+
+    fn count(&mut self, pod: &PodInfo, node: &NodeInfo, sign: i64) {
+        if let Some(counts) = &mut self.affinity {
+            counts.count(pod, node, sign);
+        }
+        if let Some(counts) = &mut self.spread {
+            counts.count(pod, node, sign);
+        }
+    }
+
+    /// PreScore, Score and normalisation of one plugin: 0 to 100 for each node, or nothing if it has no preference.
+    pub fn scores(&self, plugin: Plugin, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
+        let each = |of: &dyn Fn(&NodeInfo) -> i64| nodes.iter().map(|node| of(node)).collect::<Vec<_>>();
+        let (pod, args) = (self.pod, &self.profile.args);
+        match plugin {
+            Plugin::NodeResourcesFit => Some(each(&|node| node_resources_fit::score(&args.fit, pod, node))),
+            Plugin::NodeResourcesBalancedAllocation => {
+                let resources = &args.balanced;
+                node_resources_balanced_allocation::scores(resources, pod)
+                    .then(|| each(&|node| node_resources_balanced_allocation::score(resources, pod, node)))
+            }
+            Plugin::TaintToleration => {
+                let mut scores = each(&|node| taint_toleration::score(pod, node));
+                normalize(&mut scores, true);
+                Some(scores)
+            }
+            Plugin::NodeAffinity => node_affinity::scores(args, pod).then(|| {
+                let mut scores = each(&|node| node_affinity::score(args, pod, node));
+                normalize(&mut scores, false);
+                scores
+            }),
+            Plugin::ImageLocality => {
+                let spread = image_locality::spread(pod, self.cluster, self.cluster.order().len());
+                (!spread.is_empty()).then(|| each(&|node| image_locality::score(pod, node, &spread)))
+            }
+            Plugin::InterPodAffinity => inter_pod_affinity::scores(self, nodes),
+            Plugin::PodTopologySpread => pod_topology_spread::scores(self, nodes),
+            _ => None,
+        }
+    }
+}
+
+fn filter_locally(
+    plugin: Plugin,
+    profile: &Profile,
+    pod: &PodInfo,
+    node: &NodeInfo,
+    room: &Room,
+) -> Result<(), Rejection> {
+    match plugin {
+        Plugin::NodeUnschedulable => node_unschedulable::filter(pod, node),
+        Plugin::NodeName => node_name::filter(pod, node),
+        Plugin::TaintToleration => taint_toleration::filter(pod, node),
+        Plugin::NodeAffinity => node_affinity::filter(&profile.args, pod, node),
+        Plugin::NodePorts => node_ports::filter(pod, room),
+        Plugin::NodeResourcesFit => node_resources_fit::filter(&profile.args.fit, pod, node, room),
+        _ => Ok(()),
+    }
+}
+
+/// Whether every plugin that asks for the node alone lets the pod run there as it is now.
+pub fn fits_locally(profile: &Profile, pod: &PodInfo, node: &NodeInfo) -> bool {
+    let mut filters = profile.filters.iter();
+    filters.all(|plugin| filter_locally(*plugin, profile, pod, node, &node.room).is_ok())
+}
+
+/// Whether one of the plugins that refused the pod judges by one node alone.
+pub fn refused_locally(refused: PluginSet) -> bool {
+    refused.each().any(|plugin| !plugin.looks_around())
 }
 
 /// Scales scores so that the highest becomes 100; reversed, so that the highest becomes 0.

@@ -1,7 +1,10 @@
 //! A pod as the scheduler sees it: everything a cycle asks for, computed once. Pure.
 
-use super::constraint::{self, AntiAffinityTerm};
+use super::constraint;
+use super::spread::SpreadConstraint;
+use super::term::PodTerms;
 use client::Key;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
 use kube::ResourceExt;
 use proto::api::quantity::{Format, Quantity};
@@ -14,7 +17,10 @@ const DEFAULT_CPU: i64 = 100;
 /// Memory a container without request counts for in scoring, in bytes.
 const DEFAULT_MEMORY: i64 = 200 << 20;
 
-/// Amounts of resources.
+/// More than any node has of anything, and so little that no sum of a score wraps; larger amounts count as this.
+const AMOUNT_MAX: i64 = 1 << 50;
+
+/// Amounts of resources, each at most 2^50; sums stay within 64 bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// CPU in thousandths.
@@ -33,12 +39,12 @@ impl Amounts {
         let mut amounts = Self::default();
         for (name, quantity) in list {
             match name.as_str() {
-                "cpu" => amounts.cpu = quantity.milli_value(),
-                "memory" => amounts.memory = quantity.value(),
-                "ephemeral-storage" => amounts.storage = quantity.value(),
+                "cpu" => amounts.cpu = quantity.milli_value().min(AMOUNT_MAX),
+                "memory" => amounts.memory = quantity.value().min(AMOUNT_MAX),
+                "ephemeral-storage" => amounts.storage = quantity.value().min(AMOUNT_MAX),
                 "pods" => {}
                 _ => {
-                    amounts.scalar.insert(name.clone(), quantity.value());
+                    amounts.scalar.insert(name.clone(), quantity.value().min(AMOUNT_MAX));
                 }
             }
         }
@@ -47,11 +53,12 @@ impl Amounts {
 
     /// Adds `sign` times `other`.
     pub fn add(&mut self, other: &Self, sign: i64) {
-        self.cpu += sign * other.cpu;
-        self.memory += sign * other.memory;
-        self.storage += sign * other.storage;
+        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(sign.saturating_mul(amount));
+        add(&mut self.cpu, other.cpu);
+        add(&mut self.memory, other.memory);
+        add(&mut self.storage, other.storage);
         for (name, amount) in &other.scalar {
-            *self.scalar.entry(name.clone()).or_default() += sign * amount;
+            add(self.scalar.entry(name.clone()).or_default(), *amount);
         }
     }
 
@@ -99,12 +106,39 @@ pub struct PodInfo {
     pub assumed: (i64, i64),
     /// Ports of the node it wants.
     pub ports: Vec<HostPort>,
-    /// Images of its containers, with tag.
+    /// Images of its containers and init containers, with tag.
     pub images: Vec<String>,
     /// What it demands that cannot be evaluated.
     pub unknown: Vec<&'static str>,
-    /// Whom its required anti-affinity keeps away.
-    pub repelled: Vec<AntiAffinityTerm>,
+    /// What other pods' rules see of it.
+    pub kin: Arc<Kin>,
+    /// Its affinity to other pods.
+    pub terms: PodTerms,
+    /// Its spread constraints.
+    pub spread: Vec<SpreadConstraint>,
+}
+
+/// What rules of other pods ask of a pod, beside its namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kin {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+}
+
+impl Kin {
+    fn of(pod: &Pod) -> Self {
+        Self {
+            labels: pod.labels().clone(),
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+fn started(pod: &Pod) -> Option<Timestamp> {
+    let status = pod.status.as_ref();
+    status.and_then(|s| s.start_time.as_ref()).map(|time| time.0)
 }
 
 fn requested(container: &Container) -> ResourceList {
@@ -167,21 +201,27 @@ impl PodInfo {
             assumed: (assumed.cpu, assumed.memory),
             ports: host_ports(spec),
             images: spec
-                .containers
+                .init_containers
                 .iter()
+                .flatten()
+                .chain(&spec.containers)
                 .filter_map(|c| c.image.as_deref())
                 .map(normal_image)
                 .collect(),
             unknown: constraint::unknown(spec),
-            repelled: constraint::repelled(&pod),
+            kin: Arc::new(Kin::of(&pod)),
+            terms: PodTerms::new(&pod),
+            spread: SpreadConstraint::of(spec, pod.labels()),
             pod: pod.clone(),
         }
     }
 
     /// Whether a newer state of the same pod changes nothing a cycle asks: statuses are frequent, and only those of a resize tell
-    /// of other amounts.
+    /// of other amounts, and only the first when it started.
     pub fn is_as(&self, newer: &Pod) -> bool {
         self.pod.spec == newer.spec
+            && *self.kin == Kin::of(newer)
+            && self.started() == started(newer)
             && self.requests == Amounts::from_list(&resources::reserved_requests(newer, requested))
     }
 
@@ -195,21 +235,40 @@ impl PodInfo {
         self.spec().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
     }
 
+    /// When the node began with it.
+    pub fn started(&self) -> Option<Timestamp> {
+        started(&self.pod)
+    }
+
+    /// The node it was nominated for, as the API has it; empty if none.
+    pub fn nominated(&self) -> &str {
+        let status = self.pod.status.as_ref();
+        status
+            .and_then(|s| s.nominated_node_name.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// The scheduler it asks for.
+    pub fn scheduler(&self) -> &str {
+        let asked = self.spec().and_then(|s| s.scheduler_name.as_deref());
+        asked.unwrap_or(super::NAME)
+    }
+
+    /// Labels of nodes that its rules about other pods name.
+    pub fn topology_keys(&self) -> impl Iterator<Item = &str> {
+        let terms = self.terms.all().map(|term| term.topology_key.as_str());
+        terms.chain(self.spread.iter().map(|constraint| constraint.topology_key.as_str()))
+    }
+
     /// Its tolerations.
     pub fn tolerations(&self) -> &[Toleration] {
         self.spec().and_then(|s| s.tolerations.as_deref()).unwrap_or_default()
-    }
-
-    /// Whether scheduling gates hold it back.
-    pub fn is_gated(&self) -> bool {
-        self.spec()
-            .and_then(|s| s.scheduling_gates.as_ref())
-            .is_some_and(|g| !g.is_empty())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::cluster::Room;
     use super::*;
     use serde_json::json;
 
@@ -223,6 +282,21 @@ mod tests {
     fn given(cpu: &str, ready: bool) -> serde_json::Value {
         json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": ready, "restartCount": 0,
             "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}]})
+    }
+
+    #[test]
+    fn absurd_amounts_wrap_no_sum() {
+        let absurd = PodInfo::new(pod("9223372036854775807", json!({})));
+        let small = PodInfo::new(pod("1", json!({})));
+        let mut room = Room::default();
+        (0..10).for_each(|_| room.add(&absurd));
+        room.add(&small);
+        assert_eq!(room.requested.cpu, 10 * AMOUNT_MAX + 1000);
+        (0..10).for_each(|_| room.remove(&absurd));
+        assert_eq!((room.requested.cpu, room.assumed.0), (1000, 1000));
+        // Beyond what can be counted there is no room either.
+        (0..100_000).for_each(|_| room.add(&absurd));
+        assert_eq!((room.requested.cpu, room.assumed.0), (i64::MAX, i64::MAX));
     }
 
     #[test]

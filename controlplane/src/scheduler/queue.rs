@@ -3,27 +3,43 @@
 //! Source: control-plane contract §11. Active pods leave by priority, then by waiting time. A pod that failed backs off for
 //! 1 s·2ⁿ (at most 10 s) once something changed for it, and without any change after five minutes.
 
+use super::plugin::PluginSet;
+use super::plugin::priority_sort::{self, ActiveOrder};
+use super::plugin::scheduling_gates;
 use super::pod::PodInfo;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_CAP: Duration = Duration::from_secs(10);
 const UNSCHEDULABLE_FOR: Duration = Duration::from_secs(300);
 
 /// Why a cycle did not place its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleFailure {
-    /// No node will do: wait until something changes.
-    Unschedulable,
+    /// No node will do, by these plugins: wait until something changes that may change their mind.
+    Unschedulable(PluginSet),
     /// Something went wrong: try again.
     Error,
 }
 
-type ActiveOrder = (Reverse<i32>, u64);
+/// How long pods wait after failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffTimes {
+    /// After the first; it doubles with each.
+    pub first: Duration,
+    /// At most.
+    pub cap: Duration,
+}
+
+impl Default for BackoffTimes {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(1),
+            cap: Duration::from_secs(10),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -49,6 +65,8 @@ struct Entry {
     info: Arc<PodInfo>,
     place: Place,
     failures: u32,
+    /// Who refused it in its last cycle.
+    refused: PluginSet,
     /// End of the back-off that the last failure earned.
     until: Option<Instant>,
 }
@@ -62,10 +80,23 @@ pub struct PodQueue {
     /// By the time they became so.
     unschedulable: BTreeSet<(Instant, String)>,
     in_flight: BTreeSet<String>,
+    /// Those of them for which others are being evicted.
+    held: BTreeSet<String>,
+    /// How many of the unschedulable were refused by whom.
+    refusals: BTreeMap<PluginSet, usize>,
     sequence: u64,
+    times: BackoffTimes,
 }
 
 impl PodQueue {
+    /// An empty queue with these times.
+    pub fn new(times: BackoffTimes) -> Self {
+        Self {
+            times,
+            ..Self::default()
+        }
+    }
+
     /// Pods that wait, by upstream's names of the places they wait in.
     pub fn waiting(&self) -> [(&'static str, usize); 4] {
         let placed = self.active.len() + self.backoff.len() + self.unschedulable.len() + self.in_flight.len();
@@ -82,7 +113,16 @@ impl PodQueue {
         self.sequence
     }
 
+    fn count_refusal(&mut self, refused: PluginSet, sign: isize) {
+        let count = self.refusals.entry(refused).or_default();
+        *count = count.saturating_add_signed(sign);
+        if *count == 0 {
+            self.refusals.remove(&refused);
+        }
+    }
+
     fn leave(&mut self, uid: &str) {
+        let refused = self.entries.get(uid).map(|e| e.refused).unwrap_or_default();
         match self.entries.get(uid).map(|e| e.place) {
             Some(Place::Active(order)) => {
                 self.active.remove(&order);
@@ -92,9 +132,11 @@ impl PodQueue {
             }
             Some(Place::Unschedulable { since }) => {
                 self.unschedulable.remove(&(since, uid.to_owned()));
+                self.count_refusal(refused, -1);
             }
             Some(Place::InFlight { .. }) => {
                 self.in_flight.remove(uid);
+                self.held.remove(uid);
             }
             Some(Place::Gated) | None => {}
         }
@@ -111,6 +153,8 @@ impl PodQueue {
             }
             Place::Unschedulable { since } => {
                 self.unschedulable.insert((since, uid.to_owned()));
+                let refused = self.entries.get(uid).map(|e| e.refused).unwrap_or_default();
+                self.count_refusal(refused, 1);
             }
             Place::InFlight { .. } => {
                 self.in_flight.insert(uid.to_owned());
@@ -125,7 +169,7 @@ impl PodQueue {
     fn activate(&mut self, uid: &str) {
         let number = self.next_number();
         if let Some(entry) = self.entries.get(uid) {
-            let order = (Reverse(entry.info.priority), number);
+            let order = priority_sort::order(&entry.info, number);
             self.enter(uid, Place::Active(order));
         }
     }
@@ -145,13 +189,14 @@ impl PodQueue {
     /// Takes in a pod without a node, or what it has become.
     pub fn put(&mut self, info: Arc<PodInfo>, now: Instant) {
         let uid = info.uid.clone();
-        let gated = info.is_gated();
+        let gated = scheduling_gates::holds_back(&info);
         match self.entries.get_mut(&uid) {
             None => {
                 let entry = Entry {
                     info,
                     place: Place::Gated,
                     failures: 0,
+                    refused: PluginSet::default(),
                     until: None,
                 };
                 self.entries.insert(uid.clone(), entry);
@@ -167,7 +212,7 @@ impl PodQueue {
                 match place {
                     Place::Gated if !gated => self.activate(&uid),
                     Place::Unschedulable { .. } if changed => self.ready(&uid, now, true),
-                    Place::InFlight { .. } if changed => self.enter(&uid, Place::InFlight { moved: true }),
+                    Place::InFlight { .. } if changed => entry.place = Place::InFlight { moved: true },
                     _ => {}
                 }
             }
@@ -205,38 +250,70 @@ impl PodQueue {
         self.entries.get(&uid).map(|e| e.info.clone())
     }
 
+    /// Remembers who refused a pod that is still worked at: others are being evicted for it.
+    pub fn hold(&mut self, uid: &str, refused: PluginSet) {
+        if let Some(entry) = self
+            .entries
+            .get_mut(uid)
+            .filter(|e| matches!(e.place, Place::InFlight { .. }))
+        {
+            entry.refused = refused;
+            self.held.insert(uid.to_owned());
+        }
+    }
+
+    /// Takes back a pod that was held, to wait for what may help it.
+    pub fn release(&mut self, uid: &str, now: Instant) {
+        if let Some(refused) = self.entries.get(uid).map(|e| e.refused) {
+            self.fail(uid, ScheduleFailure::Unschedulable(refused), now);
+        }
+    }
+
     /// Takes back a pod that a cycle or its binding did not place.
     pub fn fail(&mut self, uid: &str, setback: ScheduleFailure, now: Instant) {
+        let times = self.times;
+        let Some(place) = self.entries.get(uid).map(|e| e.place) else {
+            return;
+        };
+        let moved = matches!(place, Place::InFlight { moved: true });
+        // Counts of refusals follow what the entry says.
+        self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        let moved = matches!(entry.place, Place::InFlight { moved: true });
-        let delay = BACKOFF_FIRST
-            .saturating_mul(1 << entry.failures.min(10))
-            .min(BACKOFF_CAP);
-        entry.failures += 1;
+        entry.place = Place::InFlight { moved };
+        let delay = times.first.saturating_mul(1 << entry.failures.min(20)).min(times.cap);
+        entry.failures = entry.failures.saturating_add(1);
         entry.until = Some(now + delay);
+        if let ScheduleFailure::Unschedulable(refused) = setback {
+            entry.refused = refused;
+        }
         match setback {
-            ScheduleFailure::Unschedulable if !moved => self.enter(uid, Place::Unschedulable { since: now }),
-            ScheduleFailure::Unschedulable => self.ready(uid, now, true),
+            ScheduleFailure::Unschedulable(_) if !moved => self.enter(uid, Place::Unschedulable { since: now }),
+            ScheduleFailure::Unschedulable(_) => self.ready(uid, now, true),
             ScheduleFailure::Error => self.ready(uid, now, false),
         }
     }
 
-    /// Something changed that may help the pods for which `helps` is true.
-    pub fn wake(&mut self, now: Instant, helps: impl Fn(&PodInfo) -> bool) {
-        let helped = |uid: &String| self.entries.get(uid).is_some_and(|e| helps(&e.info));
-        let woken: Vec<String> = self
-            .unschedulable
-            .iter()
-            .map(|(_, uid)| uid)
-            .filter(|uid| helped(uid))
-            .cloned()
-            .collect();
-        let moved: Vec<String> = self.in_flight.iter().filter(|uid| helped(uid)).cloned().collect();
+    /// Something changed (in no cycle: those end before anything else is looked at) about which these plugins may care, and which may help the pods for which `helps` is true, told
+    /// who refused them.
+    pub fn wake(&mut self, now: Instant, concerns: PluginSet, helps: impl Fn(&PodInfo, PluginSet) -> bool) {
+        let is_concerned = |refused: PluginSet| refused.is_empty() || refused.meets(concerns);
+        let helped = |uid: &String| {
+            let entry = self.entries.get(uid);
+            entry.is_some_and(|e| is_concerned(e.refused) && helps(&e.info, e.refused))
+        };
+        let mut woken: Vec<String> = Vec::new();
+        if self.refusals.keys().any(|refused| is_concerned(*refused)) {
+            let waiting = self.unschedulable.iter().map(|(_, uid)| uid);
+            woken = waiting.filter(|uid| helped(uid)).cloned().collect();
+        }
+        let moved: Vec<String> = self.held.iter().filter(|uid| helped(uid)).cloned().collect();
         for uid in woken {
             self.ready(&uid, now, true);
         }
         for uid in moved {
-            self.enter(&uid, Place::InFlight { moved: true });
+            if let Some(entry) = self.entries.get_mut(&uid) {
+                entry.place = Place::InFlight { moved: true };
+            }
         }
     }
 

@@ -135,7 +135,7 @@ fn read_value(form: Form, item: Item<'_>, depth: usize) -> Result<Value, String>
         (Form::Bool, Item::Number(number)) => Value::Bool(number != 0),
         (Form::Int, Item::Number(number)) => Value::from(number.cast_signed()),
         (Form::Double, Item::Fixed(bits)) => {
-            let number = serde_json::Number::from_f64(f64::from_bits(bits));
+            let number = super::scalar::float(f64::from_bits(bits));
             Value::Number(number.ok_or("not a finite number")?)
         }
         (Form::Message(name), Item::Bytes(bytes)) => read_message(name, bytes, depth + 1)?,

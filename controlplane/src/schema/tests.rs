@@ -186,3 +186,36 @@ fn normalizing_is_idempotent() {
     assert_eq!(normalize(kind, &mut twice), Ok(vec![]));
     assert_eq!(once, twice);
 }
+
+/// A definition that is read, sent back as it was and read again is the same to the byte, whatever wrote it.
+#[test]
+fn floats_are_as_go_writes_them_from_json_and_from_protobuf() {
+    let definitions = Registry::built_in().by_gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions = definitions.expect("definitions are built in");
+    let of = |limits: &str| {
+        format!(
+            r#"{{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{{"name":"a"}},"spec":{{"group":"g",
+            "names":{{"plural":"a","kind":"A"}},"scope":"Cluster","versions":[{{"name":"v1","served":true,"storage":true,
+            "schema":{{"openAPIV3Schema":{limits}}}}}]}}}}"#
+        )
+    };
+    let read = |limits: &str| {
+        let decoded = decode(definitions, of(limits).as_bytes(), Media::Json).expect("readable");
+        let message = protobuf::of_object(&decoded.value).expect("it has a message");
+        let again = decode(definitions, &message, Media::Protobuf).expect("readable");
+        let path = "/spec/versions/0/schema/openAPIV3Schema";
+        let texts = [decoded, again].map(|decoded| decoded.value.pointer(path).expect("a schema").to_string());
+        assert_eq!(texts[0], texts[1]);
+        texts[0].clone()
+    };
+    for (sent, stored) in [
+        (r#"{"maximum":1e1,"minimum":0.0}"#, r#"{"maximum":10,"minimum":0}"#),
+        (r#"{"maximum":2.50,"minimum":-3.0}"#, r#"{"maximum":2.5,"minimum":-3}"#),
+        (
+            r#"{"maximum":7,"minimum":-1e300}"#,
+            r#"{"maximum":7,"minimum":-1e+300}"#,
+        ),
+    ] {
+        assert_eq!(read(sent), stored);
+    }
+}

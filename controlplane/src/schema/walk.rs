@@ -228,6 +228,7 @@ impl<'s> Walk<'s> {
     fn object(&mut self, id: TypeId, map: &mut Map<String, Value>) -> Result<(), String> {
         let schema: &'s Schema = self.schema;
         let kind = schema.get(id);
+        let go_name = kind.go_name();
         let mut dropped = Vec::new();
         for (key, value) in map.iter_mut() {
             let Some(field) = kind.field(key) else {
@@ -235,14 +236,14 @@ impl<'s> Walk<'s> {
                 dropped.push(key.clone());
                 continue;
             };
-            let owner = std::mem::replace(&mut self.owner, kind.go_name());
+            let owner = std::mem::replace(&mut self.owner, go_name);
             self.path.push(Segment::Field(&field.name));
             if !value.is_null() {
                 self.value(&field.shape, value)?;
             }
             self.path.pop();
             self.owner = owner;
-            if is_dropped(kind.go_name(), field, value, self.path.len()) {
+            if is_dropped(go_name, field, value, self.path.len()) {
                 dropped.push(key.clone());
             }
         }
@@ -270,7 +271,17 @@ impl<'s> Walk<'s> {
     fn value(&mut self, shape: &'s Shape, value: &mut Value) -> Result<(), String> {
         match (shape, &mut *value) {
             (Shape::Any, _) | (Shape::String, Value::String(_)) | (Shape::Boolean, Value::Bool(_)) => Ok(()),
-            (Shape::Number, Value::Number(_)) => Ok(()),
+            (Shape::Number, Value::Number(number)) => {
+                if let Some(canonical) = number
+                    .is_f64()
+                    .then(|| number.as_f64())
+                    .flatten()
+                    .and_then(scalar::float)
+                {
+                    *number = canonical;
+                }
+                Ok(())
+            }
             (Shape::Object(id), Value::Object(map)) => self.object(*id, map),
             (Shape::List(shape), Value::Array(items)) => {
                 for (i, item) in items.iter_mut().enumerate() {

@@ -30,6 +30,7 @@ use past::UnclaimedPast;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::watch;
 
@@ -75,8 +76,9 @@ struct Shared {
     /// Snapshots older than this are refused.
     oldest: watch::Sender<Revision>,
     resources: RwLock<Resources>,
-    /// What the past of all resources may hold on to.
+    /// What the past of all resources may hold on to, and what it holds on to.
     history_bytes: usize,
+    held_bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -146,6 +148,7 @@ impl Window {
                 past,
             }),
             history_bytes,
+            held_bytes: Arc::default(),
         });
         let following = follow::follow(Arc::clone(&store), Arc::clone(&shared), changes, revision);
         let followed = Arc::clone(&store);
@@ -194,11 +197,14 @@ impl Window {
         }
         // The write lock holds the feeding task back, so `applied` is exactly what `objects` shows.
         let revision = *self.shared.applied.borrow();
+        let history = resources.past.claim(prefix, objects, revision, expected);
+        self.shared.held_bytes.fetch_add(history.bytes(), Ordering::Relaxed);
         let resource = Arc::new(ResourceWindow {
             store: Arc::clone(&self.store),
             applied: self.shared.applied.subscribe(),
             oldest: self.shared.oldest.subscribe(),
-            history: Mutex::new(resources.past.claim(prefix, objects, revision, expected)),
+            history: Mutex::new(history),
+            held_bytes: Arc::clone(&self.shared.held_bytes),
             changed: watch::Sender::new(0),
         });
         resources.by_prefix.insert(prefix.to_owned(), Arc::clone(&resource));
@@ -217,7 +223,7 @@ impl Window {
         resources.past.forget();
         // The write lock holds the feeding task back, so `applied` is exactly what the objects show.
         let revision = *self.shared.applied.borrow();
-        released.history().replace(OrdMap::new(), revision);
+        released.change(|history| history.replace(OrdMap::new(), revision));
         released.wake();
     }
 
@@ -228,8 +234,7 @@ impl Window {
 
     /// What the past of all resources holds on to now, in bytes as [`HISTORY_BYTES`] counts them.
     pub fn history_bytes(&self) -> usize {
-        let resources = self.shared.resources.read().unwrap_or_else(PoisonError::into_inner);
-        resources.by_prefix.values().map(|one| one.history().bytes()).sum()
+        self.shared.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether writes can be taken, and what has been written is shown: for health checks, which give it some time.
@@ -257,6 +262,8 @@ pub struct ResourceWindow {
     applied: watch::Receiver<Revision>,
     oldest: watch::Receiver<Revision>,
     history: Mutex<History>,
+    /// What the past of all resources holds on to.
+    held_bytes: Arc<AtomicUsize>,
     /// Moves with every batch of changes to this resource, for readers of all of them.
     changed: watch::Sender<u64>,
 }
@@ -264,6 +271,17 @@ pub struct ResourceWindow {
 impl ResourceWindow {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is kept, which is counted among what all resources keep.
+    fn change<T>(&self, change: impl FnOnce(&mut History) -> T) -> T {
+        let mut history = self.history();
+        let before = history.bytes();
+        let result = change(&mut history);
+        // Under the lock: nobody takes away what has not been added.
+        self.held_bytes.fetch_add(history.bytes(), Ordering::Relaxed);
+        self.held_bytes.fetch_sub(before, Ordering::Relaxed);
+        result
     }
 
     /// Tells those who read events that there are some, or that they have missed some.
@@ -288,6 +306,11 @@ impl ResourceWindow {
     /// What a key holds that does not belong there, if it does.
     pub fn misfit_at(&self, key: &str) -> Option<Misfit> {
         self.history().misfit_at(key)
+    }
+
+    /// The same, and the stored bytes: for who removes them.
+    pub fn misfit_held(&self, key: &str) -> Option<(Misfit, Arc<Stored>)> {
+        self.history().misfit_held(key)
     }
 
     /// The first such thing under a prefix.

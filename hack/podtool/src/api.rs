@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::figures::percentile;
 use crate::processes::{Group, cpu, cpu_since};
-use crate::{connect, flood, idle, nodes};
+use crate::{connect, custom, flood, idle, nodes};
 
 pub(crate) const NAMESPACE: &str = "podtool-api";
 /// Requests under way at once.
@@ -42,19 +42,26 @@ pub(crate) enum Stage {
     Stalled,
     /// One user's flood, as another sees it.
     Flood,
+    /// 10,000 custom objects beside 10,000 ConfigMaps: written, listed and watched.
+    Custom,
+    /// 1,000 definitions of custom resources; of those that are there already, what the server has. Only when it is named: nobody's
+    /// other figures are to be taken beside them.
+    Definitions,
 }
 
-const STAGES: [Stage; 5] = [
+/// Those that are not named do these.
+const STAGES: [Stage; 6] = [
     Stage::Requests,
     Stage::Watches,
     Stage::Nodes,
     Stage::Stalled,
     Stage::Flood,
+    Stage::Custom,
 ];
 
 /// What is measured.
 pub(crate) struct Plan {
-    /// Empty for all of them.
+    /// Empty for those of every run.
     pub(crate) stages: Vec<Stage>,
     /// Objects that are written, read and listed.
     pub(crate) objects: usize,
@@ -74,10 +81,11 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
         time: plan.time,
     };
     load.memory("before")?;
-    for stage in STAGES {
-        if !plan.stages.is_empty() && !plan.stages.contains(&stage) {
-            continue;
-        }
+    let stages = match plan.stages.is_empty() {
+        true => STAGES.to_vec(),
+        false => plan.stages,
+    };
+    for stage in stages {
         match stage {
             Stage::Requests => load.each_request().await?,
             Stage::Watches => load.watches().await?,
@@ -87,6 +95,8 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
                 flood::measure(kubeconfig, plan.time).await?;
                 load.memory("after the flood")?;
             }
+            Stage::Custom => custom::beside_built_in(&load).await?,
+            Stage::Definitions => custom::definitions(&load).await?,
         }
     }
     Ok(())

@@ -7,6 +7,7 @@
 mod api;
 mod configmap;
 mod connect;
+mod custom;
 mod figures;
 mod flood;
 mod floor;
@@ -142,7 +143,7 @@ struct ApiArgs {
     /// The API server's process, as NAME=PID.
     #[arg(long)]
     server: Group,
-    /// What is measured; repeatable. Without it all, in this order.
+    /// What is measured; repeatable. Without it all but definitions, in this order.
     #[arg(long = "stage", value_enum)]
     stages: Vec<api::Stage>,
     /// Objects that are written, read and listed.

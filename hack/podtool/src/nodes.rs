@@ -1,4 +1,5 @@
-//! What a write of a pod costs the API server while every node of a large cluster watches its own pods: with no watcher, and with all.
+//! What a write of a pod costs the API server while every node of a large cluster watches its own pods: with no watcher, and with all;
+//! and, at the same pace, that of a ConfigMap.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,14 +31,14 @@ pub(crate) async fn measure(load: &Load) -> anyhow::Result<()> {
         anyhow::ensure!(Instant::now() < deadline, "there is no default service account");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let pods = stream::iter(0..PODS).map(|number| async move { load.post(&pods_path(), &pod(number)).await });
-    let pods = pods.buffer_unordered(WORKERS);
-    pods.try_for_each(|_| std::future::ready(Ok(()))).await?;
     println!("{:<28} {:>9} {:>16}", "", "events", "server ms a write");
-    write(load, "no node watches its pods", "a", &Arc::default()).await?;
+    fill(load, &maps_path(), map).await?;
+    write(load, "ConfigMaps, unwatched", (&maps_path(), "m"), &Arc::default()).await?;
+    fill(load, &pods_path(), pod).await?;
+    write(load, "no node watches its pods", (&pods_path(), "a"), &Arc::default()).await?;
     let arrived = Arc::new(AtomicUsize::new(0));
     let _watchers = watch_all(load, &arrived).await?;
-    write(load, "5,000 nodes watch theirs", "b", &arrived).await?;
+    write(load, "5,000 nodes watch theirs", (&pods_path(), "b"), &arrived).await?;
     load.memory("with 5,000 watchers")?;
     // Their nodes are not there: before the pods are found to be orphans.
     let path = format!("{}?gracePeriodSeconds=0", pods_path());
@@ -47,6 +48,20 @@ pub(crate) async fn measure(load: &Load) -> anyhow::Result<()> {
 
 fn pods_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods")
+}
+
+fn maps_path() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
+}
+
+async fn fill(load: &Load, collection: &str, object: fn(usize) -> Value) -> anyhow::Result<()> {
+    let posts = stream::iter(0..PODS).map(|number| async move { load.post(collection, &object(number)).await });
+    let posts = posts.buffer_unordered(WORKERS);
+    posts.try_for_each(|_| std::future::ready(Ok(()))).await
+}
+
+fn map(number: usize) -> Value {
+    json!({"metadata": {"name": format!("p{number}")}, "data": {"k": "x".repeat(1_000)}})
 }
 
 fn pod(number: usize) -> Value {
@@ -79,8 +94,13 @@ async fn watch_all(load: &Load, arrived: &Arc<AtomicUsize>) -> anyhow::Result<to
     Ok(tasks)
 }
 
-/// Writes pods at an even pace and prints what one cost; waits for the events of watchers, if there are any.
-async fn write(load: &Load, what: &str, mark: &str, arrived: &Arc<AtomicUsize>) -> anyhow::Result<()> {
+/// Writes objects at an even pace and prints what one cost; waits for the events of watchers, if there are any.
+async fn write(
+    load: &Load,
+    what: &str,
+    (collection, mark): (&str, &str),
+    arrived: &Arc<AtomicUsize>,
+) -> anyhow::Result<()> {
     let writes = WRITES_PER_SECOND * usize::try_from(load.time.as_secs())?;
     let before = cpu(&load.groups)?;
     let begun = tokio::time::Instant::now();
@@ -89,7 +109,7 @@ async fn write(load: &Load, what: &str, mark: &str, arrived: &Arc<AtomicUsize>) 
         tokio::time::sleep_until(begun + due).await;
         let request = Request::builder()
             .method(Method::PATCH)
-            .uri(format!("{}/p{}", pods_path(), number % PODS))
+            .uri(format!("{collection}/p{}", number % PODS))
             .header("content-type", "application/merge-patch+json");
         let patch = json!({"metadata": {"annotations": {"written": format!("{mark}{number}")}}});
         load.send(request, serde_json::to_vec(&patch)?).await
@@ -97,7 +117,7 @@ async fn write(load: &Load, what: &str, mark: &str, arrived: &Arc<AtomicUsize>) 
     let each = each.buffered(WORKERS);
     each.try_for_each(|_| std::future::ready(Ok(())))
         .await
-        .context("writing pods")?;
+        .with_context(|| format!("writing {what}"))?;
     let used = cpu_since(&load.groups, &before)?;
     let expected = if Arc::strong_count(arrived) > 1 { writes } else { 0 };
     let deadline = Instant::now() + PATIENCE;

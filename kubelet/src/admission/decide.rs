@@ -1,6 +1,7 @@
 //! Whether the node can take a pod (kubelet contract §14, the predicates). Pure.
 
 use super::placement::{self, NodeView};
+use super::preemption::Missing;
 use super::sysctl;
 use crate::pod_object;
 use crate::reason::admission;
@@ -84,10 +85,22 @@ pub fn decide<'a>(
     pod: &Pod,
 ) -> Result<(), Rejection> {
     let wanted = Holding::of(pod);
+    placement::judge_pressure(view, pod)?;
     node.sysctls.judge(pod_object::spec(pod))?;
     placement::judge_os(pod)?;
     placement::judge_groups(view, pod)?;
     enough(node, others.clone(), &wanted)?;
+    elsewhere(node, view, others, pod, &wanted)
+}
+
+/// The rules that come after resources.
+fn elsewhere<'a>(
+    node: &Node,
+    view: &NodeView,
+    others: impl Iterator<Item = &'a Holding> + Clone,
+    pod: &Pod,
+    wanted: &Holding,
+) -> Result<(), Rejection> {
     placement::judge_affinity(&node.name, view, pod)?;
     let named = pod_object::spec(pod).node_name.as_deref();
     if named.is_some_and(|name| name != node.name) {
@@ -96,12 +109,38 @@ pub fn decide<'a>(
             "Predicate NodeName failed: node(s) didn't match the requested node name",
         ));
     }
-    if others.clone().any(|other| other.collides(&wanted)) {
+    if others.clone().any(|other| other.collides(wanted)) {
         let message = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
         return Err(rejection(admission::NODE_PORTS, message));
     }
     placement::judge_taints(view, pod)?;
-    placement::judge_apparmor(node.apparmor, pod)
+    placement::judge_apparmor(node.apparmor, pod)?;
+    placement::judge_features(pod)
+}
+
+/// What is missing for a pod that is refused for want of resources alone; the refusal it gets if there is another reason.
+pub fn missing<'a>(
+    node: &Node,
+    view: &NodeView,
+    others: impl Iterator<Item = &'a Holding> + Clone,
+    pod: &Pod,
+) -> Result<Vec<Missing>, Rejection> {
+    let wanted = Holding::of(pod);
+    elsewhere(node, view, others.clone(), pod, &wanted)?;
+    let short = shortages(node, others, &wanted);
+    let missing = short.into_iter().map(|short| Missing {
+        amount: short.requested - (short.capacity - short.used),
+        resource: short.resource,
+    });
+    Ok(missing.collect())
+}
+
+/// A resource of which there is too little.
+struct Shortage {
+    resource: String,
+    requested: i64,
+    used: i64,
+    capacity: i64,
 }
 
 /// Refuses what there is not enough of.
@@ -110,11 +149,25 @@ fn enough<'a>(
     others: impl Iterator<Item = &'a Holding> + Clone,
     wanted: &Holding,
 ) -> Result<(), Rejection> {
+    match shortages(node, others, wanted).into_iter().next() {
+        None => Ok(()),
+        Some(short) => Err(too_little(&short.resource, short.requested, short.used, short.capacity)),
+    }
+}
+
+/// Everything of which there is not enough, the gravest first.
+fn shortages<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone, wanted: &Holding) -> Vec<Shortage> {
+    let mut short = Vec::new();
     let count = i64::try_from(others.clone().count()).unwrap_or(i64::MAX);
     if let Some(slots) = node.allocatable.get("pods") {
         let one_more = Quantity::from_units(count.saturating_add(1), Format::DecimalSi);
         if one_more > *slots {
-            return Err(too_little("pods", 1, count, amount("pods", slots)));
+            short.push(Shortage {
+                resource: "pods".to_owned(),
+                requested: 1,
+                used: count,
+                capacity: amount("pods", slots),
+            });
         }
     }
     let mut requests: Vec<_> = wanted.requests.iter().filter(|(_, amount)| !amount.is_zero()).collect();
@@ -130,11 +183,15 @@ fn enough<'a>(
             .filter_map(|other| other.requests.get(name))
             .fold(Quantity::ZERO, |a, b| a.plus(*b));
         if used.plus(*requested) > *capacity {
-            let told = (amount(name, requested), amount(name, &used), amount(name, capacity));
-            return Err(too_little(name, told.0, told.1, told.2));
+            short.push(Shortage {
+                resource: name.clone(),
+                requested: amount(name, requested),
+                used: amount(name, &used),
+                capacity: amount(name, capacity),
+            });
         }
     }
-    Ok(())
+    short
 }
 
 /// Which of several shortages is told: CPU, memory and storage come first.

@@ -2,10 +2,13 @@
 //! 6). Pure.
 
 use super::decide::{Rejection, rejection};
+use crate::eviction::Conditions;
+use crate::eviction::threshold::Condition;
 use crate::pod::spec;
 use crate::pod_object;
 use crate::reason::admission;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use proto::api::qos::{QosClass, qos_class};
 use proto::api::{affinity, taint};
 use std::collections::BTreeMap;
 
@@ -21,6 +24,8 @@ pub struct NodeView {
     pub taints: Vec<Taint>,
     /// Whether its runtime obeys `supplementalGroupsPolicy`: that is known of the runtime, not of the object.
     pub groups_policy: bool,
+    /// What it runs short of: that is known of the machine.
+    pub pressure: Conditions,
     /// Whether that is what the API server has (or there is none to ask), not just what this kubelet would register.
     pub known: bool,
     /// The question this answers, of those whether the description is still true; 0 before the first.
@@ -35,10 +40,37 @@ impl NodeView {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.unwrap_or_default(),
             groups_policy: false,
+            pressure: Conditions::new(),
             known: true,
             looked: 0,
         }
     }
+}
+
+/// The taint of a node that runs short of memory.
+const MEMORY_TAINT: &str = "node.kubernetes.io/memory-pressure";
+
+/// Refuses new pods while the node runs short: all but critical ones, but where it is memory alone only those that asked for nothing and do
+/// not tolerate it.
+pub(super) fn judge_pressure(view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+    if view.pressure.is_empty() || pod_object::is_critical(pod) {
+        return Ok(());
+    }
+    if view.pressure.iter().eq([&Condition::Memory]) {
+        let spec = pod_object::spec(pod);
+        let taint = Taint {
+            key: MEMORY_TAINT.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        let tolerated = taint::tolerated(&taint, spec.tolerations.as_deref().unwrap_or_default());
+        if qos_class(spec) != QosClass::BestEffort || tolerated {
+            return Ok(());
+        }
+    }
+    let conditions: Vec<String> = view.pressure.iter().map(ToString::to_string).collect();
+    let message = format!("The node had condition: [{}]. ", conditions.join(" "));
+    Err(rejection(admission::EVICTED, &message))
 }
 
 /// Refuses pods for another operating system.
@@ -101,6 +133,15 @@ pub(super) fn judge_apparmor(is_enabled: bool, pod: &Pod) -> Result<(), Rejectio
     Err(rejection(admission::APP_ARMOR, message))
 }
 
+/// Refuses pods that need what nodes have to declare and this one does not (KEP-5328); of what scheduling goes by that is one thing.
+pub(super) fn judge_features(pod: &Pod) -> Result<(), Rejection> {
+    if !pod_object::host_network(pod) || pod_object::spec(pod).host_users != Some(false) {
+        return Ok(());
+    }
+    let message = "Pod requires node features that are not available: UserNamespacesHostNetworkSupport";
+    Err(rejection(admission::POD_FEATURE_UNSUPPORTED, message))
+}
+
 fn wants_apparmor(pod: &Pod) -> bool {
     pod_object::containers(pod).any(|(_, container)| {
         let profile = spec::apparmor_profile(pod, container);
@@ -160,6 +201,19 @@ mod tests {
         );
         let of_file = json!({"annotations": {"kubernetes.io/config.source": "file"}});
         assert_eq!(reason(judge_taints(&view, &pod(of_file, json!({})))), "");
+    }
+
+    #[test]
+    fn users_of_its_own_in_the_nodes_network_are_not_to_be_had() {
+        let judge = |spec| reason(judge_features(&pod(json!({}), spec)));
+        assert_eq!(judge(json!({"hostNetwork": true})), "");
+        assert_eq!(judge(json!({"hostUsers": false})), "");
+        assert_eq!(judge(json!({"hostNetwork": true, "hostUsers": true})), "");
+        let both = pod(json!({}), json!({"hostNetwork": true, "hostUsers": false}));
+        let refused = judge_features(&both).expect_err("refused");
+        assert_eq!(refused.reason, "PodFeatureUnsupported");
+        let message = "Pod requires node features that are not available: UserNamespacesHostNetworkSupport";
+        assert_eq!(refused.message, message);
     }
 
     #[test]

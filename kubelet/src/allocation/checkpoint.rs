@@ -11,7 +11,7 @@ use crate::id::PodUid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -164,9 +164,7 @@ impl Checkpoint {
                 }
                 (sealed(&held.entries), held.changed)
             };
-            let beside = path.with_extension("tmp");
-            fs::write(&beside, text)?;
-            fs::rename(&beside, &path)?;
+            replace(&path, &text)?;
             lock().written = changed;
             Ok(())
         };
@@ -180,6 +178,19 @@ impl Checkpoint {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Puts a text in place of what the file had, for good: a power cut leaves one or the other, never a file without its text.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("tmp");
+    let mut file = fs::File::create(&beside)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    match path.parent() {
+        Some(directory) => fs::File::open(directory)?.sync_all(),
+        None => Ok(()),
     }
 }
 

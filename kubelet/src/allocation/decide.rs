@@ -23,6 +23,9 @@ pub struct Pending {
     pub generation: Option<i64>,
 }
 
+/// What the refusal of static pods is counted as.
+pub const STATIC_POD: &str = "static_pod";
+
 /// Why the node resizes no pod of this sort, if it does not.
 pub fn refusal(pod: &Pod) -> Option<&'static str> {
     pod_object::is_static(pod).then_some("In-place resize of static-pods is not supported")

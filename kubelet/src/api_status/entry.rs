@@ -37,7 +37,8 @@ pub(super) struct Entry {
 pub(super) struct Acknowledged {
     /// The object.
     pub(super) uid: PodUid,
-    pub(super) body: serde_json::Value,
+    /// What, as [`body::digest`] has it.
+    pub(super) status: [u8; 32],
     /// The revision it made.
     pub(super) revision: u64,
 }
@@ -96,7 +97,7 @@ impl Entry {
         {
             // Nothing newer than what was acknowledged has been delivered: that is what the server has, whatever form
             // it gave it. Comparing with the delivered form instead would send an unchanged status for ever.
-            return (body::without_uid(&acknowledged.body) != body::without_uid(&body)).then_some(body);
+            return (acknowledged.status != body::digest(&body)).then_some(body);
         }
         let current = target.status.clone().unwrap_or_default();
         let same = body::patch(target, &current) == body;

@@ -4,6 +4,8 @@ use super::folder::Folder;
 use super::{KeptToken, chain, decide, lock};
 use crate::id::PodUid;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -43,8 +45,10 @@ impl Content {
         }
         let mut count = Count(0);
         let counted = match self {
-            Self::ConfigMap(map) => serde_json::to_writer(&mut count, &map.as_deref()),
-            Self::Secret(secret) => serde_json::to_writer(&mut count, &secret.as_deref()),
+            Self::ConfigMap(map) => tree(&map.as_deref()).and_then(|map| serde_json::to_writer(&mut count, &map)),
+            Self::Secret(secret) => {
+                tree(&secret.as_deref()).and_then(|secret| serde_json::to_writer(&mut count, &secret))
+            }
             // Small ones, and those that are made smaller first.
             Self::Pod(_) | Self::Token(_) | Self::Handler(_) | Self::Services(_) => self.bytes().map(|bytes| {
                 count.0 = bytes.len() as u64;
@@ -56,17 +60,22 @@ impl Content {
 
     fn bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         match self {
-            Self::Pod(pod) => serde_json::to_vec(pod),
-            Self::ConfigMap(map) => serde_json::to_vec(&map.as_deref()),
-            Self::Secret(secret) => serde_json::to_vec(&secret.as_deref()),
+            Self::Pod(pod) => serde_json::to_vec(&tree(pod)?),
+            Self::ConfigMap(map) => serde_json::to_vec(&tree(&map.as_deref())?),
+            Self::Secret(secret) => serde_json::to_vec(&tree(&secret.as_deref())?),
             Self::Token(token) => serde_json::to_vec(token),
             Self::Handler(handler) => serde_json::to_vec(handler),
             Self::Services(services) => {
                 let services: Vec<Service> = services.iter().map(|service| decide::reduced(service)).collect();
-                serde_json::to_vec(&services)
+                serde_json::to_vec(&tree(&services)?)
             }
         }
     }
+}
+
+/// By way of a tree: code that writes each kind as text would be there for this alone (`client::tree`).
+fn tree(object: &impl Serialize) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(object)
 }
 
 /// The files that are needed, of all whose names begin like that.

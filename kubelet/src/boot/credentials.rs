@@ -5,14 +5,14 @@ use crate::certificate::CertificateError;
 use crate::certificate::credentials::{self, ClientCertificateRenewal};
 use crate::certificate::request::Wanted;
 use crate::certificate::rotation::{Clients, Expired, Rotation};
-use crate::certificate::serving::Serving;
+use crate::certificate::serving::{Offered, Serving};
 use crate::certificate::store::Store;
 use crate::config::{AuthorizationMode, Config};
 use crate::host::addresses::HostIps;
+use crate::metrics::RequestMetrics;
 use crate::node::Facts;
 use crate::server::Certificates;
 use client::Clock;
-use rustls::ServerConfig;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -26,6 +26,10 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Known {
     /// The API server's client; none in standalone mode.
     pub(super) client: Option<kube::Client>,
+    /// The same over connections of its own, for questions that strangers cause.
+    pub(super) reviews: Option<kube::Client>,
+    /// Counts what they ask.
+    pub(super) requests: RequestMetrics,
     keeper: Option<ClientCertificateRenewal>,
     served: Served,
 }
@@ -39,7 +43,7 @@ struct Served {
 /// Clients and certificates, kept fresh by tasks.
 pub(super) struct Kept {
     /// What the server is to serve with.
-    pub(super) tls: watch::Receiver<Arc<ServerConfig>>,
+    pub(super) tls: watch::Receiver<Offered>,
     /// What the cluster issued.
     pub(super) certificates: Certificates,
     given_up: Option<oneshot::Receiver<Expired>>,
@@ -53,19 +57,27 @@ pub(super) async fn find(
     clock: Arc<dyn Clock>,
     seed: u64,
 ) -> Result<Known, BootError> {
-    let (client, keeper) = match &config.paths.kubeconfig {
+    let requests = RequestMetrics::default();
+    let (client, reviews, keeper) = match &config.paths.kubeconfig {
         None => {
             check_standalone(config)?;
-            (None, None)
+            (None, None, None)
         }
         Some(kubeconfig) => {
-            let found = credentials::connect(config, kubeconfig, &facts.name, clock.clone(), seed).await;
-            let (client, keeper) = found.map_err(BootError::Credentials)?;
-            (Some(client), keeper)
+            let (name, observer) = (&facts.name, requests.observer());
+            let found = credentials::connect(config, kubeconfig, name, clock.clone(), seed, observer).await;
+            let found = found.map_err(BootError::Credentials)?;
+            (Some(found.client), Some(found.reviews), found.renewal)
         }
     };
     let served = serving(config, facts, host_ips, client.as_ref(), clock, seed)?;
-    Ok(Known { client, keeper, served })
+    Ok(Known {
+        client,
+        reviews,
+        requests,
+        keeper,
+        served,
+    })
 }
 
 /// Without an API server no webhook can be asked.
@@ -84,7 +96,7 @@ impl Known {
     /// Starts what keeps certificates fresh, and waits a little for a first one if there is none.
     pub(super) async fn keep(self, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> Result<Kept, BootError> {
         let mut serving = self.served.serving;
-        let (sender, tls) = watch::channel(Arc::new(serving.config()?));
+        let (sender, tls) = watch::channel(serving.config()?);
         tasks.spawn(serving.follow(sender, stop.clone()));
         let mut certificates = Certificates::default();
         if let Some(issuing) = self.served.issuing {

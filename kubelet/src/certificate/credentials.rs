@@ -9,7 +9,7 @@ use super::store::{Pair, Store};
 use super::{CertificateError, write};
 use crate::config::Config;
 use base64::Engine;
-use client::connect::{self, ConnectError, Options};
+use client::connect::{self, ConnectError, Observer, Options};
 use client::{Clock, Identity, IdentityError};
 use jiff::Timestamp;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
@@ -65,6 +65,17 @@ pub enum CredentialError {
     },
 }
 
+/// How the API server is reached.
+pub struct Connected {
+    /// As this node.
+    pub client: kube::Client,
+    /// The same over connections of its own: questions that strangers cause hold up nothing else, as upstream's heartbeats
+    /// have a client of their own.
+    pub reviews: kube::Client,
+    /// What keeps the certificate fresh, if that is asked for.
+    pub renewal: Option<ClientCertificateRenewal>,
+}
+
 /// What keeps the client certificate fresh.
 pub struct ClientCertificateRenewal {
     rotation: Rotation,
@@ -110,7 +121,7 @@ async fn install(identity: Identity, mut current: watch::Receiver<Option<Arc<Pai
     std::future::pending::<()>().await;
 }
 
-/// The client of this node's name, and what keeps its certificate fresh if that is asked for.
+/// The clients of this node's name, and what keeps their certificate fresh if that is asked for.
 ///
 /// # Errors
 /// See [`CredentialError`].
@@ -120,8 +131,12 @@ pub async fn connect(
     node: &str,
     clock: Arc<dyn Clock>,
     seed: u64,
-) -> Result<(kube::Client, Option<ClientCertificateRenewal>), CredentialError> {
-    let options = Options::new(format!("kubelet/{} (linux)", crate::config::VERSION));
+    observer: Observer,
+) -> Result<Connected, CredentialError> {
+    let options = Options {
+        observer: Some(observer),
+        ..Options::new(format!("kubelet/{} (linux)", crate::config::VERSION))
+    };
     let store = Store::client(&config.paths.cert_dir);
     let now = clock.now();
     let bootstrap = config.paths.bootstrap_kubeconfig.as_deref();
@@ -146,7 +161,11 @@ pub async fn connect(
             .await?;
         }
         warn_of_clock(kubeconfig, now);
-        return Ok((connect::from_kubeconfig(kubeconfig, &options).await?, None));
+        return Ok(Connected {
+            client: connect::from_kubeconfig(kubeconfig, &options).await?,
+            reviews: connect::from_kubeconfig(kubeconfig, &options).await?,
+            renewal: None,
+        });
     }
     if let Some(bootstrap) = needed {
         write_kubeconfig(bootstrap, kubeconfig, &store)?;
@@ -163,6 +182,7 @@ pub async fn connect(
         ..options
     };
     let own = connect::from_kubeconfig(kubeconfig, &options).await?;
+    let reviews = connect::from_kubeconfig(kubeconfig, &options).await?;
     let bootstrap = match bootstrap.filter(|path| path.exists()) {
         Some(path) => Some(
             connect::from_kubeconfig(
@@ -198,7 +218,11 @@ pub async fn connect(
         identity,
         clock,
     };
-    Ok((own, Some(keeper)))
+    Ok(Connected {
+        client: own,
+        reviews,
+        renewal: Some(keeper),
+    })
 }
 
 /// The user and the cluster of a kubeconfig's current context.

@@ -3,6 +3,7 @@
 //!
 //! Owns `kubelet.crt` and `kubelet.key` there.
 
+use super::clients::ClientAuthority;
 use super::offer::offer;
 use super::store::Pair;
 use super::{CertificateError, certificates, private_key, write};
@@ -11,7 +12,7 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use std::fs;
@@ -43,6 +44,15 @@ pub struct Serving {
     offered: ServingTls,
     /// What the last configuration was made from.
     seen: Seen,
+}
+
+/// What connections are served with from a moment on.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// The certificate and what is spoken.
+    pub tls: Arc<ServerConfig>,
+    /// Whose client certificates are identities; nobody's without a `clientCAFile`.
+    pub clients: Option<ClientAuthority>,
 }
 
 /// The state of all files, and the issued pair.
@@ -101,11 +111,11 @@ impl Serving {
         self
     }
 
-    /// A TLS configuration of what is there now; it asks clients for a certificate of the client CA, without insisting on one.
+    /// What is there now; with a client CA, clients are asked for a certificate of it, without insisting on one.
     ///
     /// # Errors
     /// Names the file that cannot be read or used.
-    pub fn config(&mut self) -> Result<ServerConfig, CertificateError> {
+    pub fn config(&mut self) -> Result<Offered, CertificateError> {
         // Before anything is read: a change in between is noticed by the next look.
         self.seen = self.state();
         let tls = |e: &dyn std::fmt::Display| CertificateError::Tls(e.to_string());
@@ -114,8 +124,8 @@ impl Serving {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions)
             .map_err(|e| tls(&e))?;
-        let builder = match &self.client_ca {
-            None => builder.with_no_client_auth(),
+        let clients = match &self.client_ca {
+            None => None,
             Some(path) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates(path)? {
@@ -124,11 +134,12 @@ impl Serving {
                         why: e.to_string(),
                     })?;
                 }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                    .allow_unauthenticated()
-                    .build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| tls(&e))?)
+                Some(ClientAuthority::new(roots, provider.clone())?)
             }
+        };
+        let builder = match &clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => builder.with_client_cert_verifier(authority.at_handshakes()),
         };
         let mut config = match &self.source {
             Source::Files(cert, key) => builder
@@ -141,7 +152,8 @@ impl Serving {
             }
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        let tls = Arc::new(config);
+        Ok(Offered { tls, clients })
     }
 
     fn marks(&self) -> Vec<Option<Mark>> {
@@ -165,8 +177,8 @@ impl Serving {
         }
     }
 
-    /// Keeps `tls` true to the files and to what is issued, until told to stop.
-    pub async fn follow(mut self, tls: watch::Sender<Arc<ServerConfig>>, stop: CancellationToken) {
+    /// Keeps `offered` true to the files and to what is issued, until told to stop.
+    pub async fn follow(mut self, offered: watch::Sender<Offered>, stop: CancellationToken) {
         loop {
             if self.state() == self.seen {
                 tokio::select! {
@@ -178,7 +190,7 @@ impl Serving {
             }
             match self.config() {
                 Ok(config) => {
-                    tls.send_replace(Arc::new(config));
+                    offered.send_replace(config);
                     tracing::info!("serving certificate or client CA read again");
                 }
                 Err(error) => {

@@ -1,6 +1,7 @@
 //! One cgroup tree of either kind, over plain files: a test gives it a directory of its own.
 
 use super::{CgroupError, Usage, Values, v1, v2};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,13 @@ impl Hierarchy {
         self.roots(path).iter().find_map(|root| process(root))
     }
 
+    /// The processes in the cgroup and below it.
+    pub(super) fn processes(&self, path: &str) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        self.roots(path).iter().for_each(|root| processes(root, &mut found));
+        found
+    }
+
     /// What the cgroup has used.
     pub(super) fn usage(&self, path: &str) -> Usage {
         match self {
@@ -192,6 +200,18 @@ fn process(path: &Path) -> Option<u32> {
             .iter()
             .find_map(|child| process(child))
     })
+}
+
+fn processes(path: &Path, found: &mut BTreeSet<u32>) {
+    let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    found.extend(
+        text.lines()
+            .filter_map(|line| line.parse::<u32>().ok())
+            .filter(|pid| *pid != 0),
+    );
+    for child in child_dirs(path).unwrap_or_default() {
+        processes(&child, found);
+    }
 }
 
 fn remove_tree(path: &Path) -> Result<(), CgroupError> {

@@ -136,6 +136,29 @@ async fn release_removes_empty_cgroups_and_reports_occupied_ones() {
     assert!(matches!(error, CgroupError::Remove { .. }), "{error}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_stays_in_a_pods_cgroup_is_ended_after_a_while() {
+    let mount = v1_mount();
+    let mut cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
+    let path = mount.path().join("memory/skiff/kubepods/burstable/podu-1");
+    let container = path.join("forgotten");
+    fs::create_dir_all(&container).expect("dirs");
+    let occupied = container.join("cgroup.procs");
+    fs::write(&occupied, "0\n4711\n").expect("procs");
+    let (ended, file) = (Arc::new(std::sync::Mutex::new(Vec::new())), occupied.clone());
+    let seen = ended.clone();
+    let inner = Arc::get_mut(&mut cgroups.inner).expect("nobody else has it");
+    inner.end = stray::End::by(move |pid, path| {
+        seen.lock().expect("no panic").push((pid, path.to_owned()));
+        // A plain directory goes only once it is empty.
+        fs::remove_file(&file).expect("removed");
+    });
+    cgroups.release_pod(&PodUid::from("u-1")).await.expect("release");
+    let ended = ended.lock().expect("no panic").clone();
+    assert_eq!(ended, [(4711, "/skiff/kubepods/burstable/podu-1".to_owned())]);
+    assert!(!path.exists());
+}
+
 #[tokio::test]
 async fn without_cgroups_per_qos_nothing_is_touched() {
     let mut off = settings();

@@ -117,6 +117,8 @@ impl Trees {
                 .in_tree("cpuacct", path)
                 .and_then(|d| number(&d.join("cpuacct.usage"))),
             memory,
+            swap: None,
+            processes: self.in_tree("pids", path).and_then(|d| number(&d.join("pids.current"))),
             working_set: memory.map(|m| m.saturating_sub(inactive.unwrap_or(0))),
         }
     }

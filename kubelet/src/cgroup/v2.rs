@@ -65,6 +65,8 @@ impl Tree {
         Usage {
             cpu_nanos: keyed(&dir.join("cpu.stat"), "usage_usec").map(|us| us * 1000),
             memory,
+            swap: number(&dir.join("memory.swap.current")),
+            processes: number(&dir.join("pids.current")),
             working_set: memory.map(|m| m.saturating_sub(inactive.unwrap_or(0))),
         }
     }

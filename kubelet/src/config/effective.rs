@@ -46,8 +46,22 @@ pub(super) fn effective(written: &Map<String, Value>, from_file: bool) -> Value 
     if !from_file {
         json_patch::merge(&mut tree, &parse(LEGACY));
     }
+    let defaults = tree["evictionHard"].clone();
     for (field, value) in written {
         lay(&mut tree, field, value);
+    }
+    if tree["mergeDefaultEvictionSettings"] == true {
+        let mut hard = match defaults {
+            Value::Object(_) => defaults,
+            _ => parse(DEFAULTS)["evictionHard"].take(),
+        };
+        if let (Some(hard), Some(own)) = (
+            hard.as_object_mut(),
+            written.get("evictionHard").and_then(Value::as_object),
+        ) {
+            hard.extend(own.clone());
+        }
+        tree["evictionHard"] = hard;
     }
     tree["kind"] = Value::from("KubeletConfiguration");
     tree["apiVersion"] = Value::from("kubelet.config.k8s.io/v1beta1");
@@ -107,6 +121,15 @@ mod tests {
         assert_eq!(shown["authentication"]["anonymous"]["enabled"], true);
         assert_eq!(shown["evictionHard"], json!({"pid.available": "5%"}));
         assert_eq!(shown["kind"], "KubeletConfiguration");
+        let merged = of(
+            json!({"mergeDefaultEvictionSettings": true, "evictionHard": {"memory.available": "5%"}}),
+            true,
+        );
+        let hard = &merged["evictionHard"];
+        assert_eq!(
+            (hard["memory.available"].as_str(), hard["imagefs.available"].as_str()),
+            (Some("5%"), Some("15%"))
+        );
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub struct KubeletConfiguration {
     /// What `featureGates` say of stop signals.
     #[serde(skip)]
     pub stop_signals: bool,
+    /// What `featureGates` say of asking for one stream of a log.
+    #[serde(skip)]
+    pub log_streams: bool,
     /// `featureGates` keep service account tokens from credential provider plugins.
     #[serde(skip)]
     pub no_provider_tokens: bool,
@@ -93,10 +96,29 @@ pub struct KubeletConfiguration {
     pub preloaded_images_verification_allowlist: Option<Vec<String>>,
     pub max_parallel_image_pulls: Option<i64>,
     pub enforce_node_allocatable: Option<Vec<String>>,
+    pub eviction_hard: Option<BTreeMap<String, String>>,
+    pub eviction_soft: Option<BTreeMap<String, String>>,
+    pub eviction_soft_grace_period: Option<BTreeMap<String, String>>,
+    pub eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
+    pub eviction_pressure_transition_period: Option<String>,
+    pub eviction_max_pod_grace_period: Option<i64>,
+    pub merge_default_eviction_settings: Option<bool>,
     pub system_reserved: Option<BTreeMap<String, String>>,
     pub kube_reserved: Option<BTreeMap<String, String>>,
     pub pod_logs_dir: Option<String>,
     pub seccomp_default: Option<bool>,
+    pub container_log_max_files: Option<i64>,
+    pub container_log_max_size: Option<String>,
+    pub container_log_max_workers: Option<i64>,
+    pub container_log_monitor_interval: Option<String>,
+    #[serde(rename = "imageGCHighThresholdPercent")]
+    pub image_gc_high_threshold_percent: Option<i64>,
+    #[serde(rename = "imageGCLowThresholdPercent")]
+    pub image_gc_low_threshold_percent: Option<i64>,
+    #[serde(rename = "imageMaximumGCAge")]
+    pub image_maximum_gc_age: Option<String>,
+    #[serde(rename = "imageMinimumGCAge")]
+    pub image_minimum_gc_age: Option<String>,
     pub container_runtime_endpoint: Option<String>,
     pub image_service_endpoint: Option<String>,
     pub crash_loop_back_off: CrashLoopBackOff,
@@ -295,6 +317,7 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     });
     let gates = tree.get("featureGates").and_then(Value::as_object);
     config.stop_signals = gates.is_some_and(gates::stop_signals);
+    config.log_streams = gates.is_some_and(gates::log_streams);
     config.no_provider_tokens = gates.is_some_and(|gates| !gates::provider_tokens(gates));
     Decoded {
         config,
@@ -320,14 +343,14 @@ mod tests {
     #[test]
     fn fields_are_read_and_inert_ones_named() {
         let (config, inert) = read(
-            "port: 1\nclusterDNS: [10.0.0.1]\nauthentication:\n  x509:\n    clientCAFile: /ca\n  webhook: {cacheTTL: 1m}\nfailCgroupV1: false\nevictionHard: {memory.available: 1Mi}\n",
+            "port: 1\nclusterDNS: [10.0.0.1]\nauthentication:\n  x509:\n    clientCAFile: /ca\n  webhook: {cacheTTL: 1m}\nfailCgroupV1: false\nmemoryThrottlingFactor: 0.5\n",
         )
         .expect("sound");
         assert_eq!(config.port, Some(1));
         assert_eq!(config.cluster_dns.as_deref(), Some(&["10.0.0.1".to_owned()][..]));
         assert_eq!(config.authentication.x509.client_ca_file.as_deref(), Some("/ca"));
         assert_eq!(config.fail_cgroup_v1, Some(false));
-        assert_eq!(inert, ["evictionHard"]);
+        assert_eq!(inert, ["memoryThrottlingFactor"]);
     }
 
     #[test]

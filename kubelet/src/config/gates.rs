@@ -1,6 +1,6 @@
 //! Feature gates: which names there are, which can no longer be changed, and what those that have an effect say. Pure.
 //!
-//! One gate changes what this kubelet does; a name that upstream's kubelet would refuse is refused here too.
+//! A few gates change what this kubelet does; a name that upstream's kubelet would refuse is refused here too.
 
 use serde_json::{Map, Value};
 
@@ -235,6 +235,9 @@ const KNOWN: &[&str] = &[
 /// The gate of `lifecycle.stopSignal`.
 const STOP_SIGNALS: &str = "ContainerStopSignals";
 
+/// The gate of the option `stream` of logs.
+const LOG_STREAMS: &str = "PodLogsQuerySplitStreams";
+
 /// The gate of `tokenAttributes` of credential provider plugins.
 const PROVIDER_TOKENS: &str = "KubeletServiceAccountTokenForCredentialProviders";
 
@@ -242,6 +245,12 @@ const PROVIDER_TOKENS: &str = "KubeletServiceAccountTokenForCredentialProviders"
 pub(super) fn provider_tokens(gates: &Map<String, Value>) -> bool {
     let says = |name: &str| gates.get(name).and_then(Value::as_bool);
     says(PROVIDER_TOKENS).or_else(|| says("AllBeta")).unwrap_or(true)
+}
+
+/// Whether logs may be asked for by stream: off unless the gate, or that of all alpha features, is on (KEP-3288).
+pub(super) fn log_streams(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(LOG_STREAMS).or_else(|| says("AllAlpha")).unwrap_or(false)
 }
 
 /// Whether containers are stopped by the signals they ask for: off unless the gate, or that of all alpha features, is on (KEP-4960).
@@ -255,6 +264,7 @@ pub(super) fn without_effect(gates: &Value) -> Value {
     let mut gates = gates.clone();
     if let Value::Object(gates) = &mut gates {
         gates.remove(STOP_SIGNALS);
+        gates.remove(LOG_STREAMS);
         gates.remove(PROVIDER_TOKENS);
     }
     gates

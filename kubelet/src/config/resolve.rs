@@ -1,6 +1,8 @@
 //! From what was written to what it means: defaults, ranges, rules between fields (kubelet contract §1). Pure.
 
 mod cgroups;
+mod collect;
+pub(super) mod eviction;
 mod images;
 mod logging;
 mod node;
@@ -81,14 +83,16 @@ fn given(text: Option<&String>) -> Option<PathBuf> {
 pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -> Result<Config, Vec<String>> {
     let mut reader = Reader::default();
     flags_alone(&mut reader, flags);
+    let cgroups = cgroups::cgroups(&mut reader, written);
     let config = Config {
-        node: node::node(&mut reader, written, flags, from_file),
+        node: node::node(&mut reader, written, flags),
         paths: pods::paths(written, flags),
         runtime: pods::runtime(&mut reader, written, flags),
         pods: pods::pods(&mut reader, written, flags),
         rotate_certificates: written.rotate_certificates.unwrap_or(false),
         statics: statics::read(&mut reader, written),
-        cgroups: cgroups::cgroups(&mut reader, written),
+        eviction: eviction::rules(&mut reader, written, from_file, cgroups.enforce_pods),
+        cgroups,
         dns: pods::dns(&mut reader, written),
         server: server::server(&mut reader, written, from_file),
         logging: logging::read(&mut reader, &written.logging, flags.sets("logging.verbosity")),
@@ -100,7 +104,11 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         autonomy: flags.bool("node-autonomy").unwrap_or(false),
         local_storage: written.local_storage_capacity_isolation.unwrap_or(true),
         stop_signals: written.stop_signals,
+        provider_tokens: !written.no_provider_tokens,
         max_open_files: pods::open_files(&mut reader, written),
+        container_logs: collect::logs(&mut reader, written),
+        dead_containers: collect::containers(&mut reader, flags),
+        image_collection: collect::images(&mut reader, written),
         warnings: Vec::new(),
         effective: serde_json::Value::Null,
         flags: flags.shown.clone(),

@@ -100,10 +100,10 @@ fn what_has_an_effect_is_obeyed_and_not_warned_about() {
     assert!(plain.local_storage && !plain.stop_signals && !plain.warnings.is_empty());
     let config = files.write(
         "config.yaml",
-        &format!("{HEAD}localStorageCapacityIsolation: false\nfeatureGates: {{ContainerStopSignals: true}}\n"),
+        &format!("{HEAD}localStorageCapacityIsolation: false\nfeatureGates: {{ContainerStopSignals: true, PodLogsQuerySplitStreams: true}}\n"),
     );
     let loaded = files.load(&[&format!("--config={config}")]).expect("sound");
-    assert!(!loaded.local_storage && loaded.stop_signals);
+    assert!(!loaded.local_storage && loaded.stop_signals && loaded.server.handlers.log_streams);
     assert_eq!(loaded.warnings, Vec::<String>::new());
 }
 
@@ -148,6 +148,7 @@ fn what_hardens_is_obeyed_without_a_warning() {
             flags: false,
             system_log: false,
             system_log_query: false,
+            log_streams: false,
         }
     );
     let asking = files.write("query.yaml", &format!("{HEAD}enableSystemLogQuery: true\n"));

@@ -6,10 +6,11 @@
 use super::Severity;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
-use std::collections::{BTreeMap, BTreeSet};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
 
 /// Objects and messages remembered; the least recently used half is forgotten beyond it.
-const REMEMBERED_MAX: usize = 4096;
+const REMEMBERED_MAX: usize = 2048;
 /// The distinct message of one kind from which on they are combined.
 const SIMILAR_MAX: usize = 10;
 /// How long similar messages are counted together, seconds.
@@ -18,6 +19,8 @@ const SIMILAR_SECONDS: i64 = 600;
 const BURST: f64 = 25.0;
 /// Seconds until one object may have one more.
 const REFILL_SECONDS: f64 = 300.0;
+/// What says nothing any more is looked for once there is that much, and twice as much as was left the last time.
+const SWEPT_MIN: usize = 64;
 
 /// A recorded event, before correlation.
 #[derive(Clone, Debug)]
@@ -26,12 +29,15 @@ pub(super) struct Raw {
     pub(super) severity: Severity,
     pub(super) reason: String,
     pub(super) message: String,
+    pub(super) annotations: BTreeMap<String, String>,
     pub(super) at: Timestamp,
 }
 
 /// What is to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
+    /// What it counts as.
+    identity: Key,
     /// The object's name, stable while the event repeats.
     pub(super) name: String,
     /// How often it happened.
@@ -42,22 +48,42 @@ pub(super) struct Write {
     pub(super) message: String,
 }
 
-/// What makes events similar: the object (of whatever container), their type and their reason.
-type Kind = (String, Severity, String);
-/// What makes them the same: also the container and the message; combined ones are the same whatever they say.
-type Identity = (Kind, Option<(String, String)>);
+/// Half a digest of texts, in place of them: what is remembered outlives its pods by thousands.
+type Key = u128;
+
+/// The key of some texts. Of strangers' making (a message may be): no two texts can be found that have the same.
+fn key(texts: &[&str]) -> Key {
+    let mut digest = Sha256::new();
+    for text in texts {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    }
+    let digest: [u8; 32] = digest.finalize().into();
+    let (half, _) = digest.split_at(size_of::<Key>());
+    half.iter().fold(0, |key, byte| key << 8 | Key::from(*byte))
+}
 
 #[derive(Clone)]
 struct Seen {
-    name: String,
+    /// What its object's name ends with, after that of the object it is about.
+    suffix: u64,
     count: i32,
     first: Timestamp,
     last: Timestamp,
 }
 
+/// Messages of one kind.
 struct Similar {
-    messages: BTreeSet<String>,
+    /// The first of them; mostly there is no other.
+    first: Key,
+    others: Vec<Key>,
     last: Timestamp,
+}
+
+impl Similar {
+    fn is_over(&self, now: Timestamp) -> bool {
+        now.duration_since(self.last) > SignedDuration::from_secs(SIMILAR_SECONDS)
+    }
 }
 
 struct Bucket {
@@ -65,43 +91,55 @@ struct Bucket {
     last: Timestamp,
 }
 
-/// The memory correlation needs, bounded.
+impl Bucket {
+    /// The tokens there are by now.
+    fn refilled(&self, now: Timestamp) -> f64 {
+        let seconds = now.duration_since(self.last).as_secs_f64().max(0.0);
+        (self.tokens + seconds / REFILL_SECONDS).min(BURST)
+    }
+}
+
+/// What is remembered of earlier events: digests and numbers, in one piece of memory each.
 #[derive(Default)]
 pub(super) struct Correlator {
-    seen: BTreeMap<Identity, Seen>,
-    similar: BTreeMap<Kind, Similar>,
-    buckets: BTreeMap<String, Bucket>,
+    seen: HashMap<Key, Seen>,
+    similar: HashMap<Key, Similar>,
+    buckets: HashMap<Key, Bucket>,
     serial: u64,
+    /// How much of the last two there was left when they were last swept.
+    left: usize,
 }
 
 impl Correlator {
-    /// What to write for a recorded event; nothing if its object has had too many.
+    /// What to write for this event; nothing if its object has had too many.
     pub(super) fn admit(&mut self, raw: &Raw) -> Option<Write> {
-        self.forget();
-        let object = raw.object.uid.clone().unwrap_or_default();
-        let path = raw.object.field_path.clone().unwrap_or_default();
-        let kind = (object.clone(), raw.severity, raw.reason.clone());
-        let is_combined = self.is_one_too_many(&kind, raw);
-        if !self.take_token(&object, raw.at) {
+        self.forget(raw.at);
+        let object = raw.object.uid.as_deref().unwrap_or_default();
+        let path = raw.object.field_path.as_deref().unwrap_or_default();
+        let of_kind = [object, raw.severity.as_str(), &raw.reason];
+        let is_combined = self.is_one_too_many(key(&of_kind), raw);
+        if !self.take_token(key(&[object]), raw.at) {
             return None;
         }
         self.serial += 1;
-        let fresh = format!(
-            "{}.{:016x}",
-            raw.object.name.as_deref().unwrap_or("unknown"),
-            u128::try_from(raw.at.as_nanosecond()).unwrap_or(0) as u64 ^ (self.serial << 48)
-        );
-        let same = (!is_combined).then(|| (path, raw.message.clone()));
-        let seen = self.seen.entry((kind, same)).or_insert(Seen {
-            name: fresh,
+        let suffix = u128::try_from(raw.at.as_nanosecond()).unwrap_or(0) as u64 ^ (self.serial << 48);
+        // Combined ones are the same whatever they say.
+        let identity = match is_combined {
+            true => key(&of_kind),
+            false => key(&[object, raw.severity.as_str(), &raw.reason, path, &raw.message]),
+        };
+        let seen = self.seen.entry(identity).or_insert(Seen {
+            suffix,
             count: 0,
             first: raw.at,
             last: raw.at,
         });
         seen.count += 1;
         seen.last = raw.at;
+        let about = raw.object.name.as_deref().unwrap_or("unknown");
         Some(Write {
-            name: seen.name.clone(),
+            identity,
+            name: format!("{about}.{:016x}", seen.suffix),
             count: seen.count,
             first: seen.first,
             message: if is_combined {
@@ -112,37 +150,39 @@ impl Correlator {
         })
     }
 
-    /// Forgets that an event was written: its object is gone from the API, so the next one is new again.
-    pub(super) fn disown(&mut self, name: &str) {
-        self.seen.retain(|_, seen| seen.name != name);
+    /// The object that this one counts in is gone (an event lives an hour): the next one starts again.
+    pub(super) fn disown(&mut self, write: &Write) {
+        self.seen.remove(&write.identity);
     }
 
-    fn is_one_too_many(&mut self, kind: &Kind, raw: &Raw) -> bool {
-        let similar = self.similar.entry(kind.clone()).or_insert_with(|| Similar {
-            messages: BTreeSet::new(),
+    fn is_one_too_many(&mut self, kind: Key, raw: &Raw) -> bool {
+        let message = key(&[&raw.message]);
+        let similar = self.similar.entry(kind).or_insert(Similar {
+            first: message,
+            others: Vec::new(),
             last: raw.at,
         });
-        if raw.at.duration_since(similar.last) > SignedDuration::from_secs(SIMILAR_SECONDS) {
-            similar.messages.clear();
+        if similar.is_over(raw.at) {
+            (similar.first, similar.others) = (message, Vec::new());
         }
         similar.last = raw.at;
-        if similar.messages.contains(&raw.message) {
+        if similar.first == message || similar.others.contains(&message) {
             return false;
         }
-        if similar.messages.len() + 1 < SIMILAR_MAX {
-            similar.messages.insert(raw.message.clone());
-            return false;
+        // With this one.
+        let distinct = similar.others.len() + 2;
+        if distinct < SIMILAR_MAX {
+            similar.others.push(message);
         }
-        true
+        distinct >= SIMILAR_MAX
     }
 
-    fn take_token(&mut self, object: &str, now: Timestamp) -> bool {
-        let bucket = self.buckets.entry(object.to_owned()).or_insert(Bucket {
+    fn take_token(&mut self, object: Key, now: Timestamp) -> bool {
+        let bucket = self.buckets.entry(object).or_insert(Bucket {
             tokens: BURST,
             last: now,
         });
-        let seconds = now.duration_since(bucket.last).as_secs_f64().max(0.0);
-        bucket.tokens = (bucket.tokens + seconds / REFILL_SECONDS).min(BURST);
+        bucket.tokens = bucket.refilled(now);
         bucket.last = now;
         if bucket.tokens < 1.0 {
             return false;
@@ -151,14 +191,22 @@ impl Correlator {
         true
     }
 
-    fn forget(&mut self) {
+    /// Keeps to the bounds, and forgets what would be as new.
+    fn forget(&mut self, now: Timestamp) {
+        if self.similar.len() + self.buckets.len() > SWEPT_MIN.max(2 * self.left) {
+            self.similar.retain(|_, similar| !similar.is_over(now));
+            self.buckets.retain(|_, bucket| bucket.refilled(now) < BURST);
+            self.similar.shrink_to(SWEPT_MIN);
+            self.buckets.shrink_to(SWEPT_MIN);
+            self.left = self.similar.len() + self.buckets.len();
+        }
         forget_older_half(&mut self.seen, |seen| seen.last);
         forget_older_half(&mut self.similar, |similar| similar.last);
         forget_older_half(&mut self.buckets, |bucket| bucket.last);
     }
 }
 
-fn forget_older_half<K: Ord, V>(map: &mut BTreeMap<K, V>, last: impl Fn(&V) -> Timestamp) {
+fn forget_older_half<V>(map: &mut HashMap<Key, V>, last: impl Fn(&V) -> Timestamp) {
     if map.len() <= REMEMBERED_MAX {
         return;
     }
@@ -182,6 +230,7 @@ mod tests {
             severity: Severity::Warning,
             reason: "BackOff".into(),
             message: message.to_owned(),
+            annotations: BTreeMap::new(),
             at: Timestamp::from_second(second).expect("in range"),
         }
     }
@@ -200,7 +249,7 @@ mod tests {
     fn an_event_whose_object_is_gone_starts_again_under_a_new_name() {
         let mut correlator = Correlator::default();
         let first = correlator.admit(&raw("m", 1)).expect("admitted");
-        correlator.disown(&first.name);
+        correlator.disown(&first);
         let again = correlator.admit(&raw("m", 2)).expect("admitted");
         assert_eq!(again.count, 1);
         assert_ne!(again.name, first.name);
@@ -243,5 +292,34 @@ mod tests {
         }
         assert!(correlator.seen.len() <= REMEMBERED_MAX + 1, "{}", correlator.seen.len());
         assert!(correlator.buckets.len() <= REMEMBERED_MAX + 1);
+    }
+
+    #[test]
+    fn what_would_be_as_new_is_forgotten() {
+        let mut correlator = Correlator::default();
+        let of = |n: i64, second: i64| {
+            let mut one = raw("m", second);
+            one.object.uid = Some(n.to_string());
+            one
+        };
+        for n in 0..1000 {
+            correlator.admit(&of(n, 0));
+        }
+        assert_eq!((correlator.similar.len(), correlator.buckets.len()), (1000, 1000));
+        // The token each took is back, and what is similar is no longer counted.
+        for n in 1000..1900 {
+            correlator.admit(&of(n, 2 * SIMILAR_SECONDS));
+        }
+        let left = (correlator.similar.len(), correlator.buckets.len());
+        assert!(left.0 <= 900 && left.1 <= 900, "{left:?}");
+        assert_eq!(correlator.seen.len(), 1900, "the same event still raises a count");
+        let again = correlator.admit(&of(7, 2 * SIMILAR_SECONDS)).expect("admitted");
+        assert_eq!(again.count, 2);
+    }
+
+    #[test]
+    fn keys_tell_where_a_text_ends() {
+        assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
+        assert_ne!(key(&["ab"]), key(&["ab", ""]));
     }
 }

@@ -95,7 +95,7 @@ impl Sink {
                 Ok(Ok(())) => return,
                 Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                     if status.code == 404 && write.count > 1 {
-                        self.correlator.disown(&write.name);
+                        self.correlator.disown(write);
                     }
                     tracing::debug!(reason = raw.reason, error = %status, "event refused");
                     return;
@@ -129,6 +129,7 @@ impl Sink {
             metadata: ObjectMeta {
                 name: Some(write.name.clone()),
                 namespace: Some(namespace.to_owned()),
+                annotations: Some(raw.annotations.clone()).filter(|annotations| !annotations.is_empty()),
                 ..ObjectMeta::default()
             },
             involved_object: raw.object.clone(),

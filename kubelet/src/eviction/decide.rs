@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 
 /// The resource containers are limited in.
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// From this priority on a pod is critical: upstream's `SystemCriticalPriority`.
-const PRIORITY_CRITICAL: i32 = 2_000_000_000;
 
 /// What a pod may use of the node's storage.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,8 +41,7 @@ impl Limits {
     /// and critical ones.
     pub(super) fn of(pod: &Pod) -> Self {
         let spec = pod_object::spec(pod);
-        let critical = spec.priority.is_some_and(|priority| priority >= PRIORITY_CRITICAL);
-        if critical || pod_object::is_static(pod) || pod_object::mirror_hash(pod).is_some() {
+        if pod_object::is_critical(pod) {
             return Self::default();
         }
         let is_set = |limit: &Quantity| !limit.is_zero() && !limit.is_negative();
@@ -88,7 +85,7 @@ impl Used {
 }
 
 /// Whether what is in the volume counts as the pod's local storage.
-fn is_on_disk(volume: &Volume) -> bool {
+pub(super) fn is_on_disk(volume: &Volume) -> bool {
     let is_default = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
     volume.config_map.is_some() || volume.empty_dir.as_ref().is_some_and(|dir| is_default(&dir.medium))
 }
@@ -133,8 +130,9 @@ fn pod_exceeded(pod: &Pod, limits: &Limits, used: &Used) -> Option<String> {
     for usage in volumes.filter_map(|v| used.volumes.get(&v.name)) {
         in_volumes.add(*usage);
     }
-    let logs: u64 = used.logs.values().map(|usage| usage.bytes).sum();
-    let total = in_volumes.bytes + logs + used.layers.values().sum::<u64>() + used.files.bytes;
+    let logs = used.logs.values().map(|usage| usage.bytes);
+    let others = logs.chain(used.layers.values().copied()).chain([used.files.bytes]);
+    let total = others.fold(in_volumes.bytes, u64::saturating_add);
     let limit_shown = shown(limit);
     if is_over(total, limit) {
         return Some(format!(
@@ -152,7 +150,8 @@ fn container_exceeded(limits: &Limits, used: &Used) -> Option<String> {
     let layers_count = !used.images_apart?;
     let over = |(name, limit): &&(String, Quantity)| {
         let layer = used.layers.get(name).filter(|_| layers_count).copied().unwrap_or(0);
-        is_over(layer + used.logs.get(name).map_or(0, |usage| usage.bytes), *limit)
+        let logs = used.logs.get(name).map_or(0, |usage| usage.bytes);
+        is_over(layer.saturating_add(logs), *limit)
     };
     let (name, limit) = limits.containers.iter().find(over)?;
     Some(format!(

@@ -39,8 +39,8 @@ pub struct TreeUsage {
 impl TreeUsage {
     /// Adds another tree's.
     pub fn add(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.inodes += other.inodes;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.inodes = self.inodes.saturating_add(other.inodes);
         self.incomplete |= other.incomplete;
         self.uncountable |= other.uncountable;
     }
@@ -49,8 +49,9 @@ impl TreeUsage {
         // A file with several names is counted in parts, so that nobody has to remember which were seen.
         let names = stat.st_nlink.max(1);
         let is_dir = kind(stat) == nix::libc::S_IFDIR;
-        let bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
-        self.bytes += if is_dir { bytes } else { bytes / names };
+        let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+        let own = if is_dir { bytes } else { bytes / names };
+        self.bytes = self.bytes.saturating_add(own);
         self.inodes += 1;
     }
 }

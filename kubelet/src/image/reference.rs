@@ -80,6 +80,16 @@ pub fn repository(image: &str) -> String {
     format!("{host}/{repository}")
 }
 
+/// The whole name as runtimes list it: registry, repository, and the digest or else the tag.
+pub fn full(image: &str) -> String {
+    let (_, tag, digest) = split(image);
+    let repository = repository(image);
+    match (digest, tag) {
+        (Some(digest), _) => format!("{repository}@{digest}"),
+        (None, tag) => format!("{repository}:{}", tag.unwrap_or("latest")),
+    }
+}
+
 /// A name's registry and repository, Docker's where none is named.
 fn normalised(name: &str) -> (&str, String) {
     let (host, path) = match name.split_once('/') {

@@ -1,8 +1,15 @@
 //! A whole kubelet over a scripted runtime and a scripted API server, on tokio's paused clock.
 
+mod alive;
+mod machine;
+
+pub(crate) use alive::Alive;
+
 use super::Kubelet;
 use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;
+use crate::collect;
+use crate::eviction::threshold::Rules;
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
 use crate::id::PodUid;
@@ -11,7 +18,6 @@ use crate::parts::testing::dependencies;
 use crate::parts::{Dependencies, Settings};
 use crate::pod::spec::NodeContext;
 use crate::pod::spec::testing::context;
-use crate::pod::view::PodView;
 use crate::runtime::fake::FakeRuntime;
 use crate::source::StaticSources;
 use bytes::Bytes;
@@ -28,7 +34,6 @@ use proto::api::resources::ResourceList;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
@@ -59,6 +64,8 @@ struct State {
     service_accounts: BTreeMap<String, Value>,
     runtime_classes: Vec<Value>,
     events: Vec<(String, String)>,
+    /// What they were annotated with, by reason.
+    annotations: Vec<(String, Value)>,
     /// Phases each pod was told to have, in order.
     phases: BTreeMap<String, Vec<String>>,
 }
@@ -172,6 +179,13 @@ impl Api {
         self.state().events.clone()
     }
 
+    /// What the events of a reason were annotated with.
+    pub(crate) fn annotations(&self, reason: &str) -> Vec<Value> {
+        let state = self.state();
+        let of_reason = state.annotations.iter().filter(|(of, _)| of == reason);
+        of_reason.map(|(_, annotations)| annotations.clone()).collect()
+    }
+
     pub(crate) fn client(&self) -> kube::Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -232,7 +246,12 @@ impl Api {
             (method, false) if path.contains("/serviceaccounts/") => self.service_account(&method, &name, body),
             (Method::POST, _) if path.ends_with("/events") => {
                 let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
-                self.state().events.push((text("reason"), text("message")));
+                let mut state = self.state();
+                state
+                    .annotations
+                    .push((text("reason"), body["metadata"]["annotations"].clone()));
+                state.events.push((text("reason"), text("message")));
+                drop(state);
                 reply(201, &body)
             }
             (Method::POST, _) if path.ends_with("/pods") => {
@@ -311,21 +330,18 @@ pub(crate) struct Bench {
     pub(crate) autonomy: bool,
     /// What its pods are admitted to; what is not listed is not judged.
     pub(crate) allocatable: ResourceList,
+    /// When its pods must go for the node's sake.
+    pub(crate) eviction: Rules,
     /// Its node object, as far as pods are judged by it.
     pub(crate) described: Describer,
+    /// What may stay of dead containers and unused images.
+    pub(crate) collect: collect::Rules,
     /// Plugins that give its kubelets logins.
     pub(crate) providers: provider::Setup,
     root: tempfile::TempDir,
     pub(crate) mounter: Arc<FakeMounter>,
     address: watch::Sender<Arc<Vec<IpAddr>>>,
     host_ips: HostIps,
-}
-
-/// A kubelet that runs.
-pub(crate) struct Alive {
-    pub(crate) pods: PodView,
-    shutdown: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
 }
 
 impl Bench {
@@ -363,10 +379,12 @@ impl Bench {
             standalone: false,
             autonomy: false,
             allocatable: ResourceList::new(),
+            eviction: Rules::default(),
             described: Describer::new(NodeView {
                 known: true,
                 ..NodeView::default()
             }),
+            collect: collect::Rules::default(),
             providers: provider::Setup::default(),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
@@ -374,48 +392,6 @@ impl Bench {
         std::fs::write(bench.resolv_conf(), "nameserver 192.0.2.1\n").expect("a file");
         std::fs::write(bench.hosts(), "127.0.0.1 node\n").expect("a file");
         bench
-    }
-
-    /// Where something in a pod's volumes is.
-    pub(crate) fn volume_path(&self, pod: &str, volume: &str) -> PathBuf {
-        self.root.path().join(format!("kubelet/pods/{pod}/volumes/{volume}"))
-    }
-
-    /// The directory of static pods.
-    pub(crate) fn manifests(&self) -> PathBuf {
-        self.root.path().join("manifests")
-    }
-
-    /// Writes a static pod whose container has that image, in place of what the file had.
-    pub(crate) fn write_manifest(&self, file: &str, pod: &str, image: &str) {
-        std::fs::create_dir_all(self.manifests()).expect("a directory");
-        let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "ns"},
-            "spec": {"containers": [{"name": "c", "image": image, "imagePullPolicy": "IfNotPresent"}]}});
-        std::fs::write(self.manifests().join(file), manifest.to_string()).expect("a manifest");
-    }
-
-    /// The node's resolver configuration.
-    pub(crate) fn resolv_conf(&self) -> PathBuf {
-        self.root.path().join("resolv.conf")
-    }
-
-    /// The node's own hosts file.
-    pub(crate) fn hosts(&self) -> PathBuf {
-        self.root.path().join("hosts")
-    }
-
-    /// The hosts file that was made for a pod.
-    pub(crate) fn hosts_of(&self, pod: &str) -> String {
-        let path = self.root.path().join(format!("kubelet/pods/{pod}/etc-hosts"));
-        std::fs::read_to_string(path).unwrap_or_default()
-    }
-
-    /// Leaves the directory of a pod with a mount in it, as a kubelet that died does; gives the mount point.
-    pub(crate) fn leave(&self, pod: &str) -> PathBuf {
-        let point = self.volume_path(pod, "v");
-        std::fs::create_dir_all(&point).expect("a directory");
-        crate::host::Mounter::tmpfs(&*self.mounter, &point, "").expect("a mount");
-        point
     }
 
     /// Starts a kubelet on this node.
@@ -438,6 +414,11 @@ impl Bench {
                 },
                 allocatable: self.allocatable.clone(),
                 autonomy: self.autonomy,
+                eviction: self.eviction.clone(),
+                machine: self.machine(),
+                collect: self.collect.clone(),
+                // Where it matters.
+                swap: self.mounter.has_no_noswap(),
                 images: image::Rules {
                     providers: self.providers.clone(),
                     ..image::Rules::default()
@@ -446,10 +427,19 @@ impl Bench {
             },
             ..dependencies(root, node, Arc::new(self.runtime.clone()), self.clock.clone())
         });
-        let (pods, shutdown) = (kubelet.parts().pods.clone(), CancellationToken::new());
+        let (parts, shutdown) = (kubelet.parts(), CancellationToken::new());
+        let (pods, metrics) = (parts.pods.clone(), parts.metrics.clone());
+        let pressure = parts.pressure.subscribe();
         let stop = shutdown.clone();
         let task = tokio::spawn(async move { kubelet.run(stop).await.expect("runs") });
-        Alive { pods, shutdown, task }
+        Alive {
+            parts,
+            pods,
+            metrics,
+            pressure,
+            shutdown,
+            task,
+        }
     }
 
     /// Waits for something to become true of this node, for at most ten minutes of its time.
@@ -467,32 +457,9 @@ impl Bench {
         );
     }
 
-    /// The kubelet's root directory.
-    pub(crate) fn root_dir(&self) -> PathBuf {
-        self.root.path().join("kubelet")
-    }
-
     /// How often a container of that pod runs now.
     pub(crate) fn running(&self, pod: &str) -> usize {
         let uid = PodUid::from(pod);
         self.runtime.running().iter().filter(|(of, _)| *of == uid).count()
-    }
-
-    /// Directories left of pods.
-    pub(crate) fn leftovers(&self) -> Vec<String> {
-        let pods = self.root.path().join("kubelet/pods");
-        let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect()
-    }
-}
-
-impl Alive {
-    /// Stops the kubelet as `kill -9` would: nothing of it runs on.
-    pub(crate) async fn kill(self) {
-        self.shutdown.cancel();
-        self.task.abort();
-        let _ = self.task.await;
     }
 }

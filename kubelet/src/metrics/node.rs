@@ -4,10 +4,14 @@ use super::labels::{Number, Numbers, label, number, numbers};
 use crate::config::VERSION;
 use prometheus_client::registry::Registry;
 
+/// From this version on upstream's kubelet needs a runtime that tells its configuration (KEP-4033).
+const RUNTIME_CONFIG_NEEDED: &str = "1.37.0";
+
 /// What there is to tell of the node. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeMetrics {
     cgroup_version: Number,
+    losing_support: Numbers,
     startup: Number,
     before_kubelet: Number,
     before_registration: Number,
@@ -29,6 +33,11 @@ impl NodeMetrics {
         };
         let new = Self {
             cgroup_version: number(r, "kubelet_cgroup_version", "The version of the node's cgroups"),
+            losing_support: numbers(
+                r,
+                "kubelet_cri_losing_support",
+                "The version of Kubernetes from which on the runtime would not be supported any more",
+            ),
             startup: duration(r, "", "Time from the machine's start to the node's being ready"),
             before_kubelet: duration(r, "pre_kubelet_", "Time from the machine's start to the kubelet's"),
             before_registration: duration(
@@ -61,6 +70,12 @@ impl NodeMetrics {
     /// Tells which version the node's cgroups are of.
     pub fn cgroups(&self, is_v2: bool) {
         self.cgroup_version.set(if is_v2 { 2.0 } else { 1.0 });
+    }
+
+    /// Tells that the runtime does not say which cgroup driver it uses, as it must from this version on.
+    pub fn runtime_is_old(&self) {
+        let of = label("version", RUNTIME_CONFIG_NEEDED);
+        self.losing_support.get_or_create(&of).set(1.0);
     }
 
     /// Tells how long certificates last, in seconds from now, where there are any.

@@ -1,19 +1,17 @@
 //! What becomes of pods: how long they take to run, what was started, refused, told (kubelet contract §13).
 
+use super::counts::{Counts, of_static};
 use super::labels::{
-    Counters, DEFAULT_BUCKETS, Histograms, Labels, Number, Numbers, counter, counters, histogram, histograms, label,
-    number, numbers,
+    Counters, DEFAULT_BUCKETS, Histograms, Number, counter, counters, histogram, histograms, label, number,
 };
 use crate::pod::view::PodSnapshot;
-use crate::pod_object::{self, Kind};
-use crate::reason::condition;
-use crate::runtime::observed::ContainerState;
-use k8s_openapi::api::core::v1::PodCondition;
+use crate::pod_object::Kind;
+use crate::reason::terminated;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const START_BUCKETS: &[f64] = &[
@@ -33,7 +31,38 @@ pub struct Start {
     pub since_created: Option<Duration>,
     /// Of that, the time images were being pulled.
     pub pulling: Duration,
+    /// Whether it has a network of its own.
+    pub own_network: bool,
 }
+
+/// What a worker works at, as upstream calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It starts its pod.
+    Create,
+    /// It makes its pod what it is to be now.
+    Update,
+    /// It keeps its pod as it is to be.
+    Sync,
+    /// It ends its pod.
+    Kill,
+    /// It releases what an ended pod held.
+    Terminated,
+}
+
+/// A container that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended<'a> {
+    /// Whether it was a container of its pod's start, a regular or an ephemeral one.
+    pub kind: Kind,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// Why, as its status says.
+    pub reason: &'a str,
+}
+
+/// Exit codes of programs; what a runtime says beyond them is one code.
+const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 
 /// Counts what becomes of pods. Cheap to clone.
 #[derive(Clone)]
@@ -43,6 +72,11 @@ pub struct PodMetrics {
     starts_total: Histogram,
     containers: Histogram,
     worker_starts: Histogram,
+    works: Histograms,
+    first_network: Number,
+    network_seen: Arc<AtomicBool>,
+    ended_containers: Counters,
+    sleeps: Counter,
     statuses: Histogram,
     started_containers: Counters,
     started_containers_errors: Counters,
@@ -51,26 +85,14 @@ pub struct PodMetrics {
     orphaned: Counter,
     fallbacks: Counter,
     evictions: Counters,
+    eviction_stats_ages: Histograms,
+    preemptions: Counters,
     relists: Histogram,
     relist_intervals: Histogram,
     looks: Histogram,
     last_seen: Number,
     cgroups: Histograms,
     counts: Counts,
-}
-
-/// Numbers that are counted when somebody asks.
-#[derive(Clone)]
-struct Counts {
-    running: Number,
-    containers: Numbers,
-    desired: Numbers,
-    active: Numbers,
-    working: Numbers,
-    mirrors: Number,
-    ephemerals: Number,
-    resizes_pending: Numbers,
-    resizing: Number,
 }
 
 impl PodMetrics {
@@ -112,6 +134,28 @@ impl PodMetrics {
                 "Time from a pod's being seen to its worker's start",
                 DEFAULT_BUCKETS,
             ),
+            works: histograms(
+                r,
+                "kubelet_pod_worker_duration_seconds",
+                "Time from a worker's beginning to work at its pod to nothing of it being under way, by what it does",
+                DEFAULT_BUCKETS,
+            ),
+            first_network: number(
+                r,
+                "kubelet_first_network_pod_start_sli_duration_seconds",
+                "Time from the creation to the running of the first pod with a network of its own, without that of image pulls",
+            ),
+            network_seen: Arc::default(),
+            ended_containers: counters(
+                r,
+                "kubelet_terminated_containers",
+                "Containers that ended, by kind, exit code and reason",
+            ),
+            sleeps: counter(
+                r,
+                "kubelet_sleep_action_terminated_early",
+                "Hooks that were to sleep for longer than their grace let them",
+            ),
             statuses: histogram(
                 r,
                 "kubelet_pod_status_sync_duration_seconds",
@@ -143,6 +187,17 @@ impl PodMetrics {
                 r,
                 "kubelet_lifecycle_handler_http_fallbacks",
                 "Hooks that asked for TLS, were answered without it and worked without it",
+            ),
+            eviction_stats_ages: histograms(
+                r,
+                "kubelet_eviction_stats_age_seconds",
+                "Time from the look at the node to the end of a pod by what was seen",
+                DEFAULT_BUCKETS,
+            ),
+            preemptions: counters(
+                r,
+                "kubelet_preemptions",
+                "Pods that made room for a critical one, by what there was too little of",
             ),
             evictions: counters(
                 r,
@@ -189,7 +244,43 @@ impl PodMetrics {
             self.starts_total.observe(total.as_secs_f64());
             let own = total.saturating_sub(start.pulling);
             self.starts_sli.observe(own.as_secs_f64());
+            if start.own_network && !self.network_seen.swap(true, Ordering::Relaxed) {
+                self.first_network.set(own.as_secs_f64());
+            }
         }
+    }
+
+    /// Counts work at a pod that is done.
+    pub fn worked(&self, at: Work, took: Duration) {
+        let of = label(
+            "operation_type",
+            match at {
+                Work::Create => "create",
+                Work::Update => "update",
+                Work::Sync => "sync",
+                Work::Kill => "kill",
+                Work::Terminated => "terminated",
+            },
+        );
+        self.works.get_or_create(&of).observe(took.as_secs_f64());
+    }
+
+    /// Counts a container that ended. Programs choose their exit codes, so there are at most so many of them.
+    pub fn container_ended(&self, ended: Ended<'_>) {
+        let reason = terminated::COUNTED.iter().find(|known| **known == ended.reason);
+        let code = match EXIT_CODES.contains(&ended.exit_code) {
+            true => ended.exit_code,
+            false => -1,
+        };
+        let mut of = label("container_type", type_of(ended.kind));
+        of.push(("exit_code", code.to_string().into()));
+        of.push(("reason", reason.copied().unwrap_or(terminated::ERROR).into()));
+        self.ended_containers.get_or_create(&of).inc();
+    }
+
+    /// Counts a hook that slept until its grace was over.
+    pub fn sleep_cut_short(&self) {
+        self.sleeps.inc();
     }
 
     /// Counts a pod that was let in, with so many containers.
@@ -219,12 +310,7 @@ impl PodMetrics {
 
     /// Counts a container that is begun, and why it was not if it was not; `code` is one of the waiting reasons.
     pub fn container_started(&self, kind: Kind, code: Option<&'static str>) {
-        let kind = match kind {
-            Kind::Regular => "container",
-            Kind::Init | Kind::Sidecar => "init_container",
-            Kind::Ephemeral => "ephemeral_container",
-        };
-        let mut of = label("container_type", kind);
+        let mut of = label("container_type", type_of(kind));
         self.started_containers.get_or_create(&of).inc();
         if let Some(code) = code {
             of.push(("code", code.into()));
@@ -240,6 +326,21 @@ impl PodMetrics {
     /// Counts a pod that the node ends; the signals are a fixed set.
     pub fn evicted(&self, signal: &'static str) {
         self.evictions.get_or_create(&label("eviction_signal", signal)).inc();
+    }
+
+    /// Counts the age of what was seen when a pod is ended by it.
+    pub fn eviction_stats_age(&self, signal: &'static str, age: Duration) {
+        let of = label("eviction_signal", signal);
+        self.eviction_stats_ages.get_or_create(&of).observe(age.as_secs_f64());
+    }
+
+    /// Counts a pod that makes room for a critical one: the node's resources are few, others count as one.
+    pub fn preempted(&self, resource: &str) {
+        let known = ["cpu", "memory", "ephemeral-storage", "pods"];
+        let signal = known.into_iter().find(|name| *name == resource).unwrap_or("other");
+        self.preemptions
+            .get_or_create(&label("preemption_signal", signal))
+            .inc();
     }
 
     /// Counts a status the API server knows now, so long after it changed.
@@ -275,132 +376,10 @@ impl PodMetrics {
     }
 }
 
-fn of_static(is_static: bool) -> Labels {
-    label("static", if is_static { "true" } else { "" })
-}
-
-impl Counts {
-    fn register(r: &mut Registry) -> Self {
-        Self {
-            running: number(r, "kubelet_running_pods", "Pods whose sandbox runs"),
-            containers: numbers(r, "kubelet_running_containers", "Containers, by state"),
-            desired: numbers(r, "kubelet_desired_pods", "Pods this kubelet is to run"),
-            active: numbers(
-                r,
-                "kubelet_active_pods",
-                "Pods that hold resources of the node when others ask for some",
-            ),
-            working: numbers(
-                r,
-                "kubelet_working_pods",
-                "Pods that have a worker, by how far their life is and whether they are still wanted",
-            ),
-            mirrors: number(
-                r,
-                "kubelet_mirror_pods",
-                "Static pods that have a mirror pod, or are to have one",
-            ),
-            ephemerals: number(
-                r,
-                "kubelet_managed_ephemeral_containers",
-                "Ephemeral containers of all pods",
-            ),
-            resizes_pending: numbers(
-                r,
-                "kubelet_pod_pending_resizes",
-                "Resizes that were not given, by reason",
-            ),
-            resizing: number(
-                r,
-                "kubelet_pod_in_progress_resizes",
-                "Resizes that were given and are not done",
-            ),
-        }
-    }
-
-    fn take(&self, pods: &[Arc<PodSnapshot>]) {
-        let count = |test: &dyn Fn(&PodSnapshot) -> bool| pods.iter().filter(|pod| test(pod)).count() as f64;
-        self.running
-            .set(count(&|pod| pod.observed.sandboxes.iter().any(|sandbox| sandbox.ready)));
-        for (state, name) in [
-            (ContainerState::Created, "created"),
-            (ContainerState::Running, "running"),
-            (ContainerState::Exited, "exited"),
-            (ContainerState::Unknown, "unknown"),
-        ] {
-            let all = pods.iter().flat_map(|pod| &pod.observed.containers);
-            let number = all.filter(|container| container.state == state).count();
-            let of = label("container_state", name);
-            self.containers.get_or_create(&of).set(number as f64);
-        }
-        for is_static in [false, true] {
-            let of_kind = |pod: &PodSnapshot| pod_object::is_static(&pod.pod) == is_static;
-            let of = of_static(is_static);
-            self.desired
-                .get_or_create(&of)
-                .set(count(&|pod| of_kind(pod) && pod.life.present));
-            self.active
-                .get_or_create(&of)
-                .set(count(&|pod| of_kind(pod) && !pod.ended));
-        }
-        self.count_lives(pods);
-        self.mirrors
-            .set(count(&|pod| pod_object::is_static(&pod.pod) && !pod.ended));
-        let ephemerals = pods.iter().map(|pod| pod_object::ephemerals(&pod.pod).len());
-        self.ephemerals.set(ephemerals.sum::<usize>() as f64);
-        self.count_resizes(pods);
-    }
-
-    fn count_lives(&self, pods: &[Arc<PodSnapshot>]) {
-        let mut numbers: BTreeMap<_, f64> = BTreeMap::new();
-        for lifecycle in ["sync", "terminating", "terminated"] {
-            for config in ["desired", "orphan", "runtime_only"] {
-                for is_static in [false, true] {
-                    // Of those the runtime alone knows nobody can tell whether they were static.
-                    let known = config == "runtime_only" && is_static;
-                    if !known {
-                        numbers.insert((lifecycle, config, is_static), 0.0);
-                    }
-                }
-            }
-        }
-        for pod in pods {
-            let lifecycle = match (pod.ended, pod.life.ending) {
-                (true, _) => "terminated",
-                (false, true) => "terminating",
-                (false, false) => "sync",
-            };
-            let config = if pod.life.present { "desired" } else { "orphan" };
-            let place = (lifecycle, config, pod_object::is_static(&pod.pod));
-            *numbers.entry(place).or_default() += 1.0;
-        }
-        for ((lifecycle, config, is_static), number) in numbers {
-            let mut of = label("lifecycle", lifecycle);
-            of.push(("config", config.into()));
-            let is_static = if config == "runtime_only" {
-                "unknown"
-            } else if is_static {
-                "true"
-            } else {
-                ""
-            };
-            of.push(("static", is_static.into()));
-            self.working.get_or_create(&of).set(number);
-        }
-    }
-
-    fn count_resizes(&self, pods: &[Arc<PodSnapshot>]) {
-        let conditions = |kind: &'static str| {
-            let all = pods.iter().flat_map(|pod| pod.status.conditions.iter().flatten());
-            all.filter(move |found: &&PodCondition| found.type_ == kind && found.status == "True")
-        };
-        for (reason, name) in [(condition::DEFERRED, "deferred"), (condition::INFEASIBLE, "infeasible")] {
-            let pending = conditions(condition::POD_RESIZE_PENDING);
-            let number = pending.filter(|found| found.reason.as_deref() == Some(reason)).count();
-            let of = label("reason", name);
-            self.resizes_pending.get_or_create(&of).set(number as f64);
-        }
-        self.resizing
-            .set(conditions(condition::POD_RESIZE_IN_PROGRESS).count() as f64);
+fn type_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Regular => "container",
+        Kind::Init | Kind::Sidecar => "init_container",
+        Kind::Ephemeral => "ephemeral_container",
     }
 }

@@ -1,8 +1,10 @@
-//! `process_*`: what this process uses, read when asked.
+//! `process_*`: what this process uses, read when asked. All names but one are upstream's: what Go counts as goroutines is
+//! `process_tasks` here, because tasks are no goroutines and a dashboard's limits for those would mislead.
 
 use crate::host::load::Load;
 use crate::host::machine::Roots;
 use std::fmt::Write;
+use tokio::runtime::Handle;
 
 /// Ticks of process times in a second, on every Linux.
 const TICKS: f64 = 100.0;
@@ -33,6 +35,10 @@ pub fn process(roots: &Roots) -> String {
         .zip(number(22))
         .map(|(booted, ticks)| booted as f64 + ticks / TICKS);
     let used = number(14).zip(number(15)).map(|(user, system)| (user + system) / TICKS);
+    // Outside a runtime (tests of this page) there is nobody to ask.
+    let tasks = Handle::try_current()
+        .ok()
+        .map(|own| own.metrics().num_alive_tasks() as f64);
     let mut out = String::new();
     for (name, kind, help, value) in [
         ("process_cpu_seconds_total", "counter", "CPU time in seconds", used),
@@ -54,6 +60,12 @@ pub fn process(roots: &Roots) -> String {
             "gauge",
             "When the process started, in seconds since 1970",
             started,
+        ),
+        (
+            "process_tasks",
+            "gauge",
+            "Asynchronous tasks that have not ended",
+            tasks,
         ),
         ("process_virtual_memory_bytes", "gauge", "Addresses in use", number(23)),
         (
@@ -107,5 +119,21 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn tasks_are_counted_until_they_end() {
+        let tasks = || {
+            let text = process(&Roots::default());
+            let line = text.lines().find_map(|line| line.strip_prefix("process_tasks "));
+            line.expect("a count").parse::<u32>().expect("a number")
+        };
+        let before = tasks();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let task = tokio::spawn(ended);
+        assert_eq!(tasks(), before + 1);
+        end.send(()).expect("it waits");
+        task.await.expect("no panic").expect("sent");
+        assert_eq!(tasks(), before);
     }
 }

@@ -23,26 +23,29 @@ const OPERATION_BUCKETS: &[f64] = &[
     745.058_059_692_382_8,
 ];
 const PULL_BUCKETS: &[f64] = &[
-    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0,
+    3600.0,
 ];
-/// The classes of image sizes: from so many bytes on.
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// The classes of image sizes: more than so many bytes.
 const SIZES: &[(u64, &str)] = &[
-    (100_000_000_000, "GT100GB"),
-    (60_000_000_000, "60GB-100GB"),
-    (40_000_000_000, "40GB-60GB"),
-    (30_000_000_000, "30GB-40GB"),
-    (20_000_000_000, "20GB-30GB"),
-    (10_000_000_000, "10GB-20GB"),
-    (5_000_000_000, "5GB-10GB"),
-    (1_000_000_000, "1GB-5GB"),
-    (500_000_000, "500MB-1GB"),
-    (100_000_000, "100MB-500MB"),
-    (10_000_000, "10MB-100MB"),
-    (1, "0-10MB"),
+    (100 * GIB, "GT100GB"),
+    (60 * GIB, "60GB-100GB"),
+    (40 * GIB, "40GB-60GB"),
+    (30 * GIB, "30GB-40GB"),
+    (20 * GIB, "20GB-30GB"),
+    (10 * GIB, "10GB-20GB"),
+    (5 * GIB, "5GB-10GB"),
+    (GIB, "1GB-5GB"),
+    (500 * MIB, "500MB-1GB"),
+    (100 * MIB, "100MB-500MB"),
+    (10 * MIB, "10MB-100MB"),
+    (0, "0-10MB"),
 ];
 
 fn size_class(bytes: u64) -> &'static str {
-    let class = SIZES.iter().find(|(from, _)| bytes >= *from);
+    let class = SIZES.iter().find(|(above, _)| bytes > *above);
     class.map_or("N/A", |(_, class)| class)
 }
 
@@ -59,6 +62,7 @@ pub struct RuntimeMetrics {
     started_with_users: Counter,
     started_with_users_errors: Counter,
     pulls: Histograms,
+    collected: Counters,
 }
 
 impl RuntimeMetrics {
@@ -110,6 +114,11 @@ impl RuntimeMetrics {
                 "Time that pulls of images took, by the image's size",
                 PULL_BUCKETS,
             ),
+            collected: counters(
+                r,
+                "kubelet_image_garbage_collected",
+                "Images that were removed because nothing used them, by reason",
+            ),
         }
     }
 
@@ -141,6 +150,11 @@ impl RuntimeMetrics {
         }
     }
 
+    /// Counts an image that was removed because nothing used it. `reason` is one of a fixed set.
+    pub fn image_collected(&self, reason: &'static str) {
+        self.collected.get_or_create(&label("reason", reason)).inc();
+    }
+
     /// Counts a pull that worked, of an image of so many bytes.
     pub fn pulled(&self, bytes: u64, took: Duration) {
         let of = label("image_size_in_bytes", size_class(bytes));
@@ -157,9 +171,11 @@ mod tests {
         for (bytes, class) in [
             (0, "N/A"),
             (1, "0-10MB"),
-            (9_999_999, "0-10MB"),
-            (10_000_000, "10MB-100MB"),
-            (750_000_000, "500MB-1GB"),
+            (10 * MIB, "0-10MB"),
+            (10 * MIB + 1, "10MB-100MB"),
+            (750 * MIB, "500MB-1GB"),
+            (GIB, "500MB-1GB"),
+            (GIB + 1, "1GB-5GB"),
             (u64::MAX, "GT100GB"),
         ] {
             assert_eq!(size_class(bytes), class, "{bytes}");

@@ -1,6 +1,7 @@
 //! The page against the contract's list of names.
 
 use super::*;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -20,101 +21,23 @@ fn names_are_upstreams() {
     }
 }
 
-/// Every name of the contract's §13, but those of volumes.
-const PRESENT: &[&str] = &[
-    "certificate_manager_client_ttl_seconds",
-    "certificate_manager_server_ttl_seconds",
-    "active_pods",
-    "admission_rejections_total",
-    "cgroup_manager_duration_seconds",
-    "cgroup_version",
-    "credential_provider_config_info",
-    "credential_provider_plugin_duration",
-    "credential_provider_plugin_errors_total",
-    "desired_pods",
-    "evictions",
-    "http_inflight_requests",
-    "http_requests_duration_seconds",
-    "http_requests_total",
-    "image_pull_duration_seconds",
-    "lifecycle_handler_http_fallbacks_total",
-    "mirror_pods",
-    "node_name",
-    "node_startup_duration_seconds",
-    "node_startup_post_registration_duration_seconds",
-    "node_startup_pre_kubelet_duration_seconds",
-    "node_startup_pre_registration_duration_seconds",
-    "node_startup_registration_duration_seconds",
-    "orphaned_runtime_pods_total",
-    "pleg_discard_events",
-    "pleg_last_seen_seconds",
-    "pleg_pod_relist_duration_seconds",
-    "pleg_relist_duration_seconds",
-    "pleg_relist_interval_seconds",
-    "pod_in_progress_resizes",
-    "pod_pending_resizes",
-    "pod_start_duration_seconds",
-    "pod_start_sli_duration_seconds",
-    "pod_start_total_duration_seconds",
-    "pod_status_sync_duration_seconds",
-    "pod_worker_start_duration_seconds",
-    "restarted_pods_total",
-    "run_podsandbox_duration_seconds",
-    "run_podsandbox_errors_total",
-    "running_containers",
-    "running_pods",
-    "runtime_operations_duration_seconds",
-    "runtime_operations_errors_total",
-    "runtime_operations_total",
-    "started_containers_errors_total",
-    "started_containers_total",
-    "started_pods_errors_total",
-    "started_pods_total",
-    "started_user_namespaced_pods_errors_total",
-    "started_user_namespaced_pods_total",
-    "working_pods",
-];
+/// Upstream's metrics, by tabs: page, name, type, stability, labels, buckets, and when ours has them.
+const LIST: &str = include_str!("../../../tests/metrics.tsv");
 
-/// What of the contract's list is absent, and what it waits for.
-const ABSENT: &[(&str, &str)] = &[
-    ("container_aligned_compute_resources_count", "topology manager"),
-    ("container_aligned_compute_resources_failure_count", "topology manager"),
-    ("container_requested_resizes_total", "not counted yet"),
-    ("cpu_manager_allocation_per_numa", "cpu manager"),
-    ("cpu_manager_exclusive_cpu_allocation_count", "cpu manager"),
-    ("cpu_manager_pinning_errors_total", "cpu manager"),
-    ("cpu_manager_pinning_requests_total", "cpu manager"),
-    ("cpu_manager_shared_pool_size_millicores", "cpu manager"),
-    (
-        "cri_losing_support",
-        "told in the log: the runtime's version is not judged",
-    ),
-    ("device_plugin_alloc_duration_seconds", "device plugins"),
-    ("device_plugin_registration_total", "device plugins"),
-    ("eviction_stats_age_seconds", "eviction"),
-    ("first_network_pod_start_sli_duration_seconds", "not told apart"),
-    ("graceful_shutdown_end_time_seconds", "graceful shutdown"),
-    ("graceful_shutdown_start_time_seconds", "graceful shutdown"),
-    ("image_garbage_collected_total", "image collection"),
-    ("image_volume_mounted_errors_total", "image volumes"),
-    ("image_volume_mounted_succeed_total", "image volumes"),
-    ("image_volume_requested_total", "image volumes"),
-    ("memory_manager_pinning_errors_total", "memory manager"),
-    ("memory_manager_pinning_requests_total", "memory manager"),
-    ("pod_deferred_accepted_resizes_total", "not counted yet"),
-    ("pod_infeasible_resizes_total", "not counted yet"),
-    ("pod_resize_duration_milliseconds", "not counted yet"),
-    ("pod_resources_endpoint_requests_total", "pod resources"),
-    (
-        "pod_worker_duration_seconds",
-        "a turn of a worker waits for nothing, so it has no duration of upstream's kind",
-    ),
-    ("preemptions", "preemption"),
-    ("terminated_containers_total", "not counted yet"),
-    ("topology_manager_admission_duration_ms", "topology manager"),
-    ("topology_manager_admission_errors_total", "topology manager"),
-    ("topology_manager_admission_requests_total", "topology manager"),
-];
+/// The rows of a page that are built, but those that are written without the registry.
+fn built(page: &'static str) -> impl Iterator<Item = [&'static str; 7]> {
+    let rows = LIST.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        <[&str; 7]>::try_from(fields).expect("seven fields")
+    });
+    let apart = |name: &str| name.starts_with("process_") || name == "kubernetes_feature_enabled";
+    rows.filter(move |row| row[0] == page && matches!(row[6], "always" | "busy" | "once") && !apart(row[1]))
+}
+
+fn cpu() -> ResourceRequirements {
+    let resources = serde_json::json!({"requests": {"cpu": "1"}});
+    serde_json::from_value(resources).expect("resources")
+}
 
 /// Counts everything once, as a busy node does.
 fn busy(metrics: &Metrics) {
@@ -122,11 +45,13 @@ fn busy(metrics: &Metrics) {
     metrics.runtime.call("version", second, false);
     metrics.runtime.sandbox("", true, second, false);
     metrics.runtime.pulled(1, second);
+    metrics.runtime.image_collected("space");
     metrics.providers.configured("sha256:0");
     metrics.providers.ran("ecr", second, false);
     let pods = &metrics.pods;
     pods.runs(Start {
         since_created: Some(second),
+        own_network: true,
         ..Start::default()
     });
     pods.admitted(1);
@@ -137,45 +62,98 @@ fn busy(metrics: &Metrics) {
     pods.container_started(crate::pod_object::Kind::Regular, Some("CreateContainerError"));
     pods.hook_fell_back();
     pods.evicted("emptydirfs.limit");
+    pods.eviction_stats_age("memory.available", second);
+    pods.preempted("cpu");
+    pods.preempted("example.com/strangers");
     pods.status_written(second);
     pods.relisted(second, Some(second), Some(1.0));
     pods.looked(second);
+    pods.worked(Work::Sync, second);
+    pods.sleep_cut_short();
+    pods.container_ended(Ended {
+        kind: crate::pod_object::Kind::Sidecar,
+        exit_code: 137,
+        reason: "OOMKilled",
+    });
+    for number in 0..10_000 {
+        let reason = format!("reason {number}");
+        pods.container_ended(Ended {
+            kind: crate::pod_object::Kind::Regular,
+            exit_code: 256 + number,
+            reason: &reason,
+        });
+    }
+    metrics.node.runtime_is_old();
+    metrics.resizes.done(second, true);
+    metrics.resizes.infeasible("static_pod");
+    metrics.resizes.accepted("pods_removed");
+    metrics.resizes.requested(None, Some(&cpu()));
+    let (mount, plugin) = (VolumeOperation::Mount, "kubernetes.io/empty-dir");
+    metrics.volumes.did(mount, plugin, second, true);
+    metrics.volumes.images(1, 2, Some(true));
     pods.cgroup("create", second);
     drop(metrics.http_request(Port::ReadWrite, "GET", "/pods"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_node_has_every_metric_that_is_not_named_as_absent() {
+async fn a_busy_node_has_every_metric_that_the_list_does_not_name_as_absent() {
     let metrics = Metrics::new("node-a");
     busy(&metrics);
     let text = metrics.text(&PodView::default());
-    let declared: BTreeSet<&str> = text
+    let mut declared: BTreeSet<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
         .collect();
-    let sampled = |name: &str| {
-        let is_its = |line: &&str| {
-            line.strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with(['{', ' ', '_']))
-        };
-        text.lines().any(|line| is_its(&line))
-    };
-    for name in PRESENT {
-        let name = format!("kubelet_{name}");
-        assert!(declared.contains(name.as_str()) && sampled(&name), "{name} in {text}");
-    }
-    for (name, why) in ABSENT {
-        let name = format!("kubelet_{name}");
+    for [_, name, kind, stability, labels, buckets, _] in built("/metrics") {
+        // Of volumes and requests nothing is counted here: no pods, no client.
+        let apart = name.starts_with("rest_client_") || name == "volume_manager_total_volumes";
+        let is_there = declared.remove(name);
+        assert!(is_there || apart, "{name} in {text}");
+        if !is_there {
+            continue;
+        }
+        assert!(text.contains(&format!("# TYPE {name} {kind}\n")), "{name} is no {kind}");
         assert!(
-            !declared.contains(name.as_str()),
-            "{name} is there, so it waits no longer for {why}"
+            text.contains(&format!("# HELP {name} [{stability}] ")),
+            "{name} is not {stability}"
         );
+        let is_its = |line: &&str| {
+            let rest = line.strip_prefix(name).unwrap_or("-");
+            rest.starts_with(['{', ' ']) || (kind == "histogram" && rest.starts_with("_bucket"))
+        };
+        let samples: Vec<&str> = text.lines().filter(is_its).collect();
+        assert!(apart || !samples.is_empty(), "{name} in {text}");
+        let has = |sample: &str| {
+            let inner = sample.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
+            let pairs = inner.map(|(inner, _)| inner).unwrap_or_default().split("\",");
+            let names = pairs
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(label, _)| label.to_owned());
+            names.filter(|label| label != "le").collect::<BTreeSet<String>>()
+        };
+        let wanted: BTreeSet<String> = labels
+            .split(',')
+            .filter(|label| *label != "-")
+            .map(str::to_owned)
+            .collect();
+        for sample in &samples {
+            assert_eq!(has(sample), wanted, "{sample}");
+        }
+        let samples = samples.iter().filter(|_| kind == "histogram");
+        let bounds: BTreeSet<&str> = samples
+            .filter_map(|line| line.split("le=\"").nth(1)?.split('"').next())
+            .collect();
+        let number = |text: &str| text.parse::<f64>().expect("a number");
+        let mut bounds: Vec<f64> = bounds
+            .into_iter()
+            .filter(|bound| *bound != "+Inf")
+            .map(number)
+            .collect();
+        bounds.sort_by(f64::total_cmp);
+        let wanted: Vec<f64> = buckets.split(',').filter(|bound| *bound != "-").map(number).collect();
+        assert_eq!(bounds, wanted, "{name}");
     }
-    for name in declared.iter().filter_map(|name| name.strip_prefix("kubelet_")) {
-        let known =
-            PRESENT.contains(&name) || ["containers_per_pod_count", "managed_ephemeral_containers"].contains(&name);
-        assert!(known, "{name} is in no list");
-    }
+    assert!(declared.is_empty(), "upstream has no such metrics: {declared:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +175,20 @@ async fn labels_are_upstreams() {
         r#"kubelet_working_pods{lifecycle="sync",config="desired",static=""} 0"#,
         r#"kubelet_desired_pods{static="true"} 0"#,
         r#"kubelet_restarted_pods_total{static="true"} 1"#,
+        r#"kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 1"#,
+        r#"kubelet_terminated_containers_total{container_type="init_container",exit_code="137",reason="OOMKilled"} 1"#,
+        r#"kubelet_terminated_containers_total{container_type="container",exit_code="-1",reason="Error"} 10000"#,
+        r#"kubelet_cri_losing_support{version="1.37.0"} 1"#,
+        r#"kubelet_container_requested_resizes_total{resource="cpu",requirement="requests",operation="add"} 1"#,
+        r#"kubelet_pod_resize_duration_milliseconds_sum{success="true"} 1000"#,
+        r#"storage_operation_duration_seconds_count{volume_plugin="kubernetes.io/empty-dir",operation_name="volume_mount",status="success",migrated="false"} 1"#,
+        "kubelet_image_volume_requested_total 1",
+        "kubelet_image_volume_mounted_succeed_total 2",
+        "kubelet_first_network_pod_start_sli_duration_seconds 1",
         r#"kubelet_evictions{eviction_signal="emptydirfs.limit"} 1"#,
+        r#"kubelet_eviction_stats_age_seconds_count{eviction_signal="memory.available"} 1"#,
+        r#"kubelet_preemptions{preemption_signal="cpu"} 1"#,
+        r#"kubelet_preemptions{preemption_signal="other"} 1"#,
         "kubelet_pleg_discard_events 0",
         "kubelet_certificate_manager_client_ttl_seconds +Inf",
     ] {

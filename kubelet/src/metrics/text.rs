@@ -3,7 +3,30 @@
 //! Our library writes OpenMetrics. The two differ in how counters are declared, in units and in the end mark.
 
 /// Counters that upstream names without the suffix that OpenMetrics demands.
-const WITHOUT_SUFFIX: &[&str] = &["kubelet_evictions", "kubelet_pleg_discard_events"];
+const WITHOUT_SUFFIX: &[&str] = &[
+    "kubelet_evictions",
+    "kubelet_pleg_discard_events",
+    "kubelet_preemptions",
+];
+
+/// Stability levels that are not the usual one (alpha), as upstream's descriptions of 1.36 begin with them.
+const STABILITY: &[(&str, &str)] = &[
+    ("kubelet_first_network_pod_start_sli_duration_seconds", "INTERNAL"),
+    ("kubelet_image_volume_mounted_errors", "BETA"),
+    ("kubelet_image_volume_mounted_succeed", "BETA"),
+    ("kubelet_image_volume_requested", "BETA"),
+    ("kubernetes_build_info", "BETA"),
+    ("kubernetes_feature_enabled", "BETA"),
+    ("kubernetes_healthcheck", "STABLE"),
+    ("kubernetes_healthchecks", "STABLE"),
+    ("prober_probe", "BETA"),
+];
+
+/// How stable a family is, by its name without `_total`.
+fn stability(name: &str) -> &'static str {
+    let other = STABILITY.iter().find(|(of, _)| *of == name);
+    other.map_or("ALPHA", |(_, level)| level)
+}
 
 /// Brings OpenMetrics text into the classic format.
 pub(super) fn classic(open: &str) -> String {
@@ -65,6 +88,9 @@ fn declare(out: &mut String, declaration: &str, counters: &[&str]) {
     let suffix = counters.contains(&name) && !WITHOUT_SUFFIX.contains(&name);
     let rest = words.next().unwrap_or_default();
     out.extend(["# ", what, " ", name, if suffix { "_total" } else { "" }, " "]);
+    if what == "HELP" {
+        out.extend(["[", stability(name), "] "]);
+    }
     let untyped = what == "TYPE" && rest == "unknown";
     out.extend([if untyped { "untyped" } else { rest }, "\n"]);
 }
@@ -79,9 +105,9 @@ mod tests {
                     # HELP kubelet_pleg_discard_events Gone.\n# TYPE kubelet_pleg_discard_events counter\n\
                     kubelet_pleg_discard_events_total 0\n# HELP g G.\n# TYPE g gauge\n# UNIT g bytes\ng 2.0\n\
                     # TYPE h histogram\nh_bucket{le=\"1.0\",a=\"b\"} 0\nh_bucket{le=\"+Inf\",a=\"b\"} 1\nh_sum{a=\"b\"} 0.5\n# TYPE i gauge\ni inf\n# EOF\n";
-        let expected = "# HELP a_requests_total Requests.\n# TYPE a_requests_total counter\na_requests_total{x=\"a_requests\"} 1\n\
-                        # HELP kubelet_pleg_discard_events Gone.\n# TYPE kubelet_pleg_discard_events counter\n\
-                        kubelet_pleg_discard_events 0\n# HELP g G.\n# TYPE g gauge\ng 2\n\
+        let expected = "# HELP a_requests_total [ALPHA] Requests.\n# TYPE a_requests_total counter\na_requests_total{x=\"a_requests\"} 1\n\
+                        # HELP kubelet_pleg_discard_events [ALPHA] Gone.\n# TYPE kubelet_pleg_discard_events counter\n\
+                        kubelet_pleg_discard_events 0\n# HELP g [ALPHA] G.\n# TYPE g gauge\ng 2\n\
                         # TYPE h histogram\nh_bucket{le=\"1\",a=\"b\"} 0\nh_bucket{le=\"+Inf\",a=\"b\"} 1\nh_sum{a=\"b\"} 0.5\n# TYPE i gauge\ni +Inf\n";
         assert_eq!(classic(open), expected);
     }

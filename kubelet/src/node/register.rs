@@ -4,6 +4,7 @@ use super::status::Facts;
 use super::{NodeError, call};
 use crate::admission::placement::NodeView;
 use crate::config::NodeConfig;
+use crate::eviction::Conditions;
 use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -61,6 +62,7 @@ impl Registration {
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             groups_policy: false,
+            pressure: Conditions::new(),
             known: false,
         }
     }

@@ -4,6 +4,8 @@ use super::health::Health;
 use super::whole_seconds;
 use crate::config::{Config, VERSION};
 use crate::downward::NodeAllocatable;
+use crate::eviction::Conditions;
+use crate::eviction::threshold::{Condition, Signal};
 use crate::host::machine::{Disk, Machine};
 use crate::reason::node;
 use crate::runtime::{ImageInfo, RuntimeStatus, RuntimeVersion};
@@ -19,8 +21,6 @@ use proto::cri;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What the default hard eviction threshold keeps free.
-const EVICTION_MEMORY: i64 = 100 << 20;
 const NAMES_PER_IMAGE: usize = 5;
 
 /// The machine and this kubelet's place on it; constant while it runs.
@@ -83,13 +83,14 @@ pub fn max_pods(config: &Config, machine: &Machine) -> i64 {
     }
 }
 
-/// What pods may use of the node: capacity less reservations and, for the status, less the eviction margin.
+/// What pods may use of the node: capacity less reservations and what hard eviction thresholds keep.
 pub fn allocatable(config: &Config, facts: &Facts) -> NodeAllocatable {
     let reserved = &config.cgroups.reserved;
-    let margin = config.node.eviction_margin;
+    let kept = |signal, capacity| config.eviction.kept_back(signal, capacity);
     let hugepages: i64 = facts.hugepages.values().sum();
-    let memory = facts.machine.memory - reserved.memory - if margin { EVICTION_MEMORY } else { 0 } - hugepages;
-    let disk = facts.disk.capacity - reserved.ephemeral_storage - if margin { facts.disk.capacity / 10 } else { 0 };
+    let (memory, disk) = (facts.machine.memory, facts.disk.capacity);
+    let memory = memory - reserved.memory - kept(Signal::MemoryAvailable, memory) - hugepages;
+    let disk = disk - reserved.ephemeral_storage - kept(Signal::NodeFsAvailable, disk);
     NodeAllocatable {
         cpu_milli: (facts.machine.cpus * 1000 - reserved.cpu_milli).max(0),
         memory: memory.max(0),
@@ -155,27 +156,52 @@ fn ready(health: &Health) -> NodeCondition {
 }
 
 /// The conditions this kubelet owns; a condition that did not flip keeps its transition time.
-fn conditions(health: &Health, old: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
+fn conditions(health: &Health, pressure: &Conditions, old: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
     let now = Time(whole_seconds(now));
+    let pressed = |condition| pressure.contains(&condition);
     let mut list = vec![
-        condition(
-            node::MEMORY_PRESSURE,
-            false,
-            node::KUBELET_HAS_SUFFICIENT_MEMORY,
-            "kubelet has sufficient memory available",
-        ),
-        condition(
-            node::DISK_PRESSURE,
-            false,
-            node::KUBELET_HAS_NO_DISK_PRESSURE,
-            "kubelet has no disk pressure",
-        ),
-        condition(
-            node::PID_PRESSURE,
-            false,
-            node::KUBELET_HAS_SUFFICIENT_PID,
-            "kubelet has sufficient PID available",
-        ),
+        match pressed(Condition::Memory) {
+            true => condition(
+                node::MEMORY_PRESSURE,
+                true,
+                node::KUBELET_HAS_INSUFFICIENT_MEMORY,
+                "kubelet has insufficient memory available",
+            ),
+            false => condition(
+                node::MEMORY_PRESSURE,
+                false,
+                node::KUBELET_HAS_SUFFICIENT_MEMORY,
+                "kubelet has sufficient memory available",
+            ),
+        },
+        match pressed(Condition::Disk) {
+            true => condition(
+                node::DISK_PRESSURE,
+                true,
+                node::KUBELET_HAS_DISK_PRESSURE,
+                "kubelet has disk pressure",
+            ),
+            false => condition(
+                node::DISK_PRESSURE,
+                false,
+                node::KUBELET_HAS_NO_DISK_PRESSURE,
+                "kubelet has no disk pressure",
+            ),
+        },
+        match pressed(Condition::Pid) {
+            true => condition(
+                node::PID_PRESSURE,
+                true,
+                node::KUBELET_HAS_INSUFFICIENT_PID,
+                "kubelet has insufficient PID available",
+            ),
+            false => condition(
+                node::PID_PRESSURE,
+                false,
+                node::KUBELET_HAS_SUFFICIENT_PID,
+                "kubelet has sufficient PID available",
+            ),
+        },
         ready(health),
     ];
     let before = old.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
@@ -267,7 +293,7 @@ pub fn node_status(
     config: &Config,
     facts: &Facts,
     runtime: &RuntimeFacts,
-    health: &Health,
+    (health, pressure): (&Health, &Conditions),
     old: Option<&NodeStatus>,
     now: Timestamp,
 ) -> NodeStatus {
@@ -288,13 +314,18 @@ pub fn node_status(
             supplemental_groups_policy: Some(f.supplemental_groups_policy),
         }),
         declared_features: Some(DECLARED.map(str::to_owned).to_vec()),
-        conditions: Some(conditions(health, old, now)),
+        conditions: Some(conditions(health, pressure, old, now)),
         ..NodeStatus::default()
     }
 }
 
 /// What this kubelet can that older ones cannot, by upstream's names, in their order (KEP-5328).
-const DECLARED: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+const DECLARED: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 
 /// Whether a condition of the node's object has another status than it should, or is not there: the node controller turns those of
 /// a kubelet it does not hear of to `Unknown`.

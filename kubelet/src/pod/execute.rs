@@ -16,7 +16,7 @@ use super::operation::{Key, Operation};
 use super::resize::Applied;
 use super::spec;
 use crate::events::Severity;
-use crate::host::FileWork;
+use crate::host::{FileWork, tree};
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::image::{ImageError, Images};
 use crate::parts::Parts;
@@ -230,7 +230,12 @@ impl Executor {
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
-            Operation::Resize => Effect::Resized(self.resize(subject).await.map_err(Failure::Resize)),
+            Operation::Resize => {
+                let begun = Instant::now();
+                let resized = self.resize(subject).await;
+                self.parts.metrics.resizes.done(begun.elapsed(), resized.is_ok());
+                Effect::Resized(resized.map_err(Failure::Resize))
+            }
             Operation::Observe => Effect::Done(Ok(())),
         }
     }
@@ -296,13 +301,19 @@ impl Executor {
     /// Tells the next kubelet, should this one die, that the pod's grace has begun. Without the mark it would begin anew.
     async fn mark_ending(&self, subject: &Subject) {
         // A grace as short as the least there is may as well begin anew.
-        let tells =
-            |ending: &&Ending| ending.grace_seconds > grace::STOP_SECONDS_MIN || ending.storage_exceeded.is_some();
+        let tells = |ending: &&Ending| {
+            let by_node = ending.storage_exceeded.is_some() || ending.failed.is_some();
+            ending.grace_seconds > grace::STOP_SECONDS_MIN || by_node
+        };
         let Some(ending) = subject.ending.as_ref().filter(tells) else {
             return;
         };
         if let Err(error) = self.parts.volumes.mark_ending(&subject.uid, ending.clone()).await {
-            tracing::debug!(pod = %subject.uid, %error, "the pod's end is not marked");
+            // Why it goes is known to nobody else: after a kill of the kubelet the next one lets it go on.
+            match ending.storage_exceeded.is_some() || ending.failed.is_some() {
+                true => tracing::warn!(pod = %subject.uid, %error, "why the pod is ended is not marked"),
+                false => tracing::debug!(pod = %subject.uid, %error, "the pod's end is not marked"),
+            }
         }
     }
 
@@ -330,12 +341,10 @@ impl Executor {
         }
         let path = spec::pod_log_directory(&subject.pod, &self.parts.context);
         let directory = path.clone();
-        let removed = self
-            .files
-            .run(subject.uid.as_str(), move || std::fs::remove_dir_all(directory));
+        let removed = self.files.run(subject.uid.as_str(), move || tree::remove(&directory));
         match removed.await.map_err(std::io::Error::other).flatten() {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Failure::RemoveLogs { path, source }),
-            _ => {
+            Err(source) => Err(Failure::RemoveLogs { path, source }),
+            Ok(()) => {
                 log_file::remove_dead_links(&self.files, &self.parts.context.pod_logs_dir).await;
                 Ok(())
             }

@@ -147,6 +147,8 @@ pub struct Memory {
     pub applying: BTreeMap<Key, PodResources>,
     /// Why a resize does not get further.
     pub resize_error: Option<String>,
+    /// Containers that never ran, because an earlier kubelet died over their start: it was no end of theirs.
+    pub interrupted: BTreeSet<ContainerId>,
     /// Regular containers that ended for good before a reboot, by exit code: a runtime that lost them does not run them again.
     pub ended: BTreeMap<String, i32>,
 }
@@ -158,6 +160,20 @@ impl Memory {
             ended,
             ..Self::default()
         }
+    }
+
+    /// Lets go of the room of maps that nothing is left in: a pod is mostly at rest.
+    pub fn shed(&mut self) {
+        shed(&mut self.restart_count_min);
+        shed(&mut self.images);
+        shed(&mut self.image_failures);
+        shed(&mut self.crashes);
+        shed(&mut self.uncounted_crashes);
+        shed(&mut self.waiting);
+        shed(&mut self.retries);
+        shed(&mut self.post_starts);
+        shed(&mut self.stops);
+        shed(&mut self.applying);
     }
 
     /// Notes a failure of an operation of the kubelet's own, to be tried again after a growing wait.
@@ -247,6 +263,13 @@ impl Memory {
             };
             self.image_failures.remove(&oldest);
         }
+    }
+}
+
+/// Lets go of an empty map's room: it would keep that of eleven entries.
+pub(in crate::pod) fn shed<K, V>(map: &mut BTreeMap<K, V>) {
+    if map.is_empty() {
+        *map = BTreeMap::new();
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::id::{ContainerId, SandboxId};
 use crate::pod_object::Kind;
 use crate::reason::event;
+use jiff::{SignedDuration, Timestamp};
 
 /// The identity of an operation: at most one of each runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -189,6 +190,17 @@ pub enum End {
 }
 
 impl Operation {
+    /// When the grace of what it stops is over, if it stops something.
+    pub fn grace_ends(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::StopContainer { grace_seconds, .. } | Self::PreStop { grace_seconds, .. } => Some(
+                now.saturating_add(SignedDuration::from_secs(*grace_seconds))
+                    .unwrap_or(Timestamp::MAX),
+            ),
+            _ => None,
+        }
+    }
+
     /// The runtime's id of what it stops or removes.
     pub fn ends(&self) -> Option<String> {
         match self {

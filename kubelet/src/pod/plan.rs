@@ -20,6 +20,7 @@ use super::backoff::Bounds;
 use super::memory::{Change, Memory, Waiting};
 use super::operation::{Key, Operation};
 use super::state::PodState;
+use crate::collect::Garbage;
 use crate::pod_object;
 use crate::probe::outcome::Outcomes;
 use crate::runtime::observed::ObservedPod;
@@ -57,6 +58,8 @@ pub struct Inputs<'a> {
     pub start_time: Option<Timestamp>,
     /// The bounds of crash back-offs.
     pub crash: Bounds,
+    /// What of dead containers and sandboxes is to go, beside what is seen here.
+    pub garbage: &'a Garbage,
     /// The time.
     pub now: Timestamp,
 }
@@ -115,6 +118,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         return draft.plan;
     }
     changes::forget_gone(&mut draft, observed);
+    changes::note_interrupted(&mut draft, observed);
     match inputs.state {
         PodState::Syncing => draft.sync(observed),
         PodState::Terminating(termination) => ending::terminating(&mut draft, observed, termination),

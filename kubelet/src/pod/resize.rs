@@ -5,6 +5,7 @@
 //! may use together is never less than what they may use alone.
 
 use super::spec::{NodeContext, container_resources};
+use crate::allocation::named::Named;
 use crate::allocation::{PodResources, Resizable, amounts, same};
 use crate::cgroup::Values;
 use crate::id::ContainerId;
@@ -12,13 +13,12 @@ use crate::pod_object;
 use crate::runtime::observed::{ContainerState, ObservedPod};
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use proto::cri;
-use std::collections::BTreeMap;
 
 /// What a pod runs with, as far as its worker knows: what is not here runs with what the pod was given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
     /// Its containers' resources, by name.
-    pub containers: BTreeMap<String, ResourceRequirements>,
+    pub containers: Named<ResourceRequirements>,
     /// The resources that its cgroup's limits were made from.
     pub cgroup: Option<PodResources>,
 }

@@ -12,6 +12,7 @@ mod hosts;
 mod mounts;
 mod namespaces;
 mod resources;
+mod room;
 mod sandbox;
 mod security;
 #[cfg(test)]
@@ -29,6 +30,8 @@ pub use mounts::{image_mounts, mounts_hosts_file, recursive_read_only, sub_paths
 pub use resources::{container_resources, oom_score_adj, sandbox_resources};
 pub use sandbox::{hostname, pod_log_directory, sandbox_config};
 pub use security::apparmor_profile;
+
+use k8s_openapi::ByteString;
 
 /// Why a pod cannot be put into CRI terms; `Display` is the message users see behind `CreateContainerConfigError`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +54,16 @@ pub enum SpecError {
         /// The object's name.
         name: String,
         /// The key asked for.
+        key: String,
+    },
+    /// A value of a Secret that is no text, which the runtime's protocol could not carry either.
+    #[error("key {key} in Secret {namespace}/{name} is not UTF-8 text, which alone a variable can be")]
+    Binary {
+        /// The Secret's namespace.
+        namespace: String,
+        /// The Secret's name.
+        name: String,
+        /// The value's key.
         key: String,
     },
     /// A downward API reference that names no known field.
@@ -108,6 +121,12 @@ pub enum SpecError {
         /// What stands in the way.
         why: String,
     },
+    /// A variable or word with which there is more than a process can be started with.
+    #[error("{what}: environment and command exceed maximum size of 2MB together")]
+    Size {
+        /// The variable, or the word's field.
+        what: String,
+    },
     /// A variable of a file cannot be had.
     #[error("environment variable {variable:?}: {why}")]
     FileKey {
@@ -147,4 +166,30 @@ pub enum FileKeyError {
     /// The value is longer than values may be.
     #[error("environment variable value for key {0:?} exceeds maximum size of 32KB")]
     Value(String),
+}
+
+/// A Secret's value as a variable: text, or nothing at all. Half of it would be another value.
+fn secret_text(namespace: &str, name: &str, key: &str, value: &ByteString) -> Result<String, SpecError> {
+    let text = std::str::from_utf8(&value.0).map_err(|_| SpecError::Binary {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        key: key.to_owned(),
+    })?;
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_no_text_is_refused_by_its_name() {
+        let text = |bytes: &[u8]| secret_text("shop", "s", "k", &ByteString(bytes.to_vec()));
+        assert_eq!(text("gr\u{fc}n".as_bytes()).expect("text"), "gr\u{fc}n");
+        let refused = text(b"\xff\xfe").expect_err("refused").to_string();
+        assert_eq!(
+            refused,
+            "key k in Secret shop/s is not UTF-8 text, which alone a variable can be"
+        );
+    }
 }

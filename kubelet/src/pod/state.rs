@@ -5,9 +5,13 @@
 //! ```
 
 use super::grace;
-use crate::volume::Ending;
+use crate::reason;
+use crate::volume::{Ending, Failed};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+
+/// Reasons of pods that fail for the node's sake. What made them fail may be over when the next kubelet looks.
+pub(super) const BY_NODE: [&str; 3] = [reason::pod::EVICTED, reason::pod::PREEMPTING, reason::pod::TERMINATED];
 
 /// Why a pod must end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +69,18 @@ impl Termination {
             Cause::StorageExceeded { message } => Some(message.clone()),
             _ => None,
         };
+        let failed = match &self.cause {
+            Cause::Failed { reason, message } if BY_NODE.contains(&reason.as_str()) => Some(Failed {
+                reason: reason.clone(),
+                message: message.clone(),
+            }),
+            _ => None,
+        };
         Ending {
             since: self.since,
             grace_seconds: self.grace_seconds,
             storage_exceeded,
+            failed,
         }
     }
 }
@@ -113,6 +125,10 @@ impl PodState {
             let message = message.clone();
             self.terminate(Cause::StorageExceeded { message }, pod, Some(mark.grace_seconds), now);
         }
+        if let Some(Failed { reason, message }) = &mark.failed {
+            let (reason, message) = (reason.clone(), message.clone());
+            self.terminate(Cause::Failed { reason, message }, pod, Some(mark.grace_seconds), now);
+        }
         if let Self::Terminating(t) = self
             && mark.since < t.since
         {
@@ -150,6 +166,7 @@ mod tests {
                 since: at(since),
                 grace_seconds: grace,
                 storage_exceeded: None,
+                failed: None,
             };
             state.resume(&mark, &pod, at(100));
             state.termination().map(|t| (t.since, t.grace_seconds))
@@ -169,6 +186,7 @@ mod tests {
             since: at(80),
             grace_seconds: 30,
             storage_exceeded: None,
+            failed: None,
         };
         let mut state = PodState::Syncing;
         state.resume(&mark, &pod, at(100));
@@ -179,6 +197,29 @@ mod tests {
             state.termination().map(Termination::mark),
             Some(mark),
             "but what was evicted is"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_had_to_go_goes_on_though_the_node_recovered() {
+        let pod = pod("p").build();
+        let failed = |reason: &str| Cause::Failed {
+            reason: reason.to_owned(),
+            message: "the node was low".to_owned(),
+        };
+        let mut state = PodState::Syncing;
+        state.terminate(failed("Evicted"), &pod, Some(1), at(100));
+        let mark = state.termination().map(Termination::mark).expect("a mark");
+        let mut next = PodState::Syncing;
+        next.resume(&mark, &pod, at(200));
+        let cause = next.termination().map(|t| t.cause.clone());
+        assert_eq!(cause, Some(failed("Evicted")));
+        let mut state = PodState::Syncing;
+        state.terminate(failed("DeadlineExceeded"), &pod, None, at(100));
+        assert_eq!(
+            state.termination().and_then(|t| t.mark().failed),
+            None,
+            "seen again by itself"
         );
     }
 

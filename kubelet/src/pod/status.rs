@@ -11,7 +11,8 @@ mod tests;
 
 use super::memory::Waiting;
 use super::plan;
-use super::state::{Cause, PodState};
+use super::state::{BY_NODE, Cause, PodState};
+use crate::planted::{self, Fault};
 use crate::pod_object;
 use crate::probe::outcome::Outcomes;
 use crate::reason;
@@ -144,9 +145,8 @@ fn failure(state: &PodState) -> Option<(&str, &str)> {
 
 /// Whether it is the node's need that fails the pod.
 fn is_disrupted(state: &PodState) -> bool {
-    let by_node = [reason::pod::EVICTED, reason::pod::PREEMPTING, reason::pod::TERMINATED];
     let cause = state.termination().map(|termination| &termination.cause);
-    matches!(cause, Some(Cause::Failed { reason, .. }) if by_node.contains(&reason.as_str()))
+    matches!(cause, Some(Cause::Failed { reason, .. }) if BY_NODE.contains(&reason.as_str()))
 }
 
 /// Whether all containers are being restarted.
@@ -155,6 +155,9 @@ fn restarts_all(inputs: &Inputs<'_>) -> bool {
 }
 
 fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
+    if planted::is(Fault::AddressLeftOut) {
+        return Vec::new();
+    }
     if pod_object::host_network(inputs.pod) {
         return inputs.host_ips.to_vec();
     }

@@ -33,6 +33,8 @@ pub struct Life {
     pub present: bool,
     /// Whether it is on its way to its end.
     pub ending: bool,
+    /// Whether its volumes are mounted.
+    pub volumes: bool,
 }
 
 /// The published pods. Cheap to clone; reads never wait on a worker.

@@ -5,12 +5,15 @@
 //! turn with an empty memory.
 
 mod effects;
+mod ended;
 mod notices;
 mod publish;
 mod resize;
 mod starting;
 #[cfg(test)]
 mod tests;
+mod upkeep;
+mod working;
 
 use super::backoff::Bounds;
 use super::execute::{Executor, Reply, Subject};
@@ -38,7 +41,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// What every worker of a kubelet shares.
-#[derive(Clone)]
 pub struct Shared {
     /// The kubelet's parts.
     pub parts: Arc<Parts>,
@@ -74,6 +76,8 @@ pub struct Kill {
     pub cause: Cause,
     /// A shorter grace than the pod's own, seconds.
     pub grace_seconds: Option<i64>,
+    /// Annotations of the event that tells it.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What a worker is to make of its pod.
@@ -113,7 +117,7 @@ struct Running {
 
 /// The owner of one pod.
 pub struct Worker {
-    shared: Shared,
+    shared: Arc<Shared>,
     uid: PodUid,
     desired: watch::Receiver<Desired>,
     observed: watch::Receiver<Option<Arc<ObservedPod>>>,
@@ -124,16 +128,18 @@ pub struct Worker {
     status: Arc<PodStatus>,
     tasks: JoinSet<Reply>,
     running: BTreeMap<Key, Running>,
-    refreshing: Option<(Arc<Pod>, AbortHandle)>,
+    /// The pod whose volumes are kept current, as it was delivered last, and what does.
+    refreshing: Option<(watch::Sender<Arc<Pod>>, AbortHandle)>,
     told: notices::StandingNotices,
     starting: starting::Starting,
+    working: working::Working,
     /// The end an earlier kubelet began, until the turn that takes it up or finds that the pod does not end.
     resumed: Option<Ending>,
 }
 
 impl Worker {
     /// A worker for the pod; it does nothing before [`Worker::run`].
-    pub fn new(shared: Shared, uid: PodUid, desired: watch::Receiver<Desired>) -> Self {
+    pub fn new(shared: Arc<Shared>, uid: PodUid, desired: watch::Receiver<Desired>) -> Self {
         let observed = shared.parts.pleg.watch(&uid);
         let prober = Prober::new(shared.probing.clone(), observed.clone());
         let status = Arc::new(desired.borrow().pod.status.clone().unwrap_or_default());
@@ -155,17 +161,19 @@ impl Worker {
             refreshing: None,
             told: notices::StandingNotices::default(),
             starting: starting::Starting::new(Instant::now(), begun_before || !pending),
+            working: working::Working::default(),
             resumed: None,
         }
     }
 
-    /// Lives the pod's life.
-    pub async fn run(mut self) -> Exit {
+    /// Lives the pod's life. Boxed: a task would hold what it is given twice.
+    pub async fn run(mut self: Box<Self>) -> Exit {
         let shutdown = self.shared.shutdown.clone();
         let mut outcomes = self.prober.outcomes();
         let mut network = self.shared.network.clone();
         let mut host_ips = self.shared.parts.context.host_ips.clone();
         let mut trouble = self.shared.parts.pleg.trouble(&self.uid);
+        let mut garbage = self.shared.parts.garbage.subscribe();
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -199,6 +207,7 @@ impl Worker {
                 Ok(()) = network.changed() => {}
                 Ok(()) = trouble.changed() => self.tell_trouble(&desired, trouble.borrow_and_update().as_ref()),
                 () = host_ips.changed() => {}
+                Ok(()) = garbage.changed() => {}
                 () = sleep(wake) => {}
             }
         }
@@ -222,7 +231,10 @@ impl Worker {
             let plan = self.plan(desired, observed, outcomes, now);
             match plan.advance {
                 None => break plan,
-                Some(Advance::Finished) => return Turn::Finished,
+                Some(Advance::Finished) => {
+                    self.count_work(desired);
+                    return Turn::Finished;
+                }
                 Some(advance) => self.advance(advance, desired, now),
             }
         };
@@ -233,10 +245,12 @@ impl Worker {
         self.tell_resize(desired, &plan);
         plan.wake_at = plan.wake_at.into_iter().chain(self.tell_overdue(desired, now)).min();
         self.apply(desired, observed, &plan, now);
+        self.count_work(desired);
         let pulls = self.running.keys().any(|key| matches!(key, Key::Image(..)));
         self.starting.note_pulls(Instant::now(), pulls);
         self.probe(desired, &plan);
         self.refresh_volumes(&desired.pod);
+        self.memory.shed();
         Turn::Planned(plan)
     }
 
@@ -330,6 +344,7 @@ impl Worker {
                 )
             })
             .collect();
+        let garbage = self.shared.parts.garbage.borrow().clone();
         plan::plan(&plan::Inputs {
             pod: &desired.pod,
             present: desired.present,
@@ -341,6 +356,7 @@ impl Worker {
             network_ready: self.shared.network.borrow().ready,
             start_time: self.status.start_time.as_ref().map(|time| time.0),
             crash: self.shared.crash,
+            garbage: &garbage,
             now,
         })
     }
@@ -361,7 +377,7 @@ impl Worker {
             .unwrap_or_else(|| Arc::new(ObservedPod::empty(self.uid.clone())));
         for operation in &plan.operations {
             let key = operation.key();
-            let grace_ends = grace_ends(operation, now);
+            let grace_ends = operation.grace_ends(now);
             match self.running.get(&key) {
                 None => self.start(desired, &observed, operation, grace_ends, now),
                 Some(running) if key.end() == End::Shorten && shortens(running.grace_ends, grace_ends) => {
@@ -406,41 +422,9 @@ impl Worker {
             returns: desired.returns,
             ending: self.state.termination().map(Termination::mark),
         };
-        let task = self
-            .tasks
-            .spawn(self.shared.executor.clone().run(subject, operation.clone()));
+        let work = self.shared.executor.clone().run(subject, operation.clone());
+        let task = self.tasks.spawn(work);
         self.running.insert(operation.key(), Running { task, grace_ends });
-    }
-
-    fn probe(&mut self, desired: &Desired, plan: &Plan) {
-        let ending = self.state.termination().is_some();
-        let over = self.state.has_ended();
-        let containers = crate::pod_object::containers(&desired.pod).filter(|_| !over);
-        self.prober.run(
-            &desired.pod,
-            containers
-                .filter(|(kind, _)| *kind != crate::pod_object::Kind::Init)
-                .map(|(_, container)| container)
-                .filter(|container| !plan.starting.contains(&container.name)),
-            ending,
-        );
-    }
-
-    /// Keeps the content of the pod's volumes current while it runs.
-    fn refresh_volumes(&mut self, pod: &Arc<Pod>) {
-        let wanted = matches!(self.state, PodState::Syncing) && self.memory.volumes_ready;
-        let current = self.refreshing.as_ref().is_some_and(|(of, _)| same_content(of, pod));
-        if wanted == current && (wanted || self.refreshing.is_none()) {
-            return;
-        }
-        if let Some((_, task)) = self.refreshing.take() {
-            task.abort();
-        }
-        if wanted {
-            let (volumes, of) = (self.shared.parts.volumes.clone(), pod.clone());
-            let task = tokio::spawn(async move { volumes.keep_current(of).await }).abort_handle();
-            self.refreshing = Some((pod.clone(), task));
-        }
     }
 
     fn wake_in(&self, plan: &Plan) -> Option<Duration> {
@@ -462,24 +446,6 @@ impl Drop for Worker {
 enum Turn {
     Finished,
     Planned(Plan),
-}
-
-/// Whether two deliveries of a pod have the same labels, annotations and spec, so that volumes made from them agree.
-fn same_content(a: &Arc<Pod>, b: &Arc<Pod>) -> bool {
-    Arc::ptr_eq(a, b)
-        || (a.metadata.labels == b.metadata.labels
-            && a.metadata.annotations == b.metadata.annotations
-            && a.spec == b.spec)
-}
-
-fn grace_ends(operation: &Operation, now: Timestamp) -> Option<Timestamp> {
-    match operation {
-        Operation::StopContainer { grace_seconds, .. } | Operation::PreStop { grace_seconds, .. } => Some(
-            now.saturating_add(SignedDuration::from_secs(*grace_seconds))
-                .unwrap_or(Timestamp::MAX),
-        ),
-        _ => None,
-    }
 }
 
 /// Whether a stop that is asked for would end clearly sooner than the one under way.

@@ -6,7 +6,9 @@
 
 mod leftovers;
 mod order;
+mod preemption;
 mod resize;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +20,7 @@ use crate::admission::description::Description;
 use crate::admission::placement::NodeView;
 use crate::allocation::PodResources;
 use crate::autonomy::ended_for_good;
-use crate::eviction::Kills;
+use crate::eviction::{Killer, Kills};
 use crate::id::{FullName, PodUid};
 use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
@@ -28,7 +30,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use leftovers::Leftovers;
 use order::{in_order, names_of_statics};
-use resize::Resizing;
+use resize::{Freed, Resizing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,12 +52,15 @@ const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs the workers.
 pub struct Workers {
-    shared: Shared,
+    shared: Arc<Shared>,
     ledger: Ledger,
     pods: watch::Receiver<Pods>,
     known: watch::Receiver<Arc<BTreeSet<PodUid>>>,
     /// The pods the node ends.
     kills: watch::Receiver<Kills>,
+    killer: Killer,
+    /// Critical pods for which others make room.
+    preempting: BTreeMap<PodUid, preemption::MakingRoom>,
     /// The node as it is described: what new pods are judged by.
     node: Description,
     live: BTreeMap<PodUid, Live>,
@@ -97,21 +102,17 @@ struct Live {
 
 impl Workers {
     /// Workers for the pods a source delivers.
-    pub fn new(
-        shared: Shared,
-        ledger: Ledger,
-        pods: watch::Receiver<Pods>,
-        kills: watch::Receiver<Kills>,
-        node: Description,
-    ) -> Self {
+    pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, killer: Killer, node: Description) -> Self {
         let known = shared.parts.pleg.known();
         let leftovers = Leftovers::new(shared.executor.clone());
         Self {
-            shared,
+            shared: Arc::new(shared),
             ledger,
             pods,
             known,
-            kills,
+            kills: killer.subscribe(),
+            killer,
+            preempting: BTreeMap::new(),
             node,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -165,6 +166,7 @@ impl Workers {
         let known = self.known.borrow_and_update().clone();
         let node = NodeView {
             groups_policy: self.shared.parts.runtime_status.borrow().has_groups_policy(),
+            pressure: self.shared.parts.pressure.borrow().clone(),
             ..self.node.current()
         };
         let now = Instant::now();
@@ -172,6 +174,7 @@ impl Workers {
         self.doubted.retain(|uid, _| pods.contains_key(uid));
         self.seen.retain(|uid, _| pods.contains_key(uid));
         self.unseen.retain(|uid| known.contains(uid));
+        self.drop_preemptions(&pods);
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired
@@ -182,7 +185,7 @@ impl Workers {
         for pod in in_order(&pods, &known) {
             let uid = pod_object::uid(pod);
             if let Some(live) = self.live.get_mut(&uid) {
-                live.update(pod);
+                live.update(pod, &self.shared.parts.metrics.resizes);
                 continue;
             }
             self.seen.entry(uid.clone()).or_insert(now);
@@ -206,18 +209,6 @@ impl Workers {
         }
         self.resize(&node);
         self.refresh_shares(&pods);
-    }
-
-    /// Tells the workers of pods the node ends.
-    fn hand_on_kills(&mut self) {
-        for (uid, kill) in self.kills.borrow_and_update().iter() {
-            let Some(live) = self.live.get(uid) else { continue };
-            live.desired.send_if_modified(|desired| {
-                let news = desired.kill.is_none();
-                desired.kill.get_or_insert_with(|| kill.clone());
-                news
-            });
-        }
     }
 
     fn is_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {
@@ -290,7 +281,15 @@ impl Workers {
             let view = &self.shared.parts.pods;
             self.ledger
                 .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
+            if self.makes_room(&uid) {
+                return;
+            }
             let rejection = self.ledger.admit(node, pod).err();
+            let rejection = match rejection.map(|rejection| self.preempt(&uid, pod, node, rejection)) {
+                None => None,
+                Some(Some(rejection)) => Some(rejection),
+                Some(None) => return,
+            };
             let by_node = |why: &Rejection| [NODE_AFFINITY, TAINT_TOLERATION].contains(&why.reason.as_str());
             if rejection.as_ref().is_some_and(by_node) && self.is_doubtful(&uid, node) {
                 return;
@@ -376,6 +375,7 @@ impl Workers {
         let kill = Kill {
             cause: Cause::Orphaned,
             grace_seconds: Some(ORPHAN_GRACE_SECONDS),
+            annotations: BTreeMap::new(),
         };
         let desired = Desired {
             pod: Arc::new(pod),
@@ -403,23 +403,6 @@ impl Workers {
         }
     }
 
-    /// Brings the QoS cgroups' CPU shares to what the pods here request together, once the last time is over.
-    fn refresh_shares(&mut self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
-        if !self.shares_outdated || !self.sharing.is_empty() {
-            return;
-        }
-        self.shares_outdated = false;
-        let is_over = |pod: &&Arc<Pod>| super::status::is_terminal(pod.status.as_ref());
-        let active = pods.iter().filter(|(_, pod)| !is_over(pod));
-        let active: Vec<Arc<Pod>> = active.map(|(uid, pod)| self.as_given(uid, pod)).collect();
-        let cgroups = self.shared.parts.cgroups.clone();
-        self.sharing.spawn(async move {
-            if let Err(error) = cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
-                tracing::warn!(%error, "setting the QoS cgroups' shares failed");
-            }
-        });
-    }
-
     fn spawn(&mut self, uid: PodUid, desired: Desired, resizing: Resizing) {
         let metrics = &self.shared.parts.metrics.pods;
         if let Some(seen) = self.seen.remove(&uid) {
@@ -433,7 +416,7 @@ impl Workers {
         self.keep_given(&uid, &desired, &resizing);
         let name = pod_object::full_name(&desired.pod);
         let (sender, receiver) = watch::channel(desired);
-        let worker = Worker::new(self.shared.clone(), uid.clone(), receiver);
+        let worker = Box::new(Worker::new(self.shared.clone(), uid.clone(), receiver));
         let task = self.tasks.spawn(worker.run()).id();
         let live = Live {
             name,
@@ -477,6 +460,8 @@ impl Workers {
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
             self.count_return(&uid);
             self.ledger.release(&uid);
+            self.killer.forget(&uid);
+            self.note_freed(Freed::PodsRemoved);
             self.forget_given(&uid);
             self.shared.parts.pleg.forget(&uid);
             self.shared.parts.pods.remove(&uid);

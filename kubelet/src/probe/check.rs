@@ -2,7 +2,7 @@
 
 use super::grpc;
 use super::http::{self, Question};
-use crate::expansion::expand;
+use crate::expansion::{START_BYTES_MAX, TooLong, expand};
 use crate::id::ContainerId;
 use crate::runtime::{Runtime, RuntimeError};
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
@@ -88,6 +88,9 @@ pub enum CheckError {
     /// A probe of a kind there is none of.
     #[error("missing or unsupported probe handler for {0}")]
     NoHandler(String),
+    /// A word with which the command is more than a process can be started with.
+    #[error("exec.command[{0}]: command exceeds maximum size of 2MB")]
+    Size(usize),
     /// The runtime could not run the command.
     #[error(transparent)]
     Exec(RuntimeError),
@@ -126,12 +129,7 @@ async fn run_command(
     target: &Target<'_>,
     limit: Duration,
 ) -> Result<Report, CheckError> {
-    let command: Vec<String> = exec
-        .command
-        .iter()
-        .flatten()
-        .map(|word| expand(word, |name| literal(name, target.container)))
-        .collect();
+    let command = words(exec, target.container)?;
     match runtime.exec_sync(target.id, &command, limit).await {
         Ok(output) if output.exit_code == 0 => Ok(Report::passed()),
         Ok(output) => {
@@ -142,6 +140,7 @@ async fn run_command(
         }
         Err(error) if error.code == Code::DeadlineExceeded => {
             let words = command.join(" ");
+            let words = &words[..words.floor_char_boundary(OUTPUT_BYTES_MAX)];
             Ok(Report::failed(format!(
                 "command timed out: {words:?} timed out after {}s",
                 limit.as_secs()
@@ -149,6 +148,17 @@ async fn run_command(
         }
         Err(error) => Err(CheckError::Exec(error)),
     }
+}
+
+/// The words of a command, expanded.
+fn words(exec: &ExecAction, container: &Container) -> Result<Vec<String>, CheckError> {
+    let mut left = START_BYTES_MAX;
+    let word = |(at, word): (usize, &String)| {
+        let word = expand(word, left, |name| literal(name, container)).map_err(|TooLong| CheckError::Size(at))?;
+        left = left.checked_sub(word.len() + 1).ok_or(CheckError::Size(at))?;
+        Ok(word)
+    };
+    exec.command.iter().flatten().enumerate().map(word).collect()
 }
 
 fn question(get: &HTTPGetAction, target: &Target<'_>) -> Result<Question, CheckError> {
@@ -233,9 +243,9 @@ pub(crate) fn port(wanted: &IntOrString, container: &Container) -> Result<u16, C
 
 /// A variable as the container's environment gives it in so many words; nothing is known here of one that comes from elsewhere, which is
 /// empty, as upstream has it.
-fn literal(name: &str, container: &Container) -> Option<String> {
+fn literal<'a>(name: &str, container: &'a Container) -> Option<&'a str> {
     let variable = container.env.iter().flatten().rfind(|variable| variable.name == name)?;
-    Some(variable.value.clone().unwrap_or_default())
+    Some(variable.value.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -267,7 +277,16 @@ mod tests {
             value: value.map(str::to_owned),
             value_from: value.is_none().then(EnvVarSource::default),
         };
-        c.env = Some(vec![variable("A", Some("x")), variable("FROM", None)]);
+        let half = "h".repeat(START_BYTES_MAX / 2);
+        c.env = Some(vec![
+            variable("A", Some("x")),
+            variable("FROM", None),
+            variable("HALF", Some(&half)),
+        ]);
+        let all = |command: &[&str]| {
+            let command = Some(command.iter().map(|word| (*word).to_owned()).collect());
+            words(&ExecAction { command }, &c)
+        };
         let cases = [
             ("<$(FROM)>", "<>"),
             ("$(A)/y", "x/y"),
@@ -277,8 +296,11 @@ mod tests {
             ("$(A", "$(A"),
         ];
         for (word, expected) in cases {
-            assert_eq!(expand(word, |name| literal(name, &c)), expected, "{word}");
+            assert_eq!(all(&[word]), Ok(vec![expected.to_owned()]), "{word}");
         }
+        assert!(all(&["x", "$(HALF)"]).is_ok());
+        assert_eq!(all(&["x", "$(HALF)", "$(HALF)"]), Err(CheckError::Size(2)));
+        assert_eq!(all(&["$(HALF)$(HALF)$(A)"]), Err(CheckError::Size(0)));
     }
 
     #[tokio::test]

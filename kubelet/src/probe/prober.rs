@@ -48,6 +48,8 @@ pub struct Prober {
     observed: watch::Receiver<Option<Arc<ObservedPod>>>,
     outcomes: Arc<watch::Sender<Outcomes>>,
     tasks: BTreeMap<(String, Kind), AbortHandle>,
+    /// The pod as it was delivered last, while anything of it is probed.
+    newest: Option<watch::Sender<Arc<Pod>>>,
 }
 
 impl Prober {
@@ -58,6 +60,7 @@ impl Prober {
             observed,
             outcomes: Arc::new(watch::Sender::new(Outcomes::default())),
             tasks: BTreeMap::new(),
+            newest: None,
         }
     }
 
@@ -102,12 +105,19 @@ impl Prober {
         if ending {
             self.let_pass(over);
         }
+        if wanted.is_empty() {
+            self.newest = None;
+            return;
+        }
+        let newest = self.newest.get_or_insert_with(|| watch::Sender::new(pod.clone()));
+        newest.send_replace(pod.clone());
+        let newest = newest.subscribe();
         for (key, container, probe) in wanted {
             if !self.tasks.contains_key(&key) {
                 let follower = Follower {
                     tools: self.tools.clone(),
-                    pod: pod.clone(),
-                    container: container.clone(),
+                    pod: newest.clone(),
+                    container: container.name.clone(),
                     kind: key.1,
                     probe: probe.clone(),
                     observed: self.observed.clone(),
@@ -161,8 +171,9 @@ impl Drop for Prober {
 /// One probe of one container, instance after instance.
 struct Follower {
     tools: ProbeContext,
-    pod: Arc<Pod>,
-    container: Container,
+    /// Looked at when it is needed, so that no earlier delivery of it is held.
+    pod: watch::Receiver<Arc<Pod>>,
+    container: String,
     kind: Kind,
     probe: Probe,
     observed: watch::Receiver<Option<Arc<ObservedPod>>>,
@@ -197,7 +208,7 @@ impl Follower {
         while let Some(instance) = self.next_instance(done.take()).await {
             let mut observed = self.observed.clone();
             let over = async {
-                let name = &self.container.name;
+                let name = &self.container;
                 // An error means the observer is gone, and this task with it.
                 let _ = observed
                     .wait_for(|pod| !still_runs(pod.as_deref(), name, &instance.id))
@@ -219,12 +230,8 @@ impl Follower {
 
     /// Waits for a running instance other than the one that is done.
     async fn next_instance(&mut self, done: Option<ContainerId>) -> Option<Instance> {
-        let host_network = self
-            .pod
-            .spec
-            .as_ref()
-            .is_some_and(|spec| spec.host_network == Some(true));
-        let (name, host_ips) = (self.container.name.clone(), self.tools.host_ips.texts());
+        let host_network = pod_object::host_network(&self.pod.borrow());
+        let (name, host_ips) = (self.container.clone(), self.tools.host_ips.texts());
         let find = |pod: &ObservedPod| {
             let newest = pod
                 .newest(&name)
@@ -247,10 +254,7 @@ impl Follower {
 
     /// Probes an instance until its outcome is settled; does not end by itself otherwise.
     async fn probe_instance(&self, instance: &Instance) {
-        let before = self
-            .outcomes
-            .borrow()
-            .get(&self.container.name, self.kind, &instance.id);
+        let before = self.outcomes.borrow().get(&self.container, self.kind, &instance.id);
         let known = Some(before).filter(|before| *before != self.kind.initial());
         let mut machine = Machine::new(self.kind, &self.probe, known);
         if machine.is_on_hold() {
@@ -276,13 +280,15 @@ impl Follower {
     }
 
     async fn wait_for_start(&self, instance: &Instance) {
-        if self.kind == Kind::Startup || self.container.startup_probe.is_none() {
+        let pod = self.pod.borrow().clone();
+        let container = pod_object::find(&pod, &self.container).map(|(_, container)| container);
+        let Some(container) = container.filter(|c| self.kind != Kind::Startup && c.startup_probe.is_some()) else {
             return;
-        }
+        };
         let mut outcomes = self.outcomes.subscribe();
         // The sender is this task's own, so this cannot fail.
         let _ = outcomes
-            .wait_for(|outcomes| outcomes.started(&self.container, &instance.id))
+            .wait_for(|outcomes| outcomes.started(&container, &instance.id))
             .await;
     }
 
@@ -313,15 +319,18 @@ impl Follower {
     async fn check(&self, instance: &Instance) -> Option<bool> {
         let host_ip = || self.tools.host_ips.texts().into_iter().next().unwrap_or_default();
         let pod_ip = instance.pod_ip.clone().unwrap_or_else(host_ip);
+        let pod = self.pod.borrow().clone();
+        let (_, container) = pod_object::find(&pod, &self.container)?;
         let target = Target {
-            container: &self.container,
+            container: &container,
             id: &instance.id,
             pod_ip: &pod_ip,
         };
         let mut last = String::new();
         let begun = tokio::time::Instant::now();
         for _ in 0..ERROR_TRIES {
-            match check::check(&*self.tools.runtime, &self.probe, &target).await {
+            // On the heap while it lasts: a probe mostly waits for its next one.
+            match Box::pin(check::check(&*self.tools.runtime, &self.probe, &target)).await {
                 Ok(report) => {
                     let result = match report.passed {
                         true => ProbeResult::Successful,
@@ -363,14 +372,13 @@ impl Follower {
     }
 
     fn event(&self, reason: &str, message: String) {
-        self.tools
-            .recorder
-            .container(&self.pod, &self.container.name, Severity::Warning, reason, message);
+        let (pod, recorder) = (self.pod.borrow().clone(), &self.tools.recorder);
+        recorder.container(&pod, &self.container, Severity::Warning, reason, message);
     }
 
     fn publish(&self, id: &ContainerId, outcome: Outcome) {
         self.outcomes
-            .send_if_modified(|outcomes| outcomes.set(&self.container.name, self.kind, id, outcome));
+            .send_if_modified(|outcomes| outcomes.set(&self.container, self.kind, id, outcome));
     }
 }
 

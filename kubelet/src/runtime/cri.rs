@@ -10,7 +10,7 @@ mod termination;
 
 use super::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use super::{
-    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
+    ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeSettings, RuntimeStatus,
     RuntimeVersion,
 };
 use crate::host::FileWork;
@@ -465,7 +465,7 @@ impl Runtime for CriRuntime {
             .map(|_| ())
     }
 
-    async fn runtime_config(&self) -> Result<Option<CgroupDriver>, RuntimeError> {
+    async fn runtime_config(&self) -> Result<RuntimeSettings, RuntimeError> {
         driver::ask(self.runtime.clone(), self.timeout).await
     }
 

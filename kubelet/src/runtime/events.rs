@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
+/// How long a runtime without events is left alone before it is asked again: another version may have taken its place.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
 /// What the subscription task reports.
 #[derive(Debug)]
 pub enum Report {
@@ -21,47 +24,47 @@ pub enum Report {
     Event(RuntimeEvent),
     /// A subscription began; what happened before it was not reported, so everything is to be looked at again.
     Subscribed,
+    /// There is no subscription: until the next one begins, nothing that happens is reported.
+    Lost,
 }
 
-/// Subscribes, forwards, subscribes again, until shut down or until the runtime turns out to have no events.
+/// Subscribes, forwards, subscribes again, until shut down. A runtime that turns out to have no events is asked again, seldom.
 pub async fn forward(runtime: Arc<dyn Runtime>, reports: mpsc::Sender<Report>, shutdown: CancellationToken) {
+    let following = follow(&*runtime, &reports);
+    // Nobody listens any more, or nobody is to.
+    let _ended = shutdown.run_until_cancelled(following).await;
+}
+
+/// As [`forward`]; returns when nobody listens.
+async fn follow(runtime: &dyn Runtime, reports: &mpsc::Sender<Report>) -> Result<(), mpsc::error::SendError<Report>> {
     // One runtime, one subscriber: there is nobody to spread from.
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, 0);
+    let mut has_events = true;
     loop {
-        let opened = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            opened = runtime.subscribe() => opened,
-        };
-        match opened {
+        let wait = match runtime.subscribe().await {
             Ok(mut stream) => {
+                has_events = true;
                 backoff.reset();
-                if reports.send(Report::Subscribed).await.is_err() {
-                    return;
-                }
-                loop {
-                    let event = tokio::select! {
-                        biased;
-                        () = shutdown.cancelled() => return,
-                        event = stream.next() => event,
-                    };
-                    let Some(event) = event else { break };
-                    if reports.send(Report::Event(event)).await.is_err() {
-                        return;
-                    }
+                reports.send(Report::Subscribed).await?;
+                while let Some(event) = stream.next().await {
+                    reports.send(Report::Event(event)).await?;
                 }
                 tracing::warn!("runtime event stream ended, subscribing again");
+                backoff.fail()
             }
             Err(error) if error.is_unimplemented() => {
-                tracing::warn!(%error, "the runtime has no events, only sweeps will notice changes");
-                return;
+                if has_events {
+                    tracing::warn!(%error, "the runtime has no events, only sweeps will notice changes");
+                }
+                has_events = false;
+                ASK_AGAIN
             }
-            Err(error) => tracing::warn!(%error, "subscribing to runtime events failed"),
-        }
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(backoff.fail()) => {}
-        }
+            Err(error) => {
+                tracing::warn!(%error, "subscribing to runtime events failed");
+                backoff.fail()
+            }
+        };
+        reports.send(Report::Lost).await?;
+        tokio::time::sleep(wait).await;
     }
 }

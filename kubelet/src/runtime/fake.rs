@@ -70,6 +70,7 @@ struct Shared {
 }
 
 type Witness = Arc<dyn Fn(&RuntimeEvent) + Send + Sync>;
+type Reopen = Arc<dyn Fn(&str) + Send + Sync>;
 
 struct Script {
     rng: StdRng,
@@ -79,6 +80,7 @@ struct Script {
     calls: Vec<String>,
     faults_seen: BTreeMap<&'static str, u64>,
     has_events: bool,
+    reopen: Option<Reopen>,
 }
 
 impl FakeRuntime {
@@ -92,6 +94,7 @@ impl FakeRuntime {
             calls: Vec::new(),
             faults_seen: BTreeMap::new(),
             has_events: true,
+            reopen: None,
         };
         let shared = Shared {
             clock,
@@ -114,6 +117,27 @@ impl FakeRuntime {
     /// Adds an image that is present.
     pub fn add_image(&self, name: &str) {
         self.state().images.insert(name.to_owned(), image_named(name));
+    }
+
+    /// Adds an image as it is told.
+    pub fn add_image_info(&self, image: ImageInfo) {
+        let name = image.repo_tags.first().unwrap_or(&image.id).clone();
+        self.state().images.insert(name, image);
+    }
+
+    /// The images that are here.
+    pub fn images(&self) -> Vec<ImageInfo> {
+        self.state().images.values().cloned().collect()
+    }
+
+    /// Tells where images are.
+    pub fn set_image_file_system(&self, mountpoint: &str) {
+        self.state().image_fs = Some(mountpoint.to_owned());
+    }
+
+    /// Has `reopen` called with the container's id whenever a log is to be opened anew.
+    pub fn reopens_by(&self, reopen: impl Fn(&str) + Send + Sync + 'static) {
+        self.script().reopen = Some(Arc::new(reopen));
     }
 
     /// Adds an image a pull will find.
@@ -153,9 +177,9 @@ impl FakeRuntime {
         self.script().mishaps.entry(call).or_default().push_back(mishap);
     }
 
-    /// Takes the event stream away: subscriptions are refused as unimplemented.
-    pub fn without_events(&self) {
-        self.script().has_events = false;
+    /// Takes the event stream away or gives it back: without it subscriptions are refused as unimplemented.
+    pub fn set_has_events(&self, has_events: bool) {
+        self.script().has_events = has_events;
     }
 
     /// Makes lists of everything fail as replies beyond the bound do; lists of one pod still work.
@@ -191,6 +215,15 @@ impl FakeRuntime {
             self.emit(id.clone(), pod.clone(), true);
         }
         ended.is_some()
+    }
+
+    /// Ends everything at once, as the power's end does, and forgets it: images are all that is found afterwards.
+    pub fn reboot(&self) {
+        let now = self.shared.clock.now();
+        let ended = self.state().reboot(now);
+        for (id, pod) in ended {
+            self.emit(id, pod, true);
+        }
     }
 
     /// Running containers as (pod, container name); a checker asserts that no pair is there twice.

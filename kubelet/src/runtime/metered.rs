@@ -2,7 +2,7 @@
 
 use super::observed::{ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use super::{
-    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
+    ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeSettings, RuntimeStatus,
     RuntimeVersion,
 };
 use crate::id::{ContainerId, PodUid, SandboxId};
@@ -100,7 +100,7 @@ hand_on! {
     "image_fs_info" image_fs_info() -> pb::ImageFsInfoResponse;
     "checkpoint_container" checkpoint_container(id: &ContainerId, path: &Path, timeout: Duration) -> ();
     "reopen_container_log" reopen_log(id: &ContainerId) -> ();
-    "runtime_config" runtime_config() -> Option<CgroupDriver>;
+    "runtime_config" runtime_config() -> RuntimeSettings;
     "update_runtime_config" update_runtime_config(pod_cidr: &str) -> ();
 }
 

@@ -40,6 +40,8 @@ pub struct ContainerSummary {
     pub sandbox: SandboxId,
     /// Its state.
     pub state: ContainerState,
+    /// The id of its image, or whatever the runtime calls it by.
+    pub image: String,
 }
 
 /// A sandbox as its status call reports it.

@@ -1,16 +1,16 @@
 //! The pod lifecycle observer: one current [`ObservedPod`] per pod the runtime has something of.
 //!
 //! Owns every observation. It looks at one pod again after an event about it and after each of its worker's operations
-//! ([`Pleg::refresh`]), and at all of them, cheaply, in a slow sweep. That a container or sandbox ended which is being stopped
-//! is seen by the look its stop ends with: the event waits for that one, a moment. A runtime call that hangs holds up the
-//! pod it is about and no other. Never decides anything about a pod.
+//! ([`Pleg::refresh`]), and at all of them, cheaply, in a sweep: a slow one, or a quick one while no events are reported. That
+//! a container or sandbox ended which is being stopped is seen by the look its stop ends with: the event waits for that one,
+//! a moment. A runtime call that hangs holds up the pod it is about and no other. Never decides anything about a pod.
 
 mod look;
 mod sweeps;
+mod turns;
 
 pub use sweeps::Sweeps;
 
-use super::events::{self, Report};
 use super::observed::{ContainerState, ContainerSummary, ObservedPod, SandboxSummary};
 use super::{Runtime, RuntimeError, RuntimeEvent};
 use crate::id::{FullName, PodUid};
@@ -20,13 +20,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Events waiting to be handled; the sender waits when it is full, and the runtime buffers.
-const REPORTS_MAX: usize = 1000;
+/// How often everything is listed while no events are reported (kubelet contract §4.1).
+const RELIST_EVERY: Duration = Duration::from_secs(1);
 /// Ended containers nobody had heard of yet that are remembered, oldest forgotten first.
 const ENDED_UNKNOWN_MAX: usize = 256;
 /// How long and how often an ended container is looked at until the runtime, too, says that it ended.
@@ -64,6 +63,8 @@ struct Slot {
     uid: PodUid,
     /// Requests so far; a look covers every request made before it began.
     requests: AtomicU64,
+    /// A sweep's look waits for its turn; the next sweep's would find no more.
+    is_awaited: AtomicBool,
     covered: watch::Sender<u64>,
     /// One look at a time.
     looking: tokio::sync::Mutex<()>,
@@ -99,7 +100,8 @@ impl Drop for Ending {
 }
 
 impl Pleg {
-    /// An observer that sweeps every `sweep_every` once [`Pleg::run`] runs, and counts its work.
+    /// An observer that sweeps every `sweep_every` once [`Pleg::run`] runs, every second while the runtime reports no events,
+    /// and counts its work.
     pub fn new(runtime: Arc<dyn Runtime>, sweep_every: Duration, clock: Arc<dyn Clock>, metrics: PodMetrics) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -167,6 +169,7 @@ impl Pleg {
         if *slot.covered.borrow() >= ticket {
             return Ok(());
         }
+        slot.is_awaited.store(false, Ordering::SeqCst);
         let covers = slot.requests.load(Ordering::SeqCst);
         let previous = slot.observed.borrow().clone();
         let begun = Instant::now();
@@ -205,14 +208,16 @@ impl Pleg {
     }
 
     /// Lists everything in two calls and looks again at each pod whose list entries differ from its observation.
-    pub async fn sweep(&self) -> Result<(), RuntimeError> {
+    #[cfg(test)]
+    async fn sweep(&self) -> Result<(), RuntimeError> {
         let differing = self.list().await?;
         self.look_at(differing).await;
         Ok(())
     }
 
-    /// The same for a start: returns once it is known what there is, and looks at it meanwhile. A look that hangs is about one
-    /// pod, and a pod is left alone until it was looked at.
+    /// Lists everything in two calls and looks again at each pod whose list entries differ from its observation. Returns once it
+    /// is known what there is, and looks at it meanwhile: a look that hangs is about one pod, and at a start a pod is left alone
+    /// until it was looked at.
     pub async fn begin(&self) -> Result<(), RuntimeError> {
         let differing = self.list().await?;
         let pleg = self.clone();
@@ -268,45 +273,14 @@ impl Pleg {
     }
 
     async fn look_at(&self, differing: BTreeSet<PodUid>) {
-        let looks = differing.iter().map(|uid| self.refresh(uid));
-        for (uid, result) in differing.iter().zip(futures::future::join_all(looks).await) {
-            if let Err(error) = result {
+        // A look that has not begun yet will see what this sweep saw.
+        let unasked = |uid: &&PodUid| !self.slot(uid).is_awaited.swap(true, Ordering::SeqCst);
+        let looks = differing.iter().filter(unasked).map(async |uid| {
+            if let Err(error) = self.refresh(uid).await {
                 tracing::warn!(pod = %uid, %error, "looking at a pod failed");
             }
-        }
-    }
-
-    /// Handles events and sweeps until shut down.
-    pub async fn run(self, shutdown: CancellationToken) {
-        let (sender, mut reports) = mpsc::channel(REPORTS_MAX);
-        let runtime = self.inner.runtime.clone();
-        let forwarding = tokio::spawn(events::forward(runtime, sender, shutdown.clone()));
-        let mut sweep = tokio::time::interval(self.inner.sweep_every);
-        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut open = true;
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => break,
-                report = reports.recv(), if open => match report {
-                    Some(Report::Event(event)) => self.handle(event),
-                    Some(Report::Subscribed) => self.spawn_sweep(),
-                    None => open = false,
-                },
-                _ = sweep.tick() => self.spawn_sweep(),
-            }
-        }
-        self.inner.tasks.close();
-        forwarding.abort();
-    }
-
-    fn spawn_sweep(&self) {
-        let pleg = self.clone();
-        self.inner.tasks.spawn(async move {
-            if let Err(error) = pleg.sweep().await {
-                tracing::warn!(%error, "sweeping the runtime failed");
-            }
         });
+        futures::future::join_all(looks).await;
     }
 
     fn handle(&self, event: RuntimeEvent) {
@@ -404,6 +378,7 @@ impl Pleg {
         let slot = Arc::new(Slot {
             uid: uid.clone(),
             requests: AtomicU64::new(0),
+            is_awaited: AtomicBool::new(false),
             covered: watch::Sender::new(0),
             looking: tokio::sync::Mutex::default(),
             ending: Mutex::default(),

@@ -5,13 +5,14 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
-use std::convert::Infallible;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-/// The body of an answer; a stream that fails just ends.
-pub type Body = BoxBody<Bytes, Infallible>;
+/// The body of an answer; one that fails ends its HTTP/2 stream or its connection, so that it is not taken for complete.
+pub type Body = BoxBody<Bytes, io::Error>;
 /// An answer.
 pub type Answer = Response<Body>;
 
@@ -21,7 +22,7 @@ const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).boxed()
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
 }
 
 fn with(code: u16, kind: HeaderValue, body: Body) -> Answer {
@@ -34,6 +35,13 @@ fn with(code: u16, kind: HeaderValue, body: Body) -> Answer {
 /// Plain text.
 pub(super) fn text(code: u16, text: &str) -> Answer {
     with(code, TEXT, whole(text.to_owned()))
+}
+
+/// There is no room now, and perhaps in that time.
+pub(super) fn busy(why: &str, wait: Duration) -> Answer {
+    let mut answer = text(429, why);
+    answer.headers_mut().insert(RETRY_AFTER, wait.as_secs().into());
+    answer
 }
 
 /// There is nothing at that path.
@@ -90,9 +98,9 @@ struct Holding<T> {
 
 impl<T: Unpin> hyper::body::Body for Holding<T> {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

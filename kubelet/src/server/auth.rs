@@ -1,28 +1,39 @@
 //! Who asks, and whether they may: client certificates, TokenReview, SubjectAccessReview, with bounded caches.
+//! How often and how many at a time the API server is asked is the matter of [`super::reviews`].
 
+use super::peer::{Peer, Worth};
+use super::reviews::{Desk, Joined, ReviewError, Reviewed};
+use super::share::Shares;
 use crate::config::{AuthorizationMode, ServerConfig};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use client::AsTree;
+use futures::FutureExt;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
+use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use streaming::websocket;
 use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Requests of one address whose tokens are being asked about: it leaves room for others' tokens.
+const OF_ADDRESS_MAX: usize = 32;
 /// Answers remembered of each kind.
 const CACHE_MAX: usize = 4096;
 /// How long a token the API server does not know is remembered as such.
 const UNKNOWN_TOKEN_TTL: Duration = Duration::from_secs(10);
 
 /// An identity.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User {
     /// User name.
     pub name: String,
@@ -59,20 +70,6 @@ impl User {
             ..Self::default()
         })
     }
-}
-
-/// A review the API server did not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
-    /// It refused or failed.
-    #[error("{0}")]
-    Call(&'static str, #[source] Box<kube::Error>),
-    /// It took too long.
-    #[error("{0}: context deadline exceeded")]
-    Deadline(&'static str),
-    /// There is no API server to ask.
-    #[error("no API server to ask")]
-    NoServer,
 }
 
 /// A bounded map whose entries expire. When it is full it starts over: its entries cost one request each to win back.
@@ -115,14 +112,38 @@ pub struct Auth {
     anonymous: bool,
     token_webhook: Option<Duration>,
     mode: AuthorizationMode,
-    tokens: Cache<[u8; 32], Option<User>>,
-    permissions: Cache<Permission, bool>,
+    tokens: Arc<Cache<[u8; 32], Option<User>>>,
+    token_reviews: Joined<[u8; 32], Reviewed<Option<User>>>,
+    token_desk: Arc<Desk>,
+    of_addresses: Shares<IpAddr>,
+    permissions: Arc<Cache<Permission, bool>>,
+    access_reviews: Joined<Permission, Reviewed<bool>>,
+    access_desk: Arc<Desk>,
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The token a request shows: in its header, or, as browsers have to, among the protocols its WebSocket offers.
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    in_header(headers).or_else(|| in_protocols(headers))
+}
+
+fn in_header(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
-    (scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty()).then(|| token.trim())
+    (scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty()).then(|| token.trim().to_owned())
+}
+
+/// One of the protocols is a token, and there is another to speak.
+fn in_protocols(headers: &HeaderMap) -> Option<String> {
+    if !websocket::is_asked_for(headers) {
+        return None;
+    }
+    let (tokens, spoken): (Vec<&str>, Vec<&str>) =
+        websocket::protocols(headers).partition(|name| name.starts_with(websocket::BEARER));
+    let ([token], false) = (tokens.as_slice(), spoken.is_empty()) else {
+        return None;
+    };
+    let token = BASE64_URL_SAFE_NO_PAD.decode(&token[websocket::BEARER.len()..]).ok()?;
+    String::from_utf8(token).ok().filter(|token| !token.is_empty())
 }
 
 impl Auth {
@@ -134,135 +155,157 @@ impl Auth {
             anonymous: config.anonymous,
             token_webhook: config.token_webhook,
             mode: config.authorization,
-            tokens: Cache::new(),
-            permissions: Cache::new(),
+            tokens: Arc::new(Cache::new()),
+            token_reviews: Joined::new(),
+            token_desk: Arc::new(Desk::new("TokenReview")),
+            of_addresses: Shares::new(OF_ADDRESS_MAX),
+            permissions: Arc::new(Cache::new()),
+            access_reviews: Joined::new(),
+            access_desk: Arc::new(Desk::new("SubjectAccessReview")),
         }
     }
 
-    /// Who asks; `None` when they are nobody we let in.
-    pub async fn authenticate(
+    /// Who asks at that time; `None` when they are nobody we let in. Who shows a certificate that is worth nothing may still show a
+    /// token, and is not taken for somebody anonymous (upstream's union of authenticators fails on its error).
+    pub(super) async fn authenticate(
         &self,
-        certificate: Option<&User>,
+        peer: &Peer,
+        now: Timestamp,
         headers: &HeaderMap,
-    ) -> Result<Option<User>, ReviewError> {
-        if let Some(user) = certificate {
-            return Ok(Some(user.clone()));
+    ) -> Reviewed<Option<User>> {
+        let worth = peer.certificate.as_ref().map(|certificate| certificate.worth(now));
+        if let Some(Worth::User(user)) = worth {
+            return Ok(Some(user));
         }
         match (bearer(headers), self.token_webhook) {
-            (Some(token), Some(ttl)) => self.review_token(token, ttl).await,
+            (Some(token), Some(ttl)) => self.review_token(peer.address.ip().to_canonical(), token, ttl).await,
             // A token nobody can judge is a bad credential, not an absent one.
             (Some(_), None) => Ok(None),
-            (None, _) if self.anonymous => Ok(Some(User::anonymous())),
+            (None, _) if self.anonymous && worth != Some(Worth::Nothing) => Ok(Some(User::anonymous())),
             (None, _) => Ok(None),
         }
     }
 
-    async fn review_token(&self, token: &str, ttl: Duration) -> Result<Option<User>, ReviewError> {
+    /// How many questions about tokens wait or are with the API server.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.token_desk.waiting()
+    }
+
+    async fn review_token(&self, of: IpAddr, token: String, ttl: Duration) -> Reviewed<Option<User>> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(known) = self.tokens.get(&key) {
             return Ok(known);
         }
         let client = self.client.clone().ok_or(ReviewError::NoServer)?;
-        let review = TokenReview {
-            spec: TokenReviewSpec {
-                token: token.to_owned(),
-                ..TokenReviewSpec::default()
-            },
-            ..TokenReview::default()
+        let share = self.of_addresses.take(of);
+        let _share = share.ok_or(ReviewError::TooMany("TokenReview"))?;
+        let (desk, answers) = (self.token_desk.clone(), self.tokens.clone());
+        let begin = move || {
+            let review = async move {
+                let user = token_review(&desk, client, token).await?;
+                let unknown = UNKNOWN_TOKEN_TTL.min(ttl);
+                answers.put(key, user.clone(), if user.is_some() { ttl } else { unknown });
+                Ok(user)
+            };
+            review.boxed()
         };
-        let api: Api<AsTree<TokenReview>> = Api::all(client);
-        let status = reviewed("TokenReview", api.create(&PostParams::default(), &AsTree(review)))
-            .await?
-            .0
-            .status
-            .unwrap_or_default();
-        let user = match (status.authenticated, status.user) {
-            (Some(true), Some(user)) => Some(User {
-                name: user.username.unwrap_or_default(),
-                uid: user.uid,
-                groups: user.groups.unwrap_or_default(),
-                extra: user.extra.unwrap_or_default(),
-            }),
-            _ => None,
-        };
-        let ttl = if user.is_some() {
-            ttl
-        } else {
-            UNKNOWN_TOKEN_TTL.min(ttl)
-        };
-        self.tokens.put(key, user.clone(), ttl);
-        Ok(user)
+        self.token_reviews.ask(key, begin).await
     }
 
     /// Whether the user may do this to one of these subresources of the node.
-    pub async fn authorize(
+    pub(super) async fn authorize(
         &self,
         user: &User,
         verb: &'static str,
         subresources: &[&'static str],
-    ) -> Result<bool, ReviewError> {
+    ) -> Reviewed<bool> {
         let AuthorizationMode::Webhook { allowed, denied } = self.mode else {
             return Ok(true);
         };
         let mut failure = None;
         for subresource in subresources {
             let key = (user.clone(), verb, *subresource);
-            let known = self.permissions.get(&key);
-            let answer = match known {
+            let answer = match self.permissions.get(&key) {
                 Some(answer) => Ok(answer),
-                None => self.review_access(user, verb, subresource).await,
+                None => self.review_access(key, allowed, denied).await,
             };
             match answer {
-                Ok(answer) => {
-                    if known.is_none() {
-                        self.permissions.put(key, answer, if answer { allowed } else { denied });
-                    }
-                    if answer {
-                        return Ok(true);
-                    }
-                }
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
                 Err(error) => failure = Some(error),
             }
         }
         failure.map_or(Ok(false), Err)
     }
 
-    async fn review_access(&self, user: &User, verb: &str, subresource: &str) -> Result<bool, ReviewError> {
+    async fn review_access(&self, key: Permission, allowed: Duration, denied: Duration) -> Reviewed<bool> {
         let client = self.client.clone().ok_or(ReviewError::NoServer)?;
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(user.name.clone()),
-                uid: user.uid.clone(),
-                groups: Some(user.groups.clone()),
-                extra: Some(user.extra.clone()).filter(|e| !e.is_empty()),
-                resource_attributes: Some(ResourceAttributes {
-                    verb: Some(verb.to_owned()),
-                    version: Some("v1".to_owned()),
-                    resource: Some("nodes".to_owned()),
-                    subresource: Some(subresource.to_owned()),
-                    name: Some(self.node_name.clone()),
-                    ..ResourceAttributes::default()
-                }),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
+        let (desk, answers) = (self.access_desk.clone(), self.permissions.clone());
+        let (asked, node) = (key.clone(), self.node_name.clone());
+        let begin = move || {
+            let review = async move {
+                let answer = access_review(&desk, client, &asked, node).await?;
+                answers.put(asked, answer, if answer { allowed } else { denied });
+                Ok(answer)
+            };
+            review.boxed()
         };
-        let api: Api<AsTree<SubjectAccessReview>> = Api::all(client);
-        let answer = reviewed(
-            "SubjectAccessReview",
-            api.create(&PostParams::default(), &AsTree(review)),
-        )
-        .await?;
-        Ok(answer.0.status.is_some_and(|s| s.allowed))
+        self.access_reviews.ask(key, begin).await
     }
 }
 
-async fn reviewed<T>(what: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, ReviewError> {
-    match tokio::time::timeout(REVIEW_DEADLINE, call).await {
-        Err(_) => Err(ReviewError::Deadline(what)),
-        Ok(Err(source)) => Err(ReviewError::Call(what, Box::new(source))),
-        Ok(Ok(answer)) => Ok(answer),
-    }
+/// Whose token that is.
+async fn token_review(desk: &Desk, client: kube::Client, token: String) -> Result<Option<User>, ReviewError> {
+    let review = TokenReview {
+        spec: TokenReviewSpec {
+            token,
+            ..TokenReviewSpec::default()
+        },
+        ..TokenReview::default()
+    };
+    let api: Api<AsTree<TokenReview>> = Api::all(client);
+    let answer = desk.ask(api.create(&PostParams::default(), &AsTree(review))).await?;
+    let status = answer.0.status.unwrap_or_default();
+    Ok(match (status.authenticated, status.user) {
+        (Some(true), Some(user)) => Some(User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid,
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        }),
+        _ => None,
+    })
+}
+
+/// Whether a user may do something with a subresource of the node.
+async fn access_review(
+    desk: &Desk,
+    client: kube::Client,
+    (user, verb, subresource): &Permission,
+    node: String,
+) -> Result<bool, ReviewError> {
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            uid: user.uid.clone(),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()).filter(|e| !e.is_empty()),
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some((*verb).to_owned()),
+                version: Some("v1".to_owned()),
+                resource: Some("nodes".to_owned()),
+                subresource: Some((*subresource).to_owned()),
+                name: Some(node),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let api: Api<AsTree<SubjectAccessReview>> = Api::all(client);
+    let answer = desk.ask(api.create(&PostParams::default(), &AsTree(review))).await?;
+    Ok(answer.0.status.is_some_and(|s| s.allowed))
 }
 
 #[cfg(test)]
@@ -303,11 +346,30 @@ mod tests {
         let header = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, text.parse().expect("value"));
-            bearer(&headers).map(str::to_owned)
+            bearer(&headers)
         };
         assert_eq!(header("Bearer abc").as_deref(), Some("abc"));
         assert_eq!(header("bearer abc").as_deref(), Some("abc"));
         assert_eq!(header("Basic abc"), None);
         assert_eq!(header("Bearer  "), None);
+        let offered = |upgrade: &str, protocols: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("upgrade", upgrade.parse().expect("value"));
+            headers.insert("sec-websocket-protocol", protocols.parse().expect("value"));
+            bearer(&headers)
+        };
+        let token = "base64url.bearer.authorization.k8s.io.Z29vZA";
+        assert_eq!(
+            offered("websocket", &format!("{token}, v5.channel.k8s.io")).as_deref(),
+            Some("good")
+        );
+        for (upgrade, protocols) in [
+            ("SPDY/3.1", format!("{token}, v5.channel.k8s.io")),
+            ("websocket", token.to_owned()),
+            ("websocket", format!("{token}, {token}, v5.channel.k8s.io")),
+            ("websocket", format!("{token}%, v5.channel.k8s.io")),
+        ] {
+            assert_eq!(offered(upgrade, &protocols), None, "{protocols}");
+        }
     }
 }

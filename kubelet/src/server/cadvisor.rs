@@ -1,21 +1,24 @@
-//! `/metrics/cadvisor`: what pods and their containers use, by the names that dashboards know.
+//! `/metrics/cadvisor`: what the machine, pods and their containers use, by the names that dashboards know.
 //!
-//! Only what is measured is told: CPU time, memory, writable layers and interfaces. What upstream reads beside that of every cgroup of
-//! the machine is not there.
+//! The cgroups are those upstream's kubelet tells of: the root, that of all pods, those of the classes, of pods and of containers.
+//! Only what is measured is told: CPU time, memory, swap, writable layers and interfaces.
 
 use super::Server;
 use super::metrics::Family;
 use super::summary::traffic_of;
 use crate::cgroup::{CgroupDriver, Usage};
+use crate::host::load::Load;
 use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
+use proto::api::qos::QosClass;
 use std::sync::Arc;
 
 /// The families of the page, each filled as pods are gone through.
 struct Page {
     cpu: Family,
     working_set: Family,
+    swap: Family,
     memory: Family,
     rss: Family,
     layer: Family,
@@ -34,6 +37,7 @@ impl Page {
                 "container_memory_working_set_bytes",
                 "Memory in use that cannot go at once",
             ),
+            swap: gauge("container_memory_swap", "Memory in swap, in bytes"),
             memory: gauge("container_memory_usage_bytes", "Memory in use"),
             rss: gauge("container_memory_rss", "Anonymous memory, in bytes"),
             layer: gauge("container_fs_usage_bytes", "Bytes of the writable layer"),
@@ -54,6 +58,7 @@ impl Page {
         self.cpu.add(&of.with("cpu", "total"), cpu, now);
         self.working_set.add(&of.text(), number(usage.working_set), now);
         self.memory.add(&of.text(), number(usage.memory), now);
+        self.swap.add(&of.text(), number(usage.swap), now);
         self.seen.add(&of.text(), Some(now as f64 / 1e3), now);
     }
 
@@ -63,6 +68,8 @@ impl Page {
             cpu_nanos: usage.cpu_nanos,
             memory: usage.memory,
             working_set: usage.working_set,
+            swap: usage.swap,
+            processes: None,
         };
         self.pod(of, &measured, at);
         self.rss.add(&of.text(), usage.rss.map(|bytes| bytes as f64), at);
@@ -77,6 +84,7 @@ impl Page {
         let own = [
             &self.cpu,
             &self.working_set,
+            &self.swap,
             &self.memory,
             &self.rss,
             &self.layer,
@@ -99,7 +107,8 @@ impl Page {
 
 /// Whose numbers they are.
 struct Labels<'a> {
-    snapshot: &'a PodSnapshot,
+    /// The pod; none of cgroups that hold several.
+    snapshot: Option<&'a PodSnapshot>,
     /// The cgroup's path.
     id: String,
     container: Option<&'a ObservedContainer>,
@@ -116,13 +125,16 @@ impl Labels<'_> {
     }
 
     fn among(&self, more: &str) -> String {
-        let meta = &self.snapshot.pod.metadata;
+        let meta = self.snapshot.map(|snapshot| &snapshot.pod.metadata);
         let of = |text: Option<&str>| text.unwrap_or_default().to_owned();
         let (container, image, name) = match self.container {
             Some(container) => (container.name.as_str(), container.image.as_str(), container.id.as_str()),
             None => ("", "", ""),
         };
-        let (namespace, pod) = (of(meta.namespace.as_deref()), of(meta.name.as_deref()));
+        let (namespace, pod) = (
+            of(meta.and_then(|meta| meta.namespace.as_deref())),
+            of(meta.and_then(|meta| meta.name.as_deref())),
+        );
         let (id, container, image) = (label(&self.id), label(container), label(image));
         let (name, namespace, pod) = (label(name), label(&namespace), label(&pod));
         format!("{{container={container},{more}id={id},image={image},name={name},namespace={namespace},pod={pod}}}")
@@ -135,7 +147,18 @@ fn label(value: &str) -> String {
     format!("\"{value}\"")
 }
 
-/// Prometheus text of pods and containers.
+/// What the machine as a whole uses: its root cgroup does not tell.
+fn of_machine(load: Load) -> Usage {
+    Usage {
+        cpu_nanos: load.cpu_nanos,
+        memory: load.memory_used,
+        working_set: load.memory_used,
+        swap: load.swap_used,
+        processes: None,
+    }
+}
+
+/// Prometheus text of the machine, of all pods and their classes, of pods and containers.
 pub(super) async fn page(server: &Server) -> String {
     let parts = &server.parts;
     let naming = &parts.context.cgroups;
@@ -144,10 +167,26 @@ pub(super) async fn page(server: &Server) -> String {
     let (mut page, mut failed) = (Page::new(), listed.is_err());
     let usages = listed.unwrap_or_default();
     let active: Vec<Arc<PodSnapshot>> = parts.pods.list().into_iter().filter(|pod| pod.active).collect();
+    let whole = |id: String| Labels {
+        snapshot: None,
+        id,
+        container: None,
+    };
+    let roots = server.settings.roots.clone();
+    let load = client::blocking::spawn(move || Load::read(&roots)).await;
+    page.pod(&whole("/".to_owned()), &of_machine(load.unwrap_or_default()), now);
+    let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+    for class in classes.into_iter().filter(|_| naming.per_qos) {
+        // Guaranteed pods are in the cgroup of all pods.
+        match parts.cgroups.usage_of_class(class).await {
+            Ok(usage) => page.pod(&whole(naming.qos(class)), &usage, now),
+            Err(_) => failed = true,
+        }
+    }
     for snapshot in &active {
         let id = naming.pod(&snapshot.pod);
         let of_pod = Labels {
-            snapshot,
+            snapshot: Some(snapshot),
             id: id.clone(),
             container: None,
         };
@@ -168,7 +207,7 @@ pub(super) async fn page(server: &Server) -> String {
                 CgroupDriver::Systemd => format!("cri-containerd-{}.scope", container.id),
             };
             let of = Labels {
-                snapshot,
+                snapshot: Some(snapshot),
                 id: format!("{id}/{leaf}"),
                 container: Some(container),
             };

@@ -8,16 +8,19 @@ use super::answer::{self, Answer};
 use super::request::Query;
 use super::router::Target;
 use crate::host::machine::{self, Disk};
-use crate::runtime::RuntimeError;
+use crate::id::ContainerId;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
+use crate::runtime::{Runtime, RuntimeError};
 use jiff::Timestamp;
 use serde_json::json;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Code;
 
 /// Below the root directory.
 const DIRECTORY: &str = "checkpoints";
@@ -41,13 +44,13 @@ enum NoRoom {
 
 /// Lets one archive be written at a time, where there is room.
 pub(super) struct Turn {
-    one: Semaphore,
+    one: Arc<Semaphore>,
     disk: fn(&Path) -> Disk,
 }
 
 impl Default for Turn {
     fn default() -> Self {
-        let one = Semaphore::new(1);
+        let one = Arc::new(Semaphore::new(1));
         let disk = machine::disk;
         Self { one, disk }
     }
@@ -72,7 +75,7 @@ pub(super) async fn checkpoint(server: &Server, target: &Target, query: &Query) 
     let of = format!("{}/{}/{}", target.namespace, target.pod, target.container);
     let failed =
         |code: u16, why: &dyn std::fmt::Display| answer::text(code, &format!("checkpointing of {of} failed ({why})\n"));
-    let Ok(_turn) = server.checkpoints.one.try_acquire() else {
+    let Ok(turn) = server.checkpoints.one.clone().try_acquire_owned() else {
         return failed(429, &"another checkpoint is being written");
     };
     let directory = server.parts.context.root_dir.join(DIRECTORY);
@@ -88,14 +91,18 @@ pub(super) async fn checkpoint(server: &Server, target: &Target, query: &Query) 
         Ok(Err(why)) => return failed(507, &why),
         Err(why) => return failed(500, &why),
     }
-    let runtime = &server.parts.runtime;
-    let was_there = path.exists();
-    let written = runtime.checkpoint_container(&container.id, &path, timeout).await;
-    if written.is_err() && !was_there {
-        // What a failed dump left is no archive; it would count as one.
-        let left = path.clone();
-        let _ = client::blocking::spawn(move || fs::remove_file(left)).await;
-    }
+    // A task of its own: who does not wait for the end leaves neither a part of an archive nor a free turn behind.
+    let written = tokio::spawn(write(
+        server.parts.runtime.clone(),
+        container.id.clone(),
+        path.clone(),
+        timeout,
+        turn,
+    ));
+    let written = written.await.unwrap_or_else(|error| {
+        let why = error.to_string();
+        Err(RuntimeError::new("CheckpointContainer", Code::Internal, why))
+    });
     match written {
         Ok(()) => answer::json(json!({"items": [path]}).to_string()),
         Err(error) if error.is_unimplemented() => {
@@ -103,6 +110,23 @@ pub(super) async fn checkpoint(server: &Server, target: &Target, query: &Query) 
         }
         Err(error) => failed(500, &error),
     }
+}
+
+/// Has the runtime write an archive, and removes what a failure leaves: it is no archive, and would count as one.
+async fn write(
+    runtime: Arc<dyn Runtime>,
+    container: ContainerId,
+    path: PathBuf,
+    timeout: Duration,
+    turn: OwnedSemaphorePermit,
+) -> Result<(), RuntimeError> {
+    let was_there = path.exists();
+    let written = runtime.checkpoint_container(&container, &path, timeout).await;
+    if written.is_err() && !was_there {
+        let _ = client::blocking::spawn(move || fs::remove_file(path)).await;
+    }
+    drop(turn);
+    written
 }
 
 /// What an archive of a container may need, bytes: its memory and its layer, as far as the runtime knows them.
@@ -159,6 +183,11 @@ mod tests {
     }
 
     impl Turn {
+        /// The one turn.
+        pub(in crate::server) fn one(&self) -> Arc<Semaphore> {
+            self.one.clone()
+        }
+
         /// On a disk with space, whatever this machine has.
         pub(in crate::server) fn with_space() -> Self {
             Self {

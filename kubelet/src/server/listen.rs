@@ -1,16 +1,18 @@
 //! Sockets: binding, TLS handshakes, connections, the plain health port.
 
+use super::doors::{Doors, Handshake, Limits};
 use super::health::Health;
 use super::idle::InUse;
+use super::peer::{ClientCertificate, Peer, Worth};
 use super::request::{Query, RequestPath};
 use super::share::Shares;
-use super::{Answer, Peer, Server, User, answer};
+use super::{Answer, Server, answer};
+use crate::certificate::serving::Offered;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,18 +20,17 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
-/// Connections at a time; more wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 1024;
-/// Of those, on a port without TLS.
+/// Connections at a time on a port without TLS.
 const PLAIN_CONNECTIONS_MAX: usize = 64;
-/// Of those, of one address: no other program takes the API server's away.
-const OF_ADDRESS_MAX: usize = 256;
-/// The same on a port without TLS.
+/// Of those, of one address.
 const PLAIN_OF_ADDRESS_MAX: usize = 16;
+/// What of an answer is held for an HTTP/2 stream that is not read, beside what its body holds, bytes.
+const SEND_BUFFER: usize = 64 << 10;
 /// How often a silent HTTP/2 peer is asked whether it is there, and how long it may take to say so.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// A pause after the kernel refused a connection, usually for want of descriptors.
@@ -68,6 +69,7 @@ fn builder() -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE.0)
         .keep_alive_timeout(KEEP_ALIVE.1)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(1 << 20);
     builder
 }
@@ -75,50 +77,39 @@ fn builder() -> Builder<TokioExecutor> {
 /// Serves until told to stop; connections still open then are dropped. Each connection takes the configuration of its moment.
 pub async fn serve_tls(
     listener: TcpListener,
-    tls: watch::Receiver<Arc<ServerConfig>>,
+    offered: watch::Receiver<Offered>,
     server: Arc<Server>,
     stop: CancellationToken,
 ) {
-    let connection = move |socket, address| {
-        let acceptor = TlsAcceptor::from(tls.borrow().clone());
-        connection(acceptor, socket, address, server.clone())
-    };
-    accept(listener, (CONNECTIONS_MAX, OF_ADDRESS_MAX), connection, stop).await;
+    serve_tls_within(Limits::default(), listener, offered, server, stop).await;
 }
 
-/// Gives each connection to `serve`, at most so many at a time and of one address, until told to stop.
-async fn accept<S, C>(listener: TcpListener, (most, of_address): (usize, usize), serve: S, stop: CancellationToken)
-where
-    S: Fn(TcpStream, SocketAddr) -> C,
-    C: Future<Output = ()> + Send + 'static,
-{
-    let permits = Arc::new(Semaphore::new(most));
-    let shares = Shares::new(of_address);
+/// The same with so many connections.
+pub(super) async fn serve_tls_within(
+    limits: Limits,
+    listener: TcpListener,
+    offered: watch::Receiver<Offered>,
+    server: Arc<Server>,
+    stop: CancellationToken,
+) {
+    let doors = Doors::new(limits);
     let work = async {
         loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else {
-                return;
+            let (socket, address) = accepted(&listener).await;
+            let handshake = doors.begin(address.ip().to_canonical());
+            let greeted = Greeted {
+                address,
+                offered: offered.clone(),
+                doors: doors.clone(),
+                server: server.clone(),
             };
-            let (socket, address) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "connection not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let Some(share) = shares.take(address.ip().to_canonical()) else {
-                tracing::debug!(peer = %address, "connection refused: there are too many of its address");
-                continue;
-            };
-            let (connection, stop) = (serve(socket, address), stop.clone());
+            let stop = stop.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     biased;
-                    () = connection => {}
+                    () = greeted.serve(socket, handshake) => {}
                     () = stop.cancelled() => {}
                 }
-                drop((permit, share));
             });
         }
     };
@@ -129,20 +120,72 @@ where
     }
 }
 
-async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAddr, server: Arc<Server>) {
-    // Small frames of interactive sessions must not wait for each other.
-    let _ = socket.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE_DEADLINE, acceptor.accept(socket)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, peer = %address, "TLS handshake failed");
-            return;
+/// The next connection.
+async fn accepted(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "connection not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
-        Err(_) => return,
-    };
-    let certificates = stream.get_ref().1.peer_certificates();
-    let certificate = certificates.and_then(|list| User::of_certificate(list.first()?));
-    let peer = Arc::new(Peer { address, certificate });
+    }
+}
+
+/// A connection over TLS and what serves it.
+struct Greeted {
+    address: SocketAddr,
+    offered: watch::Receiver<Offered>,
+    doors: Doors,
+    server: Arc<Server>,
+}
+
+impl Greeted {
+    /// Greets and serves to the end, if there is a place for it.
+    async fn serve(self, socket: TcpStream, handshake: Handshake) {
+        let Self { address, server, .. } = &self;
+        // Small frames of interactive sessions must not wait for each other.
+        let _ = socket.set_nodelay(true);
+        let acceptor = TlsAcceptor::from(self.offered.borrow().tls.clone());
+        let greeting = tokio::time::timeout(HANDSHAKE_DEADLINE, acceptor.accept(socket));
+        let greeted = tokio::select! {
+            biased;
+            greeted = greeting => greeted,
+            () = handshake.displaced() => {
+                tracing::debug!(peer = %address, "connection ended: there are too many handshakes");
+                return;
+            }
+        };
+        let stream = match greeted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, peer = %address, "TLS handshake failed");
+                return;
+            }
+            Err(_) => return,
+        };
+        let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+        let certificate = chain.map(|chain| ClientCertificate::new(chain, self.offered.clone()));
+        let worth = certificate.as_ref().map(|shown| shown.worth(server.now()));
+        let vouched_for = matches!(worth, Some(Worth::User(_)));
+        let Some(seat) = self.doors.seat(address.ip().to_canonical(), vouched_for) else {
+            tracing::debug!(peer = %address, "connection refused: there are too many");
+            return;
+        };
+        drop(handshake);
+        let peer = Peer {
+            address: *address,
+            certificate,
+        };
+        talk(stream, Arc::new(peer), server.clone()).await;
+        drop(seat);
+    }
+}
+
+/// Answers what is asked by a connection.
+async fn talk(stream: TlsStream<TcpStream>, peer: Arc<Peer>, server: Arc<Server>) {
+    let address = peer.address;
     let in_use = InUse::new();
     let under_way = in_use.clone();
     let service = service_fn(move |request| {
@@ -158,6 +201,43 @@ async fn connection(acceptor: TlsAcceptor, socket: TcpStream, address: SocketAdd
             }
         }
         () = in_use.unused() => tracing::debug!(peer = %address, "connection ended: it asked for nothing"),
+    }
+}
+
+/// Gives each connection without TLS to `serve`, so many at a time and of one address, until told to stop; more wait in the kernel's
+/// queue.
+async fn accept_plain<S, C>(listener: TcpListener, serve: S, stop: CancellationToken)
+where
+    S: Fn(TcpStream) -> C,
+    C: Future<Output = ()> + Send + 'static,
+{
+    let permits = Arc::new(Semaphore::new(PLAIN_CONNECTIONS_MAX));
+    let shares = Shares::new(PLAIN_OF_ADDRESS_MAX);
+    let work = async {
+        loop {
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
+            let (socket, address) = accepted(&listener).await;
+            let Some(share) = shares.take(address.ip().to_canonical()) else {
+                tracing::debug!(peer = %address, "connection refused: there are too many of its address");
+                continue;
+            };
+            let (connection, stop) = (serve(socket), stop.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = connection => {}
+                    () = stop.cancelled() => {}
+                }
+                drop((permit, share));
+            });
+        }
+    };
+    tokio::select! {
+        biased;
+        () = work => {}
+        () = stop.cancelled() => {}
     }
 }
 
@@ -189,7 +269,7 @@ where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Answer> + Send + 'static,
 {
-    let connection = move |socket, _| {
+    let connection = move |socket| {
         let answer = answer.clone();
         async move {
             let in_use = InUse::new();
@@ -206,11 +286,5 @@ where
             }
         }
     };
-    accept(
-        listener,
-        (PLAIN_CONNECTIONS_MAX, PLAIN_OF_ADDRESS_MAX),
-        connection,
-        stop,
-    )
-    .await;
+    accept_plain(listener, connection, stop).await;
 }

@@ -1,36 +1,86 @@
 //! `/containerLogs`: finding the container's log, and streaming it.
 
+mod files;
 mod follow;
 mod line;
 mod options;
+mod rotation;
+mod source;
+mod tail;
+mod watch;
 
-use super::answer::{self, Answer};
+use super::Server;
+use super::answer::{self, Answer, Body};
 use super::request::Query;
 use super::router::Target;
-use crate::pod::view::{PodSnapshot, PodView};
+use super::share::{Share, Shares};
+use crate::id::PodUid;
+use crate::pod::view::PodSnapshot;
 use crate::reason::waiting;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use bytes::Bytes;
-use follow::Reader;
-use futures::StreamExt;
+use files::LogFiles;
+use follow::{Reader, SEND_DEADLINE};
+use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use options::LogOptions;
-use std::convert::Infallible;
+use std::io;
 use std::path::PathBuf;
-use tokio::sync::mpsc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Chunks on their way to a slow client.
-const CHUNKS_MAX: usize = 16;
+const CHUNKS_MAX: usize = 1;
+/// Readers at a time: each holds a few blocks of its log.
+const READERS_MAX: usize = 512;
+/// Of those, of one pod.
+const READERS_OF_POD_MAX: usize = 64;
+
+/// What readers of containers' logs share: their places, and the way to the files.
+pub(super) struct Logs {
+    readers: Arc<Semaphore>,
+    of_pods: Shares<PodUid>,
+    files: LogFiles,
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self {
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+            of_pods: Shares::new(READERS_OF_POD_MAX),
+            files: LogFiles::default(),
+        }
+    }
+}
+
+/// What a reader holds until all it read is taken.
+struct Place {
+    _among_all: OwnedSemaphorePermit,
+    _of_pod: Share<PodUid>,
+}
+
+impl Logs {
+    fn place(&self, pod: &PodUid) -> Result<Place, &'static str> {
+        let of_pod = self.of_pods.take(pod.clone());
+        let of_pod = of_pod.ok_or("too many readers of this pod's logs\n")?;
+        let among_all = self.readers.clone().try_acquire_owned();
+        Ok(Place {
+            _among_all: among_all.map_err(|_| "too many readers of containers' logs\n")?,
+            _of_pod: of_pod,
+        })
+    }
+}
 
 /// Answers a log request.
-pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: Timestamp) -> Answer {
-    let options = match LogOptions::parse(query, now) {
+pub(super) async fn answer(server: &Server, target: &Target, query: &Query) -> Answer {
+    let (pods, logs) = (&server.parts.pods, &server.logs);
+    let options = match LogOptions::parse(query, server.now(), server.settings.handlers.log_streams) {
         Ok(options) => options,
-        Err(mistake) => return answer::text(422, &mistake),
+        Err(mistake) => return answer::text(mistake.code(), &format!("{mistake}\n")),
     };
     let Some(snapshot) = pods.get(&target.namespace, &target.pod) else {
         return answer::text(
@@ -45,8 +95,12 @@ pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: 
         Ok(container) => container,
         Err((code, text)) => return answer::text(code, &text),
     };
+    let place = match logs.place(&container.pod) {
+        Ok(place) => place,
+        Err(why) => return answer::text(429, why),
+    };
     let path = PathBuf::from(&container.log_path);
-    let reader = match Reader::open(path, options.clone()).await {
+    let reader = match Reader::begin(&logs.files, path, options.clone()).await {
         Ok(reader) => reader,
         Err(error) => {
             let text = format!(
@@ -56,19 +110,39 @@ pub(super) async fn answer(pods: &PodView, target: &Target, query: &Query, now: 
             return answer::text(400, &text);
         }
     };
-    let (chunks, received) = mpsc::channel::<Bytes>(CHUNKS_MAX);
     let (pods, id, uid) = (pods.clone(), container.id.clone(), container.pod.clone());
     let alive = move || {
         let snapshot = pods.by_uid(&uid);
         snapshot.is_some_and(|s| s.observed.alive().any(|c| c.id == id))
     };
+    answer::stream(streamed(reader, place, alive))
+}
+
+/// Sends what is read; a client that takes nothing for too long loses its place, and an answer that is not all there ends as a broken
+/// one.
+fn streamed(reader: Reader, place: Place, alive: impl Fn() -> bool + Send + Sync + 'static) -> Body {
+    let (chunks, received) = mpsc::channel::<Bytes>(CHUNKS_MAX);
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let cut = is_cut.clone();
     tokio::spawn(async move {
-        if let Err(error) = reader.stream(chunks, alive).await {
-            tracing::debug!(%error, "log stream ended");
+        let last = chunks.clone();
+        match reader.stream(chunks, alive).await {
+            // What was sent last counts until it is taken, for as long as anything before it did.
+            Ok(()) => drop(tokio::time::timeout(SEND_DEADLINE, last.reserve_many(CHUNKS_MAX)).await),
+            Err(error) => {
+                tracing::debug!(%error, "log stream ended");
+                cut.store(true, Ordering::SeqCst);
+            }
         }
+        drop((last, place));
     });
-    let frames = ReceiverStream::new(received).map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
-    answer::stream(BodyExt::boxed(StreamBody::new(frames)))
+    let broken = stream::once(async move {
+        let cut = is_cut.load(Ordering::SeqCst);
+        cut.then(|| Err(io::Error::other("the log is not all there")))
+    });
+    let frames = ReceiverStream::new(received).map(|chunk| Some(Ok(Frame::data(chunk))));
+    let frames = frames.chain(broken).filter_map(std::future::ready);
+    BodyExt::boxed(StreamBody::new(frames))
 }
 
 fn status_of<'a>(snapshot: &'a PodSnapshot, name: &str) -> Option<&'a ContainerStatus> {
@@ -130,3 +204,6 @@ fn pick(snapshot: &PodSnapshot, target: &Target, previous: bool) -> Result<Obser
 fn restarts(snapshot: &PodSnapshot, name: &str) -> bool {
     status_of(snapshot, name).is_some_and(|s| s.state.as_ref().is_some_and(|state| state.waiting.is_some()))
 }
+
+#[cfg(test)]
+mod tests;

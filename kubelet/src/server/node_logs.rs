@@ -12,7 +12,6 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use query::{Asked, LogQuery};
-use std::convert::Infallible;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -219,7 +218,7 @@ async fn copy_file(mut file: File, bytes: u64, to: &mpsc::Sender<Bytes>) -> bool
 }
 
 fn body_of(received: mpsc::Receiver<Bytes>) -> answer::Body {
-    let frames = ReceiverStream::new(received).map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
+    let frames = ReceiverStream::new(received).map(|chunk| Ok(Frame::data(chunk)));
     BodyExt::boxed(StreamBody::new(frames))
 }
 

@@ -11,8 +11,8 @@ use super::share::{Share, Shares};
 use crate::id::PodUid;
 use crate::metrics::Begun;
 use crate::pod::view::PodSnapshot;
-use crate::runtime::RuntimeError;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
+use crate::runtime::{ExecOutput, RuntimeError};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, UPGRADE};
@@ -24,9 +24,15 @@ use streaming::websocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tunnel::Way;
 
+/// When to come again to a runtime that has too many streams waiting, as upstream says (the time its tokens live).
+const BUSY_WAIT: Duration = Duration::from_secs(60);
+
 fn failed(error: &RuntimeError) -> Answer {
-    let code = if error.is_not_found() { 404 } else { 500 };
-    answer::text(code, &format!("{error}\n"))
+    let text = format!("{error}\n");
+    if error.is_exhausted() {
+        return answer::busy(&text, BUSY_WAIT);
+    }
+    answer::text(if error.is_not_found() { 404 } else { 500 }, &text)
 }
 
 fn find_pod(server: &Server, target: &Target) -> Result<Arc<PodSnapshot>, Box<Answer>> {
@@ -141,9 +147,10 @@ async fn proxied(
 
 /// `/exec`.
 pub(super) async fn exec(server: &Server, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
-    let (container, wanted) = match (find_container(server, target), wanted(query)) {
-        (Ok(container), Ok(wanted)) => (container, wanted),
-        (Err(answer), _) | (_, Err(answer)) => return *answer,
+    let asked = wanted(query).and_then(|wanted| Ok((wanted, find_container(server, target)?)));
+    let (wanted, container) = match asked {
+        Ok(found) => found,
+        Err(answer) => return *answer,
     };
     let way = match way_of(&request, websocket::V5, |accepted| Way::Channels(wanted, accepted)) {
         Ok(way) => way,
@@ -162,9 +169,10 @@ pub(super) async fn exec(server: &Server, target: &Target, query: &Query, reques
 
 /// `/attach`.
 pub(super) async fn attach(server: &Server, target: &Target, query: &Query, request: Request<Incoming>) -> Answer {
-    let (container, wanted) = match (find_container(server, target), wanted(query)) {
-        (Ok(container), Ok(wanted)) => (container, wanted),
-        (Err(answer), _) | (_, Err(answer)) => return *answer,
+    let asked = wanted(query).and_then(|wanted| Ok((wanted, find_container(server, target)?)));
+    let (wanted, container) = match asked {
+        Ok(found) => found,
+        Err(answer) => return *answer,
     };
     let way = match way_of(&request, websocket::V5, |accepted| Way::Channels(wanted, accepted)) {
         Ok(way) => way,
@@ -207,7 +215,7 @@ pub(super) async fn port_forward(
 }
 
 /// `/run`: runs a command to its end and answers with what it wrote.
-pub(super) async fn run(server: &Server, target: &Target, query: &Query) -> Answer {
+pub(super) async fn run<B>(server: &Server, target: &Target, query: &Query, request: &Request<B>) -> Answer {
     let container = match find_container(server, target) {
         Ok(container) => container,
         Err(answer) => return *answer,
@@ -218,22 +226,63 @@ pub(super) async fn run(server: &Server, target: &Target, query: &Query) -> Answ
         .split(' ')
         .map(str::to_owned)
         .collect();
-    match server
-        .parts
-        .runtime
-        .exec_sync(&container.id, &command, Duration::ZERO)
-        .await
-    {
+    let _place = match Place::take(&server.streams, &server.of_pods, &container.pod, request) {
+        Ok(place) => place,
+        Err(why) => return answer::text(429, why),
+    };
+    let running = server.parts.runtime.exec_sync(&container.id, &command, Duration::ZERO);
+    match running.await {
         Err(error) => failed(&error),
-        Ok(output) => {
-            let code = output.exit_code;
-            let mut bytes = output.stdout;
-            bytes.extend(output.stderr);
-            if code != 0 {
-                let text = String::from_utf8_lossy(&bytes);
-                return answer::text(500, &format!("command terminated with exit code {code}: {text}\n"));
-            }
-            answer::bytes(bytes)
+        Ok(output) => ran(&command, output),
+    }
+}
+
+/// What a command that ran is answered with.
+fn ran(command: &[String], output: ExecOutput) -> Answer {
+    if output.exit_code != 0 {
+        let (command, code) = (command.join(" "), output.exit_code);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        return answer::text(500, &format!("command '{command}' exited with {code}: {complaint}"));
+    }
+    let mut bytes = output.stdout;
+    bytes.extend(output.stderr);
+    answer::bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use tonic::Code;
+
+    #[test]
+    fn a_runtime_that_has_too_many_streams_is_to_be_asked_later() {
+        for (code, status, wait) in [
+            (Code::ResourceExhausted, 429, Some("60")),
+            (Code::NotFound, 404, None),
+            (Code::Unknown, 500, None),
+        ] {
+            let answer = failed(&RuntimeError::new("Exec", code, "why"));
+            let told = answer
+                .headers()
+                .get("retry-after")
+                .and_then(|value| value.to_str().ok());
+            assert_eq!((answer.status().as_u16(), told), (status, wait));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_is_told_in_upstreams_words() {
+        let command = ["cat", "x"].map(str::to_owned);
+        let output = |exit_code| ExecOutput {
+            exit_code,
+            stdout: b"out\n".to_vec(),
+            stderr: b"err\n".to_vec(),
+        };
+        for (code, status, text) in [(0, 200, "out\nerr\n"), (3, 500, "command 'cat x' exited with 3: err\n")] {
+            let answer = ran(&command, output(code));
+            assert_eq!(answer.status().as_u16(), status);
+            assert_eq!(answer.into_body().collect().await.expect("body").to_bytes(), text);
         }
     }
 }

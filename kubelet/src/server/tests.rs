@@ -1,12 +1,15 @@
 //! The server over loopback TLS, with pods in memory, the scripted runtime and a pretended API server that judges.
 
+mod certificates;
 mod connections;
 mod pages;
+mod streams;
 
 use super::*;
-use crate::certificate::serving::Serving;
+use crate::certificate::serving::{Offered, Serving};
 use crate::config::{AuthorizationMode, ServerConfig as Settings, ServingTls};
 use crate::id::PodUid;
+use crate::metrics::Gates;
 use crate::parts::testing::{context, dependencies};
 use crate::pod::view::{Life, PodSnapshot};
 use crate::runtime::fake::FakeRuntime;
@@ -17,7 +20,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
@@ -98,11 +103,25 @@ fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> Obs
     }
 }
 
+/// A clock that may be ahead.
+#[derive(Default)]
+struct MovedClock(AtomicI64);
+
+impl client::Clock for MovedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + jiff::SignedDuration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+}
+
+type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
+
 struct Bench {
     address: SocketAddr,
     read_only: SocketAddr,
     roots: rustls::RootCertStore,
     stop: CancellationToken,
+    offered: watch::Sender<Offered>,
+    clock: Arc<MovedClock>,
     dir: tempfile::TempDir,
     runtime: FakeRuntime,
     server: Arc<Server>,
@@ -142,11 +161,11 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         "containerStatuses": [{"name": "late", "ready": false, "restartCount": 0, "image": "", "imageID": "",
         "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}))
     .expect("status");
-    let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
+    let clock = Arc::new(MovedClock::default());
     let runtime = FakeRuntime::new(clock.clone(), 0);
     let mut node = context();
     node.root_dir = dir.path().to_owned();
-    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock));
+    let (parts, _sink, _) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock.clone()));
     parts.pods.publish(
         PodUid::from("u-1"),
         PodSnapshot {
@@ -166,37 +185,24 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         certificates: Certificates::default(),
         level: LogLevel::default(),
         flags: BTreeMap::new(),
+        gates: Gates::default(),
     };
     let auth = Auth::new(&settings(), Some(api()), "node-a");
     let mut server = Server::new(parts, auth, of_server);
     Arc::get_mut(&mut server).expect("nobody else's").checkpoints = checkpoint::Turn::with_space();
     let plain = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let read_only = plain.local_addr().expect("address");
-    // An authority of its own that has signed one client certificate.
-    let authority = rcgen::KeyPair::generate().expect("key");
-    let mut params = rcgen::CertificateParams::new(vec![]).expect("params");
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority_cert = params.self_signed(&authority).expect("authority");
+    certificates::client_of_new_authority(dir.path());
     let ca_file = dir.path().join("ca.crt");
-    std::fs::write(&ca_file, authority_cert.pem()).expect("ca");
-    let issuer = rcgen::Issuer::new(params, authority);
-    let client_key = rcgen::KeyPair::generate().expect("key");
-    let mut params = rcgen::CertificateParams::new(vec![]).expect("params");
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, "good");
-    let signed = params.signed_by(&client_key, &issuer).expect("signed");
-    std::fs::write(dir.path().join("client.crt"), signed.pem()).expect("cert");
-    std::fs::write(dir.path().join("client.key"), client_key.serialize_pem()).expect("key");
-
     let mut serving =
         Serving::self_signed(&dir.path().join("pki"), "node-a", &[], Some(&ca_file)).expect("certificate");
     serving = serving.offering(offered);
-    let (_tls, tls) = tokio::sync::watch::channel(Arc::new(serving.config().expect("tls")));
+    let (offered, receiver) = watch::channel(serving.config().expect("tls"));
     let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
     let address = listener.local_addr().expect("address");
     let stop = CancellationToken::new();
     tokio::spawn(serve_read_only(plain, server.clone(), stop.clone()));
-    tokio::spawn(serve_tls(listener, tls, server.clone(), stop.clone()));
+    tokio::spawn(serve_tls(listener, receiver, server.clone(), stop.clone()));
     let mut roots = rustls::RootCertStore::empty();
     let own = CertificateDer::from_pem_file(dir.path().join("pki/kubelet.crt")).expect("pem");
     roots.add(own).expect("root");
@@ -205,6 +211,8 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
         read_only,
         roots,
         stop,
+        offered,
+        clock,
         dir,
         runtime,
         server,
@@ -213,7 +221,11 @@ async fn bench_with(handlers: Handlers, offered: ServingTls) -> Bench {
 
 impl Bench {
     /// A connection after its handshake.
-    async fn greeted(&self, with_certificate: bool) -> tokio_rustls::client::TlsStream<TcpStream> {
+    async fn greeted(&self, with_certificate: bool) -> TlsStream {
+        self.greeted_at(self.address, with_certificate).await
+    }
+
+    async fn greeted_at(&self, address: SocketAddr, with_certificate: bool) -> TlsStream {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -226,7 +238,7 @@ impl Bench {
         } else {
             builder.with_no_client_auth()
         };
-        let socket = TcpStream::connect(self.address).await.expect("connect");
+        let socket = TcpStream::connect(address).await.expect("connect");
         let name = ServerName::try_from("node-a").expect("name");
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         connector.connect(name, socket).await.expect("handshake")
@@ -473,26 +485,4 @@ async fn what_runs_commands_or_shows_logs_can_be_switched_off() {
     let counted =
         r#"kubelet_http_requests_total{method="GET",path="exec",server_type="readwrite",long_running="true"} 4"#;
     assert!(metrics.contains(counted), "{metrics}");
-}
-
-#[tokio::test]
-async fn an_older_tls_than_configured_is_refused() {
-    let newest = ServingTls {
-        tls13_only: true,
-        ..ServingTls::default()
-    };
-    let bench = bench_with(Handlers::default(), newest).await;
-    assert_eq!(bench.get(Some("good"), "/pods").await.0, 200, "TLS 1.3 is spoken");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let old = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS12])
-        .expect("a version")
-        .with_root_certificates(bench.roots.clone())
-        .with_no_client_auth();
-    let socket = TcpStream::connect(bench.address).await.expect("connect");
-    let name = ServerName::try_from("node-a").expect("name");
-    let refused = tokio_rustls::TlsConnector::from(Arc::new(old))
-        .connect(name, socket)
-        .await;
-    assert!(refused.expect_err("refused").to_string().contains("ProtocolVersion"));
 }

@@ -23,6 +23,18 @@ pub struct Ending {
     /// The message of a pod that outgrew its limits on local storage: what it wrote may be gone when it is looked at again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_exceeded: Option<String>,
+    /// Why a pod fails that went for the node's sake: the node may have recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Failed>,
+}
+
+/// Reason and message of a pod that fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Pod-level reason.
+    pub reason: String,
+    /// Pod-level message.
+    pub message: String,
 }
 
 /// What is marked; what cannot be read or understood is nothing.
@@ -57,6 +69,7 @@ mod tests {
             since: "2026-01-02T03:04:05.678Z".parse().expect("a time"),
             grace_seconds: 30,
             storage_exceeded: None,
+            failed: None,
         };
         write(dir.path(), &ending).expect("written");
         assert_eq!(read(dir.path()).as_ref(), Some(&ending));

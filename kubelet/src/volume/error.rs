@@ -189,6 +189,12 @@ pub enum SetUpError {
     /// gitRepo volumes, which nobody should have: the program that fills them does what the repository says.
     #[error("git-repo volume plugin has been disabled: clone into an emptyDir in an init container instead")]
     GitRepo,
+    /// A file with which the pod's volumes hold more than the kubelet writes for one.
+    #[error("file {path:?}: files of the pod's volumes exceed maximum size of 64MB together")]
+    Size {
+        /// The file's path in the volume.
+        path: String,
+    },
     /// Its files could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),

@@ -7,12 +7,42 @@ use crate::downward::{self, Addresses, NodeAllocatable};
 use crate::id::PodUid;
 use crate::objects::{ObjectError, Objects, Token, TokenRequestKey};
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Mode of token files that only their owner (and group) may read.
 const TOKEN_MODE: i32 = 0o600;
+
+/// The most that the files of one pod's volumes may cost together, bytes: a manifest may ask for one key or annotation under any
+/// number of paths.
+const PAYLOADS_BYTES_MAX: usize = 64 << 20;
+/// What a file or directory costs beside its bytes.
+const INODE_BYTES: usize = 1 << 10;
+/// The most of a path that is named, bytes.
+const NAMED_BYTES_MAX: usize = 256;
+
+/// What is left of it.
+pub(super) struct Room(AtomicUsize);
+
+impl Room {
+    /// All of one pod's.
+    pub(super) fn of_pod() -> Self {
+        Self(AtomicUsize::new(PAYLOADS_BYTES_MAX))
+    }
+
+    /// Takes a file's place. What is written over had its place, too.
+    fn take(&self, path: &str, bytes: usize) -> Result<(), SetUpError> {
+        let inodes = 1 + path.matches('/').count();
+        let cost = inodes * INODE_BYTES + path.len() + bytes;
+        let order = Ordering::Relaxed;
+        let taken = self.0.fetch_update(order, order, |left| left.checked_sub(cost));
+        let shown = || path[..path.floor_char_boundary(NAMED_BYTES_MAX)].to_owned();
+        taken.map(drop).map_err(|_| SetUpError::Size { path: shown() })
+    }
+}
 
 /// One file.
 #[derive(Clone, PartialEq, Eq)]
@@ -115,90 +145,116 @@ fn bits(mode: i32) -> u32 {
     u32::try_from(mode).unwrap_or(0o644) & 0o7777
 }
 
-fn plain(bytes: Vec<u8>, mode: i32) -> File {
-    File {
-        bytes,
-        mode: bits(mode),
-        owner: None,
-    }
+/// Files as they come into being, each in its place.
+struct Filling<'a> {
+    files: Payload,
+    room: &'a Room,
 }
 
-/// Puts an object's keys into the volume, or says which one is missing.
-fn add_keys(
-    out: &mut Payload,
-    keys: &Keys,
-    data: &BTreeMap<String, Vec<u8>>,
-    default_mode: i32,
-    missing: &'static str,
-) -> Result<(), SetUpError> {
-    if keys.items.is_empty() {
-        for (key, bytes) in data {
-            out.insert(key.clone(), plain(bytes.clone(), default_mode));
+impl Filling<'_> {
+    fn put(&mut self, path: &str, bytes: &[u8], mode: i32) -> Result<(), SetUpError> {
+        self.put_owned(path, bytes, bits(mode), None)
+    }
+
+    fn put_owned(&mut self, path: &str, bytes: &[u8], mode: u32, owner: Option<u32>) -> Result<(), SetUpError> {
+        self.room.take(path, bytes.len())?;
+        let bytes = bytes.to_vec();
+        self.files.insert(path.to_owned(), File { bytes, mode, owner });
+        Ok(())
+    }
+
+    /// Puts an object's keys into the volume, or says which one is missing.
+    fn put_keys(
+        &mut self,
+        keys: &Keys,
+        data: &Data<'_>,
+        default_mode: i32,
+        missing: &'static str,
+    ) -> Result<(), SetUpError> {
+        if keys.items.is_empty() {
+            return data
+                .all()
+                .try_for_each(|(key, bytes)| self.put(key, bytes, default_mode));
         }
-        return Ok(());
-    }
-    for item in &keys.items {
-        match data.get(&item.key) {
-            Some(bytes) => {
-                let mode = item.mode.unwrap_or(default_mode);
-                out.insert(item.path.clone(), plain(bytes.clone(), mode));
-            }
-            None if keys.optional => {}
-            None => {
-                let key = item.key.clone();
-                return Err(SetUpError::KeyMissing { missing, key });
+        for item in &keys.items {
+            match data.get(&item.key) {
+                Some(bytes) => self.put(&item.path, bytes, item.mode.unwrap_or(default_mode))?,
+                None if keys.optional => {}
+                None => {
+                    let key = item.key.clone();
+                    return Err(SetUpError::KeyMissing { missing, key });
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
-fn map_data(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
-    let text = map
-        .data
-        .iter()
-        .flatten()
-        .map(|(k, v)| (k.clone(), v.clone().into_bytes()));
-    let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
-    text.chain(binary).collect()
+/// What an object holds, where it holds it: one part of many may want a single key of it.
+struct Data<'a> {
+    text: Option<&'a BTreeMap<String, String>>,
+    binary: Option<&'a BTreeMap<String, ByteString>>,
 }
 
-fn secret_data(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
-    let data = secret.data.iter().flatten();
-    data.map(|(k, v)| (k.clone(), v.0.clone())).collect()
+impl<'a> Data<'a> {
+    fn of_map(map: &'a ConfigMap) -> Self {
+        Self {
+            text: map.data.as_ref(),
+            binary: map.binary_data.as_ref(),
+        }
+    }
+
+    fn of_secret(secret: &'a Secret) -> Self {
+        Self {
+            text: None,
+            binary: secret.data.as_ref(),
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a [u8]> {
+        let binary = self.binary.and_then(|data| data.get(key));
+        let text = || self.text.and_then(|data| data.get(key));
+        binary
+            .map(|bytes| bytes.0.as_slice())
+            .or_else(|| text().map(String::as_bytes))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let text = self.text.into_iter().flatten().map(|(k, v)| (k.as_str(), v.as_bytes()));
+        let binary = self.binary.into_iter().flatten();
+        text.chain(binary.map(|(k, v)| (k.as_str(), v.0.as_slice())))
+    }
 }
 
-/// All files of the volume.
+/// All files of the volume, each with its place in `room`.
 pub(super) fn payload(
     pod: &Pod,
     files: &Files,
     input: &FilesInput,
     addresses: Addresses<'_>,
     node: NodeAllocatable,
+    room: &Room,
 ) -> Result<Payload, SetUpError> {
-    let mut out = Payload::new();
+    let mut out = Filling {
+        files: Payload::new(),
+        room,
+    };
     let mode = files.default_mode;
     for part in &files.parts {
         match part {
             Part::ConfigMap(keys) => match input.config_maps.get(&keys.object) {
-                Some(map) => add_keys(
-                    &mut out,
-                    keys,
-                    &map_data(map),
-                    mode,
-                    "configmap references non-existent config key",
-                )?,
+                Some(map) => {
+                    let missing = "configmap references non-existent config key";
+                    out.put_keys(keys, &Data::of_map(map), mode, missing)?;
+                }
                 None if keys.optional => {}
                 None => return Err(not_found("configmap", keys)),
             },
             Part::Secret(keys) => match input.secrets.get(&keys.object) {
-                Some(secret) => add_keys(
-                    &mut out,
-                    keys,
-                    &secret_data(secret),
-                    mode,
-                    "references non-existent secret key",
-                )?,
+                Some(secret) => {
+                    let missing = "references non-existent secret key";
+                    out.put_keys(keys, &Data::of_secret(secret), mode, missing)?;
+                }
                 None if keys.optional => {}
                 None => return Err(not_found("secret", keys)),
             },
@@ -209,16 +265,17 @@ pub(super) fn payload(
                         (None, Some(field)) => downward::resource_value(pod, None, field, node),
                         (None, None) => Ok(String::new()),
                     };
-                    out.insert(item.path.clone(), plain(text?.into_bytes(), item.mode.unwrap_or(mode)));
+                    out.put(&item.path, text?.as_bytes(), item.mode.unwrap_or(mode))?;
                 }
             }
             Part::Token(token) => {
                 let issued = input.tokens.get(&token.path).ok_or(SetUpError::NoToken)?;
-                out.insert(token.path.clone(), token_file(pod, issued, mode));
+                let (mode, owner) = token_access(pod, mode);
+                out.put_owned(&token.path, issued.value.as_bytes(), mode, owner)?;
             }
         }
     }
-    Ok(out)
+    Ok(out.files)
 }
 
 fn not_found(kind: &'static str, keys: &Keys) -> SetUpError {
@@ -226,16 +283,13 @@ fn not_found(kind: &'static str, keys: &Keys) -> SetUpError {
     SetUpError::ObjectMissing { kind, name }
 }
 
-/// Token files are private when someone in particular is to read them: the pod's group, or its one user.
-fn token_file(pod: &Pod, token: &Token, default_mode: i32) -> File {
+/// Mode and owner of token files: private when someone in particular is to read them, the pod's group or its one user.
+fn token_access(pod: &Pod, default_mode: i32) -> (u32, Option<u32>) {
     let group = super::fs_group(pod);
     let user = common_user(pod);
     let private = group.is_some() || user.is_some();
-    File {
-        bytes: token.value.clone().into_bytes(),
-        mode: bits(if private { TOKEN_MODE } else { default_mode }),
-        owner: user.and_then(|u| u32::try_from(u).ok()),
-    }
+    let mode = bits(if private { TOKEN_MODE } else { default_mode });
+    (mode, user.and_then(|u| u32::try_from(u).ok()))
 }
 
 #[cfg(test)]
@@ -274,7 +328,8 @@ mod tests {
             pod_ips: &[],
             host_ips: &[],
         };
-        let payload = payload(&pod, files, &input(), addresses, NodeAllocatable::default());
+        let (node, room) = (NodeAllocatable::default(), Room::of_pod());
+        let payload = payload(&pod, files, &input(), addresses, node, &room);
         let payload = payload.map_err(|error| error.to_string())?;
         let text = |f: File| String::from_utf8_lossy(&f.bytes).into_owned();
         Ok(payload
@@ -352,7 +407,6 @@ mod tests {
             let got = files(projected, more).expect("files");
             assert_eq!(got[2], file("token", "jwt", 0o600), "{more}");
         }
-        let token = &input().tokens["token"];
         for (context, owner) in [
             (r#"{"fsGroup":5}"#, None),
             (r#"{"runAsUser":7}"#, Some(7)),
@@ -361,7 +415,56 @@ mod tests {
             let pod = pod(&format!(
                 r#"{{"securityContext":{context},"containers":[{{"name":"c"}}]}}"#
             ));
-            assert_eq!(token_file(&pod, token, 0o644).owner, owner, "{context}");
+            assert_eq!(token_access(&pod, 0o644), (0o600, owner), "{context}");
         }
+    }
+
+    #[test]
+    fn one_key_under_many_paths_ends_where_there_is_no_room() {
+        let map = serde_json::json!({"data": {"k": "x".repeat(1 << 20)}});
+        let input = FilesInput {
+            config_maps: BTreeMap::from([("cm".into(), Arc::new(serde_json::from_value(map).expect("map")))]),
+            ..FilesInput::default()
+        };
+        let items = |n: usize| {
+            let items = (0..n).map(|n| format!(r#"{{"key":"k","path":"{n:02}"}}"#));
+            items.collect::<Vec<_>>().join(",")
+        };
+        let annotation = |n: usize| {
+            let item = r#"{"path":"a/b","fieldRef":{"fieldPath":"metadata.annotations['note']"}}"#;
+            vec![item; n].join(",")
+        };
+        let text = |volume: &str, room: &Room| {
+            let mut pod = pod(&format!(
+                r#"{{"volumes":[{{"name":"v",{volume}}}],"containers":[{{"name":"c","volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}]}}"#
+            ));
+            let note = BTreeMap::from([("note".to_owned(), "n".repeat(1 << 18))]);
+            pod.metadata.annotations = Some(note);
+            let plan = plan::plans(&pod).next().expect("a volume").expect("a plan");
+            let plan::Source::Files(files) = &plan.source else {
+                panic!("not files")
+            };
+            let addresses = Addresses {
+                pod_ips: &[],
+                host_ips: &[],
+            };
+            let payload = payload(&pod, files, &input, addresses, NodeAllocatable::default(), room);
+            payload.map(|payload| payload.len()).map_err(|error| error.to_string())
+        };
+        let map = |n| format!(r#""configMap":{{"name":"cm","items":[{}]}}"#, items(n));
+        let full = |path: &str| {
+            let why = "files of the pod's volumes exceed maximum size of 64MB together";
+            Err(format!("file {path:?}: {why}"))
+        };
+        assert_eq!(text(&map(63), &Room::of_pod()), Ok(63));
+        assert_eq!(text(&map(64), &Room::of_pod()), full("63"));
+        let downward = |n| format!(r#""downwardAPI":{{"items":[{}]}}"#, annotation(n));
+        assert_eq!(text(&downward(256), &Room::of_pod()), full("a/b"), "written over");
+        let sources = vec![r#"{"configMap":{"name":"cm"}}"#; 64].join(",");
+        let projected = format!(r#""projected":{{"sources":[{sources}]}}"#);
+        assert_eq!(text(&projected, &Room::of_pod()), full("k"));
+        let room = Room::of_pod();
+        assert_eq!(text(&map(40), &room), Ok(40));
+        assert_eq!(text(&map(40), &room), full("23"), "volumes of a pod share it");
     }
 }

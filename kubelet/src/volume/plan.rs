@@ -10,11 +10,18 @@ use k8s_openapi::api::core::v1::{
 };
 use proto::api::quantity::Quantity;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Media of huge pages: of the one size the pod requests, and of the size that follows.
 const HUGE_PAGES: &str = "HugePages";
 const HUGE_PAGES_OF: &str = "HugePages-";
+/// Plugins whose volumes are mounted in a pod's directory.
+const PLUGINS: &[&str] = &[
+    "kubernetes.io/empty-dir",
+    "kubernetes.io/secret",
+    "kubernetes.io/downward-api",
+    "kubernetes.io/projected",
+];
 const MODE_DEFAULT: i32 = 0o644;
 /// What a token projection without a life of its own asks for, seconds.
 const TOKEN_LIFE_DEFAULT: i64 = 3600;
@@ -40,6 +47,18 @@ pub(super) enum Source {
     Image,
 }
 
+impl Source {
+    /// Upstream's name of the plugin whose volume it is.
+    pub(super) fn plugin(&self) -> &'static str {
+        match self {
+            Self::EmptyDir(_) => "kubernetes.io/empty-dir",
+            Self::HostPath { .. } => "kubernetes.io/host-path",
+            Self::Files(files) => files.plugin,
+            Self::Image => "kubernetes.io/image",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EmptyDir {
     pub(super) medium: Medium,
@@ -58,6 +77,8 @@ pub(super) enum Medium {
 /// A volume whose files the kubelet writes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Files {
+    /// Upstream's name of the plugin.
+    pub(super) plugin: &'static str,
     pub(super) tmpfs: bool,
     pub(super) default_mode: i32,
     pub(super) parts: Vec<Part>,
@@ -84,6 +105,17 @@ pub(super) struct TokenFile {
     pub(super) path: String,
     pub(super) audience: String,
     pub(super) expiration_seconds: i64,
+}
+
+/// Upstream's name of the plugin whose volume is mounted there, below the pod's directory.
+pub(super) fn plugin_at(pod_dir: &Path, mount: &Path) -> Option<&'static str> {
+    let directory = mount.strip_prefix(pod_dir).ok()?.strip_prefix("volumes").ok()?;
+    let escaped = directory.components().next()?.as_os_str().to_str()?;
+    let name = escaped.strip_prefix("kubernetes.io~")?;
+    PLUGINS
+        .iter()
+        .find(|plugin| plugin.strip_prefix("kubernetes.io/") == Some(name))
+        .copied()
 }
 
 fn namespace(pod: &Pod) -> &str {
@@ -248,6 +280,7 @@ fn page_size(pod: &Pod, medium: &str) -> Result<String, SetUpError> {
 
 fn config_map(source: &ConfigMapVolumeSource) -> Files {
     Files {
+        plugin: "kubernetes.io/configmap",
         tmpfs: false,
         default_mode: source.default_mode.unwrap_or(MODE_DEFAULT),
         parts: vec![Part::ConfigMap(Keys {
@@ -260,6 +293,7 @@ fn config_map(source: &ConfigMapVolumeSource) -> Files {
 
 fn secret_files(source: &SecretVolumeSource) -> Files {
     Files {
+        plugin: "kubernetes.io/secret",
         tmpfs: true,
         default_mode: source.default_mode.unwrap_or(MODE_DEFAULT),
         parts: vec![Part::Secret(Keys {
@@ -272,6 +306,7 @@ fn secret_files(source: &SecretVolumeSource) -> Files {
 
 fn downward_files(source: &DownwardAPIVolumeSource) -> Files {
     Files {
+        plugin: "kubernetes.io/downward-api",
         tmpfs: true,
         default_mode: source.default_mode.unwrap_or(MODE_DEFAULT),
         parts: vec![Part::Downward(source.items.clone().unwrap_or_default())],
@@ -313,6 +348,7 @@ fn token_file(token: &ServiceAccountTokenProjection) -> TokenFile {
 fn projected_files(volume: &Volume, source: &ProjectedVolumeSource) -> Result<Files, VolumeError> {
     let parts = source.sources.iter().flatten().map(|s| projection(volume, s));
     Ok(Files {
+        plugin: "kubernetes.io/projected",
         tmpfs: true,
         default_mode: source.default_mode.unwrap_or(MODE_DEFAULT),
         parts: parts.collect::<Result<_, _>>()?,

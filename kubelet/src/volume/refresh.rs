@@ -1,13 +1,15 @@
 //! Keeping the content of a running pod's volumes current: each volume by itself, so that none waits for what another lacks.
 
+use super::payload::Room;
 use super::plan::{self, VolumePlan};
 use super::{VolumeError, Volumes, uid_of};
-use crate::objects::ObjectRef;
+use crate::objects::{Changes, ObjectRef};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Pause before content is tried again after a failure.
 const RETRY: Duration = Duration::from_secs(10);
@@ -15,17 +17,17 @@ const RETRY: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 16;
 
 impl Volumes {
-    /// Keeps the content of the pod's ConfigMap, Secret, downward and projected volumes current; never returns. To be polled
-    /// while the pod runs and dropped when it ends.
-    pub async fn keep_current(&self, pod: Arc<Pod>) {
-        let plans = plans(&pod);
-        let references: Vec<ObjectRef> = plans.iter().flat_map(|p| p.references(&pod)).collect();
-        if references.is_empty() && !plans.iter().any(VolumePlan::changes_by_itself) {
-            return std::future::pending().await;
-        }
-        let mut changes = self.inner.objects.changes(&uid_of(&pod), &references);
+    /// Keeps the content of the pod's ConfigMap, Secret, downward and projected volumes current; returns if it has none. To be
+    /// polled while the pod runs and dropped when it ends. The pod is taken anew each time, so that no earlier delivery of it is
+    /// held; its labels, annotations and spec stay the same.
+    pub async fn keep_current(&self, pod: watch::Receiver<Arc<Pod>>) {
+        let Some(mut changes) = self.changes(&pod.borrow()) else {
+            return;
+        };
         loop {
-            let wait = self.refresh(&pod, &plans).await;
+            let now = pod.borrow().clone();
+            let wait = self.refresh(&now, &plans(&now)).await;
+            drop(now);
             tokio::select! {
                 biased;
                 () = changes.next() => {}
@@ -34,9 +36,19 @@ impl Volumes {
         }
     }
 
+    /// What changes the content of the pod's volumes, if anything does.
+    fn changes(&self, pod: &Pod) -> Option<Changes> {
+        let plans = plans(pod);
+        let references: Vec<ObjectRef> = plans.iter().flat_map(|p| p.references(pod)).collect();
+        let changes = !references.is_empty() || plans.iter().any(VolumePlan::changes_by_itself);
+        changes.then(|| self.inner.objects.changes(&uid_of(pod), &references))
+    }
+
     /// Writes what has changed of every volume; returns how long nothing has to be done.
     async fn refresh(&self, pod: &Arc<Pod>, plans: &[VolumePlan]) -> Option<Duration> {
-        let volumes = plans.iter().cloned().map(|plan| self.refresh_one(pod.clone(), plan));
+        let room = Room::of_pod();
+        let volumes = plans.iter().cloned();
+        let volumes = volumes.map(|plan| self.refresh_one(pod.clone(), plan, &room));
         let mut volumes = futures::stream::iter(volumes).buffer_unordered(AT_ONCE);
         let (mut earliest, mut failed, mut first) = (None::<Timestamp>, 0, None);
         while let Some(refreshed) = volumes.next().await {
@@ -60,8 +72,13 @@ impl Volumes {
     }
 
     /// Writes one volume's content if it has changed; returns when a token in it has to be renewed.
-    async fn refresh_one(&self, pod: Arc<Pod>, plan: VolumePlan) -> Result<Option<Timestamp>, VolumeError> {
-        let volume = self.fetch_one(&pod, plan).await?;
+    async fn refresh_one(
+        &self,
+        pod: Arc<Pod>,
+        plan: VolumePlan,
+        room: &Room,
+    ) -> Result<Option<Timestamp>, VolumeError> {
+        let volume = self.fetch_one(&pod, plan, room).await?;
         let refresh_at = volume.refresh_at;
         if volume.payload.is_some() {
             let uid = uid_of(&pod);

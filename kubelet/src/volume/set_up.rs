@@ -5,12 +5,14 @@ use super::plan::{self, Source};
 use super::{HostVolume, Inner, Ready, ReleaseError, VolumeError, atomic_writer, fs_group, local, make_dir, uid_of};
 use crate::host::tree;
 use crate::id::PodUid;
+use crate::metrics::VolumeOperation;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 impl Inner {
     pub(super) fn pod_dir(&self, uid: &PodUid) -> PathBuf {
@@ -41,7 +43,12 @@ impl Inner {
     /// Unmounts everything below a pod's directory, then removes it.
     pub(super) fn release(&self, dir: &Path) -> Result<(), ReleaseError> {
         for path in self.mounter.mounts_below(dir).map_err(ReleaseError::Mounts)? {
+            let begun = Instant::now();
             let unmounted = self.mounter.unmount(&path);
+            if let Some(plugin) = plan::plugin_at(dir, &path) {
+                let metrics = &self.settings.metrics;
+                metrics.did(VolumeOperation::Unmount, plugin, begun.elapsed(), unmounted.is_ok());
+            }
             unmounted.map_err(|why| ReleaseError::Unmount { path, why })?;
         }
         // An unmount that worked need not be the last word: somebody may mount again, or the kernel only looked away.

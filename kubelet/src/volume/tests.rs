@@ -48,6 +48,7 @@ where
             count: 2 * 65_536,
             ..IdPool::default()
         },
+        metrics: crate::metrics::Metrics::new("n").volumes,
     };
     let objects = Arc::new(Objects::new(client, clock.clone(), 0));
     let volumes = Volumes::new(settings, mounter.clone(), objects, clock);
@@ -95,6 +96,17 @@ async fn ensure_is_idempotent_and_release_leaves_nothing() {
     assert!(!dir.exists());
     assert!(bench.mounter.table().is_empty());
     bench.volumes.release(&PodUid::from("u-1")).await.expect("again");
+}
+
+#[tokio::test]
+async fn it_is_tried_whether_memory_stays_out_of_swap() {
+    let bench = bench();
+    bench.volumes.setup().await.expect("setup");
+    assert!(bench.volumes.stay_in_memory().await);
+    bench.mounter.forget_noswap();
+    assert!(!bench.volumes.stay_in_memory().await);
+    assert!(bench.mounter.table().is_empty());
+    assert!(!bench.root.path().join("noswap-trial").exists());
 }
 
 #[tokio::test]
@@ -245,6 +257,7 @@ async fn a_uid_that_names_no_directory_touches_nothing() {
             since: jiff::Timestamp::UNIX_EPOCH,
             grace_seconds: 1,
             storage_exceeded: None,
+            failed: None,
         };
         assert!(bench.volumes.mark_ending(&uid, ending).await.is_err());
     }

@@ -3,6 +3,8 @@
 //! Owns where such work runs, and nothing about the work. In a simulation it runs as one more task of the simulation's own
 //! thread: another thread would end at a moment that no seed decides.
 
+use std::future::Future;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 #[cfg(feature = "test-util")]
@@ -36,4 +38,17 @@ where
         return tokio::spawn(async move { work() });
     }
     tokio::task::spawn_blocking(work)
+}
+
+/// Begins a task that may hold up its thread as long as it likes, on one that serves no other. What it awaits goes on as ever.
+pub fn spawn_task<F>(task: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    if runs_here() {
+        return tokio::spawn(task);
+    }
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(task))
 }

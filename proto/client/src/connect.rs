@@ -5,6 +5,8 @@
 
 use crate::early;
 use crate::identity::{Closing, Identity};
+use crate::observe::Observed;
+pub use crate::observe::{Observer, Request};
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -31,6 +33,8 @@ pub struct Options {
     pub ping_timeout: Duration,
     /// A client certificate that may change, instead of the configuration's.
     pub identity: Option<Identity>,
+    /// Who is told of every request once its answer begins.
+    pub observer: Option<Observer>,
 }
 
 impl Options {
@@ -42,6 +46,7 @@ impl Options {
             ping_after: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
             identity: None,
+            observer: None,
         }
     }
 }
@@ -152,6 +157,8 @@ fn from_config_named(mut config: kube::Config, origin: &str, options: &Options) 
         .layer(config.extra_headers_layer().map_err(credentials)?)
         .map_err(BoxError::from)
         .service(transport);
+    let host = config.cluster_url.authority().map(http::uri::Authority::as_str);
+    let service = Observed::new(service, options.observer.clone(), host.unwrap_or_default());
     Ok(kube::Client::new(service, config.default_namespace))
 }
 

@@ -7,7 +7,6 @@
 
 use crate::backoff::Backoff;
 use crate::tree::AsTree;
-use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -17,9 +16,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+mod events;
 mod store;
 mod subscription;
 
+use events::Events;
 use store::Store;
 pub use subscription::{Change, Subscription};
 
@@ -327,19 +328,18 @@ async fn watch_once<W: Object, K: Object>(
     if !options.fields.is_empty() {
         params = params.fields(&options.fields);
     }
-    let opened = match timeout(LIST_DEADLINE, api.watch(&params, revision)).await {
+    let mut events = match timeout(LIST_DEADLINE, Events::watch(api, &params, revision)).await {
         Err(_) => return Ended::Failed("watch: deadline exceeded".into()),
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ended::Expired,
         Ok(Err(error)) => return Ended::Failed(describe(&error)),
-        Ok(Ok(stream)) => stream,
+        Ok(Ok(events)) => events,
     };
-    let mut events = opened.into_stream().boxed();
     loop {
-        let event = match timeout(WATCH_DEADLINE, events.next()).await {
+        let event = match timeout(WATCH_DEADLINE, events.next::<W>()).await {
             Err(_) => return Ended::Failed("watch: silent for too long".into()),
-            Ok(None) => return Ended::Normally,
-            Ok(Some(Err(error))) => return Ended::Failed(describe(&error)),
-            Ok(Some(Ok(event))) => event,
+            Ok(Ok(None)) => return Ended::Normally,
+            Ok(Err(error)) => return Ended::Failed(describe(&error)),
+            Ok(Ok(Some(event))) => event,
         };
         let seen = match event {
             WatchEvent::Added(wire) | WatchEvent::Modified(wire) => {

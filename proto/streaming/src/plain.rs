@@ -144,7 +144,8 @@ where
             biased;
             // What a client says has no meaning here but its goodbye.
             message = messages.next() => match message {
-                None | Some(Err(_) | Ok(Message::Close(_))) => return,
+                None | Some(Err(_)) => return,
+                Some(Ok(Message::Close(_))) => return websocket::answer_close(&mut sink).await,
                 Some(Ok(_)) => continue,
             },
             piece = pieces.next() => piece,
@@ -170,7 +171,7 @@ mod tests {
     use futures::stream;
     use proptest::prelude::*;
     use std::convert::Infallible;
-    use tokio_tungstenite::tungstenite::protocol::Role;
+    use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
     /// What a client reads of these pieces: its messages, and what it was told at the end.
     async fn read(pieces: Vec<Bytes>, form: Form) -> (Vec<Message>, Option<CloseCode>) {
@@ -207,6 +208,21 @@ mod tests {
         assert_eq!(messages, [binary(b""), binary(b"one"), binary(b"\xff\n")]);
         let (messages, _) = read(pieces(), Form::of_log(Some(BASE64_BINARY))).await;
         assert_eq!(messages, [binary(b""), Message::text("b25l"), Message::text("/wo=")]);
+    }
+
+    #[tokio::test]
+    async fn a_goodbye_is_answered() {
+        let (ours, theirs) = tokio::io::duplex(1 << 10);
+        let pieces = stream::pending::<Result<Bytes, Infallible>>();
+        let sending = tokio::spawn(async move { send(websocket::open(ours).await, pieces, Form::Lines).await });
+        let mut client = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
+        let goodbye = Message::Close(Some(CloseFrame {
+            code: CloseCode::Normal,
+            reason: "".into(),
+        }));
+        client.send(goodbye.clone()).await.expect("sent");
+        assert_eq!(client.next().await.expect("answered").expect("a frame"), goodbye);
+        sending.await.expect("it ends");
     }
 
     proptest! {

@@ -150,6 +150,14 @@ pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
+/// Answers the goodbye of a client, who takes a connection that ends without one for broken; not for ever, as it may read nothing.
+pub(crate) async fn answer_close<S: AsyncRead + AsyncWrite + Unpin>(sink: &mut SplitSink<WebSocketStream<S>, Message>) {
+    // The answer lies ready since the goodbye was read.
+    if !matches!(tokio::time::timeout(CLOSE_DEADLINE, sink.flush()).await, Ok(Ok(()))) {
+        tracing::debug!("the client was gone before its goodbye was answered");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,9 +45,12 @@ fn kept(cluster: &Cluster, prefix: &str) -> usize {
 fn running(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let text = cluster.ctr(&["tasks", "list"])?;
     let running = text.lines().skip(1).filter(|line| line.ends_with("RUNNING"));
-    Ok(running
+    let mut running: Vec<String> = running
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .collect())
+        .collect();
+    // The runtime lists them in no order.
+    running.sort();
+    Ok(running)
 }
 
 /// Everything that runs ends at once, as when the machine is switched off; the runtime remembers it.

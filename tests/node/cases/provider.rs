@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
 use crate::cases::registry::{self, pod};
-use crate::cluster::{Background, Cluster, run};
+use crate::cluster::{Background, Cluster, fail, run, succeed};
 use crate::wait;
 
 const ADDRESS: &str = "127.0.0.1:5058";
@@ -110,6 +110,7 @@ fn waits(cluster: &Cluster, name: &str, reason: &str) -> anyhow::Result<String> 
 
 fn with_plugin(cluster: &Cluster) -> anyhow::Result<()> {
     run_and_wait(cluster, "own", &pod("own", IMAGE, "IfNotPresent", ""))?;
+    audiences(cluster, "own")?;
     let asked = fs::read_to_string(cluster.path("provider/asked"))?;
     ensure!(
         asked.contains(&format!(r#""image":"{ADDRESS}/private","serviceAccountToken":"...""#)),
@@ -141,6 +142,53 @@ fn with_plugin(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "serviceaccount", "stranger"]).map(drop)
 }
 
+/// What lets nodes have tokens for the registry, which no pod's volume asks for.
+const ALLOWED: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: registry-tokens}
+rules: [{verbs: [request-serviceaccounts-token-audience], apiGroups: [""], resources: [registry]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: registry-tokens}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: registry-tokens}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}]
+"#;
+
+/// With the kubelet's own credentials: a token for what was allowed, and for nothing else that the pod does not ask for.
+fn audiences(cluster: &Cluster, pod: &str) -> anyhow::Result<()> {
+    let kubeconfig = cluster.path("kubelet/kubeconfig").display().to_string();
+    let uid = cluster.get(&["pod", pod], "{.metadata.uid}")?;
+    let ask = |audience: &str| {
+        let bound = [
+            "--bound-object-kind=Pod",
+            "--bound-object-name",
+            pod,
+            "--bound-object-uid",
+            &uid,
+        ];
+        let mut all = vec![
+            "--kubeconfig",
+            &kubeconfig,
+            "create",
+            "token",
+            "default",
+            "--audience",
+            audience,
+        ];
+        all.extend(bound);
+        cluster.kubectl_command(&all)
+    };
+    succeed(ask("registry"), None)?;
+    let said = fail(ask("other"), None)?;
+    ensure!(
+        said.contains("is not authorized to request tokens for this audience"),
+        "{said}"
+    );
+    Ok(())
+}
+
 fn without_plugin(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.apply(&format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: wrong}}\ntype: kubernetes.io/dockerconfigjson\ndata: {{.dockerconfigjson: {WRONG}}}\n"
@@ -163,6 +211,7 @@ fn without_plugin(cluster: &Cluster) -> anyhow::Result<()> {
 pub(crate) fn plugin_over_tls(cluster: &Cluster) -> anyhow::Result<()> {
     trust(cluster)?;
     plugin(cluster)?;
+    cluster.apply(ALLOWED)?;
     let _registry = registry::start(cluster, "registry-tls", ADDRESS, true)?;
     let hosts = cluster.path("containerd/certs.d").display().to_string();
     registry::fill(cluster, IMAGE, &["--hosts-dir", &hosts])?;
@@ -179,6 +228,7 @@ pub(crate) fn plugin_over_tls(cluster: &Cluster) -> anyhow::Result<()> {
     drop(kubelet);
     cluster.up()?;
     outcome?;
+    cluster.kubectl(&["delete", "clusterrole,clusterrolebinding", "registry-tokens"])?;
     without_plugin(cluster)?;
     fs::remove_dir_all(cluster.path("containerd/certs.d").join(ADDRESS))?;
     cluster.ctr(&["images", "remove", IMAGE]).map(drop)

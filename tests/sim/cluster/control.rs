@@ -244,8 +244,12 @@ impl ControlPlane {
         self.door.open(server);
         self.shutdown = CancellationToken::new();
         let (door, wire) = (self.door.clone(), self.wire.clone());
+        let client_for =
+            Arc::new(move |name: &str| wire.wrap(door.client_as(User::service_account("kube-system", name))));
+        let informers = controller::read(&*client_for, seed);
         let mut controllers = controller::spawn_all(ControllerContext {
-            client_for: Arc::new(move |name| wire.wrap(door.client_as(User::service_account("kube-system", name)))),
+            informers: informers.clone(),
+            client_for,
             clock: self.host.clock.clone(),
             seed,
             cluster_cidr: Some("10.244.0.0/16".into()),
@@ -258,6 +262,8 @@ impl ControlPlane {
         self.tasks
             .spawn(async move { while controllers.join_next().await.is_some() {} });
         self.tasks.spawn(scheduler::run(SchedulerContext {
+            informers,
+            config: Default::default(),
             client: self
                 .wire
                 .wrap(self.door.client_as(User::named("system:kube-scheduler", &[]))),

@@ -1,5 +1,7 @@
 //! Events written for one planted fault each, on a sound wire: with the fault a judge speaks up, without it nobody does.
 
+mod node;
+
 use super::Simulation;
 use crate::network::Wire;
 use crate::planted::Planted;
@@ -40,6 +42,7 @@ impl Simulation {
             Planted::UnavailableIgnored => self.roll_out().await,
             Planted::NoLiveLookup => self.own_unseen().await,
             Planted::AnswersFirst => self.crash_at_the_answer().await,
+            Planted::Kubelet(fault) => return self.enact_on_a_node(fault).await,
         }
         Vec::new()
     }

@@ -109,6 +109,19 @@ fn a_write_follows_what_it_is_conditional_on() {
         through_the_api.contains("an update on 1 became r3"),
         "{through_the_api}"
     );
+    let unheard = breaches(|model| model.acknowledged(POD, 1, None));
+    assert!(
+        unheard.contains("was acknowledged and nobody was told of it"),
+        "{unheard}"
+    );
+    let anothers = breaches(|model| {
+        model.on_change(1, "/registry/pods/default/q", Some(json!({})));
+        model.acknowledged(POD, 1, None);
+    });
+    assert!(
+        anothers.contains("was acknowledged for /registry/pods/default/p and is of"),
+        "{anothers}"
+    );
     let gap = breaches(|model| write(model, 2, None));
     assert!(gap.contains("revision 2 of the store followed 0"), "{gap}");
 }

@@ -3,10 +3,11 @@
 //! The Node authorizer has judged the request's path; here a node is kept to its own Node, Lease, CSINode and ResourceSlices, to
 //! the pods bound to it, and away from the labels, taints and owner references by which it could draw other workloads to itself.
 
+mod audience;
 mod pod;
 
 use super::{Attributes, Operation};
-use crate::apiserver::authz::node_of;
+use crate::apiserver::authz::{Authz, node_of};
 use crate::apiserver::reader::Reader;
 use crate::apiserver::status::ApiError;
 use crate::pki::request::Request;
@@ -41,6 +42,7 @@ struct Case<'a> {
     object: &'a Value,
     old: Option<&'a Value>,
     reader: &'a Reader,
+    authz: &'a Authz,
 }
 
 /// Refuses what a node may not write; other users pass.
@@ -49,6 +51,7 @@ pub(super) fn admit(
     object: &Value,
     old: Option<&Value>,
     reader: &Reader,
+    authz: &Authz,
 ) -> Result<(), ApiError> {
     let Some(node) = node_of(attributes.user) else {
         return Ok(());
@@ -66,6 +69,7 @@ pub(super) fn admit(
         object,
         old,
         reader,
+        authz,
     };
     match (&*attributes.kind.group, &*attributes.kind.plural) {
         ("", "pods") => pod::admit(&case),
@@ -180,7 +184,7 @@ impl Case<'_> {
         if text(&pod, &["spec", "nodeName"]) != self.node {
             return self.refuse("node requested token bound to a pod scheduled on a different node");
         }
-        Ok(())
+        self.audience(&pod)
     }
 
     fn lease(&self) -> Result<(), ApiError> {

@@ -46,7 +46,7 @@ pub(super) async fn sweep(state: &ServerState, group: &str, plural: &str) -> Res
 
 /// The end of one object, or a step of it.
 async fn end(store: Arc<dyn Store>, now: Timestamp, stored: Arc<Stored>) -> Result<(), StoreError> {
-    let mut object = stored.tree();
+    let mut object = stored.owned_tree();
     let written = match list(&object, &["metadata", "finalizers"]).is_empty() {
         true => store.delete(&stored.key, stored.revision).await,
         false if !at(&object, &["metadata", "deletionTimestamp"]).is_null() => return Ok(()),

@@ -6,14 +6,19 @@ use super::super::openapi::{Answer, OpenApi};
 use super::super::request::Query;
 use super::super::{Body, body, negotiate, reply};
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
+};
 use http::request::Parts;
 use http::{Response, StatusCode};
+use jiff::Timestamp;
+use std::time::Duration;
 
 use crate::apiserver::status::ApiError;
 
 /// Clients keep a document whose URL carries its hash this long.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, immutable, max-age=31536000");
+const IMMUTABLE_FOR: Duration = Duration::from_hours(365 * 24);
 
 /// The media type of v2's message, and how it was spelled before; answered is the first.
 const V2_MESSAGE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -61,6 +66,17 @@ pub(super) fn serve(path: &str, parts: &Parts, openapi: &OpenApi) -> Result<Resp
         headers.insert(CACHE_CONTROL, IMMUTABLE);
     }
     Ok(response)
+}
+
+/// Tells clients that know no ages when a document of one hash ends: a year ahead.
+pub(in crate::apiserver) fn expire(response: &mut Response<Body>, now: Timestamp) {
+    if response.headers().get(CACHE_CONTROL) != Some(&IMMUTABLE) {
+        return;
+    }
+    let then = now + IMMUTABLE_FOR;
+    if let Ok(value) = HeaderValue::try_from(then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+        response.headers_mut().insert(EXPIRES, value);
+    }
 }
 
 /// The document, compressed for clients that take it so; for others it is uncompressed as it is sent.
@@ -148,7 +164,13 @@ mod tests {
         let stale = get(&format!("{group}?hash=0"), "application/json").unwrap();
         assert_eq!(stale.status(), 301);
         let current = stale.headers()[LOCATION].to_str().unwrap();
-        let fresh = get(current, "application/json, */*").unwrap();
+        let mut fresh = get(current, "application/json, */*").unwrap();
+        let mut changing = get(group, "*/*").unwrap();
+        for response in [&mut fresh, &mut changing] {
+            expire(response, "2026-03-01T00:00:00Z".parse().unwrap());
+        }
+        assert_eq!(fresh.headers()[EXPIRES], "Mon, 01 Mar 2027 00:00:00 GMT");
+        assert!(!changing.headers().contains_key(EXPIRES));
         assert_eq!(
             (fresh.status(), &fresh.headers()[CACHE_CONTROL]),
             (StatusCode::OK, &IMMUTABLE)

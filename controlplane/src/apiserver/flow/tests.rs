@@ -333,6 +333,34 @@ async fn sixty_requests_at_once_for_an_openapi_document_are_answered_while_their
     drop(turn);
 }
 
+/// Reading, judging and writing down a large object takes long, in whatever encoding it is: nobody else waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_large_object_is_written_in_its_users_turn_and_a_small_one_is_not() {
+    let server = server().await;
+    let info = RequestInfo::parse(&http::Method::POST, MAPS, &Query::default());
+    let of = |name: &str, bytes: usize| {
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name},
+            "data": {"a": "x".repeat(bytes)}});
+        body::full(object.to_string())
+    };
+    let turn = server.flow().heavy(&User::named("ci", &["x"]), &info).await;
+    let large = ask(&server, "ci/x", "POST", MAPS, of("large", 100_000)).await;
+    assert_eq!(large.status(), 429);
+    let small = ask(&server, "ci/x", "POST", MAPS, of("small", 10)).await;
+    assert_eq!(small.status(), 201);
+    let other = ask(&server, "joe/x", "POST", MAPS, of("other", 100_000)).await;
+    assert_eq!(other.status(), 201);
+    // What is at stake is told by what watches have been told, which a read waits for.
+    let seen = ask(&server, "joe/x", "GET", &format!("{MAPS}/other"), body::empty()).await;
+    assert_eq!(seen.status(), 200);
+    // Small as it is, the change makes a large object.
+    let change = ask(&server, "ci/x", "PUT", &format!("{MAPS}/other"), of("other", 10)).await;
+    assert_eq!(change.status(), 429);
+    drop(turn);
+    let large = ask(&server, "ci/x", "POST", MAPS, of("large", 100_000)).await;
+    assert_eq!(large.status(), 201);
+}
+
 /// What is no resource takes places, too; whether the server lives is always told.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_what_is_no_resource_is_bounded_and_probes_are_answered() {

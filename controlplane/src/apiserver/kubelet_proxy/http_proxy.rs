@@ -1,6 +1,6 @@
 //! `proxy` subresources: plain HTTP to a node's kubelet, a pod's port or a service's ready endpoint (control-plane contract §2.1).
 
-use super::target::{ProxyId, Target, kubelet_of, proxy_id};
+use super::target::{ProxyId, Target, kubelet_of, proxy_id, proxyable};
 use super::{Outcome, tunnel};
 use crate::apiserver::request::RequestInfo;
 use crate::apiserver::status::ApiError;
@@ -8,7 +8,12 @@ use crate::apiserver::{ApiServer, Body, body};
 use http::header::UPGRADE;
 use http::{Request, Response};
 use serde_json::Value;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a node's name may take to look up.
+const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Relays one request.
 pub(super) async fn serve(
@@ -24,7 +29,7 @@ pub(super) async fn serve(
     server.reader().refresh().await.map_err(ApiError::internal)?;
     let path = backend_path(&request, !info.namespace.is_empty());
     let target = match info.resource.as_str() {
-        "nodes" => node(tls, server, &id, path)?,
+        "nodes" => node(tls, server, &id, path).await?,
         "pods" => pod(tls, server, &info.namespace, &id, path)?,
         _ => service(tls, server, &info.namespace, &id, path)?,
     };
@@ -52,10 +57,17 @@ fn backend_path(request: &Request<Body>, namespaced: bool) -> String {
     }
 }
 
-fn node(tls: &Arc<rustls::ClientConfig>, server: &ApiServer, id: &ProxyId, path: String) -> Result<Target, ApiError> {
+/// A port of a node, most often its kubelet's. A node says itself where it is, so that is looked at before anything is sent there.
+async fn node(
+    tls: &Arc<rustls::ClientConfig>,
+    server: &ApiServer,
+    id: &ProxyId,
+    path: String,
+) -> Result<Target, ApiError> {
     let object = server.reader().get("", "nodes", "", &id.name);
     let object = object.ok_or_else(|| ApiError::not_found("", "nodes", &id.name))?;
     let mut target = kubelet_of(&id.name, &object, path, tls)?;
+    target.addresses = proxyable_addresses(&target.host).await?;
     if !id.port.is_empty() {
         let port = number(&id.port)?;
         // Another port of the node is plain HTTP unless the scheme says otherwise; our certificate is for its kubelet alone.
@@ -70,6 +82,24 @@ fn node(tls: &Arc<rustls::ClientConfig>, server: &ApiServer, id: &ProxyId, path:
         target.port = port;
     }
     Ok(target)
+}
+
+/// The addresses of a host, all of which may be asked.
+async fn proxyable_addresses(host: &str) -> Result<Vec<IpAddr>, ApiError> {
+    let lookup = tokio::time::timeout(LOOKUP_DEADLINE, tokio::net::lookup_host((host, 0)));
+    let found = match lookup.await {
+        Ok(Ok(found)) => found.map(|address| address.ip()),
+        Ok(Err(error)) => return Err(ApiError::bad_request(format!("lookup {host}: {error}"))),
+        Err(_) => return Err(ApiError::bad_request(format!("lookup {host}: i/o timeout"))),
+    };
+    let addresses: Vec<IpAddr> = found.collect();
+    if addresses.is_empty() {
+        return Err(ApiError::bad_request("no addresses for hostname"));
+    }
+    for address in &addresses {
+        proxyable(*address)?;
+    }
+    Ok(addresses)
 }
 
 fn number(port: &str) -> Result<u16, ApiError> {
@@ -165,17 +195,12 @@ fn direct(
     https: bool,
     path: String,
 ) -> Result<Target, ApiError> {
-    let address: std::net::IpAddr = host.parse().map_err(|_| ApiError::bad_request("address not allowed"))?;
-    let link_local = match address {
-        std::net::IpAddr::V4(address) => address.is_link_local(),
-        std::net::IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    if address.is_loopback() || address.is_unspecified() || address.is_multicast() || link_local {
-        return Err(ApiError::new(403, "Forbidden", "address not allowed"));
-    }
+    let address: IpAddr = host.parse().map_err(|_| ApiError::bad_request("address not allowed"))?;
+    proxyable(address)?;
     let tls = https.then(|| without_identity(tls));
     Ok(Target {
         host: host.to_owned(),
+        addresses: vec![address],
         port,
         path,
         tls,
@@ -209,7 +234,96 @@ impl rustls::client::ResolvesClientCert for NoIdentity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::Parts;
+    use crate::apiserver::gate::Open;
+    use crate::store::memory::Memory;
+    use http_body_util::BodyExt;
     use serde_json::json;
+
+    fn tls() -> Arc<rustls::ClientConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let config = config.with_root_certificates(rustls::RootCertStore::empty());
+        Arc::new(config.with_no_client_auth())
+    }
+
+    async fn send(server: &ApiServer, method: &str, path: &str, object: Value) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("content-type", "application/json");
+        let response = server
+            .handle(None, request.body(body::full(object.to_string())).unwrap())
+            .await;
+        let (parts, content) = response.into_parts();
+        let text = content.collect().await.unwrap().to_bytes();
+        assert!(parts.status.is_success(), "{}", String::from_utf8_lossy(&text));
+    }
+
+    /// Who may write the status of a node or a pod must not have the control plane ask its own machine, with its own certificate.
+    #[tokio::test]
+    async fn a_node_leads_to_itself_and_never_to_the_control_plane() {
+        let server = ApiServer::new(Parts {
+            store: Arc::new(Memory::new()),
+            clock: Arc::new(client::SystemClock),
+            seed: 7,
+            gate: Arc::new(Open),
+        })
+        .await
+        .unwrap();
+        let tls = tls();
+        for (name, kind, address) in [
+            ("loopback", "InternalIP", "127.0.0.1"),
+            ("mapped", "InternalIP", "::ffff:127.0.0.1"),
+            ("named", "Hostname", "localhost"),
+            ("metadata", "InternalIP", "169.254.169.254"),
+            ("honest", "InternalIP", "192.0.2.7"),
+        ] {
+            let object = json!({"metadata": {"name": name}, "status": {"addresses": [{"type": kind, "address": address}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}});
+            send(&server, "POST", "/api/v1/nodes", object).await;
+            server.reader().refresh().await.unwrap();
+            for port in ["", "10250", "28080"] {
+                let id = ProxyId {
+                    https: false,
+                    name: name.to_owned(),
+                    port: port.to_owned(),
+                };
+                let target = node(&tls, &server, &id, "/x".to_owned()).await;
+                if name == "honest" {
+                    let target = target.unwrap();
+                    assert_eq!(target.addresses, ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+                    assert_eq!(target.tls.is_some(), port != "28080");
+                    continue;
+                }
+                let error = target.unwrap_err();
+                assert_eq!(
+                    (error.code, &*error.message),
+                    (400, "address not allowed"),
+                    "{name}:{port}"
+                );
+            }
+        }
+        let pods = "/api/v1/namespaces/a/pods";
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        send(&server, "POST", pods, pod).await;
+        let id = proxy_id("p:28080").unwrap();
+        for (address, is_asked) in [("::ffff:127.0.0.1", false), ("10.0.0.1", true)] {
+            let mut object = Value::clone(&server.reader().get("", "pods", "a", "p").unwrap());
+            object["kind"] = json!("Pod");
+            object["apiVersion"] = json!("v1");
+            object["status"]["podIP"] = json!(address);
+            object["status"]["podIPs"] = json!([{"ip": address}]);
+            send(&server, "PUT", &format!("{pods}/p/status"), object).await;
+            server.reader().refresh().await.unwrap();
+            let target = super::pod(&tls, &server, "a", &id, "/".to_owned());
+            assert_eq!(
+                target.map_err(|error| error.code).err(),
+                (!is_asked).then_some(400),
+                "{address}"
+            );
+        }
+    }
 
     #[test]
     fn service_ports_are_found_by_name_number_or_being_the_only_one() {

@@ -4,6 +4,7 @@ use crate::apiserver::request::Query;
 use crate::apiserver::status::ApiError;
 use crate::resource::field_error::FieldError;
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Port of kubelets that do not say another.
@@ -14,6 +15,8 @@ const KUBELET_PORT: u64 = 10250;
 pub(super) struct Target {
     /// Host name or address, without brackets.
     pub(super) host: String,
+    /// What the host was found to be when it was allowed: nothing else is asked. Empty where the host is looked up when it is dialled.
+    pub(super) addresses: Vec<IpAddr>,
     /// Port.
     pub(super) port: u16,
     /// Path and query.
@@ -50,10 +53,26 @@ pub(super) fn kubelet_of(
     let port = u16::try_from(port).map_err(|_| ApiError::internal(format!("node {name} has no valid kubelet port")))?;
     Ok(Target {
         host: host.to_owned(),
+        addresses: Vec::new(),
         port,
         path,
         tls: Some(Arc::clone(tls)),
     })
+}
+
+/// Refuses what is no host of its own on a network: this machine itself under any name, and addresses that mean another machine on
+/// each (Go's `IsGlobalUnicast`; CVE-2022-3294).
+pub(super) fn proxyable(address: IpAddr) -> Result<(), ApiError> {
+    // An IPv4 address may come as an IPv6 one.
+    let address = address.to_canonical();
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    match address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local {
+        true => Err(ApiError::bad_request("address not allowed")),
+        false => Ok(()),
+    }
 }
 
 fn names<'a>(pod: &'a Value, list: &str) -> Vec<&'a str> {
@@ -331,6 +350,31 @@ mod tests {
         let silent = json!({"status": {"addresses": [{"type": "Hostname", "address": "n"}]}});
         assert_eq!(kubelet_of("n", &silent, String::new(), &tls).unwrap().port, 10250);
         assert!(kubelet_of("n", &json!({}), String::new(), &tls).is_err());
+    }
+
+    #[test]
+    fn addresses_of_this_machine_and_of_none_are_not_asked() {
+        for refused in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "0.0.0.0",
+            "::",
+            "::ffff:0.0.0.0",
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "fe80::1",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+        ] {
+            let error = proxyable(refused.parse().unwrap()).expect_err(refused);
+            assert_eq!((error.code, &*error.message), (400, "address not allowed"), "{refused}");
+        }
+        for allowed in ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "::ffff:10.0.0.1"] {
+            assert!(proxyable(allowed.parse().unwrap()).is_ok(), "{allowed}");
+        }
     }
 
     #[test]

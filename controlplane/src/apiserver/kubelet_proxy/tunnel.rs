@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -35,7 +36,13 @@ fn dialing(target: &Target, error: impl std::fmt::Display) -> ApiError {
 
 async fn connect(target: &Target) -> Result<Box<dyn Stream>, ApiError> {
     let opened = tokio::time::timeout(CONNECT_DEADLINE, async {
-        let tcp = TcpStream::connect((target.host.as_str(), target.port)).await?;
+        let tcp = match target.addresses.as_slice() {
+            [] => TcpStream::connect((target.host.as_str(), target.port)).await?,
+            found => {
+                let all: Vec<SocketAddr> = found.iter().map(|ip| SocketAddr::new(*ip, target.port)).collect();
+                TcpStream::connect(all.as_slice()).await?
+            }
+        };
         tcp.set_nodelay(true)?;
         let Some(tls) = &target.tls else {
             return Ok(Box::new(tcp) as Box<dyn Stream>);

@@ -199,6 +199,22 @@ async fn http1_and_the_client_certificate_reach_the_request_path() {
 }
 
 #[tokio::test]
+async fn a_request_may_have_hundreds_of_headers_over_http1() {
+    let fixture = Fixture::start().await;
+    let stream = fixture.connect(b"http/1.1", true).await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let mut many = request("GET", "/api/v1/namespaces/a/configmaps", "");
+    for i in 0..400 {
+        let name: http::HeaderName = format!("x-{i}").parse().unwrap();
+        many.headers_mut().insert(name, http::HeaderValue::from_static("1"));
+    }
+    assert_eq!(sender.send_request(many).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn hundreds_of_watches_share_one_connection_and_end_with_the_server() {
     let fixture = Fixture::start().await;
     let stream = fixture.connect(b"h2", true).await;

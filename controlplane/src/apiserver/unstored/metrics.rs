@@ -71,6 +71,11 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
             cpu,
         );
     }
+    if let Ok(own) = tokio::runtime::Handle::try_current() {
+        let tasks = Gauge::<i64>::default();
+        tasks.set(whole(own.metrics().num_alive_tasks()));
+        metrics.register("process_tasks", "Asynchronous tasks that have not ended", tasks);
+    }
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &metrics).is_err() {
         tracing::error!("metrics cannot be written to memory");

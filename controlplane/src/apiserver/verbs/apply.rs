@@ -189,7 +189,7 @@ async fn make(call: &mut Call<'_>, name: &str, config: &Arc<Configuration>, dry_
         object: mut new,
         owners,
     } = match heavy::is_large(bytes) {
-        true => heavy::run(call.server.flow(), call.user, call.info, work).await??,
+        true => call.heavy(work).await??,
         false => work()?,
     };
     update::check_name(&new, name)?;

@@ -4,7 +4,7 @@
 //! all that was deleted, is taken before the first deletion, and its form is checked: what is not begun can be refused.
 
 use super::delete::{self, Options};
-use super::{Answer, Call, Serving, list};
+use super::{Answer, Call, Serving, list, misfits};
 use crate::apiserver::reply;
 use crate::apiserver::status::ApiError;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,9 @@ pub(super) async fn delete(
 ) -> Result<Answer, ApiError> {
     reply::check_list_form(call.output, call.query.text("includeObject"))?;
     let options = Options::read(call, body).await?;
+    if options.ignores_read_error {
+        return Err(misfits::not_many());
+    }
     let mut page = list::page(call).await?;
     page.room = serving.room(call.info, page.cost(call.output)).await?;
     for stored in &page.items {

@@ -96,8 +96,12 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
     let strategy = &kind.strategy;
     object::clear_system_fields(&mut object);
     strategy.default(&mut object);
+    // Of what a patch makes, upstream says the same as of what admission makes.
+    let sent_twice = object::drop_repeated_owners(&mut object, call.info.verb == "patch");
     let owners = call.owners_of(&mut object, None, owners);
     call.mutate(Operation::Create, dry_run, &mut object, None).await?;
+    let admitted_twice = object::drop_repeated_owners(&mut object, true);
+    let repeated: Vec<String> = sent_twice.into_iter().chain(admitted_twice).collect();
     let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
     let mut attempts = 0;
     loop {
@@ -117,7 +121,8 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
             return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, name, errors));
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
-        let mut warnings = strategy.warnings(&candidate);
+        let mut warnings = repeated.clone();
+        warnings.extend(strategy.warnings(&candidate));
         warnings.extend(deprecated::fields(&kind, &candidate));
         warnings.extend(without_effect::warnings(&kind, &candidate));
         match store(call, candidate, owners.as_deref(), dry_run).await {

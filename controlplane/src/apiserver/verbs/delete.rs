@@ -1,6 +1,6 @@
 //! DELETE of one object: preconditions, propagation, grace, finalizers (control-plane contract §2.4).
 
-use super::{ATTEMPTS, Answer, Call, Operation, Validation, object, store_failed};
+use super::{ATTEMPTS, Answer, Call, Operation, Validation, misfits, object, store_failed};
 use crate::apiserver::request::dry_run_problem;
 use crate::apiserver::status::ApiError;
 use crate::apiserver::{definitions, negotiate, reader};
@@ -33,7 +33,12 @@ pub(super) struct Options {
     pub(super) uid: Option<String>,
     pub(super) revision: Option<String>,
     pub(super) dry_run: bool,
+    /// Remove what its key does not belong to ([`super::misfits`]), and nothing else.
+    pub(super) ignores_read_error: bool,
 }
+
+/// The option by which what cannot be shown can be removed.
+pub(super) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl Options {
     /// From the body, or from the query if there is none. A dry run that the query asks for is one, whatever the body says
@@ -51,6 +56,9 @@ impl Options {
             }
             if query.get("orphanDependents").is_some() {
                 given["orphanDependents"] = json!(query.flag("orphanDependents"));
+            }
+            if query.flag(IGNORE_READ_ERROR) {
+                given[IGNORE_READ_ERROR] = json!(true);
             }
             given
         } else {
@@ -86,6 +94,10 @@ impl Options {
             }
         }
         errors.extend(problem);
+        let ignores_read_error = given[IGNORE_READ_ERROR] == true;
+        if ignores_read_error {
+            errors.extend(beside_ignoring(given));
+        }
         if !errors.is_empty() {
             return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors));
         }
@@ -96,8 +108,25 @@ impl Options {
             uid: text(&["preconditions", "uid"]),
             revision: text(&["preconditions", "resourceVersion"]),
             dry_run: !dry_run_of(given).is_empty(),
+            ignores_read_error,
         })
     }
+}
+
+/// What may not stand beside [`IGNORE_READ_ERROR`], in upstream's order.
+fn beside_ignoring(given: &Value) -> impl Iterator<Item = FieldError> {
+    let others = [
+        ("dryRun", !dry_run_of(given).is_empty()),
+        ("propagationPolicy", !given["propagationPolicy"].is_null()),
+        ("orphanDependents", !given["orphanDependents"].is_null()),
+        ("gracePeriodSeconds", !given["gracePeriodSeconds"].is_null()),
+        ("preconditions", !given["preconditions"].is_null()),
+    ];
+    let set = others.into_iter().filter(|(_, is_set)| *is_set);
+    set.map(|(name, _)| {
+        let why = format!("cannot be set together with .{name}");
+        FieldError::invalid_value(IGNORE_READ_ERROR, &Value::Bool(true), why)
+    })
 }
 
 /// What stands in `dryRun` of DeleteOptions.
@@ -131,7 +160,10 @@ fn propagation(text: &str) -> Option<Propagation> {
 pub(super) async fn delete(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let options = Options::read(call, body).await?;
     let name = call.info.name.clone();
-    remove(call, &name, &options).await
+    match options.ignores_read_error {
+        true => misfits::remove(call, &name).await,
+        false => remove(call, &name, &options).await,
+    }
 }
 
 /// What a deletion does to the stored object.

@@ -24,9 +24,15 @@ impl Call<'_> {
 
     /// Everything wrong with an object, which was `old` before unless it is new. What schemas and rules of expressions ask for may
     /// take its time, which nothing but doing it tells: what is not done after a little is done anew in the user's turn, on a thread
-    /// that serves nobody.
+    /// that serves nobody. Called with locks held.
     pub(super) async fn problems(&self, new: &Value, old: Option<&Value>) -> Result<FieldErrors, ApiError> {
         let part = self.info.subresource.as_str();
+        if self.in_turn {
+            return Ok(match old {
+                None => self.kind.validate(new),
+                Some(old) => self.kind.validate_update(new, old, part),
+            });
+        }
         if let Some(errors) = self.kind.validate_briefly(new, old, part) {
             return Ok(errors);
         }
@@ -36,7 +42,7 @@ impl Call<'_> {
             None => kind.validate(&new),
             Some(old) => kind.validate_update(&new, old, &part),
         };
-        heavy::run(self.server.flow(), self.user, self.info, work).await
+        heavy::run_locked(self.server.flow(), self.user, self.info, work).await
     }
 
     /// The object with kind, apiVersion and resourceVersion.

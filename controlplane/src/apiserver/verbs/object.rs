@@ -1,9 +1,10 @@
 //! What every object has: reads and rules of `metadata` that hold for all kinds (control-plane contract §2, §4). Pure.
 
 use crate::resource::Kind;
-use crate::resource::field::{at, int, list, set, text};
+use crate::resource::field::{at, int, list, list_mut, set, text};
 use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 
 /// Finalizer that makes the garbage collector orphan dependents first.
 pub(super) const ORPHAN: &str = "orphan";
@@ -81,6 +82,38 @@ pub(super) fn keep_system_fields(new: &mut Value, old: &Value) {
             value => metadata.insert(key.to_owned(), value.clone()),
         };
     }
+}
+
+/// Drops each owner that is there already, with all it says; the warning about that names their uids (contract §4, upstream's words).
+pub(super) fn drop_repeated_owners(object: &mut Value, is_after_admission: bool) -> Option<String> {
+    const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
+    let mut seen = HashSet::new();
+    let owners = list(object, &OWNERS);
+    let is_first: Vec<bool> = owners.iter().map(|owner| seen.insert(owner)).collect();
+    let repeated: Vec<&str> = owners
+        .iter()
+        .zip(&is_first)
+        .filter(|(_, is_first)| !**is_first)
+        .map(|(owner, _)| text(owner, &["uid"]))
+        .collect();
+    if repeated.is_empty() {
+        return None;
+    }
+    let when = if is_after_admission {
+        " after mutating admission happens"
+    } else {
+        ""
+    };
+    let warning = format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such \
+         requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        repeated.join(", ")
+    );
+    let mut is_first = is_first.into_iter();
+    if let Some(owners) = list_mut(object, &OWNERS) {
+        owners.retain(|_| is_first.next().unwrap_or(true));
+    }
+    Some(warning)
 }
 
 /// Raises the generation of a kind that has one.

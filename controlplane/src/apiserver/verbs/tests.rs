@@ -5,6 +5,8 @@ mod custom;
 mod evictions;
 mod large_errors;
 mod lists;
+mod metadata;
+mod misfits;
 mod owners;
 mod patches;
 mod protobuf;

@@ -37,7 +37,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, A
             .await?;
         return create::insert(call, sent, dry_run, Owners::Track).await;
     }
-    let is_unpinned = is_main && !call.kind.unconditional_update && object::revision(&sent).is_empty();
+    let is_unpinned = !call.kind.unconditional_update && object::revision(&sent).is_empty();
     let kind = Arc::clone(&call.kind);
     let make = Make::small(move |old: &Old| {
         if is_unpinned {
@@ -107,7 +107,7 @@ impl<F: Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static> Make<F> {
 
     async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Old, holds: Holds) -> Result<New, ApiError> {
         let bytes = self.bytes.map_or(0, |bytes| bytes + stored.raw().len());
-        if !heavy::is_large(bytes) {
+        if call.in_turn || !heavy::is_large(bytes) {
             return (self.make)(old);
         }
         let (make, old) = (Arc::clone(&self.make), old.clone());
@@ -171,15 +171,12 @@ async fn change_now(
             return Err(call.modified(name));
         }
         check_identity(call, name, &new, &old.object)?;
-        let owners = prepare(call, &mut new, &old, dry_run, owners).await?;
-        let warnings = match call.info.subresource.as_str() {
-            "" => [
-                deprecated::fields(call.kind.storage(), &new),
-                without_effect::warnings(call.kind.storage(), &new),
-            ]
-            .concat(),
-            _ => Vec::new(),
-        };
+        let mut warnings = Vec::new();
+        let owners = prepare(call, &mut new, &old, dry_run, owners, &mut warnings).await?;
+        if call.info.subresource.is_empty() {
+            warnings.extend(deprecated::fields(call.kind.storage(), &new));
+            warnings.extend(without_effect::warnings(call.kind.storage(), &new));
+        }
         let lost = match store(call, &stored, new, owners.as_deref(), dry_run).await? {
             Outcome::Done(answer) => {
                 call.warnings.extend(warnings);
@@ -212,6 +209,7 @@ async fn prepare(
     before: &Old,
     dry_run: bool,
     owners: Owners,
+    warnings: &mut Vec<String>,
 ) -> Result<Option<String>, ApiError> {
     let old = &before.object;
     let strategy = &call.kind.strategy;
@@ -224,8 +222,11 @@ async fn prepare(
         set(new, &["spec", "finalizers"], finalizers);
     }
     object::keep_system_fields(new, old);
+    // Of what a patch makes, upstream says the same as of what admission makes.
+    warnings.extend(object::drop_repeated_owners(new, call.info.verb == "patch"));
     let owners = call.owners_of(new, Some(before), owners);
     call.mutate(Operation::Update, dry_run, new, Some(old)).await?;
+    warnings.extend(object::drop_repeated_owners(new, true));
     if part != "finalize" {
         strategy.prepare_update(new, old, part);
         strategy.stamp(new, old, call.server.now());
@@ -233,7 +234,7 @@ async fn prepare(
     object::keep_system_fields(new, old);
     if strategy.has_generation()
         && matches!(part, "" | "scale" | "ephemeralcontainers" | "resize")
-        && strategy.bumps_generation(new, old)
+        && raises_generation(call, new, old)
     {
         object::raise_generation(new);
     }
@@ -251,6 +252,16 @@ async fn prepare(
     }
     call.admit(Operation::Update, dry_run, new, Some(old)).await?;
     Ok(managed_fields::settled(new, owners, before.live()))
+}
+
+/// Whether a change raises the generation. Versions are asked as the request sees them, as upstream does: what another
+/// version lacks, or fills in, has not changed.
+fn raises_generation(call: &Call<'_>, new: &Value, old: &Value) -> bool {
+    let (kind, strategy) = (&call.kind, &call.kind.strategy);
+    match kind.conversion {
+        None => strategy.bumps_generation(new, old),
+        Some(_) => strategy.bumps_generation(&kind.presented(new.clone()), &kind.presented(old.clone())),
+    }
 }
 
 enum Outcome {

@@ -1,7 +1,7 @@
 //! What the controllers that run here may do. Data only.
 
 use super::rule::R::{Named, On};
-use super::rule::{APPS, CERTIFICATES, DISCOVERY, EVENTS, R, RBAC, READ};
+use super::rule::{APPS, BATCH, CERTIFICATES, DISCOVERY, EVENTS, R, RBAC, READ};
 
 /// One role per controller that runs here, bound to its service account in kube-system.
 pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
@@ -36,12 +36,50 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         &[On("escalate,get,list,patch,update,watch", RBAC, "clusterroles")],
     ),
     (
+        "cronjob-controller",
+        &[
+            On("get,list,update,watch", BATCH, "cronjobs"),
+            On("create,delete,get,list,patch,update,watch", BATCH, "jobs"),
+            On("update", BATCH, "cronjobs/status"),
+            On("update", BATCH, "cronjobs/finalizers"),
+            On("delete,list,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
+        "daemon-set-controller",
+        &[
+            On(READ, "extensions,apps", "daemonsets"),
+            On("update", "extensions,apps", "daemonsets/status"),
+            On("update", "extensions,apps", "daemonsets/finalizers"),
+            On("list,watch", "", "nodes"),
+            On("create,delete,list,patch,watch", "", "pods"),
+            On("create", "", "pods/binding"),
+            On("create,delete,get,list,patch,update,watch", APPS, "controllerrevisions"),
+            EVENTS,
+        ],
+    ),
+    (
         "deployment-controller",
         &[
             On("get,list,update,watch", APPS, "deployments"),
             On("update", APPS, "deployments/status,deployments/finalizers"),
             On("create,delete,get,list,patch,update,watch", APPS, "replicasets"),
             On("get,list,update,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
+        "disruption-controller",
+        &[
+            On(READ, "extensions,apps", "deployments"),
+            On(READ, "apps,extensions", "replicasets"),
+            On(READ, "", "replicationcontrollers"),
+            On(READ, "policy", "poddisruptionbudgets"),
+            On(READ, APPS, "statefulsets"),
+            On("update", "policy", "poddisruptionbudgets/status"),
+            On("patch,update", "", "pods/status"),
+            On("get", "*", "*/scale"),
             EVENTS,
         ],
     ),
@@ -78,6 +116,16 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         &[On("delete,get,list,patch,update,watch", "*", "*"), EVENTS],
     ),
     (
+        "job-controller",
+        &[
+            On("get,list,patch,update,watch", BATCH, "jobs"),
+            On("update", BATCH, "jobs/status"),
+            On("update", BATCH, "jobs/finalizers"),
+            On("create,delete,list,patch,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
         "namespace-controller",
         &[
             On("delete,get,list,watch", "", "namespaces"),
@@ -105,11 +153,40 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         ],
     ),
     (
+        "replication-controller",
+        &[
+            On("get,list,update,watch", "", "replicationcontrollers"),
+            On("update", "", "replicationcontrollers/status"),
+            On("update", "", "replicationcontrollers/finalizers"),
+            On("create,delete,list,patch,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
         "root-ca-cert-publisher",
         &[On("create,update", "", "configmaps"), EVENTS],
     ),
     (
+        "statefulset-controller",
+        &[
+            On("list,watch", "", "pods"),
+            On(READ, APPS, "statefulsets"),
+            On("update", APPS, "statefulsets/status"),
+            On("update", APPS, "statefulsets/finalizers"),
+            On("create,delete,get,patch,update", "", "pods"),
+            On("create,delete,get,list,patch,update,watch", APPS, "controllerrevisions"),
+            On("create,get,list,watch", "", "persistentvolumeclaims"),
+            On("delete,update", "", "persistentvolumeclaims"),
+            On("update", "", "pods/finalizers"),
+            EVENTS,
+        ],
+    ),
+    (
         "service-account-controller",
         &[On("create", "", "serviceaccounts"), EVENTS],
+    ),
+    (
+        "ttl-after-finished-controller",
+        &[On("delete,get,list,watch", BATCH, "jobs"), EVENTS],
     ),
 ];

@@ -1,10 +1,10 @@
 //! Rolling: how many pods of the new and the old templates there may be at this moment.
 
 use super::{View, available, scale, size};
+use crate::controller::amount::{Round, resolve};
 use crate::controller::write::Write;
 use crate::planted;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,29 +13,15 @@ pub fn any_active(sets: &[Arc<ReplicaSet>]) -> bool {
     sets.iter().any(|rs| size(rs) > 0)
 }
 
-/// A count or a share of `total`, rounded up or down.
-fn resolve(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(count)) => *count,
-        Some(IntOrString::String(text)) => {
-            let percent: i64 = text.strip_suffix('%').and_then(|p| p.parse().ok()).unwrap_or(0);
-            let product = percent * i64::from(total);
-            let share = if up {
-                (product + 99).div_euclid(100)
-            } else {
-                product.div_euclid(100)
-            };
-            i32::try_from(share).unwrap_or(i32::MAX)
-        }
-    }
-}
-
 /// (surge, unavailable): never both zero.
 fn fences(view: &View<'_>) -> (i32, i32) {
     let rolling = view.spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
-    let surge = resolve(rolling.and_then(|r| r.max_surge.as_ref()), view.wanted(), true);
-    let unavailable = resolve(rolling.and_then(|r| r.max_unavailable.as_ref()), view.wanted(), false);
+    let surge = resolve(rolling.and_then(|r| r.max_surge.as_ref()), view.wanted(), Round::Up);
+    let unavailable = resolve(
+        rolling.and_then(|r| r.max_unavailable.as_ref()),
+        view.wanted(),
+        Round::Down,
+    );
     if surge == 0 && unavailable == 0 {
         (0, 1)
     } else {

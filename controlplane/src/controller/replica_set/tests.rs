@@ -36,7 +36,7 @@ fn names(writes: &[Write]) -> Vec<&str> {
 #[test]
 fn missing_pods_are_created_from_the_template() {
     let rs = set(3, json!({}));
-    let writes = plan(&rs, &[pod("a", json!({}))], Vec::new, at(0));
+    let writes = plan(&write::REPLICA_SETS, &rs, &[pod("a", json!({}))], Vec::new, at(0));
     assert_eq!(writes.len(), 2);
     let Verb::Create(body) = &writes[0].verb else { panic!() };
     assert_eq!(body["metadata"]["generateName"], "web-1-");
@@ -48,7 +48,17 @@ fn missing_pods_are_created_from_the_template() {
 
 #[test]
 fn a_turn_creates_at_most_five_hundred() {
-    assert_eq!(plan(&set(10_000, json!({})), &[], Vec::new, at(0)).len(), 500);
+    assert_eq!(
+        plan(&write::REPLICA_SETS, &set(10_000, json!({})), &[], Vec::new, at(0)).len(),
+        500
+    );
+}
+
+#[test]
+fn a_turn_creates_fewer_pods_of_a_large_template() {
+    let large = json!({"spec": {"template": {"metadata": {"annotations": {"a": "x".repeat(2 << 20)}}}}});
+    let writes = plan(&write::REPLICA_SETS, &set(10_000, large), &[], Vec::new, at(0));
+    assert_eq!(writes.len(), 16);
 }
 
 #[test]
@@ -59,14 +69,24 @@ fn pods_that_end_are_replaced() {
         json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}}),
     ];
     for extra in gone {
-        assert_eq!(plan(&set(1, json!({})), &[pod("a", extra)], Vec::new, at(0)).len(), 1);
+        assert_eq!(
+            plan(
+                &write::REPLICA_SETS,
+                &set(1, json!({})),
+                &[pod("a", extra)],
+                Vec::new,
+                at(0)
+            )
+            .len(),
+            1
+        );
     }
 }
 
 #[test]
 fn a_deleted_set_neither_creates_nor_deletes() {
     let rs = set(3, json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}}));
-    assert_eq!(plan(&rs, &[], Vec::new, at(0)), vec![]);
+    assert_eq!(plan(&write::REPLICA_SETS, &rs, &[], Vec::new, at(0)), vec![]);
 }
 
 #[test]
@@ -105,7 +125,7 @@ fn deletion_order_table() {
     ];
     for (name, first, second) in table {
         for pods in [[first.clone(), second.clone()], [second.clone(), first.clone()]] {
-            let writes = plan(&set(1, json!({})), &pods, Vec::new, at(1000));
+            let writes = plan(&write::REPLICA_SETS, &set(1, json!({})), &pods, Vec::new, at(1000));
             assert_eq!(names(&writes), vec![first.metadata.name.as_deref().unwrap()], "{name}");
         }
     }
@@ -118,7 +138,13 @@ fn crowded_nodes_lose_pods_first() {
         pod("b", json!({"spec": {"nodeName": "n2"}})),
         pod("c", json!({"spec": {"nodeName": "n2"}})),
     ];
-    let writes = plan(&set(2, json!({})), &owned, || owned.to_vec(), at(1000));
+    let writes = plan(
+        &write::REPLICA_SETS,
+        &set(2, json!({})),
+        &owned,
+        || owned.to_vec(),
+        at(1000),
+    );
     assert_eq!(names(&writes), vec!["b"]);
 }
 
@@ -183,7 +209,7 @@ fn failures_become_a_condition_and_go_again() {
 #[test]
 fn ownership() {
     let rs = set(1, json!({}));
-    let selector = Selector::from_api(&rs.spec_selector()).unwrap();
+    let selector = selector(&rs).unwrap();
     let stranger = pod("stranger", json!({"metadata": {"labels": {"app": "db"}}}));
     let orphan = pod("orphan", json!({"metadata": {"ownerReferences": null}}));
     let other = pod(

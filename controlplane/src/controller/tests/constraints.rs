@@ -30,10 +30,12 @@ fn apart(app: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_a_demand_that_cannot_be_evaluated_stays_pending_and_says_so() {
     let world = World::start(2).await;
-    world.create(PODS, pod("p", json!({"affinity": apart("p")}))).await;
+    let claim = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+    world.create(PODS, pod("p", claim)).await;
     let path = format!("{PODS}/p");
     let refused = world.until(&path, |p| scheduled(p)["status"] == "False").await;
-    let message = "0/2 nodes are available: this scheduler cannot evaluate yet: required pod anti-affinity (spec.affinity.podAntiAffinity).";
+    let message =
+        "0/2 nodes are available: this scheduler cannot evaluate yet: volumes that need claims (spec.volumes).";
     let condition = scheduled(&refused);
     assert_eq!(
         (&condition["reason"], &condition["message"]),
@@ -51,6 +53,51 @@ async fn a_pod_with_a_demand_that_cannot_be_evaluated_stays_pending_and_says_so(
         (&still["spec"]["nodeName"], &still["status"]["phase"]),
         (&Value::Null, &json!("Pending"))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_repel_each_other_take_a_node_each_and_the_next_waits_for_one() {
+    let world = World::start(2).await;
+    for i in 0..3 {
+        let mut replica = pod(&format!("p{i}"), json!({"affinity": apart("web")}));
+        replica["metadata"]["labels"]["app"] = json!("web");
+        world.create(PODS, replica).await;
+    }
+    let path = |i| format!("{PODS}/p{i}");
+    for i in 0..2 {
+        world.until(&path(i), |p| p["status"]["phase"] == "Running").await;
+    }
+    let refused = world.until(&path(2), |p| scheduled(p)["status"] == "False").await;
+    let message = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules. preemption: 0/2 nodes are available: 2 No \
+                   preemption victims found for incoming pod.";
+    assert_eq!(scheduled(&refused)["message"], message);
+    world.add_node("n2").await;
+    let third = world.until(&path(2), |p| p["status"]["phase"] == "Running").await;
+    assert_eq!(third["spec"]["nodeName"], "n2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_spreads_lies_evenly() {
+    let world = World::start(3).await;
+    for i in 0..3 {
+        world
+            .until(&format!("/api/v1/nodes/n{i}"), |n| n["spec"]["taints"].is_null())
+            .await;
+    }
+    let mut spread = deployment("web", 9, "nginx");
+    spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}}]);
+    world
+        .create("/apis/apps/v1/namespaces/default/deployments", spread)
+        .await;
+    let status = "/apis/apps/v1/namespaces/default/deployments/web";
+    world.until(status, |d| d["status"]["readyReplicas"] == 9).await;
+    let pods = world.items(PODS).await;
+    for i in 0..3 {
+        let there = pods.iter().filter(|p| p["spec"]["nodeName"] == format!("n{i}")).count();
+        assert_eq!(there, 3, "n{i}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,8 +65,10 @@ async fn controllers_work_over_one_http2_connection() {
     let reply = client.send(request).await.unwrap();
     assert_eq!((reply.version(), reply.status().as_u16()), (http::Version::HTTP_2, 200));
     let remote = client.clone();
+    let client_for = Arc::new(move |_: &str| remote.clone());
     let controllers = spawn_all(ControllerContext {
-        client_for: Arc::new(move |_| remote.clone()),
+        informers: read(&*client_for, 1),
+        client_for,
         clock: Arc::new(client::SystemClock),
         seed: 1,
         cluster_cidr: None,

@@ -19,7 +19,130 @@ async fn a_pod_that_finished_holds_nothing_of_its_node_though_its_object_stays()
     let refused = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
     world.until(&path("second"), refused).await;
     let over = json!({"status": {"phase": "Succeeded"}});
+    let begun = tokio::time::Instant::now();
     world.patch(&format!("{}/status", path("first")), over).await;
     world.until(&path("second"), |p| p["spec"]["nodeName"] == "n0").await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "it was woken, and did not wait for its five minutes"
+    );
     assert!(world.get(&path("first")).await.is_some(), "its object is still there");
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn of_class(name: &str, class: &str, cpu: &str) -> Value {
+    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}});
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name},
+        "spec": {"priorityClassName": class, "containers": [container]}})
+}
+
+async fn classes(world: &World) {
+    for (name, value, policy) in [("low", 1, None), ("high", 10, None), ("patient", 10, Some("Never"))] {
+        let mut class = json!({"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value});
+        if let Some(policy) = policy {
+            class["preemptionPolicy"] = json!(policy);
+        }
+        world.create("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_more_important_pod_takes_the_place_of_others() {
+    let world = World::start(1).await;
+    classes(&world).await;
+    for name in ["first", "second"] {
+        world.create(PODS, of_class(name, "low", "2")).await;
+        world
+            .until(&format!("{PODS}/{name}"), |p| p["status"]["phase"] == "Running")
+            .await;
+    }
+    world.create(PODS, of_class("patient", "patient", "2")).await;
+    let refused = |p: &Value| p["status"]["conditions"][0]["reason"] == "Unschedulable";
+    let patient = world.until(&format!("{PODS}/patient"), refused).await;
+    assert_eq!(
+        patient["status"]["conditions"][0]["message"],
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+    );
+    let important = world.create(PODS, of_class("important", "high", "2")).await;
+    let running = world
+        .until(&format!("{PODS}/important"), |p| p["status"]["phase"] == "Running")
+        .await;
+    assert_eq!(running["spec"]["nodeName"], "n0");
+    assert!(running["status"]["nominatedNodeName"].is_null(), "it has its node");
+    let left: Vec<Value> = world
+        .items(PODS)
+        .await
+        .iter()
+        .map(|p| p["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(left.len(), 3, "one victim is enough: {left:?}");
+    let told = format!(
+        "Preempted by pod {} on node n0",
+        important["metadata"]["uid"].as_str().unwrap()
+    );
+    let is_told = |events: &Value| {
+        let mut events = events["items"].as_array().unwrap().iter();
+        events.any(|event| event["reason"] == "Preempted" && event["type"] == "Normal" && event["message"] == told)
+    };
+    world.until("/api/v1/namespaces/default/events", is_told).await;
+}
+
+/// A victim that takes its time is told why, and its successor waits for this node and evicts nobody else.
+#[tokio::test(start_paused = true)]
+async fn a_victim_is_told_why_and_its_successor_waits_for_it() {
+    let world = World::start(2).await;
+    classes(&world).await;
+    for name in ["first", "second"] {
+        let mut slow = of_class(name, "low", "4");
+        slow["metadata"]["labels"] = json!({"stuck": ""});
+        world.create(PODS, slow).await;
+        world
+            .until(&format!("{PODS}/{name}"), |p| p["spec"]["nodeName"].is_string())
+            .await;
+    }
+    world.create(PODS, of_class("important", "high", "4")).await;
+    let important = world
+        .until(&format!("{PODS}/important"), |p| {
+            p["status"]["nominatedNodeName"].is_string()
+        })
+        .await;
+    let node = important["status"]["nominatedNodeName"].clone();
+    let dying = |pods: &Value| {
+        let pods = pods["items"].as_array().unwrap();
+        pods.iter()
+            .filter(|p| p["metadata"]["deletionTimestamp"].is_string())
+            .count()
+    };
+    let pods = world.until(PODS, |pods| dying(pods) == 1).await;
+    let mut all = pods["items"].as_array().unwrap().iter();
+    let victim = all.find(|p| p["metadata"]["deletionTimestamp"].is_string()).unwrap();
+    assert_eq!(victim["spec"]["nodeName"], node);
+    let conditions = victim["status"]["conditions"].as_array().unwrap();
+    let condition = conditions.iter().find(|c| c["type"] == "DisruptionTarget").unwrap();
+    assert_eq!(
+        (&condition["status"], &condition["reason"], &condition["message"]),
+        (
+            &json!("True"),
+            &json!("PreemptionByScheduler"),
+            &json!("default-scheduler: preempting to accommodate a higher priority pod")
+        )
+    );
+    // Something happens that gives it another cycle.
+    let node_path = format!("/api/v1/nodes/{}", node.as_str().unwrap());
+    world
+        .patch(&node_path, json!({"metadata": {"labels": {"touched": "yes"}}}))
+        .await;
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert_eq!(dying(&world.get(PODS).await.unwrap()), 1);
+    let name = victim["metadata"]["name"].as_str().unwrap();
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+    world
+        .call("DELETE", &format!("{PODS}/{name}"), Some(options))
+        .await
+        .unwrap();
+    let running = world
+        .until(&format!("{PODS}/important"), |p| p["status"]["phase"] == "Running")
+        .await;
+    assert_eq!(running["spec"]["nodeName"], node);
 }

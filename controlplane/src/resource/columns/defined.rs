@@ -1,5 +1,7 @@
 //! Columns that a definition asks for (control-plane contract §9, `additionalPrinterColumns`). Pure.
 
+use std::sync::{Arc, LazyLock};
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -20,13 +22,20 @@ struct Defined {
 pub(crate) struct DefinedColumns(Box<[Defined]>);
 
 impl DefinedColumns {
-    /// Reads `additionalPrinterColumns`; a column without a path is left out.
-    pub(crate) fn read(columns: &[Value]) -> Self {
-        let age = [
-            json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
-            "description": "Time since the object was created, or the moment of its creation."}),
-        ];
-        let columns = if columns.is_empty() { &age } else { columns };
+    /// Reads `additionalPrinterColumns`; a column without a path is left out. All definitions without any share what they have then.
+    pub(crate) fn read(columns: &[Value]) -> Arc<Self> {
+        static AGE: LazyLock<Arc<DefinedColumns>> = LazyLock::new(|| {
+            let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+                "description": "Time since the object was created, or the moment of its creation."});
+            Arc::new(DefinedColumns::of(&[age]))
+        });
+        match columns {
+            [] => Arc::clone(&AGE),
+            columns => Arc::new(Self::of(columns)),
+        }
+    }
+
+    fn of(columns: &[Value]) -> Self {
         let read = |column: &Value| {
             Some(Defined {
                 definition: json!({

@@ -16,14 +16,25 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than \
 /// The annotation of pods that show a static pod.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What is wrong with the spec and was not before.
+/// What is wrong with the annotations and the spec and was not before; a spec that is as it was is not looked at.
 pub(super) fn spec(new: &Value, old: &Value) -> FieldErrors {
-    FieldErrors::of_update(new, old, validate::pod)
+    let check = match has_same_spec(new, old) {
+        true => validate::pod_annotations,
+        false => validate::pod,
+    };
+    FieldErrors::of_update(new, old, check)
+}
+
+fn has_same_spec(new: &Value, old: &Value) -> bool {
+    at(new, &["spec"]) == at(old, &["spec"])
 }
 
 /// The main endpoint.
 pub(super) fn main(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
+    if has_same_spec(new, old) {
+        return errors;
+    }
     let gated = !list(old, &["spec", "schedulingGates"]).is_empty();
     for key in ["containers", "initContainers"] {
         if list(new, &["spec", key]).len() != list(old, &["spec", key]).len() {

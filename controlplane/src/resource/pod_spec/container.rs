@@ -70,7 +70,7 @@ pub(super) fn validate_all(errors: &mut FieldErrors, spec: &Value, path: &str, v
     }
 }
 
-fn duplicate(path: String, value: &str) -> FieldError {
+pub(super) fn duplicate(path: String, value: &str) -> FieldError {
     FieldError::new(path, FieldErrorKind::Duplicate, Value::from(value), "")
 }
 

@@ -1,7 +1,9 @@
 //! What is wrong with where a pod may run: node selector, affinity, tolerations, spreading. Pure.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 
+use super::container::duplicate;
 use crate::resource::field::{at, int, invalid_each, list, one_of, text};
 use crate::resource::field_error::{FieldError, FieldErrors};
 use crate::resource::metadata::validate_labels;
@@ -213,7 +215,16 @@ fn topology_key(errors: &mut FieldErrors, term: &Value, path: &str) {
 }
 
 fn spreading(errors: &mut FieldErrors, spec: &Value, path: &str) {
-    for (i, constraint) in list(spec, &["topologySpreadConstraints"]).iter().enumerate() {
+    let constraints = list(spec, &["topologySpreadConstraints"]);
+    let kind = |constraint| {
+        (
+            text(constraint, &["topologyKey"]),
+            text(constraint, &["whenUnsatisfiable"]),
+        )
+    };
+    // One of each kind; told of all but the last, as upstream does.
+    let last: BTreeMap<(&str, &str), usize> = constraints.iter().map(kind).zip(0..).collect();
+    for (i, constraint) in constraints.iter().enumerate() {
         let base = format!("{path}.topologySpreadConstraints[{i}]");
         let skew = int(constraint, &["maxSkew"]).unwrap_or(0);
         if skew <= 0 {
@@ -230,6 +241,11 @@ fn spreading(errors: &mut FieldErrors, spec: &Value, path: &str) {
             text(constraint, &["whenUnsatisfiable"]),
             &["DoNotSchedule", "ScheduleAnyway"],
         );
+        let (key, action) = kind(constraint);
+        if last.get(&(key, action)).is_some_and(|last| *last != i) {
+            let field = format!("{base}.{{topologyKey, whenUnsatisfiable}}");
+            errors.push(duplicate(field, &format!("{{{key}, {action}}}")));
+        }
         if let Some(domains) = int(constraint, &["minDomains"]) {
             if domains <= 0 {
                 errors.push(FieldError::invalid(
@@ -251,5 +267,33 @@ fn spreading(errors: &mut FieldErrors, spec: &Value, path: &str) {
             at(constraint, &["labelSelector"]),
             &format!("{base}.labelSelector"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn constraints_of_one_kind_are_told_but_for_the_last() {
+        let constraint = |key: &str, action: &str| json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": action, "labelSelector": {"matchLabels": {"a": "b"}}});
+        let told = |constraints: Value| {
+            let mut errors = FieldErrors::default();
+            spreading(&mut errors, &json!({"topologySpreadConstraints": constraints}), "spec");
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (hard, soft, other) = (
+            constraint("zone", "DoNotSchedule"),
+            constraint("zone", "ScheduleAnyway"),
+            constraint("host", "DoNotSchedule"),
+        );
+        assert_eq!(told(json!([hard, soft, other])), Vec::<String>::new());
+        let again = |i: usize| {
+            format!(
+                "spec.topologySpreadConstraints[{i}].{{topologyKey, whenUnsatisfiable}}: Duplicate value: \"{{zone, DoNotSchedule}}\""
+            )
+        };
+        assert_eq!(told(json!([hard, other, hard, soft, hard])), [again(0), again(2)]);
     }
 }

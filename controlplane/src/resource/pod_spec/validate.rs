@@ -44,10 +44,16 @@ pub(crate) fn template(template: &Value, path: &str) -> FieldErrors {
 
 /// Everything wrong with a pod's annotations and spec.
 pub(crate) fn pod(pod: &Value) -> FieldErrors {
+    let mut errors = pod_annotations(pod);
+    errors.append(spec(at(pod, &["spec"]), "spec"));
+    errors
+}
+
+/// Everything wrong with a pod's annotations, some of which are about its spec.
+pub(crate) fn pod_annotations(pod: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     let (annotations, inner) = (at(pod, &["metadata", "annotations"]), at(pod, &["spec"]));
     annotation::validate(&mut errors, annotations, inner, "metadata.annotations");
-    errors.append(spec(inner, "spec"));
     errors
 }
 

@@ -102,15 +102,15 @@ impl Structural {
         let mut fields = BTreeMap::new();
         let mut min_bytes = 2;
         let required = self.rules.as_deref().map_or(&[][..], |rules| &rules.required);
-        for (name, property) in &self.properties {
+        for (name, property) in self.properties.iter() {
             let Some(field) = property.declare(property.embedded) else {
                 continue;
             };
-            if required.contains(name) && property.default.is_none() {
+            if required.iter().any(|required| **required == *name) && property.default.is_none() {
                 min_bytes += name.len() as u64 + field.min_bytes + 4;
             }
             if let Some(escaped) = escaped(name) {
-                fields.insert(escaped.into(), (name.clone(), field));
+                fields.insert(escaped.into(), (name.into(), field));
             }
         }
         if has_meta {

@@ -102,7 +102,9 @@ fn schema_at(schema: &Value, path: &str, place: Place, reading: &mut Reading) ->
         rules: rules(schema, path, reading).map(Box::new),
         ..Structural::default()
     };
-    for (name, property) in at(schema, &["properties"]).as_object().into_iter().flatten() {
+    let properties = at(schema, &["properties"]).as_object().into_iter().flatten();
+    let mut read_properties = Vec::with_capacity(properties.size_hint().0);
+    for (name, property) in properties {
         let path = below(&format!("properties[{name}]"));
         let place_there = match place {
             Place::Junctor => Place::Junctor,
@@ -113,10 +115,11 @@ fn schema_at(schema: &Value, path: &str, place: Place, reading: &mut Reading) ->
         if has_meta && place != Place::Junctor && is_meta(name) {
             refuse_meta(property, name, &path, place == Place::Root, reading);
         }
-        out.properties.insert(name.as_str().into(), read);
+        read_properties.push((Box::from(name.as_str()), read));
     }
+    out.properties = read_properties.into_iter().collect();
     let defaulted = out.properties.iter().filter(|(_, property)| property.default.is_some());
-    out.defaulted = defaulted.map(|(name, _)| name.clone()).collect();
+    out.defaulted = defaulted.map(|(name, _)| name.into()).collect();
     let inner = if place == Place::Junctor {
         Place::Junctor
     } else {

@@ -104,12 +104,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
             if self.has_meta && is_meta(&key) {
                 members.next_value::<IgnoredAny>()?;
                 // What an embedded object's schema says of its metadata is looked at by those who make a tree.
-                if self.schema.properties.contains_key(&*key) && self.schema.embedded {
+                if self.schema.properties.contains_key(&key) && self.schema.embedded {
                     return Err(A::Error::custom("metadata of an embedded object"));
                 }
                 continue;
             }
-            let property = self.schema.properties.get(&*key);
+            let property = self.schema.properties.get(&key);
             defaulted += usize::from(property.is_some_and(|property| property.default.is_some()));
             match property.or(self.schema.values.as_deref()) {
                 Some(schema) => members.next_value_seed(Seed {

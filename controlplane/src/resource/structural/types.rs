@@ -16,12 +16,12 @@ impl Structural {
     /// The type of an object with properties of its own; a table that is full has it as free JSON.
     fn object(&self, definition: &str, has_meta: bool, table: &mut SchemaBuilder, base: &Schema) -> Shape {
         let mut fields: Vec<Field> = Vec::new();
-        for (name, property) in &self.properties {
-            if has_meta && matches!(&**name, "apiVersion" | "kind" | "metadata") {
+        for (name, property) in self.properties.iter() {
+            if has_meta && matches!(name, "apiVersion" | "kind" | "metadata") {
                 continue;
             }
             fields.push(Field {
-                name: name.clone(),
+                name: name.into(),
                 shape: property.shape(&format!("{definition}.{name}"), table, base),
                 required: false,
                 merge: property.merge().map(Box::new),

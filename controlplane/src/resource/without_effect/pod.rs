@@ -20,7 +20,6 @@ const CLAIMS: &[&str] = &["ephemeral", "persistentVolumeClaim"];
 const PROJECTIONS: &[&str] = &["configMap", "downwardAPI", "secret", "serviceAccountToken"];
 
 const PENDING: &str = "the scheduler cannot judge it yet and leaves the pod pending";
-const IGNORED: &str = "the scheduler ignores it";
 const NOT_MOUNTED: &str = "a node of ours does not mount it, and the pod waits for it";
 
 const fn field(name: &'static str, applies: fn(&Value) -> bool, effect: &'static str) -> Row {
@@ -29,26 +28,6 @@ const fn field(name: &'static str, applies: fn(&Value) -> bool, effect: &'static
 
 /// The rows, by path.
 pub(super) const ROWS: &[Row] = &[
-    field(
-        "affinity.podAffinity or podAntiAffinity, required",
-        |spec| affinity(spec, "requiredDuringSchedulingIgnoredDuringExecution"),
-        PENDING,
-    ),
-    field(
-        "affinity.podAffinity or podAntiAffinity, preferred",
-        |spec| affinity(spec, "preferredDuringSchedulingIgnoredDuringExecution"),
-        IGNORED,
-    ),
-    field(
-        "topologySpreadConstraints, DoNotSchedule",
-        |spec| spread(spec, "DoNotSchedule"),
-        PENDING,
-    ),
-    field(
-        "topologySpreadConstraints, ScheduleAnyway",
-        |spec| spread(spec, "ScheduleAnyway"),
-        IGNORED,
-    ),
     field(
         "resourceClaims",
         |spec| !list(spec, &["resourceClaims"]).is_empty(),
@@ -85,20 +64,6 @@ fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     ["containers", "initContainers"]
         .into_iter()
         .flat_map(|key| list(spec, &[key]).iter())
-}
-
-fn affinity(spec: &Value, strength: &str) -> bool {
-    let kinds = ["podAffinity", "podAntiAffinity"];
-    kinds
-        .iter()
-        .any(|kind| !list(spec, &["affinity", kind, strength]).is_empty())
-}
-
-fn spread(spec: &Value, when: &str) -> bool {
-    let constraints = list(spec, &["topologySpreadConstraints"]);
-    constraints
-        .iter()
-        .any(|constraint| text(constraint, &["whenUnsatisfiable"]) == when)
 }
 
 /// Names of all members of the objects.

@@ -1,16 +1,9 @@
 use super::*;
+use crate::scheduler::testing::{cluster, node, schedule};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-
-fn node(name: &str, extra: Value) -> Node {
-    let mut value = json!({
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
-    });
-    json_patch::merge(&mut value, &extra);
-    serde_json::from_value(value).unwrap()
-}
 
 fn pod(name: &str, cpu: &str, memory: &str, extra: Value) -> Arc<PodInfo> {
     let mut value = json!({
@@ -22,16 +15,9 @@ fn pod(name: &str, cpu: &str, memory: &str, extra: Value) -> Arc<PodInfo> {
     Arc::new(PodInfo::new(Arc::new(pod)))
 }
 
-fn cluster(nodes: &[Node]) -> Cluster {
-    let mut cluster = Cluster::default();
-    for node in nodes {
-        cluster.set_node(node);
-    }
-    cluster
-}
-
 fn message(nodes: &[Node], pod: &PodInfo) -> String {
-    Search::new(1).schedule(&mut cluster(nodes), pod).unwrap_err().message()
+    let unplaced = schedule(&mut Search::new(1), &mut cluster(nodes), pod).unwrap_err();
+    unplaced.error.message()
 }
 
 #[test]
@@ -85,15 +71,16 @@ fn decided_pods_count_at_once() {
     let mut search = Search::new(1);
     for i in 0..4 {
         let pod = pod(&format!("p{i}"), "1", "1Gi", json!({}));
-        let node = search.schedule(&mut cluster, &pod).unwrap();
+        let node = schedule(&mut search, &mut cluster, &pod).unwrap();
         cluster.place(pod, &node);
     }
     let fifth = pod("p5", "1", "1Gi", json!({}));
-    let error = search.schedule(&mut cluster, &fifth).unwrap_err();
-    assert!(error.message().contains("1 Insufficient cpu."), "{}", error.message());
-    assert_eq!(error.resolvable, ["a"]);
+    let error = schedule(&mut search, &mut cluster, &fifth).unwrap_err();
+    let message = error.error.message();
+    assert!(message.contains("1 Insufficient cpu."), "{message}");
+    assert!(error.error.rejections.iter().all(|(_, rejection)| rejection.resolvable));
     cluster.remove_pod("p0");
-    assert_eq!(search.schedule(&mut cluster, &fifth).as_deref(), Ok("a"));
+    assert_eq!(schedule(&mut search, &mut cluster, &fifth).unwrap(), "a");
 }
 
 #[test]
@@ -103,7 +90,7 @@ fn pods_spread_over_equal_nodes() {
     let mut search = Search::new(7);
     for i in 0..30 {
         let pod = pod(&format!("p{i}"), "100m", "200Mi", json!({}));
-        let node = search.schedule(&mut cluster, &pod).unwrap();
+        let node = schedule(&mut search, &mut cluster, &pod).unwrap();
         cluster.place(pod, &node);
     }
     for node in &nodes {
@@ -116,9 +103,12 @@ fn pods_spread_over_equal_nodes() {
 fn ties_are_broken_by_the_seed() {
     let nodes: Vec<Node> = (0..10).map(|i| node(&format!("n{i}"), json!({}))).collect();
     let choose = |seed| {
-        Search::new(seed)
-            .schedule(&mut cluster(&nodes), &pod("p", "1", "1Gi", json!({})))
-            .unwrap()
+        schedule(
+            &mut Search::new(seed),
+            &mut cluster(&nodes),
+            &pod("p", "1", "1Gi", json!({})),
+        )
+        .unwrap()
     };
     assert_eq!(choose(1), choose(1));
     let chosen: BTreeSet<String> = (0..50).map(choose).collect();
@@ -132,27 +122,33 @@ fn preferences_win_over_balance() {
     let soft = json!({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}});
     for seed in 0..20 {
         let mut plain = cluster(&[node("a", json!({})), node("b", json!({}))]);
-        let choice = Search::new(seed).schedule(&mut plain, &pod("p", "1", "1Gi", preferred.clone()));
-        assert_eq!(choice.as_deref(), Ok("b"));
+        let choice = schedule(
+            &mut Search::new(seed),
+            &mut plain,
+            &pod("p", "1", "1Gi", preferred.clone()),
+        );
+        assert_eq!(choice.unwrap(), "b");
         let mut tainted = cluster(&[node("a", soft.clone()), node("b", json!({}))]);
-        let choice = Search::new(seed).schedule(&mut tainted, &pod("p", "1", "1Gi", json!({})));
-        assert_eq!(choice.as_deref(), Ok("b"));
+        let choice = schedule(&mut Search::new(seed), &mut tainted, &pod("p", "1", "1Gi", json!({})));
+        assert_eq!(choice.unwrap(), "b");
     }
 }
 
 #[test]
 fn large_clusters_are_searched_in_part_and_in_turn() {
     assert_eq!(
-        [enough(0), enough(99), enough(100), enough(1000), enough(5000)],
+        [0, 99, 100, 1000, 5000].map(|nodes| enough(nodes, 0)),
         [0, 99, 100, 420, 500]
     );
+    assert_eq!([99, 300, 5000].map(|nodes| enough(nodes, 10)), [99, 100, 500]);
+    assert_eq!(enough(5000, 100), 5000);
     let nodes: Vec<Node> = (0..300).map(|i| node(&format!("n{i:03}"), json!({}))).collect();
     let mut cluster = cluster(&nodes);
     let mut search = Search::new(1);
     let mut used = BTreeSet::new();
     for i in 0..600 {
         let pod = pod(&format!("p{i}"), "1", "1Gi", json!({}));
-        let node = search.schedule(&mut cluster, &pod).unwrap();
+        let node = schedule(&mut search, &mut cluster, &pod).unwrap();
         used.insert(node.clone());
         cluster.place(pod, &node);
     }
@@ -184,12 +180,61 @@ fn nodes_come_and_go_under_their_pods() {
     cluster.refresh();
     assert!(cluster.order().is_empty(), "known only from a pod");
     cluster.set_node(&node("a", json!({})));
-    assert_eq!(cluster.node("a").unwrap().requested.cpu, 1000);
+    assert_eq!(cluster.node("a").unwrap().room.requested.cpu, 1000);
     cluster.remove_node("a");
     cluster.refresh();
     assert!(cluster.order().is_empty());
-    assert_eq!(cluster.remove_pod("early").as_deref(), Some("a"));
+    assert_eq!(cluster.remove_pod("early").unwrap().1, "a");
     assert!(cluster.node("a").is_none());
     cluster.set_node(&node("b", json!({})));
-    assert_eq!(cluster.node("b").unwrap().requested.cpu, 0);
+    assert_eq!(cluster.node("b").unwrap().room.requested.cpu, 0);
+}
+
+#[test]
+fn a_pod_that_names_its_nodes_is_tried_on_those_alone() {
+    let named = |names: Value| {
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
+        json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}}})
+    };
+    let nodes = [node("a", json!({})), node("b", json!({})), node("c", json!({}))];
+    let choice = schedule(
+        &mut Search::new(1),
+        &mut cluster(&nodes),
+        &pod("p", "1", "1Gi", named(json!(["b"]))),
+    );
+    assert_eq!(choice.unwrap(), "b");
+    assert_eq!(
+        message(&nodes, &pod("p", "16", "1Gi", named(json!(["b"])))),
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are \
+         available: 3 Preemption is not helpful for scheduling."
+    );
+    let mut contradicting = named(json!(["b"]));
+    let term = &mut contradicting["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let fields = term["nodeSelectorTerms"][0]["matchFields"].as_array_mut().unwrap();
+    fields.push(json!({"key": "metadata.name", "operator": "In", "values": ["c"]}));
+    assert_eq!(
+        message(&nodes, &pod("p", "1", "1Gi", contradicting)),
+        "0/3 nodes are available: pod affinity terms conflict. preemption: 0/3 nodes are available: 3 Preemption is not helpful for \
+         scheduling."
+    );
+}
+
+#[test]
+fn what_waits_for_a_node_is_counted_there_for_all_but_the_more_important() {
+    let at = |priority: i32| json!({"spec": {"priority": priority}});
+    let mut cluster = cluster(&[node("a", json!({}))]);
+    let waiting = pod("waiting", "3", "1Gi", at(10));
+    cluster.nominate(waiting.clone(), "a");
+    let mut search = Search::new(1);
+    for (priority, fits) in [(0, false), (10, false), (11, true)] {
+        let other = pod("other", "2", "1Gi", at(priority));
+        assert_eq!(schedule(&mut search, &mut cluster, &other).is_ok(), fits, "{priority}");
+    }
+    assert_eq!(
+        schedule(&mut search, &mut cluster, &waiting).unwrap(),
+        "a",
+        "it does not wait for itself"
+    );
+    cluster.place(waiting, "a");
+    assert_eq!(cluster.nominated.node_of("waiting"), None);
 }

@@ -3,8 +3,6 @@
 use crate::scheduler::cluster::{Cluster, NodeInfo};
 use crate::scheduler::pod::PodInfo;
 
-/// Weight of the score.
-pub const WEIGHT: i64 = 1;
 const MB: i64 = 1024 * 1024;
 const LEAST: i64 = 23 * MB;
 const MOST_PER_CONTAINER: i64 = 1000 * MB;
@@ -24,7 +22,7 @@ pub fn score(pod: &PodInfo, node: &NodeInfo, spread: &[(String, f64)]) -> i64 {
     let sizes = spread
         .iter()
         .filter_map(|(image, share)| node.images.get(image).map(|size| *size as f64 * share));
-    let sum: i64 = sizes.map(|size| size as i64).sum();
+    let sum = sizes.fold(0i64, |sum, size| sum.saturating_add(size as i64));
     let most = MOST_PER_CONTAINER * i64::try_from(pod.images.len().max(1)).unwrap_or(1);
     100 * (sum.clamp(LEAST, most) - LEAST) / (most - LEAST)
 }

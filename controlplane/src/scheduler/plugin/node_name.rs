@@ -1,6 +1,6 @@
 //! NodeName: a pod that names its node goes nowhere else.
 
-use super::Rejection;
+use super::{Plugin, Rejection};
 use crate::scheduler::cluster::NodeInfo;
 use crate::scheduler::pod::PodInfo;
 
@@ -10,7 +10,7 @@ pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(Rejection::fixed(
-        "NodeName",
+        Plugin::NodeName,
         "node(s) didn't match the requested node name",
     ))
 }

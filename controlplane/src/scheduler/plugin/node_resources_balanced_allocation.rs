@@ -1,36 +1,50 @@
-//! NodeResourcesBalancedAllocation: prefers nodes whose CPU and memory use stay in step with this pod on them.
+//! NodeResourcesBalancedAllocation: prefers nodes whose use of resources stays in step with this pod on them.
 //!
 //! The 1.36 formula compares the balance with and without the pod: 50 + (50 + f(with) - f(without)) / 2.
 
+use super::node_resources_fit::{allocatable, requested};
 use crate::scheduler::cluster::NodeInfo;
-use crate::scheduler::pod::{Amounts, PodInfo};
+use crate::scheduler::pod::PodInfo;
+use crate::scheduler::profile::Resource;
 
-/// Weight of the score.
-pub const WEIGHT: i64 = 1;
-
-/// Best-effort pods change no balance.
-pub fn scores(pod: &PodInfo) -> bool {
-    pod.requests.cpu != 0 || pod.requests.memory != 0
+/// Pods that request none of the resources change no balance.
+pub fn scores(resources: &[Resource], pod: &PodInfo) -> bool {
+    resources.iter().any(|resource| requested(resource, &pod.requests) != 0)
 }
 
-fn balance(cpu: i64, memory: i64, allocatable: &Amounts) -> i64 {
-    let fraction = |used: i64, have: i64| (have > 0).then(|| (used as f64 / have as f64).min(1.0));
-    let deviation = match (fraction(cpu, allocatable.cpu), fraction(memory, allocatable.memory)) {
-        (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
-        _ => 0.0,
+/// 100 less the deviation of the used fractions: half the difference of two, the standard deviation of more.
+fn balance(used: impl Iterator<Item = (i64, i64)>) -> i64 {
+    let fractions: Vec<f64> = used
+        .filter(|(_, have)| *have > 0)
+        .map(|(used, have)| (used as f64 / have as f64).min(1.0))
+        .collect();
+    let deviation = match fractions.as_slice() {
+        [] | [_] => 0.0,
+        [one, other] => ((one - other) / 2.0).abs(),
+        many => {
+            let count = many.len() as f64;
+            let mean = many.iter().sum::<f64>() / count;
+            (many.iter().map(|f| (f - mean) * (f - mean)).sum::<f64>() / count).sqrt()
+        }
     };
     // Truncation is upstream's.
     ((1.0 - deviation) * 100.0) as i64
 }
 
 /// The score, 50 to 100.
-pub fn score(pod: &PodInfo, node: &NodeInfo) -> i64 {
-    let used = &node.requested;
-    let with = balance(
-        used.cpu + pod.requests.cpu,
-        used.memory + pod.requests.memory,
-        &node.allocatable,
-    );
-    let without = balance(used.cpu, used.memory, &node.allocatable);
-    50 + (50 + with - without) / 2
+pub fn score(resources: &[Resource], pod: &PodInfo, node: &NodeInfo) -> i64 {
+    // A resource of its own name counts only for pods that want it.
+    let counted = |resource: &&Resource| match resource {
+        Resource::Scalar(_) => requested(resource, &pod.requests) != 0,
+        Resource::Cpu | Resource::Memory | Resource::Storage => true,
+    };
+    let use_with = |share: i64| {
+        let each = resources.iter().filter(counted);
+        balance(each.map(move |resource| {
+            let wanted = share * requested(resource, &pod.requests);
+            let used = requested(resource, &node.room.requested).saturating_add(wanted);
+            (used, allocatable(resource, node))
+        }))
+    };
+    50 + (50 + use_with(1) - use_with(0)) / 2
 }

@@ -1,28 +1,33 @@
-//! NodeResourcesFit: requests must fit what is left; LeastAllocated scores what would remain.
+//! NodeResourcesFit: requests must fit what is left; scores what is used, by one of three strategies.
 
-use super::Rejection;
+use super::{Plugin, Rejection};
 use crate::planted;
-use crate::scheduler::cluster::NodeInfo;
-use crate::scheduler::pod::PodInfo;
+use crate::scheduler::cluster::{NodeInfo, Room};
+use crate::scheduler::pod::{Amounts, PodInfo};
+use crate::scheduler::profile::{FitArgs, Resource, Strategy};
 use std::borrow::Cow;
 
-/// Weight of the score.
-pub const WEIGHT: i64 = 1;
+impl FitArgs {
+    fn ignores(&self, name: &str) -> bool {
+        let group = name.split_once('/').map(|(group, _)| group);
+        self.ignored.iter().any(|ignored| ignored == name)
+            || group.is_some_and(|group| self.ignored_groups.iter().any(|ignored| ignored == group))
+    }
+}
 
 /// Refuses nodes that lack a requested resource; every lacking one is a reason.
-pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+pub fn filter(args: &FitArgs, pod: &PodInfo, node: &NodeInfo, room: &Room) -> Result<(), Rejection> {
     if planted::is(planted::Fault::FitLeftOut) {
         return Ok(());
     }
     let mut reasons = Vec::new();
     let mut beyond = false;
-    let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
-    if pods + 1 > node.max_pods {
+    if room.pods + 1 > node.max_pods {
         reasons.push(Cow::Borrowed("Too many pods"));
     }
-    let (want, have, used) = (&pod.requests, &node.allocatable, &node.requested);
+    let (want, have, used) = (&pod.requests, &node.allocatable, &room.requested);
     let mut check = |want: i64, have: i64, used: i64, reason: &dyn Fn() -> Cow<'static, str>| {
-        if want > 0 && want > have - used {
+        if want > 0 && want > have.saturating_sub(used) {
             reasons.push(reason());
             beyond |= want > have;
         }
@@ -34,8 +39,8 @@ pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     check(want.storage, have.storage, used.storage, &|| {
         Cow::Borrowed("Insufficient ephemeral-storage")
     });
-    for (name, amount) in &want.scalar {
-        let of = |amounts: &crate::scheduler::pod::Amounts| amounts.scalar.get(name).copied().unwrap_or(0);
+    for (name, amount) in want.scalar.iter().filter(|(name, _)| !args.ignores(name)) {
+        let of = |amounts: &Amounts| amounts.scalar.get(name).copied().unwrap_or(0);
         check(*amount, of(have), of(used), &|| {
             Cow::Owned(format!("Insufficient {name}"))
         });
@@ -44,29 +49,72 @@ pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(Rejection {
-        plugin: "NodeResourcesFit",
+        plugin: Plugin::NodeResourcesFit,
         reasons,
         resolvable: !beyond,
     })
 }
 
-fn least_requested(requested: i64, allocatable: i64) -> i64 {
-    if requested > allocatable {
-        0
-    } else {
-        (allocatable - requested) * 100 / allocatable
+/// The amount of one resource.
+pub fn requested(resource: &Resource, amounts: &Amounts) -> i64 {
+    match resource {
+        Resource::Cpu => amounts.cpu,
+        Resource::Memory => amounts.memory,
+        Resource::Storage => amounts.storage,
+        Resource::Scalar(name) => amounts.scalar.get(name).copied().unwrap_or(0),
     }
 }
 
-/// LeastAllocated over CPU and memory, each of weight 1, the pod included.
-pub fn score(pod: &PodInfo, node: &NodeInfo) -> i64 {
-    let pairs = [
-        (node.assumed.0 + pod.assumed.0, node.allocatable.cpu),
-        (node.assumed.1 + pod.assumed.1, node.allocatable.memory),
-    ];
-    let known = pairs.iter().filter(|(_, allocatable)| *allocatable > 0);
-    let (sum, weight) = known.fold((0, 0), |(sum, weight), (requested, have)| {
-        (sum + least_requested(*requested, *have), weight + 1)
-    });
-    if weight == 0 { 0 } else { sum / weight }
+/// What the node offers of one resource.
+pub fn allocatable(resource: &Resource, node: &NodeInfo) -> i64 {
+    requested(resource, &node.allocatable)
+}
+
+/// What would be requested with the pod; containers that request nothing count a default here.
+fn used(resource: &Resource, pod: &PodInfo, room: &Room) -> i64 {
+    match resource {
+        Resource::Cpu => room.assumed.0.saturating_add(pod.assumed.0),
+        Resource::Memory => room.assumed.1.saturating_add(pod.assumed.1),
+        other => requested(other, &room.requested).saturating_add(requested(other, &pod.requests)),
+    }
+}
+
+/// The score at this utilisation in percent: straight lines between the points.
+fn on_line(points: &[(i64, i64)], percent: i64) -> i64 {
+    let Some(next) = points.iter().position(|(utilisation, _)| percent <= *utilisation) else {
+        return points.last().map_or(0, |(_, score)| *score);
+    };
+    let (to, high) = points[next];
+    match next.checked_sub(1).map(|before| points[before]) {
+        None => high,
+        Some((from, low)) => low + (high - low) * (percent - from) / (to - from),
+    }
+}
+
+/// The score, 0 to 100: weighted over the resources.
+pub fn score(args: &FitArgs, pod: &PodInfo, node: &NodeInfo) -> i64 {
+    let (mut sum, mut weights) = (0, 0);
+    for (resource, weight) in &args.resources {
+        let have = allocatable(resource, node);
+        let unwanted = matches!(resource, Resource::Scalar(_)) && requested(resource, &pod.requests) == 0;
+        if have == 0 || unwanted {
+            continue;
+        }
+        let used = used(resource, pod, &node.room);
+        let score = match &args.strategy {
+            Strategy::LeastAllocated => have.saturating_sub(used).max(0) * 100 / have,
+            Strategy::MostAllocated => used.min(have) * 100 / have,
+            Strategy::RequestedToCapacityRatio(points) if used > have => on_line(points, 100),
+            Strategy::RequestedToCapacityRatio(points) => on_line(points, used * 100 / have),
+        };
+        if score > 0 || !matches!(args.strategy, Strategy::RequestedToCapacityRatio(_)) {
+            sum += weight * score;
+            weights += weight;
+        }
+    }
+    match args.strategy {
+        _ if weights == 0 => 0,
+        Strategy::RequestedToCapacityRatio(_) => (sum as f64 / weights as f64).round() as i64,
+        Strategy::LeastAllocated | Strategy::MostAllocated => sum / weights,
+    }
 }

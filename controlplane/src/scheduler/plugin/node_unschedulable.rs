@@ -1,12 +1,10 @@
 //! NodeUnschedulable: cordoned nodes take only pods that tolerate it.
 
-use super::Rejection;
+use super::{Plugin, Rejection};
 use crate::scheduler::cluster::NodeInfo;
 use crate::scheduler::pod::PodInfo;
 use k8s_openapi::api::core::v1::Taint;
 use proto::api::taint;
-
-const NAME: &str = "NodeUnschedulable";
 
 /// Refuses cordoned nodes.
 pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
@@ -21,5 +19,8 @@ pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     if taint::tolerated(&cordoned, pod.tolerations()) {
         return Ok(());
     }
-    Err(Rejection::fixed(NAME, "node(s) were unschedulable"))
+    Err(Rejection::fixed(
+        Plugin::NodeUnschedulable,
+        "node(s) were unschedulable",
+    ))
 }

@@ -1,19 +1,24 @@
 //! TaintToleration: untolerated NoSchedule and NoExecute taints refuse, PreferNoSchedule ones score.
 
-use super::Rejection;
+use super::{Plugin, Rejection};
 use crate::scheduler::cluster::NodeInfo;
 use crate::scheduler::pod::PodInfo;
 use proto::api::taint;
 
-/// Weight of the score.
-pub const WEIGHT: i64 = 3;
+/// Whether no taint of the node keeps the pod away.
+pub fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
+    taint::find_untolerated(&node.taints, pod.tolerations(), &["NoSchedule", "NoExecute"]).is_none()
+}
 
 /// Refuses nodes with an untolerated taint.
 pub fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    match taint::find_untolerated(&node.taints, pod.tolerations(), &["NoSchedule", "NoExecute"]) {
-        None => Ok(()),
-        Some(_) => Err(Rejection::fixed("TaintToleration", "node(s) had untolerated taint(s)")),
+    if allows(pod, node) {
+        return Ok(());
     }
+    Err(Rejection::fixed(
+        Plugin::TaintToleration,
+        "node(s) had untolerated taint(s)",
+    ))
 }
 
 /// Untolerated PreferNoSchedule taints; to be normalised in reverse.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::profile::{Args, FitArgs, Resource, Strategy};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,6 +18,12 @@ fn cluster(allocatable: Value, extra: Value) -> Cluster {
     let mut cluster = Cluster::default();
     cluster.set_node(&serde_json::from_value(value).unwrap());
     cluster
+}
+
+fn filter(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    let profile = Profile::default();
+    let mut filters = profile.filters.iter();
+    filters.try_for_each(|plugin| filter_locally(*plugin, &profile, pod, node, &node.room))
 }
 
 fn requests(cpu: &str, memory: &str) -> Value {
@@ -45,22 +52,29 @@ fn fit_lists_every_lack() {
 
 #[test]
 fn scores_follow_the_formulas() {
+    let args = Args::default();
     let mut cluster = cluster(json!({"cpu": "4", "memory": "8Gi", "pods": "110"}), json!({}));
     let pod = info(requests("1", "4Gi"));
     let node = cluster.node("n").unwrap();
     // (75 + 50) / 2, and 50 + (50 + 87 - 100) / 2.
-    assert_eq!(node_resources_fit::score(&pod, node), 62);
-    assert_eq!(node_resources_balanced_allocation::score(&pod, node), 68);
+    assert_eq!(node_resources_fit::score(&args.fit, &pod, node), 62);
+    assert_eq!(
+        node_resources_balanced_allocation::score(&args.balanced, &pod, node),
+        68
+    );
     let bare = info(json!({}));
-    assert!(!node_resources_balanced_allocation::scores(&bare));
+    assert!(!node_resources_balanced_allocation::scores(&args.balanced, &bare));
     // 100m of 4 and 200Mi of 8Gi: 97 + 97.
-    assert_eq!(node_resources_fit::score(&bare, node), 97);
+    assert_eq!(node_resources_fit::score(&args.fit, &bare, node), 97);
     let other = Arc::new(PodInfo {
         uid: "other".into(),
         ..PodInfo::clone(&info(requests("4", "1Gi")))
     });
     cluster.place(other, "n");
-    assert_eq!(node_resources_fit::score(&pod, cluster.node("n").unwrap()), 18);
+    assert_eq!(
+        node_resources_fit::score(&args.fit, &pod, cluster.node("n").unwrap()),
+        18
+    );
 }
 
 #[test]
@@ -132,4 +146,74 @@ fn normalisation() {
     assert_eq!(run(vec![0, 1, 3], true), [100, 67, 0]);
     assert_eq!(run(vec![0, 0], true), [100, 100]);
     assert_eq!(run(vec![0, 0], false), [0, 0]);
+}
+
+/// Upstream's worked example: a node of 4 with 3 used, and one of 8 with 3 used, of a resource of its own.
+#[test]
+fn strategies_of_fit_follow_the_formulas() {
+    let scored = |strategy: &Strategy, resources: Vec<(Resource, i64)>, allocatable: Value, want: Value| {
+        let args = FitArgs {
+            strategy: strategy.clone(),
+            resources,
+            ..Args::default().fit
+        };
+        let pod = info(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": want}}]}}));
+        node_resources_fit::score(&args, &pod, cluster(allocatable, json!({})).node("n").unwrap())
+    };
+    let both = || vec![(Resource::Cpu, 1), (Resource::Memory, 1)];
+    let node = || json!({"cpu": "4", "memory": "8Gi", "pods": "110", "example.com/gpu": "8"});
+    let want = || json!({"cpu": "3", "memory": "2Gi"});
+    assert_eq!(scored(&Strategy::LeastAllocated, both(), node(), want()), (25 + 75) / 2);
+    assert_eq!(scored(&Strategy::MostAllocated, both(), node(), want()), (75 + 25) / 2);
+    let weighted = vec![(Resource::Cpu, 3), (Resource::Memory, 1)];
+    assert_eq!(
+        scored(&Strategy::MostAllocated, weighted, node(), want()),
+        (3 * 75 + 25) / 4
+    );
+    let gpu = || vec![(Resource::Scalar("example.com/gpu".into()), 3), (Resource::Cpu, 1)];
+    let with_gpu = json!({"cpu": "3", "example.com/gpu": "2"});
+    assert_eq!(
+        scored(&Strategy::LeastAllocated, gpu(), node(), with_gpu),
+        (3 * 75 + 25) / 4
+    );
+    assert_eq!(
+        scored(&Strategy::LeastAllocated, gpu(), node(), want()),
+        25,
+        "not asked for, not scored"
+    );
+    let ratio = Strategy::RequestedToCapacityRatio(vec![(0, 0), (50, 20), (100, 100)]);
+    assert_eq!(scored(&ratio, vec![(Resource::Cpu, 1)], node(), want()), 60);
+    assert_eq!(
+        scored(&ratio, vec![(Resource::Cpu, 1)], node(), json!({"cpu": "9"})),
+        100
+    );
+    assert_eq!(scored(&ratio, both(), node(), want()), 35, "25 % of memory scores 10");
+    let falling = Strategy::RequestedToCapacityRatio(vec![(0, 100), (100, 0)]);
+    assert_eq!(scored(&falling, vec![(Resource::Cpu, 1)], node(), want()), 25);
+}
+
+#[test]
+fn what_the_configuration_ignores_or_adds() {
+    let pod =
+        info(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"example.com/foo": "1"}}}]}}));
+    let cluster = cluster(json!({"cpu": "4", "pods": "110"}), json!({}));
+    let node = cluster.node("n").unwrap();
+    let mut args = Args::default();
+    assert!(node_resources_fit::filter(&args.fit, &pod, node, &node.room).is_err());
+    args.fit.ignored = vec!["example.com/foo".into()];
+    assert!(node_resources_fit::filter(&args.fit, &pod, node, &node.room).is_ok());
+    args.fit = FitArgs {
+        ignored_groups: vec!["example.com".into()],
+        ..Args::default().fit
+    };
+    assert!(node_resources_fit::filter(&args.fit, &pod, node, &node.room).is_ok());
+    let added = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}});
+    args.added_affinity = Some(serde_json::from_value(added).unwrap());
+    assert!(node_affinity::filters(&args, &pod));
+    let refused = node_affinity::filter(&args, &pod, node).unwrap_err();
+    assert_eq!(
+        refused.reasons,
+        ["node(s) didn't match scheduler-enforced node affinity"]
+    );
 }

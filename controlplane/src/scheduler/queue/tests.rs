@@ -1,5 +1,7 @@
 use super::*;
+use crate::scheduler::plugin::Plugin;
 use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn info(name: &str, priority: i32, extra: Value) -> Arc<PodInfo> {
@@ -14,6 +16,12 @@ fn info(name: &str, priority: i32, extra: Value) -> Arc<PodInfo> {
 
 fn pop(queue: &mut PodQueue, now: Instant) -> Option<String> {
     queue.pop(now).map(|p| p.uid.clone())
+}
+
+const REFUSED: ScheduleFailure = ScheduleFailure::Unschedulable(PluginSet::NONE);
+
+fn any_plugin() -> PluginSet {
+    Plugin::ALL.into_iter().fold(PluginSet::NONE, PluginSet::with)
 }
 
 fn seconds(n: u64) -> Duration {
@@ -48,25 +56,26 @@ async fn unschedulable_pods_wait_for_help_or_five_minutes() {
     let mut queue = PodQueue::default();
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.fail("a", ScheduleFailure::Unschedulable, now);
+    queue.fail("a", REFUSED, now);
     assert_eq!(pop(&mut queue, now + seconds(100)), None);
-    queue.wake(now + seconds(100), |_| false);
+    queue.wake(now + seconds(100), any_plugin(), |_, _| false);
     assert_eq!(pop(&mut queue, now + seconds(100)), None);
     assert_eq!(queue.next_due(), Some(now + seconds(300)));
     assert!(pop(&mut queue, now + seconds(300)).is_some());
-    queue.fail("a", ScheduleFailure::Unschedulable, now + seconds(300));
-    queue.wake(now + seconds(310), |_| true);
+    queue.fail("a", REFUSED, now + seconds(300));
+    queue.wake(now + seconds(310), any_plugin(), |_, _| true);
     assert!(pop(&mut queue, now + seconds(310)).is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn help_during_the_cycle_is_not_lost() {
+async fn help_during_evictions_is_not_lost() {
     let now = Instant::now();
     let mut queue = PodQueue::default();
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.wake(now, |_| true);
-    queue.fail("a", ScheduleFailure::Unschedulable, now);
+    queue.hold("a", PluginSet::NONE);
+    queue.wake(now, any_plugin(), |_, _| true);
+    queue.release("a", now);
     assert!(queue.next_due().is_some_and(|due| due <= now + seconds(1)));
     assert!(pop(&mut queue, now + seconds(1)).is_some());
 }
@@ -91,8 +100,8 @@ async fn an_idle_scheduler_takes_helped_pods_early_but_active_ones_first() {
     let mut queue = PodQueue::default();
     queue.put(info("helped", 9, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.fail("helped", ScheduleFailure::Unschedulable, now);
-    queue.wake(now, |_| true);
+    queue.fail("helped", REFUSED, now);
+    queue.wake(now, any_plugin(), |_, _| true);
     queue.put(info("fresh", 0, json!({})), now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("fresh"));
     assert_eq!(pop(&mut queue, now).as_deref(), Some("helped"));
@@ -104,7 +113,7 @@ async fn a_changed_pod_gets_another_cycle_and_a_removed_one_none() {
     let mut queue = PodQueue::default();
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
-    queue.fail("a", ScheduleFailure::Unschedulable, now);
+    queue.fail("a", REFUSED, now);
     queue.put(info("a", 0, json!({"status": {"phase": "Pending"}})), now + seconds(20));
     assert_eq!(pop(&mut queue, now + seconds(20)), None, "status changes help nobody");
     queue.put(
@@ -115,4 +124,121 @@ async fn a_changed_pod_gets_another_cycle_and_a_removed_one_none() {
     queue.remove("a");
     queue.fail("a", ScheduleFailure::Error, now);
     assert_eq!((pop(&mut queue, now + seconds(900)), queue.next_due()), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_those_refused_by_whom_it_concerns_are_asked() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    let by = |plugin| ScheduleFailure::Unschedulable(PluginSet::NONE.with(plugin));
+    for (name, plugin) in [("fit", Plugin::NodeResourcesFit), ("apart", Plugin::InterPodAffinity)] {
+        queue.put(info(name, 0, json!({})), now);
+        assert!(pop(&mut queue, now).is_some());
+        queue.fail(name, by(plugin), now);
+    }
+    let later = now + seconds(20);
+    let concerns = PluginSet::NONE.with(Plugin::InterPodAffinity);
+    queue.wake(later, concerns, |pod, refused| {
+        assert_eq!(
+            (pod.uid.as_str(), refused),
+            ("apart", concerns),
+            "the other is not asked"
+        );
+        true
+    });
+    assert_eq!(pop(&mut queue, later).as_deref(), Some("apart"));
+    assert_eq!(pop(&mut queue, later), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_for_which_others_are_evicted_waits_for_that() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    let fit = PluginSet::NONE.with(Plugin::NodeResourcesFit);
+    queue.put(info("a", 0, json!({})), now);
+    assert!(pop(&mut queue, now).is_some());
+    queue.hold("a", fit);
+    // The room is there before the evictions are all done.
+    queue.wake(now, any_plugin(), |_, refused| refused == fit);
+    assert_eq!(pop(&mut queue, now + seconds(5)), None);
+    queue.release("a", now + seconds(5));
+    assert_eq!(
+        pop(&mut queue, now + seconds(5)).as_deref(),
+        Some("a"),
+        "an idle scheduler takes it early"
+    );
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { pod: usize, gated: bool },
+    Pop,
+    Fail { error: bool },
+    Wake,
+    Remove { pod: usize },
+    Wait { seconds: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..6usize, any::<bool>()).prop_map(|(pod, gated)| Step::Put { pod, gated }),
+        Just(Step::Pop),
+        any::<bool>().prop_map(|error| Step::Fail { error }),
+        Just(Step::Wake),
+        (0..6usize).prop_map(|pod| Step::Remove { pod }),
+        (0..400u64).prop_map(|seconds| Step::Wait { seconds }),
+    ]
+}
+
+proptest! {
+    /// A gated pod is never tried, no pod is tried twice at once, and none is lost: after ten minutes in which all are given
+    /// back, each has had its turn.
+    #[test]
+    fn every_pod_has_its_turn_unless_gated(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut now = Instant::now();
+        let mut queue = PodQueue::default();
+        let mut gated: BTreeMap<String, bool> = BTreeMap::new();
+        let mut tried: Vec<String> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Put { pod, gated: is_gated } => {
+                    let name = format!("p{pod}");
+                    // Gates are taken away and never given.
+                    let is_gated = is_gated && gated.get(&name).copied().unwrap_or(true);
+                    let gates = if is_gated { json!([{"name": "x"}]) } else { json!([]) };
+                    let priority = i32::try_from(pod % 3).unwrap();
+                    queue.put(info(&name, priority, json!({"spec": {"schedulingGates": gates}})), now);
+                    gated.insert(name, is_gated);
+                }
+                Step::Pop => {
+                    if let Some(name) = pop(&mut queue, now) {
+                        prop_assert!(!gated[&name] && !tried.contains(&name), "{name}");
+                        tried.push(name);
+                    }
+                }
+                Step::Fail { error } => {
+                    if let Some(name) = tried.pop() {
+                        let setback = if error { ScheduleFailure::Error } else { REFUSED };
+                        queue.fail(&name, setback, now);
+                    }
+                }
+                Step::Wake => queue.wake(now, any_plugin(), |_, _| true),
+                Step::Remove { pod } => {
+                    let name = format!("p{pod}");
+                    queue.remove(&name);
+                    gated.remove(&name);
+                    tried.retain(|known| *known != name);
+                }
+                Step::Wait { seconds: n } => now += seconds(n),
+            }
+        }
+        for name in tried.drain(..) {
+            queue.fail(&name, REFUSED, now);
+        }
+        now += seconds(600);
+        let mut turns: Vec<String> = std::iter::from_fn(|| pop(&mut queue, now)).collect();
+        turns.sort();
+        let free: Vec<String> = gated.iter().filter(|(_, is_gated)| !**is_gated).map(|(name, _)| name.clone()).collect();
+        prop_assert_eq!(turns, free);
+    }
 }

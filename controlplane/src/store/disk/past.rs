@@ -279,9 +279,43 @@ mod tests {
         std::fs::write(&file, &bytes).unwrap();
         assert_eq!(revisions(directory.path(), 12), [0; 0]);
         assert!(!file.exists(), "a past that does not reach the present is begun anew");
-        for cut in 0..bytes.len() {
+    }
+
+    #[test]
+    fn a_file_cut_off_anywhere_tells_its_whole_entries() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut past, _) = Past::open(directory.path(), 7);
+        let file = directory.path().join(NEWER);
+        // Where each entry ends.
+        let mut ends = Vec::new();
+        for revision in 8..=12 {
+            write(&mut past, revision, 10);
+            ends.push(std::fs::metadata(&file).unwrap().len() as usize);
+        }
+        let bytes = std::fs::read(&file).unwrap();
+        for cut in 0..=bytes.len() {
+            let whole = ends.iter().filter(|end| **end <= cut).count() as Revision;
+            for newest in 8..=12 {
+                std::fs::write(&file, &bytes[..cut]).unwrap();
+                let expected = if newest <= 7 + whole { newest } else { 0 };
+                assert_eq!(
+                    revisions(directory.path(), newest),
+                    (8..=expected).collect::<Vec<_>>(),
+                    "{cut} {newest}"
+                );
+            }
+            if whole == 0 {
+                continue;
+            }
+            // What comes next stands where the torn entry began.
             std::fs::write(&file, &bytes[..cut]).unwrap();
-            assert!(revisions(directory.path(), 12).is_empty());
+            let (mut past, _) = Past::open(directory.path(), 7 + whole);
+            write(&mut past, 8 + whole, 3);
+            assert_eq!(
+                revisions(directory.path(), 8 + whole),
+                (8..=8 + whole).collect::<Vec<_>>(),
+                "{cut}"
+            );
         }
     }
 

@@ -125,6 +125,11 @@ impl Misfits {
         self.by_key.get(key).map(|(misfit, _)| misfit)
     }
 
+    /// That of a key, and what the key holds.
+    pub(super) fn held(&self, key: &str) -> Option<(Misfit, Arc<Stored>)> {
+        self.by_key.get(key).cloned()
+    }
+
     /// The first under a prefix.
     pub(super) fn under(&self, prefix: &str) -> Option<&Misfit> {
         let from = (Bound::Included(prefix), Bound::Unbounded);

@@ -8,6 +8,7 @@ use crate::store::{Change, Record, Revision, Store, StoreError};
 use futures::stream::{BoxStream, StreamExt};
 use imbl::OrdMap;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -99,7 +100,7 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
     };
     for (change, asked) in batch.into_iter().zip(asked) {
         if let Some(owner) = resources.owner(&change.key) {
-            owner.history().apply(change, asked.as_ref(), now);
+            owner.change(|history| history.apply(change, asked.as_ref(), now));
             if !touched.iter().any(|seen| Arc::ptr_eq(seen, owner)) {
                 touched.push(Arc::clone(owner));
             }
@@ -107,7 +108,9 @@ fn apply(shared: &Shared, batch: Vec<Change>) {
             apply_unclaimed(resources, change);
         }
     }
-    bound_history(resources, shared.history_bytes);
+    if shared.held_bytes.load(Ordering::Relaxed) > shared.history_bytes {
+        bound_history(resources, shared.history_bytes);
+    }
     for resource in touched {
         resource.wake();
     }
@@ -142,7 +145,7 @@ fn bound_history(resources: &Resources, limit: usize) {
         let Some((bytes, resource)) = largest.filter(|(bytes, _)| *bytes > 0) else {
             return;
         };
-        let freed = resource.history().forget_bytes((total - limit).min(FORGET_BYTES));
+        let freed = resource.change(|history| history.forget_bytes((total - limit).min(FORGET_BYTES)));
         if freed == 0 {
             // The others may have something.
             (total, *bytes) = (total - *bytes, 0);
@@ -159,7 +162,7 @@ async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived:
         resources.by_prefix.values().map(Arc::clone).collect()
     };
     for resource in resources {
-        resource.history().forget_before(now.checked_sub(KEEP));
+        resource.change(|history| history.forget_before(now.checked_sub(KEEP)));
     }
     // The window keeps its own history, so the store's log is only the way here.
     let applied = *shared.applied.borrow();
@@ -221,7 +224,7 @@ fn replace(shared: &Shared, revision: Revision, records: Vec<Record>) {
         for key in own.keys() {
             rest.remove(key);
         }
-        resource.history().replace(own, revision);
+        resource.change(|history| history.replace(own, revision));
     }
     guard.unclaimed = rest;
     guard.past.forget();

@@ -322,6 +322,11 @@ impl History {
         self.misfits.at(key).cloned()
     }
 
+    /// The same, and what it holds.
+    pub(super) fn misfit_held(&self, key: &str) -> Option<(Misfit, Arc<Stored>)> {
+        self.misfits.held(key)
+    }
+
     /// The first such under a prefix.
     pub(super) fn misfit_under(&self, prefix: &str) -> Option<Misfit> {
         self.misfits.under(prefix).cloned()

@@ -51,3 +51,20 @@ async fn a_file_of_no_use_is_put_aside() {
         assert_eq!(Checkpoint::open(path).get(&PodUid::from("u")), Some(given("1")));
     }
 }
+
+/// What the disk does not promise to keep is not given: nothing that is written to /dev/null can be synced.
+#[tokio::test]
+async fn a_text_that_cannot_be_synced_takes_nobodys_place() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("allocated_pods_state");
+    let checkpoint = Checkpoint::open(path.clone());
+    checkpoint.put(&PodUid::from("u"), given("1")).await.expect("written");
+    let beside = path.with_extension("tmp");
+    std::os::unix::fs::symlink("/dev/null", &beside).expect("a link");
+    let refused = checkpoint.put(&PodUid::from("u"), given("2")).await;
+    assert!(matches!(refused, Err(CheckpointError::Write { .. })), "{refused:?}");
+    assert_eq!(Checkpoint::open(path.clone()).get(&PodUid::from("u")), Some(given("1")));
+    fs::remove_file(beside).expect("removed");
+    checkpoint.put(&PodUid::from("u"), given("2")).await.expect("written");
+    assert_eq!(Checkpoint::open(path).get(&PodUid::from("u")), Some(given("2")));
+}

@@ -47,7 +47,7 @@ async fn changed_files_are_read_again_and_broken_ones_are_not_used() {
     let (dir, other) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
     let mut serving = self_signed(dir.path());
     self_signed(other.path());
-    let (tls, mut reader) = watch::channel(Arc::new(serving.config().expect("usable")));
+    let (tls, mut reader) = watch::channel(serving.config().expect("usable"));
     let stop = CancellationToken::new();
     tokio::spawn(serving.follow(tls, stop.clone()));
     let turn = LOOK_EVERY * 3;
@@ -75,7 +75,7 @@ async fn a_new_authority_of_clients_is_taken_and_a_broken_one_is_not() {
     let authority = file("clients.crt");
     fs::copy(file("kubelet.crt"), &authority).expect("copied");
     let mut serving = Serving::files(&file("kubelet.crt"), &file("kubelet.key"), Some(&authority));
-    let (tls, mut reader) = watch::channel(Arc::new(serving.config().expect("usable")));
+    let (tls, mut reader) = watch::channel(serving.config().expect("usable"));
     let stop = CancellationToken::new();
     tokio::spawn(serving.follow(tls, stop.clone()));
     let turn = LOOK_EVERY * 3;
@@ -100,7 +100,7 @@ async fn an_issued_certificate_is_used_when_it_comes() {
     let pair = Pair::parse(cert.pem() + &key.serialize_pem()).expect("a pair");
     let (issue, current) = watch::channel(None);
     let mut serving = Serving::issued(current, None);
-    let (tls, mut reader) = watch::channel(Arc::new(serving.config().expect("usable without one")));
+    let (tls, mut reader) = watch::channel(serving.config().expect("usable without one"));
     let stop = CancellationToken::new();
     tokio::spawn(serving.follow(tls, stop.clone()));
     issue.send_replace(Some(Arc::new(pair)));

@@ -3,7 +3,7 @@
 //! start. Pure.
 
 use super::super::duration;
-use Shape::{Any, Bool, Bools, Int, Number, OneOf, Quantities, QuantityText, Text, Thresholds, Time, Times, Tree};
+use Shape::{Any, Bool, Bools, Int, Number, OneOf, Quantities, Text, Time, Tree};
 use Waits::{ApiMachinery, Moot, Network, NodeResources, Nowhere, Observability, PodLife, Storage};
 use proto::api::quantity::Quantity;
 use serde_json::{Map, Value};
@@ -22,17 +22,12 @@ enum Shape {
     OneOf(&'static [&'static str]),
     /// A duration: none, or at least so many seconds.
     Time(u64),
-    QuantityText,
     /// Text by name.
     Tree,
     /// Truth by name.
     Bools,
-    /// Durations by name.
-    Times,
     /// Quantities, percentages of a whole perhaps, by name.
     Quantities,
-    /// The same by eviction signal.
-    Thresholds,
     /// An object or a list, looked into no further.
     Any,
 }
@@ -44,7 +39,7 @@ enum Waits {
     ApiMachinery,
     /// Services, DNS, host rules.
     Network,
-    /// Reservations, eviction, garbage collection, logs, CPUs, memory, devices, shutdown.
+    /// Reservations, CPUs, memory, devices, shutdown.
     NodeResources,
     /// Traces and logs of the node.
     Observability,
@@ -61,18 +56,6 @@ enum Waits {
 /// A field, what it must be, upstream's default, which needs no warning, and what it waits for.
 struct Field(&'static str, Shape, &'static str, Waits);
 
-const SIGNALS: &[&str] = &[
-    "memory.available",
-    "allocatableMemory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "pid.available",
-];
-
 const FIELDS: &[Field] = &[
     Field(
         "configMapAndSecretChangeDetectionStrategy",
@@ -80,10 +63,6 @@ const FIELDS: &[Field] = &[
         "\"Watch\"",
         PodLife,
     ),
-    Field("containerLogMaxFiles", Int(2, MAX), "5", NodeResources),
-    Field("containerLogMaxSize", QuantityText, "\"10Mi\"", NodeResources),
-    Field("containerLogMaxWorkers", Int(1, MAX), "1", NodeResources),
-    Field("containerLogMonitorInterval", Time(3), "\"10s\"", NodeResources),
     Field(
         "contentType",
         Text,
@@ -100,17 +79,6 @@ const FIELDS: &[Field] = &[
     Field("cpuManagerReconcilePeriod", Time(0), "\"10s\"", NodeResources),
     Field("enableContentionProfiling", Bool, "false", Nowhere),
     Field("enableControllerAttachDetach", Bool, "true", Storage),
-    Field("evictionHard", Thresholds, "", NodeResources),
-    Field(
-        "evictionMaxPodGracePeriod",
-        Int(i32::MIN as i64, MAX),
-        "0",
-        NodeResources,
-    ),
-    Field("evictionMinimumReclaim", Thresholds, "", NodeResources),
-    Field("evictionPressureTransitionPeriod", Time(0), "\"5m\"", NodeResources),
-    Field("evictionSoft", Thresholds, "", NodeResources),
-    Field("evictionSoftGracePeriod", Times, "", NodeResources),
     Field("featureGates", Bools, "", ApiMachinery),
     Field(
         "hairpinMode",
@@ -118,10 +86,6 @@ const FIELDS: &[Field] = &[
         "\"promiscuous-bridge\"",
         Moot("upstream only checks it: bridges are the network plugins'"),
     ),
-    Field("imageGCHighThresholdPercent", Int(0, 100), "85", NodeResources),
-    Field("imageGCLowThresholdPercent", Int(0, 100), "80", NodeResources),
-    Field("imageMaximumGCAge", Time(0), "", NodeResources),
-    Field("imageMinimumGCAge", Time(0), "\"2m\"", NodeResources),
     Field(
         "iptablesDropBit",
         Int(0, 31),
@@ -134,7 +98,14 @@ const FIELDS: &[Field] = &[
         "14",
         Moot("upstream only checks it: its kubelet marks no packets"),
     ),
-    Field("kernelMemcgNotification", Bool, "false", NodeResources),
+    Field(
+        "kernelMemcgNotification",
+        Bool,
+        "false",
+        Moot(
+            "memory is looked at the oftener the less is left, and when the kernel tells of stalls, whatever this says",
+        ),
+    ),
     Field("kubeAPIBurst", Int(0, MAX), "100", ApiMachinery),
     Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
     Field("kubeReservedCgroup", Text, "", NodeResources),
@@ -154,7 +125,6 @@ const FIELDS: &[Field] = &[
     ),
     Field("memorySwap", Tree, "{\"swapBehavior\":\"NoSwap\"}", NodeResources),
     Field("memoryThrottlingFactor", Number(0.0, 1.0), "0.9", NodeResources),
-    Field("mergeDefaultEvictionSettings", Bool, "false", NodeResources),
     Field("qosReserved", Quantities, "", NodeResources),
     Field("reservedMemory", Any, "", NodeResources),
     Field("reservedSystemCPUs", Text, "", NodeResources),
@@ -259,17 +229,9 @@ fn check(shape: Shape, value: &Value) -> Result<(), String> {
                 Err(format!("must be either zero or at least {seconds}s"))
             }
         }
-        QuantityText => quantity(text(value)?),
         Tree => named(value, |_, item| text(item).map(drop)),
         Bools => named(value, |_, item| check(Bool, item)),
-        Times => named(value, |_, item| check(Time(0), item)),
         Quantities => named(value, |_, item| amount(text(item)?)),
-        Thresholds => named(value, |name, item| {
-            if !SIGNALS.contains(&name) {
-                return Err("unknown eviction signal".to_owned());
-            }
-            amount(text(item)?)
-        }),
     }
 }
 
@@ -306,15 +268,7 @@ fn amount(text: &str) -> Result<(), String> {
 pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
     let mut mistakes = Vec::new();
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
-    let number = |name: &str, default| tree.get(name).and_then(Value::as_i64).unwrap_or(default);
     let time = |name: &str| duration::parse(text(name)).unwrap_or_default();
-    if number("imageGCLowThresholdPercent", 80) >= number("imageGCHighThresholdPercent", 85) {
-        mistakes.push("imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent".to_owned());
-    }
-    let (oldest, youngest) = (time("imageMaximumGCAge"), time("imageMinimumGCAge"));
-    if !oldest.is_zero() && oldest <= youngest.max(std::time::Duration::from_secs(1)) {
-        mistakes.push("imageMaximumGCAge: must be greater than imageMinimumGCAge".to_owned());
-    }
     if time("shutdownGracePeriodCriticalPods") > time("shutdownGracePeriod") {
         mistakes.push("shutdownGracePeriodCriticalPods: must be at most shutdownGracePeriod".to_owned());
     }
@@ -333,19 +287,6 @@ pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
     }
     if !text("systemCgroups").is_empty() && text("cgroupRoot").is_empty() {
         mistakes.push("systemCgroups: needs cgroupRoot".to_owned());
-    }
-    let fields = |name: &str| {
-        tree.get(name)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flat_map(|map| map.keys())
-    };
-    for signal in fields("evictionSoft") {
-        if !fields("evictionSoftGracePeriod").any(|other| other == signal) {
-            mistakes.push(format!(
-                "evictionSoft: grace period must be specified for the soft eviction threshold {signal}"
-            ));
-        }
     }
     mistakes
 }

@@ -59,7 +59,7 @@ fn taints(written: &KubeletConfiguration, flags: &Flags) -> Vec<Taint> {
     taints
 }
 
-pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags, from_file: bool) -> NodeConfig {
+pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags) -> NodeConfig {
     let mut ips = Vec::new();
     for text in flags
         .text("node-ip")
@@ -97,7 +97,6 @@ pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &
         i64::from(i32::MAX),
     );
     NodeConfig {
-        eviction_margin: from_file,
         name,
         ips,
         labels: node_labels(reader, flags),

@@ -79,6 +79,7 @@ pub(super) fn server(reader: &mut Reader, written: &KubeletConfiguration, from_f
             flags: written.enable_debug_flags_handler.unwrap_or(true),
             system_log: written.enable_system_log_handler.unwrap_or(true),
             system_log_query: log_query(reader, written),
+            log_streams: written.log_streams,
         },
         tls_bootstrap: written.server_tls_bootstrap.unwrap_or(false),
         client_ca: given(authentication.x509.client_ca_file.as_ref()),

@@ -138,3 +138,65 @@ fn image_verification_policies() {
         assert!(resolved(policy, listed).is_err(), "{policy:?} {listed:?}");
     }
 }
+
+#[test]
+fn how_much_stays_of_logs_images_and_dead_containers() {
+    let seconds = jiff::SignedDuration::from_secs;
+    let defaults = resolve(&KubeletConfiguration::default(), &Flags::default(), true).expect("defaults");
+    assert_eq!(defaults.container_logs, crate::container_log::Rules::default());
+    assert_eq!(defaults.dead_containers, crate::collect::containers::Limits::default());
+    assert_eq!(defaults.image_collection, crate::collect::images::Rules::default());
+    // Zeros are what tools write who mean nothing by it.
+    let written = KubeletConfiguration {
+        container_log_max_size: Some("-1".into()),
+        container_log_monitor_interval: Some("0s".into()),
+        image_minimum_gc_age: Some("0s".into()),
+        image_maximum_gc_age: Some("24h".into()),
+        image_gc_high_threshold_percent: Some(100),
+        ..Default::default()
+    };
+    let given = flags(&[
+        "--maximum-dead-containers=-1",
+        "--maximum-dead-containers-per-container=0",
+        "--minimum-container-ttl-duration=1m",
+    ]);
+    let config = resolve(&written, &given, true).expect("sound");
+    assert_eq!(config.container_logs.size_max, None, "logs are not rotated");
+    assert_eq!(config.container_logs.interval, Duration::from_secs(10));
+    let images = config.image_collection;
+    assert_eq!(
+        (images.high_percent, images.youngest, images.oldest),
+        (100, seconds(120), Some(seconds(86_400)))
+    );
+    let dead = config.dead_containers;
+    assert_eq!(
+        (dead.per_container, dead.total, dead.youngest),
+        (Some(0), None, seconds(60))
+    );
+    let wrong = KubeletConfiguration {
+        container_log_max_size: Some("ten".into()),
+        container_log_max_files: Some(1),
+        container_log_max_workers: Some(0),
+        container_log_monitor_interval: Some("2s".into()),
+        image_gc_high_threshold_percent: Some(101),
+        image_gc_low_threshold_percent: Some(90),
+        image_maximum_gc_age: Some("1m".into()),
+        ..Default::default()
+    };
+    let mistakes = resolve(&wrong, &flags(&["--minimum-container-ttl-duration=soon"]), true).expect_err("mistakes");
+    for told in [
+        "containerLogMaxSize: \"ten\" is not a quantity",
+        "containerLogMaxFiles: 1 must be between 2",
+        "containerLogMaxWorkers: 0 must be between 1",
+        "containerLogMonitorInterval: must be either zero or at least 3s",
+        "imageGCHighThresholdPercent: 101 must be between 0 and 100",
+        "imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent",
+        "imageMaximumGCAge: must be greater than imageMinimumGCAge",
+        "--minimum-container-ttl-duration: invalid duration",
+    ] {
+        assert!(
+            mistakes.iter().any(|mistake| mistake.starts_with(told)),
+            "{told}: {mistakes:?}"
+        );
+    }
+}

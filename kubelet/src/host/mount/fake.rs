@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A mount table in memory: directories stay what they are.
@@ -17,6 +18,8 @@ pub struct FakeMounter {
     goes_on: Condvar,
     /// Mount points that stay whatever is asked.
     held: Mutex<BTreeSet<PathBuf>>,
+    /// The kernel is too old to keep a tmpfs out of swap.
+    old: AtomicBool,
 }
 
 impl FakeMounter {
@@ -45,6 +48,16 @@ impl FakeMounter {
         }
     }
 
+    /// Has every tmpfs refused that is to be kept out of swap, as kernels before 6.4 do.
+    pub fn forget_noswap(&self) {
+        self.old.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is so.
+    pub fn has_no_noswap(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
+    }
+
     /// Has what hangs go on.
     pub fn go_on(&self) {
         self.hung.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -69,6 +82,9 @@ impl FakeMounter {
 
 impl Mounter for FakeMounter {
     fn tmpfs(&self, target: &Path, options: &str) -> io::Result<()> {
+        if self.has_no_noswap() && options.split(',').any(|option| option == "noswap") {
+            return Err(io::Error::from_raw_os_error(nix::libc::EINVAL));
+        }
         self.add(target, format!("tmpfs {options}"))
     }
 

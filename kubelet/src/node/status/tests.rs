@@ -48,7 +48,75 @@ fn status(health: &Health, old: Option<&NodeStatus>, second: i64) -> NodeStatus 
         },
         ..RuntimeFacts::default()
     };
-    node_status(&config(), &facts(), &runtime, health, old, at(second))
+    node_status(
+        &config(),
+        &facts(),
+        &runtime,
+        (health, &Conditions::new()),
+        old,
+        at(second),
+    )
+}
+
+#[test]
+fn what_runs_short_is_told_in_upstreams_words() {
+    let all = Conditions::from([Condition::Memory, Condition::Disk, Condition::Pid]);
+    let told = |pressure: &Conditions| -> Vec<String> {
+        let runtime = RuntimeFacts::default();
+        let status = node_status(&config(), &facts(), &runtime, (&healthy(), pressure), None, at(0));
+        let shown = |c: &NodeCondition| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("{} {} {} {}", c.type_, c.status, text(&c.reason), text(&c.message))
+        };
+        status.conditions.iter().flatten().take(3).map(shown).collect()
+    };
+    assert_eq!(
+        told(&all),
+        [
+            "MemoryPressure True KubeletHasInsufficientMemory kubelet has insufficient memory available",
+            "DiskPressure True KubeletHasDiskPressure kubelet has disk pressure",
+            "PIDPressure True KubeletHasInsufficientPID kubelet has insufficient PID available",
+        ]
+    );
+    assert_eq!(
+        told(&Conditions::new()),
+        [
+            "MemoryPressure False KubeletHasSufficientMemory kubelet has sufficient memory available",
+            "DiskPressure False KubeletHasNoDiskPressure kubelet has no disk pressure",
+            "PIDPressure False KubeletHasSufficientPID kubelet has sufficient PID available",
+        ]
+    );
+}
+
+#[test]
+fn allocatable_follows_reservations_and_hard_thresholds() {
+    let of = |hard: &str, reserved: &str| {
+        let list = |text: &str| -> BTreeMap<String, String> {
+            let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+            pairs
+                .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
+                .collect()
+        };
+        let written = KubeletConfiguration {
+            eviction_hard: Some(list(hard)),
+            kube_reserved: Some(list(reserved)),
+            ..KubeletConfiguration::default()
+        };
+        let config = resolve(&written, &Flags::default(), true).expect("sound");
+        let left = allocatable(&config, &facts());
+        (left.cpu_milli, left.memory >> 20, left.ephemeral_storage >> 30)
+    };
+    assert_eq!(of("", ""), (4000, 8192, 100));
+    assert_eq!(of("memory.available=1Gi,nodefs.available=20Gi", ""), (4000, 7168, 80));
+    assert_eq!(
+        of("memory.available=50%,imagefs.available=20Gi", "cpu=500m,memory=1Gi"),
+        (3500, 3072, 100)
+    );
+    assert_eq!(
+        of("memory.available=100Gi", ""),
+        (4000, 0, 100),
+        "more than there is leaves nothing"
+    );
 }
 
 #[test]
@@ -63,7 +131,7 @@ fn quantities_and_info() {
     assert_eq!(text(&got.allocatable, "memory").as_deref(), Some("8092Mi"));
     assert_eq!(
         text(&got.allocatable, "ephemeral-storage").as_deref(),
-        Some("96636764160")
+        Some("96636764k")
     );
     let mut without = config();
     without.local_storage = false;

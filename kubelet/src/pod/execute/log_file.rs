@@ -3,6 +3,7 @@
 //!
 //! Owns those links. Never writes a log. Whatever fails here is told in our log and holds no pod up.
 
+use crate::host::directory::Directory;
 use crate::host::{FileWork, WorkError};
 use crate::pod_object;
 use crate::runtime::observed::ObservedContainer;
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// The most a link's name may have before `.log`, bytes.
 const NAME_BYTES_MAX: usize = 251;
+/// Names of a directory that are looked at.
+const NAMES_MAX: usize = 10_000;
 
 /// Where links are: `containers` beside the pods' logs, which is `/var/log/containers` beside `/var/log/pods`.
 pub(crate) fn directory(pod_logs: &Path) -> Option<PathBuf> {
@@ -69,22 +72,53 @@ pub(super) async fn remove(
         if let Some(link) = link {
             gone(&link);
         }
-        // Only what is in the pod's own log directory: the path is the runtime's word.
+        // Only what is in the pod's own log directory, reached without a link: the path is the runtime's word, and a container may have
+        // the directory as a volume.
         let (Some(parent), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str())) else {
             return;
         };
-        if parent.parent() != Some(&pod_dir) {
+        let Some(relative) = parent.file_name().filter(|_| parent.parent() == Some(&pod_dir)) else {
             return;
-        }
-        for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-            let file = entry.file_name();
-            let rest = file.to_str().and_then(|file| file.strip_prefix(name));
-            if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
-                gone(&entry.path());
-            }
+        };
+        if let Err(error) = remove_with_rotated(&pod_dir, Path::new(relative), name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %log.display(), %error, "a container's log stays");
         }
     });
     told(removed.await);
+}
+
+fn remove_with_rotated(pod_dir: &Path, relative: &Path, name: &str) -> io::Result<()> {
+    let directory = Directory::open(pod_dir, relative)?;
+    for file in directory.names(NAMES_MAX)? {
+        let rest = file.strip_prefix(name);
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+            directory.remove(&file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a link's log is gone for good. One that is being rotated has no name for a moment, but others beside it.
+fn is_dead(link: &Path) -> bool {
+    if link.exists() {
+        return false;
+    }
+    let Ok(log) = std::fs::read_link(link) else { return true };
+    let (Some(parent), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str())) else {
+        return true;
+    };
+    let mut beside = std::fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .take(NAMES_MAX)
+        .flatten();
+    !beside.any(|entry| {
+        let file = entry.file_name();
+        let rest = file.to_str().and_then(|file| file.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    })
 }
 
 /// Removes links whose log is gone.
@@ -95,7 +129,7 @@ pub(crate) async fn remove_dead_links(files: &FileWork, pod_logs: &Path) {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-            if is_link && path.extension().is_some_and(|extension| extension == "log") && !path.exists() {
+            if is_link && path.extension().is_some_and(|extension| extension == "log") && is_dead(&path) {
                 gone(&path);
             }
         }
@@ -155,12 +189,22 @@ mod tests {
         assert!(dir.path().join("elsewhere.log").exists(), "not the pod's");
 
         make_link(&files, &pod_logs, &p, "c", "c1", own.join("c/1.log")).await;
+        let count = || std::fs::read_dir(dir.path().join("containers")).expect("read").count();
+        std::fs::rename(own.join("c/1.log"), own.join("c/1.log.20260101-000000")).expect("rotated");
+        remove_dead_links(&files, &pod_logs).await;
+        assert_eq!(count(), 1, "between two names");
+
+        // A container that has its log directory as a volume puts a link in its place.
+        let others = pod_logs.join("ns_other_o/c");
+        std::fs::create_dir_all(&others).expect("made");
+        std::fs::write(others.join("0.log"), "x").expect("write");
+        std::os::unix::fs::symlink(&others, own.join("link")).expect("link");
+        seen.containers[0].log_path = own.join("link/0.log").display().to_string();
+        remove(&files, &pod_logs, own.clone(), &p, &seen.containers[0]).await;
+        assert!(others.join("0.log").exists(), "another pod's");
         std::fs::remove_dir_all(&own).expect("removed");
         remove_dead_links(&files, &pod_logs).await;
-        assert_eq!(
-            std::fs::read_dir(dir.path().join("containers")).expect("read").count(),
-            0
-        );
+        assert_eq!(count(), 0);
     }
 
     #[test]

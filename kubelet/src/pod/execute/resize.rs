@@ -96,8 +96,8 @@ impl Executor {
         let of_pod = crate::pod_object::spec(&subject.pod).resources.clone();
         let kept = self.parts.actuated.change(&subject.uid, |held| {
             held.pod = of_pod;
-            for (name, resources) in &applied.containers {
-                held.containers.insert(name.clone(), resources.clone());
+            for (name, resources) in applied.containers.iter() {
+                held.containers.insert(name.to_owned(), resources.clone());
             }
             for (_, container) in updated {
                 let resources = container.resources.clone().unwrap_or_default();

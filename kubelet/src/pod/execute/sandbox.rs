@@ -5,10 +5,21 @@ use crate::events::Severity;
 use crate::id::SandboxId;
 use crate::pod::failure::SandboxError;
 use crate::pod::spec;
-use crate::pod_object;
+use crate::pod_object::{self, annotation};
 use crate::reason::event;
+use crate::source::merge::Origin;
 use crate::user_namespace::IdRange;
 use crate::volume::VolumeError;
+use jiff::Timestamp;
+use std::collections::HashMap;
+
+/// Says where the pod came from and since when it is here, as upstream's sandboxes do; of static pods that is told already.
+fn note_source(annotations: &mut HashMap<String, String>, now: Timestamp) {
+    let source = annotations.entry(annotation::SOURCE.to_owned());
+    source.or_insert_with(|| Origin::Api.as_str().to_owned());
+    let seen = annotations.entry(annotation::SEEN.to_owned());
+    seen.or_insert_with(|| now.to_string());
+}
 
 impl Executor {
     /// Creates and starts the pod's sandbox.
@@ -22,8 +33,9 @@ impl Executor {
         self.check_users(subject, &handler)?;
         let ids = self.ids(subject).await.map_err(SandboxError::Ids)?;
         let node = self.resolver().await.map_err(SandboxError::NodeFile)?;
-        let config =
+        let mut config =
             spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node, ids).map_err(SandboxError::Spec)?;
+        note_source(&mut config.annotations, self.parts.clock.now());
         for warning in spec::dns_config(&subject.pod, &self.parts.context, &node).1 {
             self.warn(subject, warning.reason, warning.message);
         }
@@ -66,5 +78,28 @@ impl Executor {
             return Ok(None);
         }
         self.parts.volumes.user_namespace(&subject.uid).await.map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_says_where_its_pod_came_from() {
+        let noted = |given: &[(&str, &str)]| {
+            let pairs = given
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let mut annotations: HashMap<String, String> = pairs.collect();
+            note_source(&mut annotations, Timestamp::UNIX_EPOCH);
+            (
+                annotations[annotation::SOURCE].clone(),
+                annotations[annotation::SEEN].clone(),
+            )
+        };
+        assert_eq!(noted(&[]), ("api".to_owned(), "1970-01-01T00:00:00Z".to_owned()));
+        let of_file = [(annotation::SOURCE, "file"), (annotation::SEEN, "before")];
+        assert_eq!(noted(&of_file), ("file".to_owned(), "before".to_owned()));
     }
 }

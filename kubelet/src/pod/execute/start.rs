@@ -205,7 +205,8 @@ fn target<'a>(subject: &'a Subject, name: &str) -> Result<Option<&'a ContainerId
     }
 }
 
-/// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any.
+/// The restart count after the logs that are there: one more than the highest (kubelet contract §6), 0 without any. A pod may
+/// have put files there: a number that the API has no place for is none of a log.
 fn from_logs(directory: &Path) -> u32 {
     let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let numbers = names.filter_map(|entry| number_of(entry.file_name().to_str()?));
@@ -215,7 +216,8 @@ fn from_logs(directory: &Path) -> u32 {
 /// The number in `N.log` and whatever rotation makes of it.
 fn number_of(file: &str) -> Option<u32> {
     let (number, rest) = file.split_once('.')?;
-    rest.starts_with("log").then(|| number.parse().ok())?
+    let number = number.parse().ok().filter(|number| *number < i32::MAX as u32);
+    number.filter(|_| rest.starts_with("log"))
 }
 
 #[cfg(test)]
@@ -246,5 +248,11 @@ mod tests {
             std::fs::write(dir.path().join(file), "").expect("write");
         }
         assert_eq!(from_logs(dir.path()), 3);
+        for file in ["4294967295.log", "2147483647.log"] {
+            std::fs::write(dir.path().join(file), "").expect("write");
+        }
+        assert_eq!(from_logs(dir.path()), 3, "no container was started so often");
+        std::fs::write(dir.path().join("2147483646.log"), "").expect("write");
+        assert_eq!(from_logs(dir.path()), i32::MAX as u32);
     }
 }

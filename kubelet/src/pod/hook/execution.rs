@@ -48,7 +48,12 @@ impl Executor {
                 tracing::warn!(pod = %subject.uid, container = %id, %error, "preStop hook failed");
                 self.tell(subject, Some(&container.name), &Failure::PreStop(error));
             }
-            Err(_) => tracing::warn!(pod = %subject.uid, container = %id, "preStop hook not completed in grace period"),
+            Err(_) => {
+                if handler.sleep.is_some() {
+                    self.parts.metrics.pods.sleep_cut_short();
+                }
+                tracing::warn!(pod = %subject.uid, container = %id, "preStop hook not completed in grace period");
+            }
         }
     }
 

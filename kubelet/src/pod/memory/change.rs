@@ -25,6 +25,8 @@ pub enum Change {
     },
     /// A container of which something is remembered is gone.
     Gone(ContainerId),
+    /// A container was found whose start an earlier kubelet did not live to see the end of, and that never ran.
+    Interrupted(ContainerId),
     /// A container's next start has this restart count at least.
     CountsFrom {
         /// Its name.
@@ -60,8 +62,10 @@ impl Memory {
             }
             Change::Gone(id) => {
                 self.stops.remove(id);
+                self.interrupted.remove(id);
                 self.crashes.extend(self.uncounted_crashes.remove(id));
             }
+            Change::Interrupted(id) => drop(self.interrupted.insert(id.clone())),
             Change::CountsFrom { container, least } => {
                 let known = self.restart_count_min.entry(container.clone()).or_default();
                 *known = (*known).max(*least);

@@ -1,6 +1,6 @@
 //! What the memory is to hold once the plan's operations have begun. An operation that is running already changes nothing more.
 
-use super::{Draft, crash};
+use super::{Draft, containers, crash};
 use crate::id::ContainerId;
 use crate::pod::memory::{Change, Stop};
 use crate::pod::operation::{Operation, StopReason};
@@ -13,8 +13,20 @@ pub(super) fn forget_gone(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let memory = draft.inputs.memory;
     let is_gone = |id: &&ContainerId| observed.containers.iter().all(|c| c.id != **id);
     let remembered = memory.stops.keys().chain(memory.uncounted_crashes.keys());
+    let remembered = remembered.chain(&memory.interrupted);
     let gone: BTreeSet<ContainerId> = remembered.filter(is_gone).cloned().collect();
     draft.plan.changes.extend(gone.into_iter().map(Change::Gone));
+}
+
+/// Remembers containers whose start was interrupted, as soon as they are seen: once their end is told it looks like any other.
+pub(super) fn note_interrupted(draft: &mut Draft<'_>, observed: &ObservedPod) {
+    let inputs = &draft.inputs;
+    let new = observed
+        .containers
+        .iter()
+        .filter(|c| !inputs.memory.interrupted.contains(&c.id) && containers::is_interrupted(inputs, c));
+    let found = new.map(|c| Change::Interrupted(c.id.clone()));
+    draft.plan.changes.extend(found);
 }
 
 /// Notes what follows from an operation that begins.
@@ -55,7 +67,7 @@ fn removal(draft: &mut Draft<'_>, id: &ContainerId) {
     };
     let counts = Change::CountsFrom {
         container: removed.name.clone(),
-        least: removed.restart_count + 1,
+        least: removed.restart_count.saturating_add(1),
     };
     let spec = pod_object::find(inputs.pod, &removed.name).map(|(_, spec)| spec);
     let spec = spec.filter(|spec| pod_object::restarts_all(spec, removed.exit_code));

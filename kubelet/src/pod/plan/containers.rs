@@ -2,6 +2,8 @@
 
 use super::stopping::{self, Wanted};
 use super::{Draft, Inputs, crash, sandbox};
+use crate::id::ContainerId;
+use crate::planted::{self, Fault};
 use crate::pod::hook::declared;
 use crate::pod::memory::{ImageFailure, ImageState, PostStart, Waiting};
 use crate::pod::operation::{Key, Operation, StopReason};
@@ -135,6 +137,9 @@ impl<'o> Walk<'_, '_, 'o> {
                     continue;
                 }
                 self.step(kind, container);
+                if planted::is(Fault::InitLeftOut) {
+                    continue;
+                }
                 return false;
             }
             self.step(kind, container);
@@ -254,7 +259,7 @@ impl<'o> Walk<'_, '_, 'o> {
         }
         let counted = newest
             .or_else(|| self.observed.newest(name))
-            .map(|c| c.restart_count + 1);
+            .map(|c| c.restart_count.saturating_add(1));
         let least = inputs.memory.restart_count_min.get(name).copied();
         self.draft.attempt(Operation::StartContainer {
             container: name.clone(),
@@ -337,12 +342,13 @@ fn fate(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: Option<&
     }
     let Some(newest) = newest else {
         let ended = inputs.memory.ended.get(&container.name);
-        let ended = ended.filter(|_| kind == Kind::Regular);
+        let ended = ended.filter(|_| kind == Kind::Regular && !planted::is(Fault::EndForgotten));
         return ended.map_or(Fate::Start, |code| Fate::Done(*code));
     };
     match newest.state {
         ContainerState::Created => Fate::Start,
         ContainerState::Unknown => Fate::Stop(StopReason::Unknown),
+        ContainerState::Running if newest.restart_count == 0 && planted::is(Fault::StartedTwice) => Fate::Start,
         ContainerState::Running => running(inputs, container, newest),
         ContainerState::Exited => exited(inputs, kind, container, newest),
     }
@@ -376,6 +382,9 @@ fn running(inputs: &Inputs<'_>, container: &Container, newest: &ObservedContaine
 }
 
 fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &ObservedContainer) -> Fate {
+    if is_interrupted(inputs, newest) {
+        return Fate::Start;
+    }
     let wanted = inputs.memory.restart_wanted.contains(&container.name);
     if !wanted && !pod_object::restarts(inputs.pod, kind, container, newest.exit_code) {
         return Fate::Done(newest.exit_code);
@@ -384,6 +393,29 @@ fn exited(inputs: &Inputs<'_>, kind: Kind, container: &Container, newest: &Obser
         Some((until, waiting)) => Fate::Wait(until, waiting),
         None => Fate::Start,
     }
+}
+
+/// Whether a container never ran because an earlier kubelet died over its start, which the runtime then gave up: nothing failed in this
+/// kubelet, and nobody was told of an end. Its policy is about ends, and this was none.
+pub(super) fn is_interrupted(inputs: &Inputs<'_>, container: &ObservedContainer) -> bool {
+    let ObservedContainer { id, name, .. } = container;
+    if container.state != ContainerState::Exited || container.started_at.is_some() {
+        return false;
+    }
+    let failed_here =
+        inputs.in_flight.contains_key(&Key::Start(name.clone())) || inputs.memory.waiting.contains_key(name);
+    inputs.memory.interrupted.contains(id) || !(failed_here || is_told(inputs.pod, id))
+}
+
+/// Whether the end of a container stands in the pod's status.
+fn is_told(pod: &Pod, id: &ContainerId) -> bool {
+    let status = pod.status.iter();
+    let statuses = status.flat_map(|s| s.init_container_statuses.iter().chain(&s.container_statuses).flatten());
+    let mut states = statuses.flat_map(|status| status.state.iter().chain(&status.last_state));
+    states.any(|state| {
+        let ended = state.terminated.as_ref().and_then(|end| end.container_id.as_deref());
+        ended.is_some_and(|ended| ended.ends_with(id.as_str()))
+    })
 }
 
 /// The grace of a stop that is not the pod's end.

@@ -3,6 +3,7 @@
 
 use super::stopping::{self, Wanted};
 use super::{Advance, Draft, garbage};
+use crate::planted::{self, Fault};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::state::Termination;
 use crate::pod_object::{self, Kind};
@@ -27,6 +28,10 @@ pub(super) fn terminating(draft: &mut Draft<'_>, observed: &ObservedPod, termina
         .keys()
         .any(|key| key.starts_something() || matches!(key, Key::Stop(_)));
     if !alive.is_empty() || busy {
+        return;
+    }
+    if planted::is(Fault::SandboxNotStopped) {
+        draft.plan.advance = Some(Advance::Stopped);
         return;
     }
     let mut stopped = true;
@@ -68,7 +73,7 @@ pub(super) fn terminated(draft: &mut Draft<'_>) {
         return;
     }
     let memory = draft.inputs.memory;
-    if !memory.volumes_released {
+    if !memory.volumes_released && !planted::is(Fault::DirectoryKept) {
         draft.attempt(Operation::ReleaseVolumes);
     } else if !memory.cgroup_released {
         draft.attempt(Operation::ReleaseCgroup);
@@ -79,7 +84,7 @@ pub(super) fn terminated(draft: &mut Draft<'_>) {
 
 /// Keeps what logs need while the object is there; removes everything once it is gone.
 pub(super) fn released(draft: &mut Draft<'_>, observed: &ObservedPod) {
-    if draft.inputs.present {
+    if draft.inputs.present || planted::is(Fault::SandboxKept) {
         garbage::prune(draft, observed);
         return;
     }

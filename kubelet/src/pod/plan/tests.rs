@@ -1,6 +1,7 @@
 mod changes;
 mod ephemeral;
 mod hooks;
+mod interrupted;
 mod resize;
 mod restart_all;
 
@@ -26,6 +27,7 @@ struct Case {
     outcomes: Outcomes,
     in_flight: BTreeMap<Key, InFlight>,
     memory: Memory,
+    garbage: Garbage,
     now: i64,
 }
 
@@ -60,6 +62,7 @@ impl Case {
             outcomes: Outcomes::default(),
             in_flight: BTreeMap::new(),
             memory,
+            garbage: Garbage::default(),
             now: 100,
         }
     }
@@ -93,6 +96,7 @@ impl Case {
             network_ready: true,
             start_time: Some(at(0)),
             crash: Bounds::crash_loop(Duration::from_secs(300)),
+            garbage: &self.garbage,
             now: at(self.now),
         })
     }
@@ -175,6 +179,7 @@ fn without_a_look_nothing_is_done() {
         network_ready: true,
         start_time: None,
         crash: Bounds::crash_loop(Duration::from_secs(300)),
+        garbage: &case.garbage,
         now: at(0),
     };
     assert_eq!(plan(&inputs).operations, [Operation::Observe]);
@@ -195,6 +200,7 @@ fn a_network_that_is_down_holds_back_pods_that_need_it() {
             network_ready: false,
             start_time: None,
             crash: Bounds::crash_loop(Duration::from_secs(300)),
+            garbage: &case.garbage,
             now: at(0),
         });
         plan.operations.iter().map(word).collect::<Vec<_>>()

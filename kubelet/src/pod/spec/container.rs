@@ -1,7 +1,7 @@
 //! `ContainerConfig`.
 
+use super::room::Room;
 use super::{ContainerFiles, NodeContext, SpecError, hash, mounts, resources, security};
-use crate::expansion::expand;
 use crate::id::ContainerId;
 use crate::pod_object;
 use crate::runtime::ImageInfo;
@@ -88,6 +88,9 @@ fn container_annotations(pod: &Pod, container: &Container, restart_count: u32) -
 }
 
 /// A container's start in CRI terms.
+///
+/// # Errors
+/// Something of it cannot be had, or its words are more than a process can be started with.
 pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConfig, SpecError> {
     let ContainerInput {
         pod,
@@ -96,10 +99,15 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
         environment,
         ..
     } = *input;
-    let expand_all = |words: &Option<Vec<String>>| -> Vec<String> {
-        let lookup = |name: &str| environment.get(name).cloned();
-        words.iter().flatten().map(|word| expand(word, lookup)).collect()
+    let mut room = Room::beside(environment);
+    let mut expanded = |field, words: &Option<Vec<String>>| {
+        let lookup = |name: &str| environment.get(name).map(String::as_str);
+        room.words(field, words.as_deref().unwrap_or_default(), lookup)
     };
+    let (command, args) = (
+        expanded("command", &container.command)?,
+        expanded("args", &container.args)?,
+    );
     Ok(cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata {
             name: container.name.clone(),
@@ -110,8 +118,8 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..Default::default()
         }),
-        command: expand_all(&container.command),
-        args: expand_all(&container.args),
+        command,
+        args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: environment
             .iter()
@@ -168,6 +176,26 @@ mod tests {
             ctx: &ctx,
         };
         let config = container_config(&input).expect("valid");
+        let quarter = BTreeMap::from([("A".to_owned(), "x".repeat(1 << 19))]);
+        let of = |words: &[&str]| {
+            let words = Some(words.iter().map(|word| (*word).to_owned()).collect());
+            let container = Container {
+                command: words.clone(),
+                args: words,
+                ..input.container.clone()
+            };
+            container_config(&ContainerInput {
+                container: &container,
+                environment: &quarter,
+                ..input
+            })
+        };
+        assert!(of(&["$(A)"]).is_ok());
+        let refused = of(&["", "$(A)$(A)"]).expect_err("beside the variable there is room for one alone");
+        let exceeds = "environment and command exceed maximum size of 2MB together";
+        assert_eq!(refused.to_string(), format!("args[1]: {exceeds}"));
+        let refused = of(&["$(A)$(A)$(A)"]).expect_err("no room");
+        assert_eq!(refused.to_string(), format!("command[0]: {exceeds}"));
         assert_eq!(config.stop_signal, cri::Signal::Sigrtminplus3 as i32);
         let without = NodeContext {
             stop_signals: false,

@@ -1,7 +1,7 @@
 //! A container's mounts: volumes in spec order, then the hosts file, then the termination message file.
 
 use super::{ContainerInput, SpecError, namespaces};
-use crate::expansion::expand;
+use crate::expansion::{TooLong, expand};
 use crate::runtime::ImageInfo;
 use crate::volume::{ContainerFiles, HostVolume, ImageMount, SubPath};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
@@ -11,6 +11,8 @@ use std::path::{Component, Path, PathBuf};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 const DEFAULT_TERMINATION_PATH: &str = "/dev/termination-log";
+/// The longest path the kernel takes, bytes.
+const PATH_MAX: usize = 4096;
 
 fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
     if path.is_empty() {
@@ -29,16 +31,16 @@ fn checked(volume: &str, path: &str) -> Result<PathBuf, SpecError> {
 
 fn expand_strictly(expression: &str, vars: &BTreeMap<String, String>) -> Result<String, SpecError> {
     let missing = std::cell::RefCell::new(None);
-    let expanded = expand(expression, |name| {
-        let value = vars.get(name).filter(|v| !v.is_empty()).cloned();
+    let expanded = expand(expression, PATH_MAX, |name| {
+        let value = vars.get(name).filter(|v| !v.is_empty());
         if value.is_none() {
             missing.borrow_mut().get_or_insert_with(|| name.to_owned());
         }
-        Some(value.unwrap_or_default())
+        Some(value.map_or("", String::as_str))
     });
     match missing.into_inner() {
         Some(name) => Err(SpecError::SubPath(format!("missing value for {name:?}"))),
-        None => Ok(expanded),
+        None => expanded.map_err(|TooLong| SpecError::SubPath(format!("SubPath is longer than {PATH_MAX} bytes"))),
     }
 }
 
@@ -370,6 +372,7 @@ mod tests {
             ("UP".to_owned(), "../z".to_owned()),
             ("E".to_owned(), String::new()),
             ("ROOT".to_owned(), "/r".to_owned()),
+            ("HALF".to_owned(), "h".repeat(2048)),
         ]);
         let one = |expr: &str| {
             let (_, c) = container(&format!(r#"[{{"name":"v","mountPath":"/m","subPathExpr":"{expr}"}}]"#));
@@ -388,6 +391,7 @@ mod tests {
             ("a/$(UP)", "unable to provision SubPath `a/../z`: must not contain '..'"),
             ("a/..", "unable to provision SubPath `a/..`: must not contain '..'"),
             ("/abs", "error SubPath `/abs` must not be an absolute path"),
+            ("$(HALF)$(HALF)$(A)", "SubPath is longer than 4096 bytes"),
         ] {
             assert_eq!(
                 one(bad).map_err(|error| error.to_string()),

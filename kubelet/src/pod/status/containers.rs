@@ -1,6 +1,7 @@
 //! The status of one container (kubelet contract §5). Pure.
 
 use super::{Inputs, seconds};
+use crate::planted::{self, Fault};
 use crate::pod::spec;
 use crate::pod_object::{self, Kind};
 use crate::reason;
@@ -172,7 +173,7 @@ fn removed_to_start_anew(previous: &ContainerStatus) -> ContainerStatus {
             terminated: Some(end),
             ..ContainerState::default()
         }),
-        restart_count: previous.restart_count + 1,
+        restart_count: previous.restart_count.saturating_add(1),
         container_id: None,
         ..previous.clone()
     }
@@ -247,12 +248,16 @@ fn observed(
         Some(before) if before.state == Observed::Exited => Some(terminated(inputs, before)),
         _ => previous.and_then(|p| inherited_last_state(p, &id)),
     };
+    let restarts = match planted::is(Fault::RestartsForgotten) {
+        true => newest.restart_count % 2,
+        false => newest.restart_count,
+    };
     ContainerStatus {
         name: container.name.clone(),
         image: newest.image.clone(),
         image_id: newest.image_ref.clone(),
         container_id: Some(id),
-        restart_count: i32::try_from(newest.restart_count).unwrap_or(i32::MAX),
+        restart_count: i32::try_from(restarts).unwrap_or(i32::MAX),
         state: Some(state),
         last_state,
         ..ContainerStatus::default()

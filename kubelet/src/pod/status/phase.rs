@@ -1,6 +1,7 @@
 //! The phase (kubelet contract §5). Pure.
 
 use super::{Inputs, failure};
+use crate::planted::{self, Fault};
 use crate::pod_object::{self, Kind};
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus};
 
@@ -55,14 +56,17 @@ pub(super) fn told(inputs: &Inputs<'_>, inits: &[ContainerStatus], regulars: &[C
     let previous = inputs.previous;
     let before = Phase::parse(previous.phase.as_deref());
     if before.is_terminal() {
+        let is_known = super::is_terminal(inputs.pod.status.as_ref());
+        let taken_back = is_known && planted::once(Fault::EndTakenBack);
         return ReportedPhase {
-            phase: before,
+            phase: if taken_back { Phase::Running } else { before },
             reason: previous.reason.clone(),
             message: previous.message.clone(),
         };
     }
     let computed = compute(inputs, inits, regulars);
-    if !inputs.state.has_ended() {
+    let early = inputs.state.termination().is_some() && planted::is(Fault::EndToldEarly);
+    if !inputs.state.has_ended() && !early {
         // A pod that starts anew within itself goes on running.
         let anew = before == Phase::Running && pod_object::may_restart_all(inputs.pod);
         let phase = if computed.is_terminal() || anew {

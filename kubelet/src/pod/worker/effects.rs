@@ -5,13 +5,18 @@ use crate::id::ContainerId;
 use crate::pod::execute::{Effect, Reply};
 use crate::pod::failure::{Failure, Retry, chain};
 use crate::pod::hook::declared;
-use crate::pod::memory::{PostStart, Waiting};
+use crate::pod::memory::{PostStart, Waiting, shed};
 use crate::pod::operation::Key;
 use crate::pod_object;
 use crate::reason;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::{Id, JoinError};
+
+/// What runtimes begin their error with when they cannot mount an image.
+const IMAGE_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
 impl Worker {
     /// Takes a finished operation.
@@ -26,6 +31,7 @@ impl Worker {
                     .is_some_and(|running| running.task.id() == id)
                 {
                     self.running.remove(&reply.key);
+                    shed(&mut self.running);
                 }
                 self.take_reply(reply, now);
             }
@@ -140,6 +146,9 @@ impl Worker {
             self.memory.images.remove(&volume.name);
         }
         let resources = self.memory.applying.remove(key);
+        if let Some((_, spec)) = pod_object::find(&pod, &container) {
+            self.count_image_volumes(&pod, &spec, &result);
+        }
         let failed = result.as_ref().err().map(|failure| failure.consequence().waiting);
         self.count_container(
             &container,
@@ -164,11 +173,31 @@ impl Worker {
             }
             Err(failure) => {
                 if let Some(reserved) = failure.reserved_restart_count() {
-                    self.memory.restart_count_min.insert(container.clone(), reserved + 1);
+                    self.memory
+                        .restart_count_min
+                        .insert(container.clone(), reserved.saturating_add(1));
                 }
                 self.take_failure(key, container, &failure)
             }
         }
+    }
+
+    /// Counts the images a container mounts, and whether the runtime mounted them where its creation was tried.
+    fn count_image_volumes(&self, pod: &Pod, container: &Container, result: &Result<ContainerId, Failure>) {
+        let names: BTreeSet<String> = pod_object::image_volumes(pod, container)
+            .into_iter()
+            .map(|volume| volume.name.clone())
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        let mounts = container.volume_mounts.iter().flatten();
+        let mounts = mounts.filter(|mount| names.contains(&mount.name)).count();
+        let mounted = match result {
+            Ok(_) => Some(true),
+            Err(failure) => chain(failure).contains(IMAGE_MOUNT_FAILED).then_some(false),
+        };
+        self.shared.parts.metrics.volumes.images(names.len(), mounts, mounted);
     }
 
     /// Counts a container that was begun, or why it was not.

@@ -14,6 +14,7 @@ use crate::runtime::observed::{ContainerState, ObservedPod};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use tonic::Code;
 
 /// How long a pod that the node ends may take at least before that is told, seconds; one and a half times its grace otherwise (kubelet
@@ -26,6 +27,8 @@ pub(super) struct StandingNotices {
     /// Containers that wait, with the reason and the message that were told.
     waiting: BTreeMap<String, (String, String)>,
     network_down: bool,
+    /// The address of another family that the pod had.
+    foreign_host_ip: Option<String>,
     rejected: bool,
     /// When the node was first seen to end the pod.
     killed_at: Option<Timestamp>,
@@ -47,6 +50,7 @@ impl Worker {
     pub(super) fn tell(&mut self, desired: &Desired, plan: &Plan) {
         self.tell_rejection(desired);
         self.tell_network(desired);
+        self.tell_family(desired);
         self.tell_stops(desired, plan);
         if self.shared.parts.context.stop_signals {
             self.tell_signals(desired);
@@ -121,11 +125,18 @@ impl Worker {
         if kill.cause != Cause::Orphaned {
             self.told.killed_at.get_or_insert(now);
         }
-        if self.state.termination().is_none()
-            && let Cause::StorageExceeded { message } = &kill.cause
-        {
-            let recorder = &self.shared.parts.recorder;
-            recorder.pod(pod, Severity::Warning, reason::event::EVICTED, message.clone());
+        if self.state.termination().is_some() {
+            return;
+        }
+        let recorder = &self.shared.parts.recorder;
+        match &kill.cause {
+            Cause::StorageExceeded { message } => {
+                recorder.pod(pod, Severity::Warning, reason::event::EVICTED, message.clone());
+            }
+            Cause::Failed { reason, message } => {
+                recorder.annotated(pod, &kill.annotations, Severity::Warning, reason, message.clone());
+            }
+            _ => {}
         }
     }
 
@@ -173,6 +184,23 @@ impl Worker {
         }
     }
 
+    /// Tells that the pod was told an address of another family than the node's first one is of.
+    fn tell_family(&mut self, desired: &Desired) {
+        let told = desired.pod.status.as_ref().and_then(|status| status.host_ip.as_deref());
+        let host_ips = self.shared.parts.context.host_ips.texts();
+        let mismatch = told
+            .zip(host_ips.first())
+            .and_then(|(told, own)| family_mismatch(told, own));
+        let news = mismatch
+            .as_ref()
+            .filter(|_| self.told.foreign_host_ip.as_deref() != told);
+        if let Some(message) = news.filter(|_| self.shared.parts.client.is_some()) {
+            let (recorder, reason) = (&self.shared.parts.recorder, reason::event::HOST_IPS_FAMILY_MISMATCH);
+            recorder.pod(&desired.pod, Severity::Warning, reason, message.clone());
+        }
+        self.told.foreign_host_ip = mismatch.and(told).map(str::to_owned);
+    }
+
     fn tell_network(&mut self, desired: &Desired) {
         let network = self.shared.network.borrow().clone();
         let starting = self.state.termination().is_none()
@@ -196,6 +224,22 @@ impl Worker {
     }
 }
 
+/// What is told of two addresses that are not of one family.
+fn family_mismatch(told: &str, own: &str) -> Option<String> {
+    let family = |address: &str| match address.parse() {
+        Ok(IpAddr::V4(_)) => Some("4"),
+        Ok(IpAddr::V6(_)) => Some("6"),
+        Err(_) => None,
+    };
+    let (first, second) = (family(told)?, family(own)?);
+    (first != second).then(|| {
+        format!(
+            "Kubelet detected an IPv{first} node IP ({told}), but the cloud provider selected an IPv{second} node IP ({own}); pass \
+             an explicit `--node-ip` to kubelet to fix this."
+        )
+    })
+}
+
 /// Running containers that asked for a stop signal their runtime does not tell: name, id and the signal.
 fn ignored_signals(pod: &Pod, observed: &ObservedPod) -> Vec<(String, ContainerId, String)> {
     let all = pod_object::containers(pod).filter_map(|(_, container)| {
@@ -212,6 +256,29 @@ mod tests {
     use super::*;
     use crate::pod::testing::{container, observed, pod};
     use k8s_openapi::api::core::v1::Lifecycle;
+
+    #[test]
+    fn addresses_of_two_families_are_told() {
+        for (told, own, says) in [
+            ("10.0.0.1", "10.0.0.2", None),
+            ("fd00::1", "fd00::2", None),
+            ("", "10.0.0.1", None),
+            (
+                "10.0.0.1",
+                "fd00::1",
+                Some("an IPv4 node IP (10.0.0.1), but the cloud provider selected an IPv6 node IP (fd00::1)"),
+            ),
+            (
+                "fd00::1",
+                "10.0.0.1",
+                Some("an IPv6 node IP (fd00::1), but the cloud provider selected an IPv4 node IP (10.0.0.1)"),
+            ),
+        ] {
+            let found = family_mismatch(told, own);
+            assert_eq!(found.is_some(), says.is_some(), "{found:?}");
+            assert!(found.is_none_or(|found| found.contains(says.unwrap_or_default())));
+        }
+    }
 
     #[test]
     fn a_signal_that_the_runtime_passes_over_is_told_of_running_containers() {

@@ -1,7 +1,8 @@
 //! What a worker tells of its pod: the status, and the snapshot others read.
 
-use super::{Desired, Worker};
+use super::{Desired, Worker, ended};
 use crate::api_status::Update;
+use crate::planted::{self, Fault};
 use crate::pod::plan::Plan;
 use crate::pod::state::{Cause, PodState};
 use crate::pod::status;
@@ -61,6 +62,9 @@ impl Worker {
         };
         self.count_start(desired, &status, now);
         if *self.status != status {
+            for ended in ended::containers(&self.status, &status) {
+                self.shared.parts.metrics.pods.container_ended(ended);
+            }
             self.status = Arc::new(status);
         }
         let orphaned = matches!(self.state.termination().map(|t| &t.cause), Some(Cause::Orphaned));
@@ -76,6 +80,7 @@ impl Worker {
                 life: Life {
                     present: desired.present,
                     ending: self.state.termination().is_some(),
+                    volumes: self.memory.volumes_ready && !self.memory.volumes_released,
                 },
             };
             self.shared.parts.pods.publish(self.uid.clone(), snapshot);
@@ -84,7 +89,7 @@ impl Worker {
             let update = Update {
                 pod: desired.pod.clone(),
                 status: self.status.clone(),
-                delete: deleting && !active,
+                delete: deleting && (!active || planted::is(Fault::ObjectBeforeEnd)),
             };
             self.shared.statuses.publish(&self.uid, update);
         }
@@ -102,7 +107,8 @@ impl Worker {
         let created = desired.pod.metadata.creation_timestamp.as_ref();
         let created = created.filter(|_| !pod_object::is_static(&desired.pod));
         let since = created.map(|created| Duration::try_from(now.duration_since(created.0)).unwrap_or_default());
-        if let Some(start) = self.starting.runs(Instant::now(), since) {
+        let own_network = !pod_object::host_network(&desired.pod);
+        if let Some(start) = self.starting.runs(Instant::now(), since, own_network) {
             self.shared.parts.metrics.pods.runs(start);
         }
     }

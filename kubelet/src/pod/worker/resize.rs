@@ -39,9 +39,9 @@ impl Worker {
             ran_with.containers.extend(noted.containers);
             ran_with.pod = noted.pod;
         }
-        let is_there = |name: &String| observed.newest(name).is_some();
+        let is_there = |name: &str| observed.newest(name).is_some();
         self.memory.applied.containers = ran_with.containers.clone();
-        self.memory.applied.containers.retain(|name, _| is_there(name));
+        self.memory.applied.containers.retain(is_there);
         self.memory.ran_with = Some(ran_with);
     }
 
@@ -67,7 +67,7 @@ impl Worker {
             Operation::Prepare | Operation::Resize => PodResources::of(pod),
             Operation::StartContainer { container, .. } if !pod_object::is_ephemeral(pod, container) => {
                 let mut all = PodResources::of(pod);
-                all.containers.retain(|name, _| name == container);
+                all.containers.retain(|name| name == container);
                 all
             }
             _ => return,

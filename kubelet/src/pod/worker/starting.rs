@@ -41,7 +41,7 @@ impl Starting {
     }
 
     /// What is to be told when the pod is seen to be running, the first time; `since_created` where it was created by somebody.
-    pub(super) fn runs(&mut self, now: Instant, since_created: Option<Duration>) -> Option<Start> {
+    pub(super) fn runs(&mut self, now: Instant, since_created: Option<Duration>, own_network: bool) -> Option<Start> {
         if std::mem::replace(&mut self.over, true) {
             return None;
         }
@@ -49,6 +49,7 @@ impl Starting {
             since_seen: now - self.seen,
             since_created,
             pulling: self.pulled + self.pulling.map_or(Duration::ZERO, |since| now - since),
+            own_network,
         })
     }
 
@@ -70,7 +71,7 @@ mod tests {
         for (second, under_way) in [(1, true), (2, true), (4, false), (5, false), (6, true)] {
             starting.note_pulls(at(second), under_way);
         }
-        let start = starting.runs(at(8), Some(Duration::from_secs(9))).expect("told");
+        let start = starting.runs(at(8), Some(Duration::from_secs(9)), true).expect("told");
         assert_eq!(
             (start.since_seen, start.since_created, start.pulling),
             (
@@ -79,10 +80,10 @@ mod tests {
                 Duration::from_secs(5)
             )
         );
-        assert_eq!(starting.runs(at(9), None), None);
-        assert_eq!(Starting::new(begun, true).runs(at(1), None), None);
+        assert_eq!(starting.runs(at(9), None, true), None);
+        assert_eq!(Starting::new(begun, true).runs(at(1), None, true), None);
         let mut never = Starting::new(begun, false);
         never.ended();
-        assert_eq!(never.runs(at(1), None), None);
+        assert_eq!(never.runs(at(1), None, true), None);
     }
 }

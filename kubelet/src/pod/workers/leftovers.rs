@@ -1,18 +1,24 @@
-//! What pods that ended while no kubelet ran left on the node: directories, cgroups, logs.
+//! What pods left on the node that nobody releases: those that ended while no kubelet ran, above all. Directories, cgroups, logs, and
+//! links to logs that are gone.
 //!
 //! Owns their release, in tasks of its own with deadlines, because a file system may hang: the loop over pods only takes
 //! what they report. Never decides which pods are gone: it asks, when it finds something and again when it begins with it.
 
+use crate::host::tree;
 use crate::id::PodUid;
 use crate::pod::execute::{Executor, log_file};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 
 /// Pods whose leftovers are released at a time: one that hangs holds a thread.
 const AT_ONCE: usize = 8;
+/// How often they are looked for, whether or not there may be some: a runtime may make a log directory late.
+const EVERY: Duration = Duration::from_secs(300);
 
 /// What there is of each pod.
 type Found = BTreeMap<PodUid, Left>;
@@ -38,6 +44,7 @@ pub(super) struct Leftovers {
     executor: Arc<Executor>,
     /// There may be some that were not looked for.
     due: bool,
+    looked: Option<Instant>,
     /// Something could not be listed or released since the last look.
     failed: bool,
     /// Found, and not begun with.
@@ -51,6 +58,7 @@ impl Leftovers {
         Self {
             executor,
             due: true,
+            looked: None,
             failed: false,
             waiting: Found::new(),
             releasing: HashMap::new(),
@@ -65,8 +73,10 @@ impl Leftovers {
 
     /// Looks for them if that is due and nothing is under way.
     pub(super) fn look(&mut self) {
-        if self.due && self.tasks.is_empty() {
+        let is_time = self.looked.is_some_and(|looked| looked.elapsed() >= EVERY);
+        if (self.due || is_time) && self.tasks.is_empty() {
             self.due = false;
+            self.looked = Some(Instant::now());
             self.failed = false;
             self.tasks.spawn(list(self.executor.clone()));
         }
@@ -204,10 +214,7 @@ async fn release(executor: Arc<Executor>, uid: PodUid, left: Left) -> Report {
 
 fn remove_logs(logs: &[PathBuf]) -> io::Result<()> {
     for directory in logs {
-        match std::fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        tree::remove(directory)?;
     }
     Ok(())
 }

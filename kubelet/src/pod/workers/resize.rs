@@ -11,12 +11,13 @@ use crate::allocation::decide::{self, Pending};
 use crate::allocation::{PodResources, message};
 use crate::events::Severity;
 use crate::id::PodUid;
+use crate::metrics::ResizeMetrics;
 use crate::pod::status;
 use crate::pod::worker::Desired;
 use crate::pod_object;
 use crate::reason::{condition, event};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +34,24 @@ pub(super) struct Resizes {
     pub(super) keeping: JoinSet<Kept>,
     /// When decisions are made again after one could not be kept.
     again: Option<Instant>,
+    /// What made room last.
+    freed: Freed,
     /// What was noted of pods that are unknown now is forgotten.
     pruned: bool,
+}
+
+/// What made room for others, as upstream calls it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Freed {
+    /// Nothing that is known.
+    #[default]
+    Unknown,
+    /// Nothing of a pod runs any more.
+    PodTerminated,
+    /// A pod is gone.
+    PodsRemoved,
+    /// Another pod was given less.
+    PodResized,
 }
 
 /// What a live pod wants and what it was given.
@@ -85,6 +102,16 @@ fn returns(desired: &Desired, wanted: &Pod) -> bool {
         && (!desired.present || (of_file && pod_object::seen(&desired.pod) != pod_object::seen(wanted)))
 }
 
+/// Counts what containers ask for in a newer delivery of their pod.
+fn count_requests(metrics: &ResizeMetrics, before: &Pod, now: &Pod) {
+    for (_, container) in pod_object::containers(now) {
+        let same = |(_, other): &(pod_object::Kind, &Container)| other.name == container.name;
+        if let Some((_, other)) = pod_object::containers(before).find(same) {
+            metrics.requested(other.resources.as_ref(), container.resources.as_ref());
+        }
+    }
+}
+
 impl Live {
     /// Whether the pod is on its way out, or was never let in: nothing is given to it any more.
     fn ends(&self) -> bool {
@@ -97,7 +124,7 @@ impl Live {
     }
 
     /// Hands the worker its pod if it is another delivery of it, with what it was given.
-    pub(super) fn update(&mut self, wanted: &Arc<Pod>) {
+    pub(super) fn update(&mut self, wanted: &Arc<Pod>, metrics: &ResizeMetrics) {
         if returns(&self.desired.borrow(), wanted) {
             self.desired.send_if_modified(|desired| {
                 let changed = desired.present || !desired.returns;
@@ -108,6 +135,7 @@ impl Live {
         }
         let is_new = !Arc::ptr_eq(&self.resizing.wanted, wanted);
         if is_new {
+            count_requests(metrics, &self.resizing.wanted, wanted);
             self.resizing.wanted = wanted.clone();
             self.resizing.differs = !self.resizing.given.agrees(wanted);
         }
@@ -185,6 +213,11 @@ impl Workers {
         });
     }
 
+    /// Notes what made room.
+    pub(super) fn note_freed(&mut self, freed: Freed) {
+        self.resizes.freed = freed;
+    }
+
     /// Looks at every resize that waits, one after another as their turns come.
     pub(super) fn resize(&mut self, node: &NodeView) {
         let now = self.shared.parts.clock.now();
@@ -205,7 +238,9 @@ impl Workers {
             return;
         }
         waiting.sort_by(|(a, first), (b, second)| first.cmp(second).then_with(|| a.cmp(b)));
-        self.ledger.release_ended(has_ended);
+        if self.ledger.release_ended(has_ended) {
+            self.note_freed(Freed::PodTerminated);
+        }
         for (uid, _) in waiting {
             self.judge(&uid, node, now);
         }
@@ -254,7 +289,10 @@ impl Workers {
         });
         if is_news {
             let kind = match pending.reason {
-                condition::INFEASIBLE => event::RESIZE_INFEASIBLE,
+                condition::INFEASIBLE => {
+                    self.shared.parts.metrics.resizes.infeasible(decide::STATIC_POD);
+                    event::RESIZE_INFEASIBLE
+                }
                 _ => event::RESIZE_DEFERRED,
             };
             let pod = &live.resizing.wanted;
@@ -284,9 +322,21 @@ impl Workers {
         }
         live.resizing.given = resources;
         live.resizing.differs = !live.resizing.given.agrees(&live.resizing.wanted);
-        live.resizing.since = None;
-        self.shares_outdated = true;
         let generation = by.metadata.generation;
+        let pending = live.desired.borrow().pending.clone();
+        if let Some(pending) = pending.filter(|pending| pending.reason == condition::DEFERRED) {
+            let trigger = match self.resizes.freed {
+                _ if pending.generation != generation => "pod_updated",
+                Freed::PodTerminated => "pod_terminated",
+                Freed::PodsRemoved => "pods_removed",
+                Freed::PodResized => "pod_resized",
+                Freed::Unknown => "periodic_retry",
+            };
+            self.shared.parts.metrics.resizes.accepted(trigger);
+        }
+        live.resizing.since = None;
+        self.resizes.freed = Freed::PodResized;
+        self.shares_outdated = true;
         let text = message::started(&by, generation.unwrap_or(0));
         let recorder = &self.shared.parts.recorder;
         recorder.pod(&by, Severity::Normal, event::RESIZE_STARTED, text);

@@ -57,6 +57,10 @@ pub(super) fn container_summary(container: pb::Container) -> Option<ContainerSum
         sandbox: container.pod_sandbox_id.into(),
         state: state(container.state),
         id: container.id.into(),
+        image: match container.image_ref.is_empty() {
+            true => container.image.unwrap_or_default().image,
+            false => container.image_ref,
+        },
     })
 }
 

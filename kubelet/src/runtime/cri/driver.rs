@@ -1,9 +1,10 @@
-//! Which cgroup driver the runtime uses.
+//! Which cgroup driver the runtime uses, and which image its sandboxes are of.
 //!
 //! `RuntimeConfig` says so in containerd 2 and CRI-O. containerd 1.6 and 1.7 do not have that call, but print their
 //! configuration in a verbose status: better read there than found out when pods end up in cgroups nobody looks at.
 
-use super::{CgroupDriver, RuntimeError, bounded, convert};
+use super::{RuntimeError, RuntimeSettings, bounded, convert};
+use crate::runtime::CgroupDriver;
 use proto::cri as pb;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use serde_json::Value;
@@ -14,20 +15,37 @@ use tonic::transport::Channel;
 const CONFIG: &str = "config";
 const RUNC: &str = "io.containerd.runc.v2";
 
-/// Asks; `None` when the runtime does not tell in either way.
+/// Asks. A runtime that answers the call pins its own image of sandboxes; one that does not may not.
 pub(super) async fn ask(
     mut client: RuntimeServiceClient<Channel>,
     deadline: Duration,
-) -> Result<Option<CgroupDriver>, RuntimeError> {
+) -> Result<RuntimeSettings, RuntimeError> {
     let config = client.runtime_config(pb::RuntimeConfigRequest {});
     match bounded("RuntimeConfig", deadline, config).await {
-        Ok(reply) => return Ok(reply.linux.map(|linux| convert::cgroup_driver(linux.cgroup_driver))),
+        Ok(reply) => {
+            let driver = reply.linux.map(|linux| convert::cgroup_driver(linux.cgroup_driver));
+            return Ok(RuntimeSettings {
+                driver,
+                sandbox_image: None,
+            });
+        }
         Err(error) if error.is_unimplemented() => {}
         Err(error) => return Err(error),
     }
     let status = client.status(pb::StatusRequest { verbose: true });
     let status = bounded("Status", deadline, status).await?;
-    Ok(status.info.get(CONFIG).and_then(|config| in_configuration(config)))
+    let config = status.info.get(CONFIG).map(String::as_str).unwrap_or_default();
+    Ok(RuntimeSettings {
+        driver: in_configuration(config),
+        sandbox_image: sandbox_image(config),
+    })
+}
+
+/// The image of sandboxes in containerd's configuration, as JSON. Pure.
+fn sandbox_image(config: &str) -> Option<String> {
+    let config: Value = serde_json::from_str(config).ok()?;
+    let image = config.get("sandboxImage")?.as_str()?;
+    (!image.is_empty()).then(|| image.to_owned())
 }
 
 /// The driver of the default runtime in containerd's configuration, as JSON; `None` if that is not runc or cannot be
@@ -52,6 +70,15 @@ fn in_configuration(config: &str) -> Option<CgroupDriver> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containerds_image_of_sandboxes() {
+        let config = r#"{"containerd":{},"sandboxImage":"registry.k8s.io/pause:3.6","cni":{}}"#;
+        assert_eq!(sandbox_image(config).as_deref(), Some("registry.k8s.io/pause:3.6"));
+        for config in ["{}", r#"{"sandboxImage":""}"#, r#"{"sandboxImage":7}"#, ""] {
+            assert_eq!(sandbox_image(config), None, "{config}");
+        }
+    }
 
     #[test]
     fn containerd_configurations() {

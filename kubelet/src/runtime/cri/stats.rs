@@ -10,6 +10,7 @@ pub(super) fn usage(stats: pb::ContainerStats) -> ContainerUsage {
     let attributes = stats.attributes.unwrap_or_default();
     let label = |name: &str| attributes.labels.get(name).cloned();
     let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
+    let swap = stats.swap.unwrap_or_default();
     let layer = stats.writable_layer.unwrap_or_default();
     ContainerUsage {
         pod: label(labels::POD_UID).map(PodUid::from),
@@ -19,6 +20,8 @@ pub(super) fn usage(stats: pb::ContainerStats) -> ContainerUsage {
         working_set: value(memory.working_set_bytes),
         memory: value(memory.usage_bytes),
         rss: value(memory.rss_bytes),
+        swap: value(swap.swap_usage_bytes),
+        swap_left: value(swap.swap_available_bytes),
         layer: value(layer.used_bytes).zip(value(layer.inodes_used)),
     }
 }
@@ -44,6 +47,11 @@ mod tests {
                 usage_core_nano_seconds: value(7),
                 ..Default::default()
             }),
+            swap: Some(pb::SwapUsage {
+                swap_usage_bytes: value(3),
+                swap_available_bytes: value(4),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let expected = ContainerUsage {
@@ -51,6 +59,8 @@ mod tests {
             name: "c".into(),
             at_nanos: 5,
             cpu_nanos: Some(7),
+            swap: Some(3),
+            swap_left: Some(4),
             ..ContainerUsage::default()
         };
         assert_eq!(usage(stats), expected);

@@ -4,8 +4,8 @@ use super::{FakeRuntime, Mishap, Run, image_named};
 use crate::id::{ContainerId, FullName, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use crate::runtime::{
-    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeStatus,
-    RuntimeVersion,
+    CgroupDriver, ContainerUsage, ExecOutput, ImageInfo, Runtime, RuntimeError, RuntimeEvent, RuntimeSettings,
+    RuntimeStatus, RuntimeVersion,
 };
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
@@ -325,6 +325,7 @@ impl Runtime for FakeRuntime {
                     pod: c.pod.clone(),
                     sandbox,
                     state: c.state,
+                    image: c.image_ref.clone(),
                 })
             })
             .collect())
@@ -427,10 +428,10 @@ impl Runtime for FakeRuntime {
             pod: Some(pod),
             memory: memory.get(&name).copied(),
             layer: layers.get(&name).map(|bytes| (*bytes, 1)),
+            working_set: Some(memory.get(&name).copied().unwrap_or(4096)),
             name,
             at_nanos: 1_000_000_000,
             cpu_nanos: Some(2_000_000_000),
-            working_set: Some(4096),
             ..ContainerUsage::default()
         };
         Ok(self.running().into_iter().map(usage).collect())
@@ -451,7 +452,7 @@ impl Runtime for FakeRuntime {
 
     async fn image_fs_info(&self) -> Result<pb::ImageFsInfoResponse, RuntimeError> {
         self.enter("ImageFsInfo", "").await?;
-        Ok(pb::ImageFsInfoResponse::default())
+        Ok(self.state().image_file_system())
     }
 
     async fn checkpoint_container(&self, id: &ContainerId, path: &Path, _: Duration) -> Result<(), RuntimeError> {
@@ -462,12 +463,20 @@ impl Runtime for FakeRuntime {
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        self.enter("ReopenContainerLog", id.as_str()).await.map(|_| ())
+        let passage = self.enter("ReopenContainerLog", id.as_str()).await?;
+        let reopen = self.script().reopen.clone();
+        if let Some(reopen) = reopen {
+            reopen(id.as_str());
+        }
+        passage.reply(())
     }
 
-    async fn runtime_config(&self) -> Result<Option<CgroupDriver>, RuntimeError> {
+    async fn runtime_config(&self) -> Result<RuntimeSettings, RuntimeError> {
         self.enter("RuntimeConfig", "").await?;
-        Ok(Some(CgroupDriver::Cgroupfs))
+        Ok(RuntimeSettings {
+            driver: Some(CgroupDriver::Cgroupfs),
+            sandbox_image: None,
+        })
     }
 
     async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), RuntimeError> {

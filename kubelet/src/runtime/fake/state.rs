@@ -82,6 +82,8 @@ pub(super) struct State {
     pub(super) memory: BTreeMap<String, u64>,
     pub(super) layers: BTreeMap<String, u64>,
     pub(super) mounted_images: Vec<(String, String)>,
+    /// Where images are, if the runtime tells.
+    pub(super) image_fs: Option<String>,
     /// Addresses that every sandbox has before its own.
     pub(super) first_addresses: Vec<String>,
 }
@@ -327,12 +329,34 @@ impl State {
         ended
     }
 
+    /// Ends and forgets everything but images; tells what ended.
+    pub(super) fn reboot(&mut self, now: Timestamp) -> Vec<(String, PodUid)> {
+        let sandboxes: Vec<SandboxId> = self.sandboxes.keys().cloned().collect();
+        let ended = sandboxes.iter().flat_map(|id| self.stop_sandbox(id, now)).collect();
+        self.sandboxes.clear();
+        self.containers.clear();
+        ended
+    }
+
     pub(super) fn running(&self) -> Vec<(PodUid, String)> {
         self.containers
             .values()
             .filter(|c| c.observed.state == ContainerState::Running)
             .map(|c| (c.observed.pod.clone(), c.observed.name.clone()))
             .collect()
+    }
+
+    pub(super) fn image_file_system(&self) -> pb::ImageFsInfoResponse {
+        let of = |mountpoint: &String| pb::FilesystemUsage {
+            fs_id: Some(pb::FilesystemIdentifier {
+                mountpoint: mountpoint.clone(),
+            }),
+            ..Default::default()
+        };
+        pb::ImageFsInfoResponse {
+            image_filesystems: self.image_fs.iter().map(of).collect(),
+            ..Default::default()
+        }
     }
 
     /// An image by name or id.

@@ -5,6 +5,7 @@ use crate::runtime::labels;
 use client::TokioClock;
 use jiff::Timestamp;
 use proto::cri as pb;
+use tokio_util::sync::CancellationToken;
 
 fn fake() -> FakeRuntime {
     let fake = FakeRuntime::new(Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH)), 1);
@@ -212,4 +213,49 @@ async fn a_stop_holds_no_event_up_for_long_and_those_of_others_not_at_all() {
         until(&mut watch, ContainerState::Exited).await;
         assert!(before.elapsed() < most, "{being_stopped:?}: {:?}", before.elapsed());
     }
+}
+
+/// How many lists of everything were made.
+fn sweeps(fake: &FakeRuntime) -> usize {
+    let calls = fake.calls();
+    calls.iter().filter(|call| call.trim_end() == "ListPodSandbox").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_events_an_exit_is_observed_by_a_quick_sweep_until_there_are_some() {
+    let fake = fake();
+    fake.set_has_events(false);
+    let (pleg, mut watch) = at_work(&fake).await;
+    let (before, begun) = (sweeps(&fake), tokio::time::Instant::now());
+    assert!(fake.crash(&"u".into(), "c", 1));
+    until(&mut watch, ContainerState::Exited).await;
+    assert!(begun.elapsed() < RELIST_EVERY * 2, "{:?}", begun.elapsed());
+    tokio::time::sleep(RELIST_EVERY * 100).await;
+    let quick = sweeps(&fake) - before;
+    assert!((90..=102).contains(&quick), "{quick}");
+    fake.set_has_events(true);
+    // By then it was asked again.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let before = sweeps(&fake);
+    tokio::time::sleep(Duration::from_secs(3000)).await;
+    assert_eq!(sweeps(&fake), before, "events are told: the next sweep is the slow one");
+    drop(pleg);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_look_is_not_asked_for_again_by_every_quick_sweep() {
+    let fake = fake();
+    fake.set_has_events(false);
+    let (pleg, mut watch) = at_work(&fake).await;
+    for _ in 0..2 {
+        fake.next("ContainerStatus", Mishap::Hang);
+    }
+    let (before, lists) = (looks(&fake), sweeps(&fake));
+    assert!(fake.crash(&"u".into(), "c", 1));
+    tokio::time::sleep(RELIST_EVERY * 60).await;
+    assert!(sweeps(&fake) - lists >= 55, "the sweeps go on");
+    let of_pod = looks(&fake) - before - (sweeps(&fake) - lists);
+    assert!(of_pod <= 1, "{of_pod} looks began");
+    assert!(pleg.inner.tasks.len() <= 3, "{} tasks wait", pleg.inner.tasks.len());
+    until(&mut watch, ContainerState::Exited).await;
 }

@@ -1,6 +1,8 @@
 //! Connections that ask for nothing, and many of one address.
 
 use super::*;
+use crate::server::doors::Limits;
+use crate::server::listen::serve_tls_within;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -49,4 +51,76 @@ async fn one_address_leaves_places_for_others() {
     let asked = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
     other.write_all(asked).await.expect("sent");
     other.read_u8().await.expect("an answer");
+}
+
+/// A server with few places, and where it listens.
+async fn narrow(bench: &Bench) -> SocketAddr {
+    let limits = Limits {
+        handshakes: 8,
+        handshakes_of_address: 4,
+        strangers: 3,
+        of_address: 2,
+        vouched_for: 2,
+    };
+    let listener = bind([127, 0, 0, 1].into(), 0, "test").await.expect("port");
+    let address = listener.local_addr().expect("address");
+    let (offered, server, stop) = (bench.offered.subscribe(), bench.server.clone(), bench.stop.clone());
+    tokio::spawn(serve_tls_within(limits, listener, offered, server, stop));
+    address
+}
+
+/// Whether a connection is served: it answers.
+async fn is_served(mut stream: TlsStream) -> Option<impl Sized> {
+    let asked = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+    stream.write_all(asked).await.ok()?;
+    stream.read_u8().await.ok()?;
+    Some(stream)
+}
+
+/// Pods whose traffic is masqueraded come from the API server's own address.
+#[tokio::test]
+async fn silent_strangers_of_its_address_do_not_keep_the_authoritys_own_out() {
+    let bench = bench().await;
+    let address = narrow(&bench).await;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(TcpStream::connect(address).await.expect("connect"));
+    }
+    let mut greeted = Vec::new();
+    for _ in 0..2 {
+        greeted.push(
+            is_served(bench.greeted_at(address, false).await)
+                .await
+                .expect("a place"),
+        );
+    }
+    let refused = is_served(bench.greeted_at(address, false).await).await;
+    assert!(refused.is_none(), "strangers of one address have two places");
+    for _ in 0..2 {
+        greeted.push(is_served(bench.greeted_at(address, true).await).await.expect("a place"));
+    }
+    let beyond = is_served(bench.greeted_at(address, true).await).await;
+    assert!(beyond.is_none(), "places are bounded for everybody");
+}
+
+#[tokio::test]
+async fn an_older_tls_than_configured_is_refused() {
+    let newest = ServingTls {
+        tls13_only: true,
+        ..ServingTls::default()
+    };
+    let bench = bench_with(Handlers::default(), newest).await;
+    assert_eq!(bench.get(Some("good"), "/pods").await.0, 200, "TLS 1.3 is spoken");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let old = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .expect("a version")
+        .with_root_certificates(bench.roots.clone())
+        .with_no_client_auth();
+    let socket = TcpStream::connect(bench.address).await.expect("connect");
+    let name = ServerName::try_from("node-a").expect("name");
+    let refused = tokio_rustls::TlsConnector::from(Arc::new(old))
+        .connect(name, socket)
+        .await;
+    assert!(refused.expect_err("refused").to_string().contains("ProtocolVersion"));
 }

@@ -27,7 +27,17 @@ async fn what_the_process_tells_of_itself() {
         ("/debug/pprof/profile", 501, "a profile of Go's runtime"),
         ("/metrics/cadvisor", 200, "\ncontainer_scrape_error 0\n"),
         ("/metrics/cadvisor", 200, "namespace=\"shop\",pod=\"web\"} "),
-        ("/metrics/probes", 200, "prober_probe_total"),
+        (
+            "/metrics/cadvisor",
+            200,
+            "container_memory_working_set_bytes{container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"} ",
+        ),
+        ("/metrics/probes", 200, "# HELP prober_probe_total [BETA] "),
+        (
+            "/metrics",
+            200,
+            "\nkubernetes_feature_enabled{name=\"ContainerStopSignals\",stage=\"ALPHA\"} 0\n",
+        ),
         ("/metrics", 200, "process_resident_memory_bytes"),
         ("/metrics", 200, "kubelet_certificate_manager_client_ttl_seconds +Inf"),
         ("/healthz/syncloop", 200, "ok"),

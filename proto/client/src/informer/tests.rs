@@ -226,3 +226,40 @@ async fn dropping_the_last_handle_ends_the_watch() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(server.script().watches.len(), watches);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_may_come_in_pieces_and_a_watch_end_in_the_middle_of_one() {
+    let server = Server::default();
+    let informer = server.informer();
+    informer.synced().await;
+    while server.script().watchers.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let text = |name: &str, revision: u64, size: usize| {
+        let meta = json!({"name": name, "namespace": "default", "uid": name, "resourceVersion": revision.to_string()});
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"v": "x".repeat(size)}});
+        format!("{}\n", json!({"type": "ADDED", "object": object}))
+    };
+    let send = |piece: &str| {
+        let piece = Bytes::copy_from_slice(piece.as_bytes());
+        let sent = server.script().watchers[0].unbounded_send(Ok(http_body::Frame::data(piece)));
+        sent.unwrap();
+    };
+    let (large, small) = (text("a", 1, 100_000), text("b", 2, 1));
+    let (head, tail) = large.split_at(70_000);
+    send(head);
+    send(&format!("{tail}{small}"));
+    informer.wait_for_revision(2).await;
+    assert_eq!(value(&informer, "a").map(|text| text.len()), Some(100_000));
+    assert_eq!(value(&informer, "b").as_deref(), Some("x"));
+    send(&text("c", 3, 1)[..20]);
+    server.script().revision = 2;
+    server.cut_watches();
+    server.write("d", Some("later"));
+    informer
+        .wait_until(|informer| informer.get("default", "d").is_some())
+        .await;
+    assert!(informer.get("default", "c").is_none());
+    assert_eq!(server.script().lists, 1, "it went on from where it was");
+}

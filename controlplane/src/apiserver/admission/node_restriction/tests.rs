@@ -24,7 +24,56 @@ impl World {
             ("minions/n1", json!({"metadata": {"name": "n1", "uid": "u1"}})),
             (
                 "pods/ns/own",
-                json!({"metadata": {"uid": "p1"}, "spec": {"nodeName": "n1"}}),
+                json!({"metadata": {"uid": "p1", "namespace": "ns", "name": "own"}, "spec": {"nodeName": "n1", "volumes": [
+                    {"name": "own", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}},
+                        {"serviceAccountToken": {"path": "vault", "audience": "vault"}}]}},
+                    {"name": "inline", "csi": {"driver": "inline.example.com"}},
+                    {"name": "claimed", "persistentVolumeClaim": {"claimName": "c"}},
+                    {"name": "template", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}}),
+            ),
+            (
+                "pods/ns/bare",
+                json!({"metadata": {"uid": "p3"}, "spec": {"nodeName": "n1"}}),
+            ),
+            (
+                "pods/ns/lost",
+                json!({"metadata": {"uid": "p4", "namespace": "ns"}, "spec": {"nodeName": "n1", "volumes": [
+                    {"name": "claimed", "persistentVolumeClaim": {"claimName": "gone"}}]}}),
+            ),
+            ("persistentvolumeclaims/ns/c", json!({"spec": {"volumeName": "v"}})),
+            (
+                "persistentvolumeclaims/ns/own-template",
+                json!({"spec": {"volumeName": "w"}}),
+            ),
+            (
+                "persistentvolumes/v",
+                json!({"spec": {"csi": {"driver": "claimed.example.com"}}}),
+            ),
+            (
+                "persistentvolumes/w",
+                json!({"spec": {"awsElasticBlockStore": {"volumeID": "x"}}}),
+            ),
+            (
+                "csidrivers/inline.example.com",
+                json!({"spec": {"tokenRequests": [{"audience": "of-inline"}]}}),
+            ),
+            (
+                "csidrivers/claimed.example.com",
+                json!({"spec": {"tokenRequests": [{"audience": "x"}, {"audience": "of-claim"}]}}),
+            ),
+            (
+                "csidrivers/ebs.csi.aws.com",
+                json!({"spec": {"tokenRequests": [{"audience": "of-migrated"}]}}),
+            ),
+            (
+                "clusterroles/pulls",
+                json!({"metadata": {"name": "pulls"}, "rules": [{"verbs": ["request-serviceaccounts-token-audience"], "apiGroups": [""],
+                    "resources": ["registry"], "resourceNames": ["sa"]}]}),
+            ),
+            (
+                "clusterrolebindings/pulls",
+                json!({"metadata": {"name": "pulls"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "pulls"},
+                    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}]}),
             ),
             (
                 "pods/ns/foreign",
@@ -68,7 +117,7 @@ impl World {
             name: &name,
             dry_run: false,
         };
-        let told = admit(&attributes, object, old, &self.reader);
+        let told = admit(&attributes, object, old, &self.reader, &Authz::default());
         told.err().map(|error| error.message).unwrap_or_default()
     }
 }
@@ -297,6 +346,56 @@ async fn tokens_are_for_pods_of_the_node() {
     assert_eq!(told(bound("none", "p1")), "pods \"none\" not found");
 }
 
+/// KEP-4412: a node that was taken over asks for tokens of its pods' accounts in others' names.
+#[tokio::test(start_paused = true)]
+async fn tokens_are_for_audiences_the_pod_asks_for_or_that_were_allowed() {
+    let world = World::new().await;
+    let told = |pod: (&str, &str), account: &str, audiences: Value| {
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.0, "uid": pod.1});
+        let request = json!({"metadata": {"name": account}, "spec": {"boundObjectRef": bound, "audiences": audiences}});
+        world.told(Operation::Create, "/serviceaccounts/token", &request, None)
+    };
+    let own = ("own", "p1");
+    for audiences in [
+        json!([]),
+        Value::Null,
+        json!(["vault"]),
+        json!(["of-inline"]),
+        json!(["of-claim"]),
+        json!(["of-migrated"]),
+        json!(["registry"]),
+    ] {
+        assert_eq!(told(own, "sa", audiences.clone()), "", "{audiences}");
+    }
+    let refused = |audience: &str| {
+        format!(
+            "audience \"{audience}\" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience"
+        )
+    };
+    for (pod, account, audience) in [
+        (own, "sa", "other"),
+        // Allowed for another account.
+        (own, "sb", "registry"),
+        // No token of the API server's own in its volumes either.
+        (("bare", "p3"), "sa", ""),
+        (("bare", "p3"), "sa", "vault"),
+    ] {
+        let audiences = if audience.is_empty() {
+            json!([])
+        } else {
+            json!([audience])
+        };
+        let told = told(pod, account, audiences);
+        assert!(told.ends_with(&refused(audience)), "{told}");
+    }
+    assert!(told(own, "sa", json!(["vault", "vault"])).ends_with("node may only request 0 or 1 audiences"));
+    let lost = told(("lost", "p4"), "sa", json!(["registry"]));
+    assert!(
+        lost.ends_with("error validating audience \"registry\": persistentvolumeclaims \"gone\" not found"),
+        "{lost}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn leases_csinodes_slices_claims_and_certificates_are_the_nodes_own() {
     let world = World::new().await;
@@ -363,7 +462,7 @@ async fn others_pass_and_nodes_without_a_name_do_not() {
             name: "n2",
             dry_run: false,
         };
-        admit(&attributes, &Value::Null, None, &world.reader).err()
+        admit(&attributes, &Value::Null, None, &world.reader, &Authz::default()).err()
     };
     assert!(told(User::named("alice", &[])).is_none());
     assert!(told(User::named("system:node:n2", &[])).is_none());

@@ -5,6 +5,7 @@ mod many;
 mod numbers;
 mod parts;
 mod rules;
+mod status;
 mod stored;
 
 use super::watches::Watch;
@@ -253,6 +254,8 @@ async fn a_definition_ends_after_its_objects() {
     let refused = post(&server, LIONS, &lion("late", &json!({"name": "late"}))).await;
     let expected = "create not allowed while custom resource definition is terminating";
     assert_eq!((refused.code, &refused.body["message"]), (403, &json!(expected)));
+    let told = get(&server, "/apis/zoo.example/v1").await.body["resources"][0]["verbs"].clone();
+    assert_eq!(told, json!(["delete", "deletecollection", "get", "list", "watch"]));
     let freed = patch(
         &server,
         &format!("{LIONS}/held"),

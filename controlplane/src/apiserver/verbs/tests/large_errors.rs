@@ -52,8 +52,10 @@ async fn of_long_values_names_and_documents_the_beginning_is_shown() {
 async fn of_very_many_controllers_the_list_of_owners_is_not_copied_for_each() {
     let server = server().await;
     let mut object = config_map("m", json!({}));
-    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b", "controller": true});
-    object["metadata"]["ownerReferences"] = json!(vec![owner; 30_000]);
+    // Each another one: of the same, all but the first are dropped.
+    let owner =
+        |i: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": i.to_string(), "uid": "b", "controller": true});
+    object["metadata"]["ownerReferences"] = (0..30_000).map(owner).collect();
     let reply = post(&server, MAPS, &object).await;
     assert_eq!((reply.code, length(&reply) < BYTES_MAX), (422, true));
 }

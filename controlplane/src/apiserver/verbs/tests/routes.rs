@@ -21,6 +21,8 @@ async fn what_is_not_served_is_refused_in_upstreams_way() {
         "/api/v1/namespaces/a/nodes",
         "/api/v1/pods/p",
         "/api/v1/namespaces/a/pods/p/nothing",
+        "/api/v1/namespaces/a/pods/p/status/nothing",
+        "/api/v1/namespaces/a/pods/p/log/nothing",
         "/api/v1/namespaces/a/configmaps/m/status",
     ] {
         let reply = get(&server, path).await;
@@ -168,4 +170,19 @@ async fn selectors_that_cannot_be_read_say_why() {
         let reply = get(&server, &format!("{MAPS}?{query}")).await;
         assert_eq!((reply.code, &reply.body["message"]), (400, &json!(text)));
     }
+}
+
+/// The clock is the real one: a nanosecond is over when a reply is ready.
+#[tokio::test]
+async fn what_is_ready_when_its_time_is_over_is_an_error_and_no_broken_connection() {
+    let server = server().await;
+    assert_eq!(get(&server, &format!("{MAPS}?timeout=30s")).await.code, 200);
+    let late = get(&server, &format!("{MAPS}?timeout=1ns")).await;
+    assert_eq!(
+        (late.code, &late.body["message"]),
+        (
+            504,
+            &json!("Timeout: request did not complete within the allotted timeout")
+        )
+    );
 }

@@ -126,6 +126,15 @@ async fn what_does_not_fit_waits_until_something_is_freed() {
     bench.until("event", |b| has_event(b, "ResizeDeferred", message)).await;
     bench.api.delete("q", 0, at(0));
     bench.until("resized", |b| is_resized(b, "p", &wanted)).await;
+    for line in [
+        r#"kubelet_container_requested_resizes_total{resource="cpu",requirement="requests",operation="increase"} 1"#,
+        r#"kubelet_pod_deferred_accepted_resizes_total{retry_trigger="pod_terminated"} 1"#,
+        r#"kubelet_pod_resize_duration_milliseconds_count{success="true"} 1"#,
+        r#"kubelet_pod_worker_duration_seconds_count{operation_type="kill"} 1"#,
+        r#"kubelet_terminated_containers_total{container_type="container",exit_code="0",reason="Completed"} 1"#,
+    ] {
+        assert!(kubelet.tells(line), "{line}");
+    }
     kubelet.kill().await;
 }
 

@@ -85,3 +85,33 @@ async fn the_status_is_applied_apart_and_unknown_fields_are_refused() {
         "{message}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_and_its_objects_stay_their_managers_whatever_becomes_of_them() {
+    let server = server().await;
+    let path = format!("{DEFINITIONS}/lions.zoo.example");
+    let made = apply(&server, &path, "one", &definition()).await.body;
+    let owners = made["metadata"]["managedFields"].clone();
+    assert_eq!(owners[0]["manager"], "one", "{made}");
+    let established = until(&server, &path, |reply| has(reply, "Established", "True")).await;
+    assert_eq!(established.body["metadata"]["managedFields"], owners);
+    let changed = apply(&server, &path, "one", &with_ports()).await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    let owners = changed.body["metadata"]["managedFields"].clone();
+
+    let mut held = lion("held", &json!({"name": "leo"}));
+    held["metadata"]["finalizers"] = json!(["zoo.example/keeper"]);
+    let held = post(&server, LIONS, &held).await.body;
+    assert_eq!(delete(&server, &path).await.code, 200);
+    let ending = until(&server, &format!("{LIONS}/held"), |reply| {
+        !reply.body["metadata"]["deletionTimestamp"].is_null()
+    })
+    .await;
+    assert_eq!(
+        ending.body["metadata"]["managedFields"],
+        held["metadata"]["managedFields"]
+    );
+    let terminating = get(&server, &path).await;
+    assert!(has(&terminating, "Terminating", "True"), "{}", terminating.body);
+    assert_eq!(terminating.body["metadata"]["managedFields"], owners);
+}

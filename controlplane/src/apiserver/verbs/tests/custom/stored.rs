@@ -140,3 +140,39 @@ async fn a_custom_resource_says_the_version_it_was_stored_in() {
         text().await
     );
 }
+
+/// Who changes nothing that the generation counts through the version he knows has not raised it, however the object is stored.
+#[tokio::test(start_paused = true)]
+async fn a_generation_is_one_of_the_version_that_was_asked() {
+    let server = server().await;
+    let mut two = definition();
+    let first = &mut two["spec"]["versions"][0];
+    let mut second = first.clone();
+    first["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["tail"] =
+        json!({"type": "string", "default": "tufted"});
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    two["spec"]["versions"].as_array_mut().unwrap().push(second);
+    define(&server, &two).await;
+    let made = post(&server, LIONS, &lion("leo", &json!({"name": "leo"}))).await;
+    assert_eq!((made.code, &made.body["spec"]["tail"]), (201, &json!("tufted")));
+    let hash = |reply: &Reply| reply.body["resources"][0]["storageVersionHash"].clone();
+    let before = hash(&get(&server, "/apis/zoo.example/v1").await);
+    let moved = json!([{"op": "replace", "path": "/spec/versions/0/storage", "value": false},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": true}]);
+    assert_eq!(patch(&server, DEFINITION, "json", &moved).await.code, 200);
+    until(&server, "/apis/zoo.example/v1", |reply| hash(reply) != before).await;
+    let leo = format!("{LIONS}/leo");
+    for (change, generation) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), 1),
+        (json!({"spec": {"age": 4}}), 2),
+        (json!({"metadata": {"labels": {"a": "c"}}}), 2),
+    ] {
+        let changed = patch(&server, &leo, "merge", &change).await;
+        assert_eq!(
+            (changed.code, &changed.body["metadata"]["generation"]),
+            (200, &json!(generation)),
+            "{change}"
+        );
+    }
+}

@@ -1,10 +1,10 @@
-//! Looks into JSON text that this program wrote, without making trees of it: whoever only asks whether a set has a field need not read
-//! the others. Pure. Text of another origin is safe, too: what is not understood is not there.
+//! Looks into JSON text as programs write it, without blanks, and makes no tree of it: whoever asks for one member need not read the
+//! others. Pure. Text of another form is safe, too: what is not understood is not there.
 
 use std::borrow::Cow;
 
 /// The members of an object's text: key, with its escapes, and the text of the value.
-pub(crate) fn members(object: &str) -> impl Iterator<Item = (&str, &str)> {
+pub fn members(object: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut at = opened(object, b'{');
     std::iter::from_fn(move || {
         let key_end = end(object.as_bytes(), at?)?;
@@ -17,7 +17,7 @@ pub(crate) fn members(object: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// The texts of a list's items.
-pub(crate) fn items(list: &str) -> impl Iterator<Item = &str> {
+pub fn items(list: &str) -> impl Iterator<Item = &str> {
     let mut at = opened(list, b'[');
     std::iter::from_fn(move || {
         let from = at?;
@@ -28,7 +28,7 @@ pub(crate) fn items(list: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A key or a string, with its escapes read.
-pub(crate) fn unescaped(text: &str) -> Cow<'_, str> {
+pub fn unescaped(text: &str) -> Cow<'_, str> {
     match text.contains('\\') {
         false => Cow::Borrowed(text),
         true => Cow::Owned(serde_json::from_str(&format!("\"{text}\"")).unwrap_or_default()),
@@ -36,7 +36,7 @@ pub(crate) fn unescaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether the text is the string with its quotes and backslashes escaped, as in keys that are JSON themselves.
-pub(crate) fn is_escaped(text: &str, string: &str) -> bool {
+pub fn is_escaped(text: &str, string: &str) -> bool {
     let mut own = string.bytes();
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -55,7 +55,7 @@ pub(crate) fn is_escaped(text: &str, string: &str) -> bool {
 }
 
 /// The string that a value's text is; empty if it is none.
-pub(crate) fn string(value: &str) -> Cow<'_, str> {
+pub fn string(value: &str) -> Cow<'_, str> {
     let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     inner.map_or(Cow::Borrowed(""), unescaped)
 }
@@ -72,7 +72,7 @@ fn after(text: &str, at: usize) -> Option<usize> {
 }
 
 /// Where the value ends that begins at `at`.
-pub(crate) fn end(bytes: &[u8], at: usize) -> Option<usize> {
+pub fn end(bytes: &[u8], at: usize) -> Option<usize> {
     let (mut at, mut depth) = (at, 0_usize);
     loop {
         match bytes.get(at)? {

@@ -1,0 +1,315 @@
+//! Watches what is left of the node and ends pods, one at a time, before it runs out (kubelet contract §10).
+//!
+//! A turn: look at everything, judge by the rules ([`super::pressure`]), tell what runs short, and if something is due free what nobody
+//! uses, then end the first pod ([`super::rank`]). Between turns memory alone is looked at, the oftener the less is left. While a pod
+//! that was ended is being cleaned up no other is, for 30 seconds at most; a hard threshold does not wait for a pod that goes for a soft one.
+
+use super::message;
+use super::pressure::{self, LOOK_MIN, Remembered, Signals};
+use super::rank::{self, Candidate};
+use super::reclaim::Reclaim;
+use super::sight::Sight;
+use super::stall::Stalls;
+use super::threshold::{Condition, Disks, Rules, Signal, Starved, Threshold};
+use super::{GRACE_SECONDS, Killer};
+use crate::events::Severity;
+use crate::host::machine::Roots;
+use crate::id::PodUid;
+use crate::parts::Parts;
+use crate::pod::state::Cause;
+use crate::pod::view::PodSnapshot;
+use crate::pod::worker::Kill;
+use crate::pod_object;
+use crate::reason;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The longest pause between two turns.
+const PERIOD: Duration = Duration::from_secs(10);
+/// How long is waited for the cleanup of a pod that was ended, and how often it is looked at meanwhile.
+const CLEANUP_MAX: Duration = Duration::from_secs(30);
+const CLEANUP_LOOK: Duration = Duration::from_secs(1);
+/// How long freeing what nobody uses may take before a pod goes all the same.
+const RECLAIM_MAX: Duration = Duration::from_secs(120);
+
+/// For how long after the start a pod does not go for a disk where images may, once the pods that are here have been delivered.
+const IMAGES_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pod that was ended, until it is cleaned up.
+struct Waiting {
+    uid: PodUid,
+    until: Instant,
+    /// Whether it goes as fast as it can.
+    hurried: bool,
+}
+
+/// Guards the node.
+pub struct Guard {
+    parts: Arc<Parts>,
+    rules: Rules,
+    killer: Killer,
+    reclaim: Arc<dyn Reclaim>,
+    sight: Sight,
+    roots: Roots,
+    begun: Instant,
+    remembered: Remembered,
+    /// What was last left of memory.
+    memory: Signals,
+    waiting: Option<Waiting>,
+}
+
+impl Guard {
+    /// A guard that tells `killer` whom to end, and reads `/proc` where `roots` says. Must be made inside a tokio runtime.
+    pub fn new(parts: Arc<Parts>, rules: Rules, killer: Killer, reclaim: Arc<dyn Reclaim>, roots: Roots) -> Self {
+        Self {
+            sight: Sight::new(parts.clone(), roots.clone()),
+            parts,
+            rules: rules.without_containers(),
+            killer,
+            reclaim,
+            roots,
+            begun: Instant::now(),
+            remembered: Remembered::default(),
+            memory: Signals::new(),
+            waiting: None,
+        }
+    }
+
+    /// Guards until shut down; without thresholds there is nothing to guard.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        if self.rules.thresholds.is_empty() {
+            return;
+        }
+        let stalls = Stalls::open(&self.roots);
+        let guarding = async {
+            loop {
+                let next = self.turn().await;
+                self.rest(&stalls, next).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = guarding => {}
+        }
+    }
+
+    /// The rules as they are on this node's disks. Those that follow from where layers are come last: places stay as they are.
+    fn thresholds(&self) -> Vec<Threshold> {
+        match self.sight.disks() {
+            Some(disks) => self.rules.of_disks(disks),
+            None => self.rules.thresholds.clone(),
+        }
+    }
+
+    /// Waits for the next turn: until then, or until memory falls below a threshold.
+    async fn rest(&mut self, stalls: &Stalls, until: Instant) {
+        let thresholds = self.thresholds();
+        loop {
+            let mut pause = pressure::next_look(&thresholds, &self.memory);
+            if stalls.are_told() {
+                pause = pause.max(pressure::LOOK_MIN_TOLD);
+            }
+            let next = Instant::now() + pause;
+            // However often the kernel tells of stalls.
+            tokio::time::sleep_until((Instant::now() + LOOK_MIN).min(until)).await;
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(next.min(until)) => {}
+                () = stalls.next() => {}
+            }
+            if Instant::now() >= until {
+                return;
+            }
+            self.memory = self.sight.memory().await;
+            if pressure::is_news(&thresholds, &self.memory, &self.remembered) {
+                return;
+            }
+        }
+    }
+
+    /// Looks, tells, and ends a pod if one must go; returns when to look again.
+    async fn turn(&mut self) -> Instant {
+        let pods = self.parts.pods.list();
+        self.killer.forget_gone(&pods);
+        let signals = self.sight.signals().await;
+        let seen = Instant::now();
+        let thresholds = self.thresholds();
+        let elapsed = self.begun.elapsed();
+        let mut verdict = pressure::judge(
+            &thresholds,
+            self.rules.transition,
+            &signals,
+            &mut self.remembered,
+            elapsed,
+        );
+        self.memory = signals.clone();
+        self.parts.pressure.send_if_modified(|told| {
+            let news = *told != verdict.conditions;
+            told.clone_from(&verdict.conditions);
+            news
+        });
+        let mut next = seen + PERIOD;
+        if let Some(wake) = verdict.wake {
+            next = next.min(self.begun + wake);
+        }
+        self.stop_waiting();
+        if self.sight.disks().is_none() {
+            // Whose files are on the disk that runs short is not known either.
+            let of_disk = |threshold: &Threshold| threshold.signal.condition() == Condition::Disk;
+            if verdict.due.iter().any(of_disk) {
+                tracing::warn!("the runtime does not tell where images are: nothing is done about disks");
+            }
+            verdict.due.retain(|threshold| !of_disk(threshold));
+        }
+        if let Some(threshold) = verdict.due.first()
+            && self.may_end(threshold)
+        {
+            self.act(threshold, &verdict.due, &signals, seen).await;
+        }
+        if self.waiting.is_some() {
+            next = next.min(Instant::now() + CLEANUP_LOOK);
+        }
+        next
+    }
+
+    /// Forgets the pod that was ended last once it is cleaned up, or takes too long.
+    fn stop_waiting(&mut self) {
+        let view = &self.parts.pods;
+        self.waiting = self.waiting.take().filter(|waiting| {
+            let there = view.by_uid(&waiting.uid).is_some_and(|snapshot| snapshot.active);
+            there && Instant::now() < waiting.until
+        });
+    }
+
+    fn may_end(&self, threshold: &Threshold) -> bool {
+        let in_the_way = |waiting: &Waiting| waiting.hurried || !threshold.is_hard();
+        !self.waiting.as_ref().is_some_and(in_the_way)
+    }
+
+    /// Frees what nobody uses; if that is not enough, ends the pod that is first.
+    async fn act(&mut self, threshold: &Threshold, due: &[Threshold], signals: &Signals, seen: Instant) {
+        let starved = threshold.signal.starved();
+        let (recorder, node) = (&self.parts.recorder, &self.parts.context.node_name);
+        let message = format!("Attempting to reclaim {}", starved.as_str());
+        recorder.node(node, Severity::Warning, reason::event::EVICTION_THRESHOLD_MET, message);
+        let disks = self.sight.disks().unwrap_or_default();
+        let (containers, images) = freed(threshold.signal, disks);
+        let withheld = images && !self.reclaim.may_delete_images();
+        if self.free(containers, images && !withheld).await {
+            let left = self.sight.signals().await;
+            let reading = left.get(&threshold.signal);
+            if reading.is_some_and(|reading| !pressure::is_met(threshold, *reading, true)) {
+                tracing::info!(resource = starved.as_str(), "enough was freed without ending a pod");
+                return;
+            }
+        }
+        if withheld && self.begun.elapsed() < IMAGES_PATIENCE {
+            tracing::info!("it is not known yet which images are needed: no pod goes before those that are not");
+            return;
+        }
+        let Some(reading) = signals.get(&threshold.signal) else {
+            return;
+        };
+        let pods = self.candidates(threshold);
+        let Some(uses) = self.sight.uses(&pods, threshold.signal, disks).await else {
+            let resource = starved.as_str();
+            tracing::warn!(
+                resource,
+                "the runtime does not tell what pods use: none is chosen by chance"
+            );
+            return;
+        };
+        let paired = pods.iter().zip(uses);
+        let mut candidates: Vec<Candidate<'_>> = paired
+            .map(|(snapshot, used)| Candidate {
+                pod: &snapshot.pod,
+                used,
+            })
+            .collect();
+        let Some(first) = rank::choose(&mut candidates, threshold.signal, disks) else {
+            tracing::error!(
+                resource = starved.as_str(),
+                "the node runs short, and there is no pod to end"
+            );
+            return;
+        };
+        for threshold in due {
+            let age = seen.elapsed();
+            self.parts
+                .metrics
+                .pods
+                .eviction_stats_age(threshold.signal.as_str(), age);
+        }
+        let uid = pod_object::uid(first.pod);
+        let (message, annotations) = message::of(threshold, *reading, first);
+        let own = pod_object::spec(first.pod).termination_grace_period_seconds;
+        let grace_seconds = pressure::grace_seconds(&self.rules, threshold, own);
+        tracing::info!(pod = %uid, message, "ending a pod for the node's sake");
+        let cause = Cause::Failed {
+            reason: reason::pod::EVICTED.to_owned(),
+            message,
+        };
+        let kill = Kill {
+            cause,
+            grace_seconds,
+            annotations,
+        };
+        self.killer.kill(uid.clone(), kill);
+        self.parts.metrics.pods.evicted(threshold.signal.as_str());
+        self.waiting = Some(Waiting {
+            uid,
+            until: Instant::now() + CLEANUP_MAX,
+            hurried: grace_seconds.is_some_and(|grace| grace <= GRACE_SECONDS),
+        });
+    }
+
+    /// The pods that have something and may be ended, or ended sooner.
+    fn candidates(&self, threshold: &Threshold) -> Vec<Arc<PodSnapshot>> {
+        let mut pods = self.parts.pods.list();
+        pods.retain(|snapshot| {
+            let uid = pod_object::uid(&snapshot.pod);
+            let done = match threshold.is_hard() {
+                true => self.killer.is_hurried(&uid),
+                false => self.killer.has(&uid) || snapshot.life.ending,
+            };
+            snapshot.active && !snapshot.ended && !snapshot.observed.is_empty() && !done
+        });
+        pods
+    }
+
+    /// Frees what nobody uses on the file system that runs short; whether there was anything to try.
+    async fn free(&self, containers: bool, images: bool) -> bool {
+        let free = async {
+            if containers && let Err(error) = self.reclaim.delete_all_unused_containers().await {
+                tracing::warn!(%error, "dead containers are not removed");
+            }
+            if images && let Err(error) = self.reclaim.delete_unused_images().await {
+                tracing::warn!(%error, "unused images are not removed");
+            }
+        };
+        if tokio::time::timeout(RECLAIM_MAX, free).await.is_err() {
+            tracing::warn!("removing what nobody uses takes too long, a pod goes meanwhile");
+        }
+        containers || images
+    }
+}
+
+/// Whether dead containers and unused images are on the file system that runs short.
+fn freed(signal: Signal, disks: Disks) -> (bool, bool) {
+    if !matches!(signal.starved(), Starved::EphemeralStorage | Starved::Inodes) {
+        return (false, false);
+    }
+    let of_node = matches!(signal, Signal::NodeFsAvailable | Signal::NodeFsInodesFree);
+    let of_images = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
+    match (disks.images_apart, disks.layers_apart) {
+        (false, _) => (true, true),
+        (true, false) => (!of_node, !of_node),
+        (true, true) => (!of_images, of_images),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! What is left of everything on this node, and what pods use of it: read from `/proc`, the file systems, pods' cgroups and, of
+//! containers, the runtime.
+
+use super::decide::is_on_disk;
+use super::measure::{Measurer, Places};
+use super::pressure::{Reading, Signals};
+use super::rank::{self, ContainerUse, PodUse};
+use super::threshold::{Disks, Signal, Starved};
+use crate::host::load;
+use crate::host::machine::{self, Disk, Roots};
+use crate::host::usage::TreeUsage;
+use crate::id::PodUid;
+use crate::parts::Parts;
+use crate::pod::view::PodSnapshot;
+use crate::pod_object;
+use crate::runtime::ContainerUsage;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the runtime may take to tell what containers use, and a cgroup what is in it: when memory is short it may take forever.
+const STATS_DEADLINE: Duration = Duration::from_secs(1);
+/// How long it may take to tell what they wrote into their layers: it looks at disks that are full and busy, and there is more time.
+const LAYERS_DEADLINE: Duration = Duration::from_secs(10);
+/// For how long each pod's files are counted at first, and all pods' together.
+const GLANCE: Duration = Duration::from_millis(200);
+const COUNTS_DEADLINE: Duration = Duration::from_secs(30);
+/// How often it is asked where images are until that is known.
+const PLACES_RETRY: Duration = Duration::from_secs(10);
+
+/// Looks at the node.
+pub(super) struct Sight {
+    parts: Arc<Parts>,
+    roots: Roots,
+    measurer: Measurer,
+    places: Option<Places>,
+    asked: Option<Instant>,
+    /// What containers had in their layers, bytes and inodes, when the runtime last told; of pods that may have to go.
+    layers: BTreeMap<PodUid, BTreeMap<String, (u64, u64)>>,
+}
+
+impl Sight {
+    pub(super) fn new(parts: Arc<Parts>, roots: Roots) -> Self {
+        Self {
+            measurer: Measurer::new(parts.clone(), COUNTS_DEADLINE),
+            parts,
+            roots,
+            places: None,
+            asked: None,
+            layers: BTreeMap::new(),
+        }
+    }
+
+    /// Which file systems are one, once that is known.
+    pub(super) fn disks(&self) -> Option<Disks> {
+        self.places.as_ref().map(|places| places.disks)
+    }
+
+    /// What is left of memory: the look that is cheap.
+    pub(super) async fn memory(&self) -> Signals {
+        let roots = self.roots.clone();
+        let read = self.measurer.look("memory", move || load::memory(&roots)).await;
+        let mut signals = Signals::new();
+        if let Ok(Some((capacity, working_set))) = read {
+            signals.insert(Signal::MemoryAvailable, left(capacity, working_set));
+        }
+        if let Some(limit) = self.parts.cgroups.memory_limit()
+            && let Ok(Ok(usage)) = tokio::time::timeout(STATS_DEADLINE, self.parts.cgroups.usage(None)).await
+            && let Some(working_set) = usage.working_set
+        {
+            signals.insert(Signal::AllocatableMemoryAvailable, left(limit, working_set));
+        }
+        signals
+    }
+
+    /// What is left of everything.
+    pub(super) async fn signals(&mut self) -> Signals {
+        self.find_places().await;
+        let mut signals = self.memory().await;
+        let (roots, root) = (self.roots.clone(), self.parts.context.root_dir.clone());
+        let places = self.places.clone();
+        let read = self.measurer.look("disks", move || {
+            let images = places.as_ref().map(|places| match &places.images {
+                Some(path) => machine::disk(path),
+                None => machine::disk(&root),
+            });
+            (machine::disk(&root), images, load::tasks(&roots))
+        });
+        let Ok((node, images, tasks)) = read.await else {
+            tracing::warn!("the node's file systems cannot be looked at");
+            return signals;
+        };
+        put_disk(&mut signals, (Signal::NodeFsAvailable, Signal::NodeFsInodesFree), node);
+        if let (Some(images), Some(disks)) = (images, self.disks()) {
+            put_disk(
+                &mut signals,
+                (Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
+                images,
+            );
+            let layers = if disks.layers_are_images() { images } else { node };
+            let of_layers = (Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree);
+            put_disk(&mut signals, of_layers, layers);
+        }
+        if let Some((most, running)) = tasks {
+            signals.insert(Signal::PidAvailable, left(most, running));
+        }
+        signals
+    }
+
+    async fn find_places(&mut self) {
+        if self.places.is_some() || self.asked.is_some_and(|at| at.elapsed() < PLACES_RETRY) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        self.places = tokio::time::timeout(STATS_DEADLINE, self.measurer.places())
+            .await
+            .unwrap_or_default();
+    }
+
+    /// What pods use of what runs short, in their order; nothing if they cannot be told apart.
+    pub(super) async fn uses(
+        &mut self,
+        pods: &[Arc<PodSnapshot>],
+        signal: Signal,
+        disks: Disks,
+    ) -> Option<Vec<Option<PodUse>>> {
+        match signal.starved() {
+            Starved::Memory => Some(self.running(pods, true).await),
+            Starved::Pids => Some(self.running(pods, false).await),
+            Starved::EphemeralStorage | Starved::Inodes => self.on_disk(pods, rank::is_of_layers(signal, disks)).await,
+        }
+    }
+
+    /// Memory or processes. What the kernel does not tell of a pod the runtime may.
+    async fn running(&self, pods: &[Arc<PodSnapshot>], of_memory: bool) -> Vec<Option<PodUse>> {
+        let told = match of_memory {
+            false => Vec::new(),
+            true => {
+                let told = tokio::time::timeout(STATS_DEADLINE, self.measurer.containers()).await;
+                told.ok().flatten().unwrap_or_default()
+            }
+        };
+        let until = Instant::now() + COUNTS_DEADLINE;
+        let mut uses = Vec::with_capacity(pods.len());
+        for snapshot in pods {
+            let mut used = match Instant::now() < until {
+                true => self.of_cgroup(snapshot).await,
+                false => PodUse::default(),
+            };
+            let uid = pod_object::uid(&snapshot.pod);
+            for usage in told.iter().filter(|usage| usage.pod.as_ref() == Some(&uid)) {
+                let container: &mut ContainerUse = used.containers.entry(usage.name.clone()).or_default();
+                container.memory = usage.working_set;
+            }
+            if used.memory.is_none() {
+                let all = used.containers.values().filter_map(|container| container.memory);
+                used.memory = all.reduce(u64::saturating_add);
+            }
+            let is_known = match of_memory {
+                true => used.memory.is_some(),
+                false => used.processes.is_some(),
+            };
+            uses.push(is_known.then_some(used));
+        }
+        uses
+    }
+
+    /// Layers and files. Nothing if layers alone count, and the runtime never told of those.
+    async fn on_disk(&mut self, pods: &[Arc<PodSnapshot>], layers_alone: bool) -> Option<Vec<Option<PodUse>>> {
+        let told = tokio::time::timeout(LAYERS_DEADLINE, self.measurer.containers()).await;
+        let told = told.ok().flatten();
+        if told.is_none() {
+            tracing::warn!("what is in containers' layers is not told by the runtime: what it told last counts");
+        }
+        let is_told = told.is_some();
+        self.remember(pods, told.unwrap_or_default());
+        if layers_alone && !is_told && self.layers.is_empty() {
+            return None;
+        }
+        let mut uses = self.files(pods).await;
+        for (used, snapshot) in uses.iter_mut().zip(pods) {
+            let layers = self.layers.get(&pod_object::uid(&snapshot.pod)).into_iter().flatten();
+            for (name, layer) in layers {
+                let container = used.containers.entry(name.clone()).or_default();
+                container.layer = Some(*layer);
+                container.logs.get_or_insert_default();
+            }
+        }
+        Some(uses.into_iter().map(Some).collect())
+    }
+
+    /// Keeps what was told of the layers of these pods' containers, and what was told before of those of which nothing is told now.
+    fn remember(&mut self, pods: &[Arc<PodSnapshot>], told: Vec<ContainerUsage>) {
+        let mut known = std::mem::take(&mut self.layers);
+        for snapshot in pods {
+            let uid = pod_object::uid(&snapshot.pod);
+            if let Some(layers) = known.remove(&uid) {
+                self.layers.insert(uid.clone(), layers);
+            }
+            for usage in told.iter().filter(|usage| usage.pod.as_ref() == Some(&uid)) {
+                if let Some(layer) = usage.layer {
+                    let layers = self.layers.entry(uid.clone()).or_default();
+                    layers.insert(usage.name.clone(), layer);
+                }
+            }
+        }
+    }
+
+    /// Counts files: everybody's for a moment at first, so that nobody with many keeps others from being counted; then each of those who
+    /// had more gets a like part of the time that is left. Who is not counted to the end has more than is told.
+    async fn files(&self, pods: &[Arc<PodSnapshot>]) -> Vec<PodUse> {
+        let until = Instant::now() + COUNTS_DEADLINE;
+        let mut uses = Vec::with_capacity(pods.len());
+        let mut left = Vec::new();
+        for (place, snapshot) in pods.iter().enumerate() {
+            let counted = match Instant::now() < until {
+                true => self.count(snapshot, GLANCE).await,
+                false => None,
+            };
+            // What hangs would hang again.
+            if counted.as_ref().is_some_and(|used| !is_counted(used)) {
+                left.push(place);
+            }
+            uses.push(counted.unwrap_or_else(uncounted));
+        }
+        while let Some(place) = left.pop() {
+            let rest = until.saturating_duration_since(Instant::now());
+            let share = rest / u32::try_from(left.len() + 1).unwrap_or(u32::MAX);
+            if share <= GLANCE {
+                break;
+            }
+            if let (Some(snapshot), Some(used)) = (pods.get(place), uses.get_mut(place))
+                && let Some(counted) = self.count(snapshot, share).await
+            {
+                *used = counted;
+            }
+        }
+        let some = uses.iter().filter(|used| !is_counted(used)).count();
+        if some > 0 {
+            tracing::warn!(
+                pods = some,
+                "not all files of some pods can be counted: these pods go first"
+            );
+        }
+        uses
+    }
+
+    async fn of_cgroup(&self, snapshot: &PodSnapshot) -> PodUse {
+        let usage = self.parts.cgroups.usage(Some((*snapshot.pod).clone()));
+        let usage = tokio::time::timeout(STATS_DEADLINE, usage).await;
+        let usage = usage.ok().and_then(Result::ok).unwrap_or_default();
+        PodUse {
+            memory: usage.working_set,
+            processes: usage.processes,
+            ..PodUse::default()
+        }
+    }
+
+    /// One pod's files; nothing if that fails or hangs.
+    async fn count(&self, snapshot: &PodSnapshot, deadline: Duration) -> Option<PodUse> {
+        let paths = self.measurer.paths(&snapshot.pod, is_on_disk, true);
+        let uid = pod_object::uid(&snapshot.pod);
+        let counted = self.measurer.count(&uid, paths, deadline).await;
+        let counted =
+            counted.inspect_err(|error| tracing::warn!(pod = %uid, %error, "a pod's files cannot be counted"));
+        let counted = counted.ok()?;
+        let mut used = PodUse {
+            // Its hosts file and termination messages: containers may write to them as much as they like.
+            volumes: counted.files,
+            ..PodUse::default()
+        };
+        for usage in counted.volumes.values() {
+            used.volumes.add(*usage);
+        }
+        for (name, logs) in counted.logs {
+            used.containers.entry(name).or_default().logs = Some(logs);
+        }
+        Some(used)
+    }
+}
+
+/// A pod of whose files nothing is known.
+fn uncounted() -> PodUse {
+    let volumes = TreeUsage {
+        incomplete: true,
+        ..TreeUsage::default()
+    };
+    PodUse {
+        volumes,
+        ..PodUse::default()
+    }
+}
+
+fn is_counted(used: &PodUse) -> bool {
+    let mut logs = used.containers.values().filter_map(|container| container.logs);
+    !used.volumes.incomplete && logs.all(|logs| !logs.incomplete)
+}
+
+fn left(capacity: i64, used: u64) -> Reading {
+    let used = i64::try_from(used).unwrap_or(i64::MAX);
+    Reading {
+        available: capacity.saturating_sub(used).max(0),
+        capacity,
+    }
+}
+
+/// A file system without a size says nothing, and one without inodes nothing of those.
+fn put_disk(signals: &mut Signals, (bytes, inodes): (Signal, Signal), disk: Disk) {
+    for (signal, available, capacity) in [
+        (bytes, disk.available, disk.capacity),
+        (inodes, disk.inodes_free, disk.inodes),
+    ] {
+        if capacity > 0 {
+            signals.insert(signal, Reading { available, capacity });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

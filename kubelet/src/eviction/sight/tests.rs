@@ -1,0 +1,150 @@
+//! What pods are said to have on disk, over real files.
+
+use super::*;
+use crate::eviction::rank::{Candidate, choose};
+use crate::host::WorkError;
+use crate::parts::testing::{context, dependencies};
+use crate::pod::testing::{at, container, observed, pod};
+use crate::pod::view::Life;
+use crate::runtime::RuntimeError;
+use crate::runtime::fake::{FakeRuntime, Mishap};
+use client::TokioClock;
+use std::fs;
+use std::sync::mpsc;
+use tonic::Code;
+
+struct World {
+    dir: tempfile::TempDir,
+    runtime: FakeRuntime,
+    sight: Sight,
+    pods: Vec<Arc<PodSnapshot>>,
+}
+
+impl World {
+    fn new(names: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let clock = Arc::new(TokioClock::starting_at(at(0)));
+        let runtime = FakeRuntime::new(clock.clone(), 1);
+        let mut node = context();
+        node.root_dir = dir.path().join("kubelet");
+        node.pod_logs_dir = dir.path().join("logs");
+        let (parts, ..) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock));
+        let snapshot = |name: &&str| {
+            let seen = observed(name).sandbox(true).running("c").build();
+            Arc::new(PodSnapshot {
+                pod: Arc::new(pod(name).with(container("c")).build()),
+                status: Arc::default(),
+                observed: Arc::new(seen),
+                active: true,
+                ended: false,
+                life: Life::default(),
+            })
+        };
+        Self {
+            sight: Sight::new(parts, Roots::default()),
+            pods: names.iter().map(snapshot).collect(),
+            runtime,
+            dir,
+        }
+    }
+
+    fn uid(&self, place: usize) -> PodUid {
+        pod_object::uid(&self.pods[place].pod)
+    }
+
+    /// Makes a file in a pod's own directory.
+    fn write(&self, place: usize, name: &str, bytes: usize) {
+        let path = self.dir.path().join(format!("kubelet/pods/{}/{name}", self.uid(place)));
+        fs::create_dir_all(path.parent().expect("a parent")).expect("dirs");
+        fs::write(path, vec![b'x'; bytes]).expect("written");
+    }
+
+    async fn uses(&mut self, signal: Signal, disks: Disks) -> Option<Vec<Option<PodUse>>> {
+        self.sight.uses(&self.pods, signal, disks).await
+    }
+
+    /// Who would go.
+    async fn first(&mut self, signal: Signal, disks: Disks) -> Option<PodUid> {
+        let uses = self.uses(signal, disks).await?;
+        let paired = self.pods.iter().zip(uses);
+        let mut candidates: Vec<Candidate<'_>> = paired
+            .map(|(snapshot, used)| Candidate {
+                pod: &snapshot.pod,
+                used,
+            })
+            .collect();
+        choose(&mut candidates, signal, disks).map(|first| pod_object::uid(first.pod))
+    }
+}
+
+#[tokio::test]
+async fn who_has_most_on_disk_goes_and_what_containers_write_into_files_of_the_kubelets_counts() {
+    let one = Disks::default();
+    let mut world = World::new(&["a", "b", "c"]);
+    world.write(0, "etc-hosts", 1_000);
+    world.write(1, "etc-hosts", 3_000_000);
+    world.write(2, "containers/c/0", 6_000_000);
+    assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(2)));
+    world.write(2, "containers/c/0", 0);
+    assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(1)));
+    for number in 0..50 {
+        world.write(0, &format!("containers/c/{number}"), 0);
+    }
+    assert_eq!(world.first(Signal::NodeFsInodesFree, one).await, Some(world.uid(0)));
+}
+
+#[tokio::test]
+async fn nobody_goes_for_a_pod_whose_files_cannot_be_counted() {
+    let one = Disks::default();
+    let mut world = World::new(&["a", "hangs"]);
+    world.write(0, "etc-hosts", 3_000_000);
+    let (go_on, hangs) = mpsc::channel::<()>();
+    let (begun, is_begun) = tokio::sync::oneshot::channel();
+    let (counts, uid) = (world.sight.measurer.counts.clone(), world.uid(1));
+    let hung = tokio::spawn(async move {
+        let work = move || (begun.send(()), hangs.recv().is_err());
+        counts.run(uid.as_str(), work).await.map(|(_, is_over)| is_over)
+    });
+    is_begun.await.expect("it begins");
+    assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(1)));
+    drop(go_on);
+    assert_eq!(hung.await.expect("it ends"), Ok::<_, WorkError>(true));
+    assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(0)));
+}
+
+#[tokio::test]
+async fn layers_the_runtime_does_not_tell_of_are_as_it_told_them_last() {
+    let apart = Disks {
+        images_apart: true,
+        layers_apart: false,
+    };
+    let mut world = World::new(&["a", "b"]);
+    let fail = |world: &World| {
+        let error = RuntimeError::new("ListContainerStats", Code::Unknown, "no");
+        world.runtime.next("ListContainerStats", Mishap::Fail(error));
+    };
+    fail(&world);
+    assert_eq!(
+        world.uses(Signal::ContainerFsAvailable, apart).await,
+        None,
+        "nothing tells them apart"
+    );
+    fail(&world);
+    assert!(world.uses(Signal::NodeFsAvailable, apart).await.is_some(), "files do");
+    let told = |world: &World, bytes| ContainerUsage {
+        pod: Some(world.uid(1)),
+        name: "c".to_owned(),
+        layer: Some((bytes, 1)),
+        ..ContainerUsage::default()
+    };
+    let usage = told(&world, 9_000);
+    world.sight.remember(&world.pods, vec![usage]);
+    fail(&world);
+    assert_eq!(
+        world.first(Signal::ContainerFsAvailable, apart).await,
+        Some(world.uid(1))
+    );
+    world.pods.pop();
+    let _others = world.uses(Signal::ContainerFsAvailable, apart).await;
+    assert!(world.sight.layers.is_empty(), "pods that are gone are forgotten");
+}

@@ -1,0 +1,124 @@
+//! `kubernetes_feature_enabled`: the gates of upstream's that concern a node, with their stage in 1.36 and whether this kubelet
+//! does what they stand for. What is not built is 0, whatever upstream's default is; written when asked.
+
+use std::fmt::Write;
+
+/// Gates that are on and whose work is done here.
+const DONE: &[(&str, &str)] = &[
+    ("CPUCFSQuotaPeriod", ""),
+    ("ContainerCheckpoint", "BETA"),
+    ("ContainerRestartRules", "BETA"),
+    ("EnvFiles", "BETA"),
+    ("ExtendWebSocketsToKubelet", "BETA"),
+    ("HostnameOverride", "BETA"),
+    ("ImageVolume", ""),
+    ("InPlacePodLevelResourcesVerticalScaling", "BETA"),
+    ("InPlacePodVerticalScaling", ""),
+    ("InPlacePodVerticalScalingInitContainers", "BETA"),
+    ("KubeletCgroupDriverFromCRI", ""),
+    ("KubeletCrashLoopBackOffMax", "BETA"),
+    ("KubeletEnsureSecretPulledImages", "BETA"),
+    ("KubeletFineGrainedAuthz", ""),
+    ("NodeDeclaredFeatures", "BETA"),
+    ("NodeLogQuery", ""),
+    ("PLEGOnDemandRelist", "BETA"),
+    ("PodLevelResources", "BETA"),
+    ("PodObservedGenerationTracking", ""),
+    ("PodReadyToStartContainersCondition", "BETA"),
+    ("PreventStaticPodAPIReferences", "BETA"),
+    ("ProcMountType", ""),
+    ("RecursiveReadOnlyMounts", ""),
+    ("ReloadKubeletClientCAFile", "BETA"),
+    ("ReloadKubeletServerCertificateFile", "BETA"),
+    ("RestartAllContainersOnContainerExits", "BETA"),
+    ("RotateKubeletServerCertificate", "BETA"),
+    ("SupplementalGroupsPolicy", ""),
+    ("SystemdWatchdog", ""),
+    ("UserNamespacesSupport", ""),
+];
+
+/// Gates that are off, or whose work is not done here.
+const NOT_DONE: &[(&str, &str)] = &[
+    ("ChangeContainerStatusOnKubeletRestart", "DEPRECATED"),
+    ("ClusterTrustBundleProjection", "BETA"),
+    ("DRAExtendedResource", "BETA"),
+    ("DisableCPUQuotaWithExclusiveCPUs", "DEPRECATED"),
+    ("DynamicResourceAllocation", ""),
+    ("EventedPLEG", "ALPHA"),
+    ("GracefulNodeShutdown", "BETA"),
+    ("GracefulNodeShutdownBasedOnPodPriority", "BETA"),
+    ("ImageVolumeWithDigest", "ALPHA"),
+    ("KubeletInUserNamespace", "ALPHA"),
+    ("KubeletPSI", ""),
+    ("KubeletSeparateDiskGC", "BETA"),
+    ("LocalStorageCapacityIsolationFSQuotaMonitoring", "BETA"),
+    ("MemoryQoS", "ALPHA"),
+    ("MutableCSINodeAllocatableCount", ""),
+    ("NodeSwap", ""),
+    ("PodAndContainerStatsFromCRI", "ALPHA"),
+    ("PodCertificateRequest", "BETA"),
+    ("PodLevelResourceManagers", "ALPHA"),
+    ("PodLogsQuerySplitStreams", "ALPHA"),
+    ("PodsAPI", "ALPHA"),
+    ("QOSReserved", "ALPHA"),
+    ("ReduceDefaultCrashLoopBackOffDecay", "ALPHA"),
+    ("ResourceHealthStatus", "BETA"),
+    ("RuntimeClassInImageCriAPI", "ALPHA"),
+    ("SELinuxMount", "BETA"),
+    ("SELinuxMountReadWriteOncePod", ""),
+    ("UserNamespacesHostNetworkSupport", "ALPHA"),
+];
+
+/// What the gates say that can be turned here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// `ContainerStopSignals`.
+    pub stop_signals: bool,
+    /// `KubeletServiceAccountTokenForCredentialProviders`.
+    pub provider_tokens: bool,
+}
+
+/// The lines, in Prometheus' classic text.
+pub fn features(gates: Gates) -> String {
+    let name = "kubernetes_feature_enabled";
+    let turned = [
+        ("ContainerStopSignals", "ALPHA", gates.stop_signals),
+        (
+            "KubeletServiceAccountTokenForCredentialProviders",
+            "BETA",
+            gates.provider_tokens,
+        ),
+    ];
+    let told = |gates: &'static [(&str, &str)], on| gates.iter().map(move |(gate, stage)| (*gate, *stage, on));
+    let mut out = format!(
+        "# HELP {name} [BETA] Whether what a feature gate stands for is done here, by the gate's stage\n# TYPE {name} gauge\n"
+    );
+    for (gate, stage, on) in told(DONE, true).chain(told(NOT_DONE, false)).chain(turned) {
+        let _ = writeln!(out, "{name}{{name=\"{gate}\",stage=\"{stage}\"}} {}", u8::from(on));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_is_told_once_and_those_that_can_be_turned_as_they_are() {
+        let text = features(Gates {
+            stop_signals: true,
+            provider_tokens: false,
+        });
+        for line in [
+            r#"kubernetes_feature_enabled{name="ContainerStopSignals",stage="ALPHA"} 1"#,
+            r#"kubernetes_feature_enabled{name="KubeletServiceAccountTokenForCredentialProviders",stage="BETA"} 0"#,
+            r#"kubernetes_feature_enabled{name="InPlacePodVerticalScaling",stage=""} 1"#,
+            r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 0"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        let mut names: Vec<&str> = text.lines().filter_map(|line| line.split('"').nth(1)).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Room for critical pods: who goes is [`crate::admission::preemption`]'s to say, here it happens (kubelet contract §10, §14).
+//!
+//! The critical pod holds its room at once, so that nobody else gets what is being freed; it starts when those who go are gone.
+
+use super::Workers;
+use crate::admission::decide::Rejection;
+use crate::admission::placement::NodeView;
+use crate::admission::preemption::{self, MESSAGE};
+use crate::id::PodUid;
+use crate::pod::state::Cause;
+use crate::pod::worker::Kill;
+use crate::pod_object;
+use crate::reason;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often it is looked whether those who go are gone.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long is waited for them at least; one and a half times the longest grace otherwise. After that the critical pod starts all the
+/// same: what does not go hangs.
+const PATIENCE_MIN: Duration = Duration::from_secs(10);
+
+/// Those who go for one critical pod.
+pub(super) struct MakingRoom {
+    victims: BTreeSet<PodUid>,
+    until: Instant,
+}
+
+fn patience(victims: &[Arc<Pod>]) -> Duration {
+    let graces = victims
+        .iter()
+        .map(|pod| pod_object::spec(pod).termination_grace_period_seconds.unwrap_or(0));
+    let longest = graces.max().and_then(|grace| u64::try_from(grace).ok()).unwrap_or(0);
+    // Some manifests say forever.
+    Duration::from_secs(longest.min(1 << 32).saturating_mul(3) / 2).max(PATIENCE_MIN)
+}
+
+impl Workers {
+    /// Tells the workers of pods the node ends.
+    pub(super) fn hand_on_kills(&mut self) {
+        for (uid, kill) in self.kills.borrow_and_update().iter() {
+            let Some(live) = self.live.get(uid) else { continue };
+            live.desired.send_if_modified(|desired| {
+                let news = desired.kill.as_ref() != Some(kill);
+                if news {
+                    desired.kill = Some(kill.clone());
+                }
+                news
+            });
+        }
+    }
+
+    /// Gives up the room of critical pods that are no longer wanted; who goes for them goes all the same.
+    pub(super) fn drop_preemptions(&mut self, pods: &BTreeMap<PodUid, Arc<Pod>>) {
+        let gone = self.preempting.keys().filter(|uid| !pods.contains_key(*uid));
+        let gone: Vec<PodUid> = gone.cloned().collect();
+        for uid in gone {
+            self.preempting.remove(&uid);
+            self.ledger.release(&uid);
+        }
+    }
+
+    /// Whether others still make room for the pod; it is looked at again in a while then.
+    pub(super) fn makes_room(&mut self, uid: &PodUid) -> bool {
+        let view = &self.shared.parts.pods;
+        let there = |victim: &PodUid| view.by_uid(victim).is_some_and(|snapshot| !snapshot.ended);
+        let is_over = |room: &MakingRoom| Instant::now() >= room.until || !room.victims.iter().any(there);
+        let waits = self.preempting.get(uid).is_some_and(|room| !is_over(room));
+        if waits {
+            self.cooling.insert(uid.clone(), Instant::now() + LOOK);
+        } else {
+            self.preempting.remove(uid);
+        }
+        waits
+    }
+
+    /// Makes room for a critical pod that was refused for want of resources alone: nothing is left of the refusal then.
+    pub(super) fn preempt(
+        &mut self,
+        uid: &PodUid,
+        pod: &Pod,
+        node: &NodeView,
+        refused: Rejection,
+    ) -> Option<Rejection> {
+        if !pod_object::is_critical(pod) || !refused.reason.starts_with(reason::admission::OUT_OF) {
+            return Some(refused);
+        }
+        let missing = match self.ledger.missing(node, pod) {
+            Ok(missing) => missing,
+            Err(other) => return Some(other),
+        };
+        let snapshots = self.shared.parts.pods.list();
+        let active = snapshots.iter().filter(|snapshot| snapshot.active && !snapshot.ended);
+        let active: Vec<Arc<Pod>> = active.map(|snapshot| snapshot.pod.clone()).collect();
+        let victims = match preemption::victims(pod, &active, &missing) {
+            Ok(victims) => victims,
+            Err(why) => {
+                return Some(Rejection {
+                    reason: reason::admission::UNEXPECTED_ADMISSION_ERROR.to_owned(),
+                    message: format!("Unexpected error while attempting to recover from admission failure: {why}"),
+                });
+            }
+        };
+        let signal = missing.first().map_or("", |missing| missing.resource.as_str());
+        for victim in &victims {
+            tracing::info!(pod = %pod_object::uid(victim), critical = %uid, "ending a pod to make room for a critical one");
+            self.shared.parts.metrics.pods.preempted(signal);
+            let kill = Kill {
+                cause: Cause::Failed {
+                    reason: reason::pod::PREEMPTING.to_owned(),
+                    message: MESSAGE.to_owned(),
+                },
+                grace_seconds: None,
+                annotations: BTreeMap::new(),
+            };
+            self.killer.kill(pod_object::uid(victim), kill);
+        }
+        self.ledger.grant(pod);
+        let room = MakingRoom {
+            until: Instant::now() + patience(&victims),
+            victims: victims.iter().map(|victim| pod_object::uid(victim)).collect(),
+        };
+        self.preempting.insert(uid.clone(), room);
+        self.cooling.insert(uid.clone(), Instant::now() + LOOK);
+        None
+    }
+}
