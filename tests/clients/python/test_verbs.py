@@ -230,7 +230,8 @@ class Lists(ServerTest):
 
 class Subresources(ServerTest):
     def pod(self, name="pod"):
-        spec = client.V1PodSpec(containers=[client.V1Container(name="main", image="nginx")])
+        # Nobody schedules it, so nobody else writes its conditions.
+        spec = client.V1PodSpec(scheduler_name="nobody", containers=[client.V1Container(name="main", image="nginx")])
         return self.core.create_namespaced_pod(self.namespace, client.V1Pod(metadata=client.V1ObjectMeta(name=name), spec=spec))
 
     def test_a_pod_is_bound_evicted_and_deleted(self):
