@@ -154,7 +154,7 @@ start_containerd() {
     wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
     restart_if_changed imagetool
     start imagetool "$DATA/bin/imagetool" serve --layout "$IMAGES/layout" --listen "127.0.0.1:$MIRROR_PORT"
-    wait_for 10 imagetool "the image mirror does not answer on port $MIRROR_PORT" curl -fs --max-time 2 "http://127.0.0.1:$MIRROR_PORT/v2/"
+    wait_for 60 imagetool "the image mirror does not answer on port $MIRROR_PORT" curl -fs --max-time 2 "http://127.0.0.1:$MIRROR_PORT/v2/"
 }
 
 import_images() {

@@ -101,7 +101,8 @@ impl Cluster {
         let mut command = self.hack("down");
         command.arg("--purge");
         succeed(command, None)?;
-        let result = leftovers::of_cluster(self);
+        // What has ended the kernel takes away in its own time.
+        let result = crate::wait::until(30, "nothing is left of the cluster", || leftovers::of_cluster(self));
         run("ip", &["netns", "delete", &self.namespace])?;
         result
     }
@@ -255,20 +256,23 @@ impl Cluster {
         let pid = nix::unistd::Pid::from_raw(self.pid(component)?);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)
             .with_context(|| format!("killing {component}"))?;
-        crate::wait::until(10, "the killed process is gone", || {
+        crate::wait::until(60, "the killed process is gone", || {
             ensure!(nix::sys::signal::kill(pid, None).is_err(), "{component} is there");
             Ok(())
         })
     }
 
-    /// The page a pod's server gives.
+    /// The page a pod's server gives, once it listens: a container without a readiness probe is ready as soon as it runs.
     pub(crate) fn page(&self, address: &str) -> anyhow::Result<String> {
         let host = if address.contains(':') {
             format!("[{address}]")
         } else {
             address.to_owned()
         };
-        run("curl", &["-fsS", "--max-time", "5", &format!("http://{host}/")])
+        let url = format!("http://{host}/");
+        crate::wait::until(30, "the server answers", || {
+            run("curl", &["-fsS", "--max-time", "5", &url])
+        })
     }
 
     /// Every daemon running, and nothing in the default namespace.

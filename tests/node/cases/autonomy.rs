@@ -55,11 +55,11 @@ fn running(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
 
 /// Everything that runs ends at once, as when the machine is switched off; the runtime remembers it.
 fn end_all(cluster: &Cluster) -> anyhow::Result<()> {
-    for task in running(cluster)? {
-        cluster.ctr(&["tasks", "kill", "--signal", "SIGKILL", "--all", &task])?;
-    }
-    wait::until(30, "no task runs", || {
+    wait::until(60, "no task runs", || {
         let left = running(cluster)?;
+        for task in &left {
+            cluster.ctr(&["tasks", "kill", "--signal", "SIGKILL", "--all", task])?;
+        }
         ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })
@@ -76,7 +76,7 @@ pub(crate) fn rebooted_alone(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "--ignore-not-found", "pod/kept", "secret/kept"])?;
     leftovers::of_pods(cluster)?;
     // A kubelet without the flag leaves nothing of it behind.
-    wait::until(10, "what was kept is gone", || {
+    wait::until(60, "what was kept is gone", || {
         for name in ["node-autonomy", "node-autonomy.key"] {
             ensure!(!cluster.path("kubelet/root").join(name).exists(), "{name}");
         }
@@ -122,11 +122,17 @@ fn alone(cluster: &Cluster, kubelet: Background) -> anyhow::Result<()> {
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/kept"])?;
     let after = running(cluster)?;
     ensure!(after == again, "{again:?}, and with the control plane {after:?}");
-    let restarts = cluster.get(&["pod", "kept"], "{.status.containerStatuses[0].restartCount}")?;
-    ensure!(restarts == "1", "{restarts} restarts");
-    let ended = cluster.get(
-        &["pod", "kept"],
-        "{.status.containerStatuses[0].lastState.terminated.exitCode}",
-    )?;
-    ended.parse::<i32>().context("how it ended before").map(drop)
+    // It was Ready before, too, so its status may be of then.
+    wait::until(60, "its restart is told", || {
+        let told = cluster.get(
+            &["pod", "kept"],
+            "{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].lastState.terminated.exitCode}",
+        )?;
+        let (restarts, ended) = told.split_once(' ').with_context(|| told.clone())?;
+        ensure!(restarts == "1", "{restarts} restarts");
+        ended.parse::<i32>().context("how it ended before").map(drop)
+    })?;
+    let after = running(cluster)?;
+    ensure!(after == again, "{again:?}, and once that was told {after:?}");
+    Ok(())
 }

@@ -61,7 +61,7 @@ spec:
     if handlers.contains("\"userNamespaces\":true") {
         return delete(cluster, "apart");
     }
-    wait::until(30, "the refusal is told", || {
+    wait::until(60, "the refusal is told", || {
         let events = cluster.get(&["events"], "{.items[*].message}")?;
         let told =
             "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces";

@@ -35,7 +35,7 @@ pub(crate) fn debug(cluster: &Cluster) -> anyhow::Result<()> {
     let output = succeed(command, Some(b"hello\n"))?;
     ensure!(output.contains("got hello"), "{output}");
     let code = "{.status.ephemeralContainerStatuses[0].state.terminated.exitCode}";
-    wait::until(20, "the end is told", || {
+    wait::until(60, "the end is told", || {
         let code = cluster.get(&["pod", "debugged"], code)?;
         ensure!(code == "0", "{code:?}");
         Ok(())

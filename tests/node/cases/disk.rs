@@ -88,7 +88,7 @@ fn rotated(cluster: &Cluster) -> anyhow::Result<()> {
         Ok(())
     })?;
     cluster.kubectl(&["exec", "chatty", "--", "touch", "/d/end"])?;
-    wait::until(30, "the end of the container ends the following", || {
+    wait::until(60, "the end of the container ends the following", || {
         ensure!(follow.ended()?, "kubectl logs -f still runs");
         Ok(())
     })?;
@@ -99,7 +99,7 @@ fn rotated(cluster: &Cluster) -> anyhow::Result<()> {
         let expected = format!("tick {number} and so on, for a line of some length");
         ensure!(*line == expected, "line {number} of {} is {line:?}", lines.len());
     }
-    wait::until(30, "three files, one of them compressed", || {
+    wait::until(60, "three files, one of them compressed", || {
         let names = files(cluster)?;
         let compressed = names.iter().filter(|name| name.ends_with(".gz")).count();
         ensure!(names.len() <= 3 && compressed == 1, "{names:?}");

@@ -34,7 +34,7 @@ fn local_port(output: &str) -> Option<u16> {
 /// A session to one port of the pod, and the local port it listens on.
 fn forward(cluster: &Cluster, wire: Wire, port: &str) -> anyhow::Result<(Background, u16)> {
     let session = Background::start(cluster.kubectl_over(wire, &["port-forward", "pod/server", port]))?;
-    let local = wait::until(20, "kubectl listens", || {
+    let local = wait::until(60, "kubectl listens", || {
         let output = session.output()?;
         local_port(&output).with_context(|| output.clone())
     })?;
@@ -73,7 +73,7 @@ fn forward_over(cluster: &Cluster, wire: Wire) -> anyhow::Result<()> {
         run("curl", &["-fsS", "--max-time", "10", &url]).is_err(),
         "nobody listens on port 81"
     );
-    wait::until(10, "the reason is told", || {
+    wait::until(60, "the reason is told", || {
         let output = session.output()?;
         ensure!(output.contains("an error occurred forwarding"), "{output}");
         Ok(())

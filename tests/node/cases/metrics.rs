@@ -68,8 +68,11 @@ pub(crate) fn metrics(cluster: &Cluster) -> anyhow::Result<()> {
     }
     // Of requests to itself the node tells once one has ended.
     page(cluster, "/healthz")?;
-    let findings = judge(cluster, &list, false)?;
-    ensure!(findings.is_empty(), "{}", findings.join("\n"));
+    wait::until(60, "pages of an idle node", || {
+        let findings = judge(cluster, &list, false)?;
+        ensure!(findings.is_empty(), "{}", findings.join("\n"));
+        Ok(())
+    })?;
 
     cluster.apply(PODS)?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/measured"])?;

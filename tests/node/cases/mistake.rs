@@ -94,7 +94,7 @@ pub(crate) fn absent_image(cluster: &Cluster) -> anyhow::Result<()> {
         );
         says(&waiting, "no-such-image:1")
     })?;
-    wait::until(20, "the event", || {
+    wait::until(60, "the event", || {
         let events = cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=absent"])?;
         says(&events, "Failed to pull image \"no-such-image:1\"")
     })?;
@@ -178,7 +178,7 @@ fn reload_network(cluster: &Cluster) -> anyhow::Result<()> {
 /// A pod that asks for more than the node has.
 pub(crate) fn pod_that_fits_nowhere(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.apply(&sleeper("big", "busybox", ", resources: {requests: {cpu: 1000}}"))?;
-    wait::until(30, "the condition and the event", || {
+    wait::until(60, "the condition and the event", || {
         let path = r#"{.status.conditions[?(@.type=="PodScheduled")].reason} {.status.conditions[?(@.type=="PodScheduled")].message}"#;
         let condition = cluster.get(&["pod", "big"], path)?;
         says(&condition, "Unschedulable 0/1 nodes are available: 1 Insufficient cpu.")?;
@@ -346,7 +346,7 @@ pub(crate) fn plugins_missing(cluster: &Cluster) -> anyhow::Result<()> {
     let outcome = cluster
         .kubectl(&["run", "unplugged", "--image=nginx", "--image-pull-policy=IfNotPresent"])
         .and_then(|_| {
-            wait::until(30, "an event tells that a plugin is missing", || {
+            wait::until(60, "an event tells that a plugin is missing", || {
                 let events =
                     cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=unplugged"])?;
                 ensure!(

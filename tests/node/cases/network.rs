@@ -104,6 +104,15 @@ fn change_range(cluster: &Cluster, range_wanted: &str) -> anyhow::Result<()> {
     node_ready(cluster, "True")
 }
 
+/// Waits until nobody holds an address.
+fn free(address: &str) -> anyhow::Result<()> {
+    let held = Path::new("/var/lib/cni/networks/skiff").join(address);
+    wait::until(30, "the address is free", || {
+        ensure!(!held.exists(), "{address} is held");
+        Ok(())
+    })
+}
+
 /// Another podCIDR: old pods keep their addresses and stay reachable, new ones are in the new range, and both reach each other.
 pub(crate) fn range_changed(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.kubectl(&["create", "deployment", "old", "--image=nginx", "--replicas=1"])?;
@@ -138,12 +147,11 @@ spec:
     ensure!(counts == "0 0 0", "{counts}");
     delete(cluster, "old", "app=old")?;
     pod::delete(cluster, "client")?;
-    let folder = Path::new("/var/lib/cni/networks/skiff");
-    ensure!(!folder.join(&old[0]).exists(), "the old pod's address is held");
+    free(&old[0])?;
     change_range(cluster, &first)?;
     cluster.page(&new[0])?;
     delete(cluster, "new", "app=new")?;
-    ensure!(!folder.join(&new[0]).exists(), "the new pod's address is held");
+    free(&new[0])?;
     ensure!(cluster.pid("kubelet")? == kubelet, "the kubelet was restarted");
     Ok(())
 }

@@ -212,12 +212,12 @@ spec:
   - name: live
     image: nginx
     imagePullPolicy: IfNotPresent
-    livenessProbe: {httpGet: {path: /, port: 80}, periodSeconds: 1, failureThreshold: 2}
+    livenessProbe: {httpGet: {path: /, port: 80}, periodSeconds: 1, failureThreshold: 2, timeoutSeconds: 10}
     startupProbe: {tcpSocket: {port: 80}, periodSeconds: 1, failureThreshold: 30}
 "#,
     )?;
     let ready = |wanted: &str| {
-        wait::until(30, "the Ready condition", || {
+        wait::until(60, "the Ready condition", || {
             let status = cluster.get(&["pod", "probed"], r#"{.status.conditions[?(@.type=="Ready")].status}"#)?;
             ensure!(status == wanted, "Ready is {status:?}, not {wanted}");
             Ok(())
@@ -250,7 +250,7 @@ spec:
         ensure!(count == "1", "restartCount {count}");
         Ok(())
     })?;
-    wait::until(20, "the event that says why", || {
+    wait::until(60, "the event that says why", || {
         let events = cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=probed"])?;
         ensure!(
             events.contains("Unhealthy")

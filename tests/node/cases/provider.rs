@@ -101,10 +101,12 @@ fn kubelet(cluster: &Cluster) -> anyhow::Result<Background> {
 /// Waits until the pod's container waits for that reason; gives its message.
 fn waits(cluster: &Cluster, name: &str, reason: &str) -> anyhow::Result<String> {
     wait::until(60, "the reason why it does not run", || {
+        // Of one moment: reasons of failed pulls come and go.
         let state = "{.status.containerStatuses[0].state.waiting.";
-        let found = cluster.get(&["pod", name], &format!("{state}reason}}"))?;
+        let told = cluster.get(&["pod", name], &format!("{state}reason}} {state}message}}"))?;
+        let (found, message) = told.split_once(' ').with_context(|| told.clone())?;
         ensure!(found == reason, "{name} waits with {found:?}");
-        cluster.get(&["pod", name], &format!("{state}message}}"))
+        Ok(message.to_owned())
     })
 }
 

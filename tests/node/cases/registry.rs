@@ -57,7 +57,7 @@ pub(super) fn start(cluster: &Cluster, directory: &str, address: &str, tls: bool
         .spawn()
         .context("starting docker-registry (hack/test installs it)")?;
     let registry = Registry(child);
-    wait::until(20, "the registry answers, and wants a login", || {
+    wait::until(60, "the registry answers, and wants a login", || {
         let code = run(
             "curl",
             &[

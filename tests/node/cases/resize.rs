@@ -43,7 +43,7 @@ pub(crate) fn resize(cluster: &Cluster) -> anyhow::Result<()> {
         ("50m", "16Mi", (5_000, 16 << 20), (15_000, 48 << 20)),
     ] {
         patch(cluster, "c", cpu, memory)?;
-        wait::until(30, "the files say so", || {
+        wait::until(60, "the files say so", || {
             ensure!(container.limits()? == own, "{:?}", container.limits()?);
             ensure!(
                 container.parent().limits()? == of_pod,
@@ -56,7 +56,7 @@ pub(crate) fn resize(cluster: &Cluster) -> anyhow::Result<()> {
     }
     patch(cluster, "restarts", "100m", "48Mi")?;
     told(cluster, "restarts", "100m", "48Mi", "1")?;
-    wait::until(30, "the new process has it", || {
+    wait::until(60, "the new process has it", || {
         let limits = cgroups_of("123458")?.limits()?;
         ensure!(limits == (10_000, 48 << 20), "{limits:?}");
         Ok(())

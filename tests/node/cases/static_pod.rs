@@ -118,7 +118,7 @@ pub(crate) fn standalone(cluster: &Cluster) -> anyhow::Result<()> {
 
 fn standalone_pod(cluster: &Cluster) -> anyhow::Result<()> {
     let get = |url: &str| run("curl", &["-fsSk", "--max-time", "5", url]);
-    wait::until(30, "the health port answers", || {
+    wait::until(60, "the health port answers", || {
         ensure!(get("http://127.0.0.1:10248/healthz")? == "ok");
         Ok(())
     })?;

@@ -43,7 +43,7 @@ spec:
 /// `kubectl logs` and its options.
 pub(crate) fn logs(cluster: &Cluster) -> anyhow::Result<()> {
     run_and_wait(cluster, "talker", TALKER)?;
-    let all = wait::until(10, "everything is in the log", || {
+    let all = wait::until(60, "everything is in the log", || {
         let all = cluster.kubectl(&["logs", "talker", "-c", "talk"])?;
         ensure!(all.lines().count() == 11, "{all}");
         Ok(all)
@@ -103,18 +103,18 @@ spec:
     let mut follow = Background::start(cluster.kubectl_command(&["logs", "-f", "ticker"]))?;
     let ticks =
         |follow: &Background| anyhow::Ok(follow.output()?.lines().filter(|line| line.starts_with("tick")).count());
-    let first = wait::until(20, "lines are followed", || {
+    let first = wait::until(60, "lines are followed", || {
         let count = ticks(&follow)?;
         ensure!(count >= 3, "{count} lines");
         Ok(count)
     })?;
-    wait::until(20, "more lines come", || {
+    wait::until(60, "more lines come", || {
         let count = ticks(&follow)?;
         ensure!(count >= first + 5, "{count} lines");
         Ok(())
     })?;
     cluster.kubectl(&["exec", "ticker", "--", "touch", "/d/end"])?;
-    wait::until(20, "the end of the container ends the following", || {
+    wait::until(60, "the end of the container ends the following", || {
         ensure!(follow.ended()?, "kubectl logs -f still runs");
         Ok(())
     })?;

@@ -78,7 +78,7 @@ pub(crate) fn apply_and_watch(cluster: &Cluster) -> anyhow::Result<()> {
     let watch = Background::start(cluster.kubectl_command(&["get", "pods", "-w"]))?;
     cluster.apply(DEPLOYMENT)?;
     cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"])?;
-    wait::until(20, "get -w shows three pods becoming ready", || {
+    wait::until(60, "get -w shows three pods becoming ready", || {
         let output = watch.output()?;
         let ready = |line: &&str| line.starts_with("web-") && line.contains("1/1") && line.contains("Running");
         ensure!(output.lines().filter(ready).count() >= 3, "{output}");
@@ -87,7 +87,7 @@ pub(crate) fn apply_and_watch(cluster: &Cluster) -> anyhow::Result<()> {
     let again = cluster.apply(DEPLOYMENT)?;
     ensure!(again.contains("deployment.apps/web unchanged"), "{again}");
     delete(cluster, "web", "app=web")?;
-    wait::until(20, "get -w has shown the end", || {
+    wait::until(60, "get -w has shown the end", || {
         let output = watch.output()?;
         ensure!(output.contains("Terminating"), "{output}");
         Ok(())
