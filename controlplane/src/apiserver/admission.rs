@@ -88,6 +88,9 @@ const ACCOUNT_PATIENCE: Duration = Duration::from_millis(1800);
 /// Until the accounts are watched anew, should a watch of them end.
 const ACCOUNT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Group and resource of priority classes.
+const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
+
 impl Admission {
     /// A chain with the plugins that `config` adds; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
     pub fn new(authz: Arc<Authz>, services: Range, config: AdmissionConfig, seed: u64) -> Self {
@@ -118,12 +121,13 @@ impl Admission {
         }
         node_restriction::admit(attributes, object, old, reader, &self.authz)?;
         if attributes.is("", "pods") {
-            priority::admit_pod(
-                attributes,
-                object,
-                old,
-                &reader.list("scheduling.k8s.io", "priorityclasses", ""),
-            )?;
+            let mut classes = reader.list(CLASSES.0, CLASSES.1, "");
+            if create && !priority::knows(&classes, object) {
+                // It may have been made a moment ago, by the same file.
+                reader.refresh().await.map_err(ApiError::internal)?;
+                classes = reader.list(CLASSES.0, CLASSES.1, "");
+            }
+            priority::admit_pod(attributes, object, old, &classes)?;
             if writes {
                 toleration::add_defaults(object);
             }
@@ -173,11 +177,7 @@ impl Admission {
             external_ip::check(attributes, object, old)?;
         }
         if writes && attributes.is("scheduling.k8s.io", "priorityclasses") {
-            priority::admit_class(
-                attributes,
-                object,
-                &reader.list("scheduling.k8s.io", "priorityclasses", ""),
-            )?;
+            priority::admit_class(attributes, object, &reader.list(CLASSES.0, CLASSES.1, ""))?;
         }
         if writes && attributes.kind.group == RBAC && attributes.info.subresource.is_empty() {
             let unchanged = old.is_some_and(|old| same_grant(old, object));

@@ -7,6 +7,12 @@ use std::sync::Arc;
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
+/// Whether the class that a pod names, if it names one, is among these.
+pub(super) fn knows(classes: &[Arc<Value>], pod: &Value) -> bool {
+    let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
+    name.is_empty() || classes.iter().any(|class| class["metadata"]["name"] == name)
+}
+
 /// Resolves the pod's class on creation, and keeps what was resolved on updates.
 pub(super) fn admit_pod(
     attributes: &Attributes<'_>,

@@ -280,6 +280,26 @@ async fn priority_classes_become_numbers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_class_is_known_to_the_pod_that_comes_right_after_it() {
+    let world = world().await;
+    world.namespace("ns").await;
+    world.account(json!({})).await;
+    let (key, class) = (
+        "/registry/priorityclasses/new",
+        json!({"metadata": {"name": "new"}, "value": 7}),
+    );
+    // Acknowledged, and the window has not heard of it.
+    world
+        .store
+        .put(key, as_stored(key, &class), Expect::Absent)
+        .await
+        .unwrap();
+    let mut pod = pod();
+    pod["spec"]["priorityClassName"] = json!("new");
+    assert_eq!(world.create("pods", pod).await.unwrap()["spec"]["priority"], 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_nodes_are_tainted_and_own_tolerations_kept() {
     let world = world().await;
     let node = world.create("nodes", json!({"metadata": {"name": "n"}})).await.unwrap();
