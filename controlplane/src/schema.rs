@@ -23,6 +23,8 @@ pub(crate) use build::definitions;
 pub(crate) use builder::SchemaBuilder;
 pub use outcome::{DecodeError, Decoded, Problem};
 pub use read::{Media, parse, parse_noting};
+#[cfg(test)]
+pub(crate) use walk::PROBLEMS_MAX;
 pub use walk::{decode, decode_body, decode_options, normalize, prune};
 
 /// Index of a type in the table.

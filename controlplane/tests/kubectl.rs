@@ -219,10 +219,12 @@ fn typed_commands_speak_protobuf_and_leave_no_zeros_behind() {
         "wait",
         "--for=jsonpath={.status.replicas}=2",
         "deployment/web",
-        "--timeout=30s",
+        "--timeout=60s",
     ]);
     cluster.kubectl(&["delete", "deployment", "web"]);
-    cluster.kubectl(&["wait", "--for=delete", "pod", "-l", "app=web", "--timeout=30s"]);
+    for kind in ["rs", "pod"] {
+        cluster.kubectl(&["wait", "--for=delete", kind, "-l", "app=web", "--timeout=60s"]);
+    }
     assert_eq!(cluster.kubectl(&["get", "rs,pods", "-l", "app=web", "-o", "name"]), "");
 }
 
@@ -287,7 +289,8 @@ fn the_service_kubernetes_survives_delete_all() {
         ]);
         service == "service/kubernetes\n" && slice == "192.0.2.7" && endpoints == "192.0.2.7"
     };
-    cluster.kubectl(&["wait", "--for=create", "--timeout=10s", "service/kubernetes"]);
+    // Looked after every ten seconds.
+    cluster.kubectl(&["wait", "--for=create", "--timeout=60s", "service/kubernetes"]);
     assert!(is_back(&cluster));
     cluster.kubectl(&["delete", "service,endpoints,endpointslices", "kubernetes"]);
     cluster.kill_and_restart();

@@ -198,7 +198,7 @@ const KEEP_EMPTY: &[(&str, &str)] = &[
 ];
 
 /// Most unknown fields noted (upstream's decoder stops there), and the longest path shown of one.
-const PROBLEMS_MAX: usize = 100;
+pub(crate) const PROBLEMS_MAX: usize = 100;
 const PATH_MAX_BYTES: usize = 1024;
 
 enum Segment<'s> {

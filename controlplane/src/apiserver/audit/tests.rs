@@ -56,7 +56,9 @@ rules:
 async fn events(path: &std::path::Path, count: usize) -> Vec<Value> {
     let read = || -> Vec<Value> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // What stands behind the last whole line is being written.
+        let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let wait = async {
         while read().len() < count {
