@@ -2,6 +2,7 @@
 
 use super::{CgroupSettings, NodeLimits, Values};
 use crate::downward::{milli, value};
+use crate::pinning::asking::has_exclusive_cpus;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use proto::api::qos::{QosClass, qos_class};
 use proto::api::resources;
@@ -66,7 +67,8 @@ pub fn pod_limits(pod: &Pod, settings: &CgroupSettings) -> PodLimits {
         ..Values::default()
     };
     let period = settings.cpu_cfs_period_us;
-    if settings.cpu_cfs_quota && enforced("cpu") {
+    let lifted = settings.exclusive_cpus && has_exclusive_cpus(&spec);
+    if settings.cpu_cfs_quota && !lifted && enforced("cpu") {
         let quota = limits.get("cpu").and_then(|q| cpu_quota(q.milli_value(), period));
         out.cpu_quota = quota.map(|quota| (quota, period));
     }
