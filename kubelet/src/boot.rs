@@ -329,6 +329,7 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
         level,
         flags: config.flags.clone(),
         gates: Gates {
+            no_quota: config.pinning.no_quota,
             stop_signals: config.stop_signals,
             provider_tokens: config.provider_tokens,
         },

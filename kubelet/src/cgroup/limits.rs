@@ -175,6 +175,23 @@ mod tests {
     }
 
     #[test]
+    fn who_has_cpus_alone_has_no_quota() {
+        let quota = |exclusive_cpus, cpu: &str| {
+            let amounts = format!(r#"{{"cpu":"{cpu}","memory":"1Gi"}}"#);
+            let spec =
+                format!(r#"{{"containers":[{{"name":"c","resources":{{"limits":{amounts},"requests":{amounts}}}}}]}}"#);
+            let settings = CgroupSettings {
+                exclusive_cpus,
+                ..settings()
+            };
+            pod_limits(&pod(&spec), &settings).cpu_quota
+        };
+        assert_eq!(quota(false, "2"), Some((200_000, 100_000)));
+        assert_eq!(quota(true, "2"), None);
+        assert_eq!(quota(true, "1500m"), Some((150_000, 100_000)));
+    }
+
+    #[test]
     fn page_sizes() {
         for (size, name) in [
             ("2Mi", Some("2MB")),

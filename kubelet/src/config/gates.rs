@@ -274,7 +274,8 @@ pub(super) fn pinning(gates: &Map<String, Value>) -> Pinning {
             alpha: says(alpha).or_else(|| says("AllAlpha")).unwrap_or(false),
             beta: says(beta).or_else(|| says("AllBeta")).unwrap_or(true),
         },
-        no_quota: says(NO_QUOTA).or_else(|| says("AllBeta")).unwrap_or(true),
+        // Deprecated: no stage turns it.
+        no_quota: says(NO_QUOTA).unwrap_or(true),
     }
 }
 
@@ -354,7 +355,7 @@ mod tests {
             (of.options.alpha, of.options.beta, of.no_quota)
         };
         assert_eq!(read(json!({})), (false, true, true));
-        assert_eq!(read(json!({"AllAlpha": true, "AllBeta": false})), (true, false, false));
+        assert_eq!(read(json!({"AllAlpha": true, "AllBeta": false})), (true, false, true));
         let own = json!({"AllAlpha": true, "CPUManagerPolicyAlphaOptions": false, "CPUManagerPolicyBetaOptions": false,
             "DisableCPUQuotaWithExclusiveCPUs": false});
         assert_eq!(read(own.clone()), (false, false, false));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::pinning::topology::testing::{ALL, ARM, BIG, DIVIDED, SMALL, Shape, TWO};
+use crate::pinning::topology::testing::{ALL, ARM, SMALL, Shape, TWO};
 use proptest::prelude::*;
 
 const PLAIN: Options = Options {
@@ -317,27 +317,5 @@ proptest! {
                 prop_assert_eq!(policy.check(&mut read), Ok(false));
             }
         }
-    }
-}
-
-/// Not timed: `cargo test --release -p kubelet --lib admission_of -- --ignored --nocapture` tells.
-#[test]
-#[ignore = "a measurement"]
-fn admission_of_five_hundred_pods_to_a_large_machine() {
-    for (shape, near) in [(BIG, None), (DIVIDED, Some(NumaMask::of([3])))] {
-        let policy = policy(shape, 4, PLAIN);
-        let mut held = begun(&policy);
-        let began = std::time::Instant::now();
-        for pod in 0..500 {
-            // Every second one ends at once, so that there is room for all.
-            let uid = format!("pod{pod}");
-            let mut draft = policy.draft(&held, &uid);
-            draft.give(&asking("c", Kind::Regular, 1), near).expect("room");
-            held.commit(&uid, draft.given());
-            if pod % 2 == 0 {
-                held.retain(|of| of != uid);
-            }
-        }
-        println!("{shape:?}: {:?}, {} CPUs taken", began.elapsed(), held.taken().len());
     }
 }

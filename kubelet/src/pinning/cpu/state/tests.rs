@@ -13,24 +13,29 @@ fn given(pod: &str, containers: &[(&str, &str)]) -> BTreeMap<String, BTreeMap<St
 #[test]
 fn files_are_upstreams_to_the_byte() {
     let held = Assignments {
-        shared: cpus("7-9"),
+        shared: cpus("1-3"),
         exclusive: given("pod", &[("container1", "4-6"), ("container2", "1-3")]),
     };
-    for (policy, held, text) in [
+    let shared = Assignments {
+        shared: cpus("4-6"),
+        ..Assignments::default()
+    };
+    for (held, text) in [
         (
-            "none",
             Assignments::default(),
             r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#,
         ),
         (
-            "static",
+            shared,
+            r#"{"policyName":"none","defaultCpuSet":"4-6","checksum":354655845}"#,
+        ),
+        (
             held,
-            r#"{"policyName":"static","defaultCpuSet":"7-9","entries":{"pod":{"container1":"4-6","container2":"1-3"}},"checksum":1942532442}"#,
+            r#"{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},"checksum":3610638499}"#,
         ),
     ] {
-        assert_eq!(String::from_utf8(write(policy, &held)).expect("text"), text);
-        let policy = if policy == "none" { "none" } else { "static" };
-        assert_eq!(read(text.as_bytes(), policy).expect("sound"), held);
+        assert_eq!(String::from_utf8(write("none", &held)).expect("text"), text);
+        assert_eq!(read(text.as_bytes(), "none").expect("sound"), held);
     }
 }
 
