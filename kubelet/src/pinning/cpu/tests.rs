@@ -277,8 +277,8 @@ fn pods() -> impl Strategy<Value = Vec<(usize, Vec<Asking>, bool)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever comes and goes: no CPU is two pods', those that are reserved are given to nobody, something is always shared, and the
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// Whatever comes and goes: no CPU is two pods', or two containers' that run at a time, those that are reserved are given to nobody, something is always shared, and the
     /// next kubelet can go on from the file.
     #[test]
     fn nothing_is_given_twice_and_nothing_is_lost(
@@ -290,15 +290,29 @@ proptest! {
         let policy = policy(shape, 1, options);
         let mut held = begun(&policy);
         let everything = held.shared.clone();
+        let mut running: BTreeMap<String, Vec<Asking>> = BTreeMap::new();
         for (pod, asked, ends) in steps {
             let uid = format!("pod{pod}");
             if ends {
                 held.retain(|of| of != uid);
-            } else {
+                running.remove(&uid);
+            } else if !running.contains_key(&uid) {
                 let mut draft = policy.draft(&held, &uid);
                 let near = near.map(|id| NumaMask::of([id]));
                 if asked.iter().all(|asking| draft.give(asking, near).is_ok()) {
                     held.commit(&uid, draft.given());
+                    running.insert(uid.clone(), asked);
+                }
+            }
+            for (uid, asked) in &running {
+                let mut at_a_time = CpuSet::default();
+                for asking in asked.iter().filter(|asking| asking.cpus > 0) {
+                    let own = held.of(uid, &asking.container);
+                    prop_assert_eq!(own.len(), asking.cpus);
+                    if asking.kind != Kind::Init {
+                        prop_assert_eq!(own.shared(&at_a_time), 0, "two run on it");
+                        at_a_time = at_a_time.union(own);
+                    }
                 }
             }
             let mut all = held.shared.clone();
