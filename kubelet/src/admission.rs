@@ -45,6 +45,14 @@ impl Ledger {
         Ok(())
     }
 
+    /// Judges a pod by the rules that come before what it is to have alone.
+    ///
+    /// # Errors
+    /// The first of them that refuses it.
+    pub fn judge_first(&self, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+        decide::judge_first(&self.node, view, pod)
+    }
+
     /// Grants a pod that holds a grant what it wants now instead, or tells why not. Without room it keeps what it has.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ use crate::log::LogLevel;
 use crate::metrics::{Gates, RequestMetrics};
 use crate::node::{self, Facts, NodeReporter, allocatable};
 use crate::parts::{Dependencies, Parts, Settings};
+use crate::pinning::{OpenError, Pinning, topology::sysfs};
 use crate::pod::spec::NodeContext;
 use crate::rate::Rate;
 use crate::reason::event;
@@ -136,6 +137,9 @@ pub enum BootError {
         /// The directory.
         path: PathBuf,
     },
+    /// Who has CPUs and memory alone.
+    #[error("Failed to start ContainerManager")]
+    Pinning(#[source] OpenError),
     /// The kubelet proper.
     #[error("start the kubelet")]
     Kubelet(#[source] KubeletError),
@@ -232,6 +236,7 @@ fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgro
     let settings = CgroupSettings {
         naming: naming.clone(),
         cpu_cfs_quota: cgroups.cpu_cfs_quota,
+        exclusive_cpus: config.pinning.lifts_quota(),
         cpu_cfs_period_us: cgroups.cpu_cfs_period_us,
         pod_pids_limit: cgroups.pod_pids_limit,
         node_limits: cgroups.enforce_pods.then_some(limits),
@@ -255,6 +260,7 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         cgroups,
         cgroup_v2,
         cpu_cfs_quota: config.cgroups.cpu_cfs_quota,
+        exclusive_cpus: config.pinning.lifts_quota(),
         cpu_cfs_period_us: config.cgroups.cpu_cfs_period_us,
         huge_page_sizes: host::huge_page_sizes(facts),
         seccomp_default: config.pods.seccomp_default,
@@ -323,6 +329,7 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
         level,
         flags: config.flags.clone(),
         gates: Gates {
+            no_quota: config.pinning.no_quota,
             stop_signals: config.stop_signals,
             provider_tokens: config.provider_tokens,
         },
@@ -346,6 +353,9 @@ fn build(
     of_server: ServerSettings,
 ) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
+    // First of all: what does not fit harms nothing then.
+    let machine = || sysfs::read(&Roots::default().sys);
+    let pinning = Pinning::open(&config.paths.root_dir, &config.pinning, machine).map_err(BootError::Pinning)?;
     let (cgroups, naming) = cgroups(config, facts, found.driver)?;
     let pods_max = node::max_pods(config, &facts.machine);
     let ids = host::ids(&Roots::default(), config.pods.ids_per_pod, pods_max).map_err(BootError::Ids)?;
@@ -360,6 +370,7 @@ fn build(
         cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
         described: Describer::new(described),
+        pinning,
         settings: settings(config, facts, ids, (providers, requests), found.sandbox_image.clone()),
     });
     let reporter =

@@ -114,6 +114,8 @@ pub struct CgroupSettings {
     pub naming: CgroupNaming,
     /// `cpuCFSQuota`.
     pub cpu_cfs_quota: bool,
+    /// Pods whose containers have CPUs to themselves have no quota.
+    pub exclusive_cpus: bool,
     /// `cpuCFSQuotaPeriod` in microseconds.
     pub cpu_cfs_period_us: i64,
     /// `podPidsLimit`; not positive means none.
@@ -129,6 +131,7 @@ impl CgroupSettings {
         Self {
             naming,
             cpu_cfs_quota: true,
+            exclusive_cpus: false,
             cpu_cfs_period_us: 100_000,
             pod_pids_limit: -1,
             node_limits: None,

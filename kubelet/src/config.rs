@@ -22,6 +22,7 @@ use crate::container_log;
 use crate::eviction::threshold::Rules as EvictionRules;
 use crate::image::verification::Policy as ImageVerification;
 use crate::log::Logging;
+use crate::pinning;
 use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ pub struct Config {
     pub statics: StaticSources,
     /// cgroups and reservations.
     pub cgroups: CgroupConfig,
+    /// Which containers have CPUs to themselves.
+    pub pinning: pinning::Rules,
     /// When pods must go because the node runs short.
     pub eviction: EvictionRules,
     /// What pods' resolver files are made from.

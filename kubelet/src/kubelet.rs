@@ -28,6 +28,7 @@ use crate::image::Images;
 use crate::image::records::Records;
 use crate::oom;
 use crate::parts::{Dependencies, Parts, Settings};
+use crate::pinning::reconcile;
 use crate::pod::backoff::Bounds;
 use crate::pod::execute::{Executor, RuntimeLoad};
 use crate::pod::mirror;
@@ -196,6 +197,10 @@ impl Kubelet {
                 "the kernel's log",
                 oom::watch(self.parts.clone(), path, shutdown.clone()),
             );
+        }
+        if self.parts.pinning.every().is_some() {
+            let pinned = reconcile::run(self.parts.clone(), shutdown.clone());
+            tasks.spawn("CPU sets", pinned);
         }
         tasks.spawn("collection", collector.run(shutdown.clone()));
         let rotator = Rotator::new(self.parts.clone(), self.settings.container_logs.clone());

@@ -30,6 +30,7 @@ pub mod node;
 pub mod objects;
 pub mod oom;
 pub mod parts;
+pub mod pinning;
 pub mod planted;
 pub mod pod;
 pub mod pod_object;

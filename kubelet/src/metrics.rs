@@ -9,6 +9,7 @@ mod health;
 mod http;
 mod labels;
 mod node;
+mod pinning;
 mod pods;
 mod probes;
 mod process;
@@ -23,6 +24,7 @@ pub use features::{Gates, features};
 pub use health::HealthMetrics;
 pub use http::{Begun, Port};
 pub use node::NodeMetrics;
+pub use pinning::PinningMetrics;
 pub use pods::{Ended, PodMetrics, Start, Work};
 pub use probes::{ProbeMetrics, ProbeResult, Probed};
 pub use process::process;
@@ -48,6 +50,8 @@ pub struct Metrics {
     pub pods: PodMetrics,
     /// What becomes of resizes.
     pub resizes: ResizeMetrics,
+    /// What containers have to themselves.
+    pub pinning: PinningMetrics,
     /// What becomes of volumes.
     pub volumes: VolumeMetrics,
     /// How probes go.
@@ -74,6 +78,7 @@ impl Metrics {
         let runtime = RuntimeMetrics::register(&mut registry);
         let pods = PodMetrics::register(&mut registry);
         let resizes = ResizeMetrics::register(&mut registry);
+        let pinning = PinningMetrics::register(&mut registry);
         let volumes = VolumeMetrics::register(&mut registry);
         let providers = ProviderMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, node);
@@ -83,6 +88,7 @@ impl Metrics {
             runtime,
             pods,
             resizes,
+            pinning,
             volumes,
             probes: ProbeMetrics::new(),
             health: HealthMetrics::new(),

@@ -22,6 +22,7 @@ use crate::host::machine::Roots;
 use crate::image;
 use crate::metrics::{Metrics, RequestMetrics};
 use crate::objects::Objects;
+use crate::pinning::Pinning;
 use crate::pod::spec::NodeContext;
 use crate::pod::view::PodView;
 use crate::rate::Rate;
@@ -58,6 +59,8 @@ pub struct Dependencies {
     pub context: NodeContext,
     /// The node as it is described: as this kubelet would do it, until the API server tells more.
     pub described: Describer,
+    /// Who has CPUs and memory alone.
+    pub pinning: Pinning,
     /// Bounds and periods.
     pub settings: Settings,
 }
@@ -178,6 +181,8 @@ pub struct Parts {
     pub allocated: Checkpoint,
     /// What they run with, likewise.
     pub actuated: Checkpoint,
+    /// Who has CPUs and memory alone, likewise.
+    pub pinning: Pinning,
 }
 
 impl Parts {
@@ -201,6 +206,7 @@ impl Parts {
             cgroups,
             context,
             described,
+            pinning,
             settings,
         } = given;
         let node = &context.node_name;
@@ -237,6 +243,7 @@ impl Parts {
             pressure: watch::Sender::default(),
             garbage: watch::Sender::new(Arc::default()),
             described,
+            pinning,
             metrics,
             client,
             runtime,

@@ -280,11 +280,15 @@ pub mod admission {
     pub const POD_OS_SELECTOR_NODE_LABEL_DOES_NOT_MATCH: &str = "PodOSSelectorNodeLabelDoesNotMatch";
     /// They must not have the groups of their images, which the runtime cannot keep from them.
     pub const SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED: &str = "SupplementalGroupsPolicyNotSupported";
+    /// They ask for parts of cores where only whole ones are given.
+    pub const SMT_ALIGNMENT_ERROR: &str = "SMTAlignmentError";
+    /// What they ask for is not near enough to each other.
+    pub const TOPOLOGY_AFFINITY_ERROR: &str = "TopologyAffinityError";
     /// They set a sysctl they may not.
     pub const SYSCTL_FORBIDDEN: &str = "SysctlForbidden";
     /// The node runs short of something.
     pub const EVICTED: &str = super::pod::EVICTED;
-    /// They are critical, and nobody can make room for them.
+    /// They are critical, and nobody can make room for them; or CPUs or memory they are to have alone cannot be given.
     pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
     /// They would be evicted at once.
     pub const TAINT_TOLERATION: &str = "TaintToleration";

@@ -85,12 +85,17 @@ pub fn decide<'a>(
     pod: &Pod,
 ) -> Result<(), Rejection> {
     let wanted = Holding::of(pod);
-    placement::judge_pressure(view, pod)?;
-    node.sysctls.judge(pod_object::spec(pod))?;
+    judge_first(node, view, pod)?;
     placement::judge_os(pod)?;
     placement::judge_groups(view, pod)?;
     enough(node, others.clone(), &wanted)?;
     elsewhere(node, view, others, pod, &wanted)
+}
+
+/// The rules that come before what a pod is to have alone.
+pub fn judge_first(node: &Node, view: &NodeView, pod: &Pod) -> Result<(), Rejection> {
+    placement::judge_pressure(view, pod)?;
+    node.sysctls.judge(pod_object::spec(pod))
 }
 
 /// The rules that come after resources.

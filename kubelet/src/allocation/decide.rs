@@ -2,7 +2,7 @@
 //!
 //! Whether one fits is the ledger's to say. That it never will is no reason to refuse it for good: it is deferred.
 
-use super::{PodResources, Resizable};
+use super::{PodResources, Resizable, amounts};
 use crate::pod_object;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,12 +23,39 @@ pub struct Pending {
     pub generation: Option<i64>,
 }
 
-/// What the refusal of static pods is counted as.
-pub const STATIC_POD: &str = "static_pod";
+/// Why the node does not resize a pod, whatever room there is; in upstream's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is of no API server.
+    #[error("In-place resize of static-pods is not supported")]
+    Static,
+    /// Its containers may have CPUs to themselves, of which they keep as many as they have.
+    #[error("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"")]
+    ExclusiveCpus,
+}
 
-/// Why the node resizes no pod of this sort, if it does not.
-pub fn refusal(pod: &Pod) -> Option<&'static str> {
-    pod_object::is_static(pod).then_some("In-place resize of static-pods is not supported")
+/// Why the node does not resize this pod from what it was given to what it wants, if it never does. With `fixed_cpus` the CPU of
+/// Guaranteed pods stays as it is.
+pub fn refusal(wanted: &Pod, given: &Pod, fixed_cpus: bool) -> Option<Refusal> {
+    if pod_object::is_static(wanted) {
+        return Some(Refusal::Static);
+    }
+    let requests = |pod: &Pod| -> Vec<_> {
+        let all = pod_object::containers(pod);
+        all.map(|(_, container)| amounts(container.resources.as_ref(), Resizable::Cpu).0)
+            .collect()
+    };
+    let guaranteed = qos_class(pod_object::spec(wanted)) == QosClass::Guaranteed;
+    let refused = fixed_cpus && guaranteed && requests(wanted) != requests(given);
+    refused.then_some(Refusal::ExclusiveCpus)
+}
+
+/// What a refusal of this pod for good is counted as.
+pub fn detail(pod: &Pod) -> &'static str {
+    match pod_object::is_static(pod) {
+        true => "static_pod",
+        false => "guaranteed_pod_cpu_manager_static_policy",
+    }
 }
 
 /// What decides a resize's turn: what asks for no more than it has is first, then the pod of higher priority, then the

@@ -2,6 +2,7 @@
 
 use super::{CgroupSettings, NodeLimits, Values};
 use crate::downward::{milli, value};
+use crate::pinning::asking::has_exclusive_cpus;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use proto::api::qos::{QosClass, qos_class};
 use proto::api::resources;
@@ -66,7 +67,8 @@ pub fn pod_limits(pod: &Pod, settings: &CgroupSettings) -> PodLimits {
         ..Values::default()
     };
     let period = settings.cpu_cfs_period_us;
-    if settings.cpu_cfs_quota && enforced("cpu") {
+    let lifted = settings.exclusive_cpus && has_exclusive_cpus(&spec);
+    if settings.cpu_cfs_quota && !lifted && enforced("cpu") {
         let quota = limits.get("cpu").and_then(|q| cpu_quota(q.milli_value(), period));
         out.cpu_quota = quota.map(|quota| (quota, period));
     }
@@ -170,6 +172,23 @@ mod tests {
         settings.pod_pids_limit = 100;
         let limits = pod_limits(&pod(full), &settings);
         assert_eq!((limits.cpu_quota, limits.pids), (None, Some(100)));
+    }
+
+    #[test]
+    fn who_has_cpus_alone_has_no_quota() {
+        let quota = |exclusive_cpus, cpu: &str| {
+            let amounts = format!(r#"{{"cpu":"{cpu}","memory":"1Gi"}}"#);
+            let spec =
+                format!(r#"{{"containers":[{{"name":"c","resources":{{"limits":{amounts},"requests":{amounts}}}}}]}}"#);
+            let settings = CgroupSettings {
+                exclusive_cpus,
+                ..settings()
+            };
+            pod_limits(&pod(&spec), &settings).cpu_quota
+        };
+        assert_eq!(quota(false, "2"), Some((200_000, 100_000)));
+        assert_eq!(quota(true, "2"), None);
+        assert_eq!(quota(true, "1500m"), Some((150_000, 100_000)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ fn settings() -> CgroupSettings {
             per_qos: true,
         },
         cpu_cfs_quota: true,
+        exclusive_cpus: false,
         cpu_cfs_period_us: 100_000,
         pod_pids_limit: 50,
         node_limits: Some(NodeLimits {

@@ -69,6 +69,17 @@ pub struct KubeletConfiguration {
     pub fail_swap_on: Option<bool>,
     pub protect_kernel_defaults: Option<bool>,
     pub local_storage_capacity_isolation: Option<bool>,
+    pub cpu_manager_policy: Option<String>,
+    pub cpu_manager_policy_options: Option<BTreeMap<String, String>>,
+    pub cpu_manager_reconcile_period: Option<String>,
+    #[serde(rename = "reservedSystemCPUs")]
+    pub reserved_system_cpus: Option<String>,
+    pub topology_manager_policy: Option<String>,
+    pub topology_manager_policy_options: Option<BTreeMap<String, String>>,
+    pub topology_manager_scope: Option<String>,
+    /// What `featureGates` say of the options of CPUs.
+    #[serde(skip)]
+    pub pinning: gates::Pinning,
     /// What `featureGates` say of stop signals.
     #[serde(skip)]
     pub stop_signals: bool,
@@ -316,6 +327,7 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
         KubeletConfiguration::default()
     });
     let gates = tree.get("featureGates").and_then(Value::as_object);
+    config.pinning = gates.map(gates::pinning).unwrap_or_default();
     config.stop_signals = gates.is_some_and(gates::stop_signals);
     config.log_streams = gates.is_some_and(gates::log_streams);
     config.no_provider_tokens = gates.is_some_and(|gates| !gates::provider_tokens(gates));

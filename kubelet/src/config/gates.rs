@@ -2,6 +2,7 @@
 //!
 //! A few gates change what this kubelet does; a name that upstream's kubelet would refuse is refused here too.
 
+use crate::pinning::cpu::options::Stages;
 use serde_json::{Map, Value};
 
 /// Gates of whole stages.
@@ -241,6 +242,43 @@ const LOG_STREAMS: &str = "PodLogsQuerySplitStreams";
 /// The gate of `tokenAttributes` of credential provider plugins.
 const PROVIDER_TOKENS: &str = "KubeletServiceAccountTokenForCredentialProviders";
 
+/// The gate of containers without a quota of the CPUs they have to themselves.
+const NO_QUOTA: &str = "DisableCPUQuotaWithExclusiveCPUs";
+/// The gates of options of the static CPU policy.
+const CPU_OPTIONS: [&str; 2] = ["CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions"];
+
+/// What gates say of CPUs that containers have to themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pinning {
+    /// Which options there are.
+    pub options: Stages,
+    /// They have no quota of them.
+    pub no_quota: bool,
+}
+
+impl Default for Pinning {
+    fn default() -> Self {
+        Self {
+            options: Stages::default(),
+            no_quota: true,
+        }
+    }
+}
+
+/// Reads what gates say of CPUs that containers have to themselves.
+pub(super) fn pinning(gates: &Map<String, Value>) -> Pinning {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    let [alpha, beta] = CPU_OPTIONS;
+    Pinning {
+        options: Stages {
+            alpha: says(alpha).or_else(|| says("AllAlpha")).unwrap_or(false),
+            beta: says(beta).or_else(|| says("AllBeta")).unwrap_or(true),
+        },
+        // Deprecated: no stage turns it.
+        no_quota: says(NO_QUOTA).unwrap_or(true),
+    }
+}
+
 /// Whether credential provider plugins may be given tokens: on unless the gate, or that of all beta features, is off (KEP-4412).
 pub(super) fn provider_tokens(gates: &Map<String, Value>) -> bool {
     let says = |name: &str| gates.get(name).and_then(Value::as_bool);
@@ -266,6 +304,10 @@ pub(super) fn without_effect(gates: &Value) -> Value {
         gates.remove(STOP_SIGNALS);
         gates.remove(LOG_STREAMS);
         gates.remove(PROVIDER_TOKENS);
+        gates.remove(NO_QUOTA);
+        for name in CPU_OPTIONS {
+            gates.remove(name);
+        }
     }
     gates
 }
@@ -304,6 +346,20 @@ mod tests {
         ] {
             assert_eq!(stop_signals(gates.as_object().expect("an object")), on, "{gates}");
         }
+    }
+
+    #[test]
+    fn options_of_cpus_come_by_stage() {
+        let read = |gates: Value| {
+            let of = pinning(gates.as_object().expect("an object"));
+            (of.options.alpha, of.options.beta, of.no_quota)
+        };
+        assert_eq!(read(json!({})), (false, true, true));
+        assert_eq!(read(json!({"AllAlpha": true, "AllBeta": false})), (true, false, true));
+        let own = json!({"AllAlpha": true, "CPUManagerPolicyAlphaOptions": false, "CPUManagerPolicyBetaOptions": false,
+            "DisableCPUQuotaWithExclusiveCPUs": false});
+        assert_eq!(read(own.clone()), (false, false, false));
+        assert_eq!(without_effect(&own), json!({"AllAlpha": true}));
     }
 
     #[test]

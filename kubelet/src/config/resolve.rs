@@ -6,6 +6,7 @@ pub(super) mod eviction;
 mod images;
 mod logging;
 mod node;
+mod pinning;
 mod pods;
 mod server;
 mod statics;
@@ -91,6 +92,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         pods: pods::pods(&mut reader, written, flags),
         rotate_certificates: written.rotate_certificates.unwrap_or(false),
         statics: statics::read(&mut reader, written),
+        pinning: pinning::rules(&mut reader, written, cgroups.reserved.cpu_milli),
         eviction: eviction::rules(&mut reader, written, from_file, cgroups.enforce_pods),
         cgroups,
         dns: pods::dns(&mut reader, written),

@@ -112,7 +112,7 @@ fn without_a_file_the_older_defaults_hold_and_everything_unused_is_one_warning()
     let files = Files::new();
     let loaded = files
         .load(&[
-            "--cpu-manager-policy=static",
+            "--memory-manager-policy=Static",
             "--housekeeping-interval=5s",
             "-v=6",
             "--logging-format=json",
@@ -122,7 +122,7 @@ fn without_a_file_the_older_defaults_hold_and_everything_unused_is_one_warning()
     assert!(loaded.server.anonymous);
     assert_eq!(
         loaded.warnings,
-        ["no effect in this kubelet yet: cpuManagerPolicy, --housekeeping-interval"]
+        ["no effect in this kubelet yet: memoryManagerPolicy, --housekeeping-interval"]
     );
     assert_eq!(loaded.logging.format, crate::log::Format::Json);
     assert_eq!(loaded.logging.verbosity.default, 6);
@@ -196,7 +196,7 @@ fn every_mistake_of_every_place_is_told_at_once() {
         .expect_err("mistakes");
     for part in [
         "\"prot\"",
-        "cpuManagerPolicy: \"fast\"",
+        "cpuManagerPolicy: invalid policy \"fast\"",
         "unrecognized feature gate: NoSuch",
         "evictionSoft: grace period",
         "tlsMinVersion: unknown tls version \"SSL3\"",

@@ -16,6 +16,8 @@ use crate::id::PodUid;
 use crate::image::{self, provider};
 use crate::parts::testing::dependencies;
 use crate::parts::{Dependencies, Settings};
+use crate::pinning::topology::Topology;
+use crate::pinning::{self, Pinning};
 use crate::pod::spec::NodeContext;
 use crate::pod::spec::testing::context;
 use crate::runtime::fake::FakeRuntime;
@@ -336,6 +338,8 @@ pub(crate) struct Bench {
     pub(crate) described: Describer,
     /// What may stay of dead containers and unused images.
     pub(crate) collect: collect::Rules,
+    /// Who of its pods has CPUs alone, on which machine.
+    pub(crate) pinning: Option<(pinning::Rules, Topology)>,
     /// Plugins that give its kubelets logins.
     pub(crate) providers: provider::Setup,
     root: tempfile::TempDir,
@@ -385,6 +389,7 @@ impl Bench {
                 ..NodeView::default()
             }),
             collect: collect::Rules::default(),
+            pinning: None,
             providers: provider::Setup::default(),
             root: tempfile::tempdir().expect("temp dir"),
             mounter: Arc::default(),
@@ -403,10 +408,15 @@ impl Bench {
         node.host_ips = self.host_ips.clone();
         node.resolv_conf = Some(self.resolv_conf());
         node.hosts_path = self.hosts();
+        let pinning = self.pinning.as_ref().map(|(rules, machine)| {
+            node.exclusive_cpus = rules.lifts_quota();
+            Pinning::open(&node.root_dir, rules, || Ok(machine.clone())).expect("opens")
+        });
         let kubelet = Kubelet::new(Dependencies {
             client: (!self.standalone).then(|| self.api.client()),
             mounter: self.mounter.clone(),
             described: self.described.clone(),
+            pinning: pinning.unwrap_or_default(),
             settings: Settings {
                 statics: StaticSources {
                     path: Some(self.manifests()),

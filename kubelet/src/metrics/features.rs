@@ -42,7 +42,6 @@ const NOT_DONE: &[(&str, &str)] = &[
     ("ChangeContainerStatusOnKubeletRestart", "DEPRECATED"),
     ("ClusterTrustBundleProjection", "BETA"),
     ("DRAExtendedResource", "BETA"),
-    ("DisableCPUQuotaWithExclusiveCPUs", "DEPRECATED"),
     ("DynamicResourceAllocation", ""),
     ("EventedPLEG", "ALPHA"),
     ("GracefulNodeShutdown", "BETA"),
@@ -72,6 +71,8 @@ const NOT_DONE: &[(&str, &str)] = &[
 /// What the gates say that can be turned here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
+    /// `DisableCPUQuotaWithExclusiveCPUs`.
+    pub no_quota: bool,
     /// `ContainerStopSignals`.
     pub stop_signals: bool,
     /// `KubeletServiceAccountTokenForCredentialProviders`.
@@ -83,6 +84,7 @@ pub fn features(gates: Gates) -> String {
     let name = "kubernetes_feature_enabled";
     let turned = [
         ("ContainerStopSignals", "ALPHA", gates.stop_signals),
+        ("DisableCPUQuotaWithExclusiveCPUs", "DEPRECATED", gates.no_quota),
         (
             "KubeletServiceAccountTokenForCredentialProviders",
             "BETA",
@@ -106,6 +108,7 @@ mod tests {
     #[test]
     fn a_gate_is_told_once_and_those_that_can_be_turned_as_they_are() {
         let text = features(Gates {
+            no_quota: true,
             stop_signals: true,
             provider_tokens: false,
         });

@@ -88,6 +88,14 @@ fn busy(metrics: &Metrics) {
     metrics.resizes.infeasible("static_pod");
     metrics.resizes.accepted("pods_removed");
     metrics.resizes.requested(None, Some(&cpu()));
+    let pinning = &metrics.pinning;
+    pinning.pinned(true, true);
+    pinning.pinned(false, true);
+    pinning.shared_pool(3);
+    pinning.exclusive(1, [(0, 1)].into_iter());
+    pinning.admitted(second);
+    pinning.aligning();
+    pinning.misaligned();
     let (mount, plugin) = (VolumeOperation::Mount, "kubernetes.io/empty-dir");
     metrics.volumes.did(mount, plugin, second, true);
     metrics.volumes.images(1, 2, Some(true));

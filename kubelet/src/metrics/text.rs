@@ -4,6 +4,8 @@
 
 /// Counters that upstream names without the suffix that OpenMetrics demands.
 const WITHOUT_SUFFIX: &[&str] = &[
+    "kubelet_container_aligned_compute_resources_count",
+    "kubelet_container_aligned_compute_resources_failure_count",
     "kubelet_evictions",
     "kubelet_pleg_discard_events",
     "kubelet_preemptions",

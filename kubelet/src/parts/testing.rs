@@ -7,6 +7,7 @@ use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
 use crate::downward::NodeAllocatable;
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
+use crate::pinning::Pinning;
 use crate::pod::spec::NodeContext;
 use crate::runtime::Runtime;
 use client::Clock;
@@ -36,6 +37,7 @@ pub fn dependencies(
             known: true,
             ..NodeView::default()
         }),
+        pinning: Pinning::default(),
         settings: Settings::default(),
     }
 }
@@ -64,6 +66,7 @@ pub fn context() -> NodeContext {
         },
         cgroup_v2: false,
         cpu_cfs_quota: true,
+        exclusive_cpus: false,
         cpu_cfs_period_us: 100_000,
         huge_page_sizes: vec![],
         seccomp_default: false,

@@ -7,6 +7,7 @@ use crate::cgroup::CgroupError;
 use crate::host::WorkError;
 use crate::id::{ContainerId, PodUid};
 use crate::objects::ObjectError;
+use crate::pinning::WriteError;
 use crate::pod::execute::ResizeError;
 use crate::pod::hook::handler::HookError;
 use crate::pod::spec::SpecError;
@@ -153,6 +154,9 @@ pub enum StartError {
     /// Its files cannot be made or read, or its pod has no ids.
     #[error(transparent)]
     Files(VolumeError),
+    /// What it has to itself is not on disk.
+    #[error(transparent)]
+    Pinning(WriteError),
     /// Its earlier logs cannot be listed.
     #[error("list the logs of container {container:?}: {why}")]
     Logs {
@@ -298,6 +302,7 @@ impl StartError {
             | Self::NodeFile(_)
             | Self::Spec(_)
             | Self::Files(_)
+            | Self::Pinning(_)
             | Self::Logs { .. } => waiting::CREATE_CONTAINER_CONFIG_ERROR,
             Self::Create { .. } => waiting::CREATE_CONTAINER_ERROR,
             Self::Run { .. } => waiting::RUN_CONTAINER_ERROR,

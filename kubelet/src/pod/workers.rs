@@ -6,6 +6,7 @@
 
 mod leftovers;
 mod order;
+mod pinning;
 mod preemption;
 mod resize;
 mod shares;
@@ -30,6 +31,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use leftovers::Leftovers;
 use order::{in_order, names_of_statics};
+use pinning::Verdict;
 use resize::{Freed, Resizing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -274,21 +276,19 @@ impl Workers {
         } else if known || (kept && !ending) {
             // What runs holds what it has until it has ended, also on its way there.
             self.ledger.grant(pod);
+            self.keep_pinned(&uid, pod);
             None
         } else if ending {
             None
         } else {
-            let view = &self.shared.parts.pods;
-            self.ledger
-                .release_ended(|uid| view.by_uid(uid).is_some_and(|pod| pod.ended));
+            self.release_ended();
             if self.makes_room(&uid) {
                 return;
             }
-            let rejection = self.ledger.admit(node, pod).err();
-            let rejection = match rejection.map(|rejection| self.preempt(&uid, pod, node, rejection)) {
-                None => None,
-                Some(Some(rejection)) => Some(rejection),
-                Some(None) => return,
+            let rejection = match self.judge_new(&uid, pod, node) {
+                Verdict::Admitted => None,
+                Verdict::Rejected(rejection) => Some(rejection),
+                Verdict::Later => return,
             };
             let by_node = |why: &Rejection| [NODE_AFFINITY, TAINT_TOLERATION].contains(&why.reason.as_str());
             if rejection.as_ref().is_some_and(by_node) && self.is_doubtful(&uid, node) {
@@ -460,6 +460,7 @@ impl Workers {
         if joined.is_ok_and(|(_, exit)| exit == Exit::Finished) {
             self.count_return(&uid);
             self.ledger.release(&uid);
+            self.release_pinned(&uid);
             self.killer.forget(&uid);
             self.note_freed(Freed::PodsRemoved);
             self.forget_given(&uid);

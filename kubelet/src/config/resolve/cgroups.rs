@@ -1,6 +1,6 @@
 //! cgroups and reservations.
 
-use super::Reader;
+use super::{Reader, pinning};
 use crate::cgroup::CgroupDriver;
 use crate::config::{CgroupConfig, KubeletConfiguration, Reserved};
 use proto::api::quantity::Quantity;
@@ -58,6 +58,11 @@ pub(super) fn cgroups(reader: &mut Reader, written: &KubeletConfiguration) -> Cg
     let mut total = Reserved::default();
     reserved(reader, "systemReserved", written.system_reserved.as_ref(), &mut total);
     reserved(reader, "kubeReserved", written.kube_reserved.as_ref(), &mut total);
+    let named = pinning::reserved(written).len();
+    if named > 0 {
+        // Upstream has both reservations overwritten.
+        total.cpu_milli = i64::try_from(named).unwrap_or(i64::MAX).saturating_mul(1000);
+    }
     let per_qos = written.cgroups_per_qos.unwrap_or(true);
     let enforce = written
         .enforce_node_allocatable

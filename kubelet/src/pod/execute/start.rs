@@ -4,6 +4,7 @@ use super::{Executor, Subject, log_file};
 use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
+use crate::pinning::{WriteError, cpu_set::CpuSet};
 use crate::pod::failure::StartError;
 use crate::pod::spec::{self, ContainerInput, SpecError};
 use crate::pod_object;
@@ -11,6 +12,7 @@ use crate::reason::event;
 use crate::runtime::RuntimeVersion;
 use crate::volume::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
 use k8s_openapi::api::core::v1::Container;
+use proto::cri::ContainerConfig;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -85,7 +87,7 @@ impl Executor {
         let files = ContainerFiles { images, ..files };
         let image = subject.image.clone().unwrap_or_default();
         let ids = self.ids(subject).await.map_err(StartError::Files)?;
-        let config = spec::container_config(&ContainerInput {
+        let mut config = spec::container_config(&ContainerInput {
             pod,
             container,
             restart_count,
@@ -105,12 +107,17 @@ impl Executor {
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
         let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids).map_err(StartError::Spec)?;
 
+        let cpus = self
+            .pin(subject, container, &mut config)
+            .await
+            .map_err(StartError::Pinning)?;
         let created = self
             .parts
             .runtime
             .create_container(sandbox_id, config, &sandbox_config)
             .await;
         let id = created.map_err(|error| StartError::Create { error, restart_count })?;
+        self.parts.pinning.note(&id, cpus);
         self.parts.recorder.container(
             pod,
             &container.name,
@@ -144,6 +151,19 @@ impl Executor {
 }
 
 impl Executor {
+    /// Says where the container is to run, once that is on disk; tells the CPUs.
+    async fn pin(
+        &self,
+        subject: &Subject,
+        container: &Container,
+        config: &mut ContainerConfig,
+    ) -> Result<Option<CpuSet>, WriteError> {
+        let resources = config.linux.as_mut().and_then(|linux| linux.resources.as_mut());
+        let Some(resources) = resources else { return Ok(None) };
+        self.parts.pinning.kept().await?;
+        Ok(self.parts.pinning.fit(&subject.uid, &container.name, resources))
+    }
+
     /// The images a container mounts.
     ///
     /// # Errors

@@ -82,6 +82,8 @@ pub struct NodeContext {
     pub cgroup_v2: bool,
     /// `cpuCFSQuota`.
     pub cpu_cfs_quota: bool,
+    /// Containers that have CPUs to themselves (`cpuManagerPolicy: static`) have no quota of them.
+    pub exclusive_cpus: bool,
     /// `cpuCFSQuotaPeriod` in microseconds.
     pub cpu_cfs_period_us: i64,
     /// The sizes of huge pages the machine has, as cgroups name them (`2MB`).

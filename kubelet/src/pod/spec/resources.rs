@@ -3,6 +3,7 @@
 use super::NodeContext;
 use crate::cgroup::limits;
 use crate::downward::{milli, value};
+use crate::pinning::asking::{exclusive_cpus, has_exclusive_cpus};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proto::api::qos::{QosClass, qos_class};
@@ -117,7 +118,10 @@ pub fn container_resources(pod: &Pod, container: &Container, ctx: &NodeContext) 
     };
     if ctx.cpu_cfs_quota {
         out.cpu_period = ctx.cpu_cfs_period_us;
-        out.cpu_quota = limits::cpu_quota(cpu_limit.unwrap_or(0), ctx.cpu_cfs_period_us).unwrap_or(0);
+        out.cpu_quota = match ctx.exclusive_cpus && exclusive_cpus(&spec, container) > 0 {
+            true => -1,
+            false => limits::cpu_quota(cpu_limit.unwrap_or(0), ctx.cpu_cfs_period_us).unwrap_or(0),
+        };
     }
     out.hugepage_limits = hugepages(container, ctx);
     if ctx.cgroup_v2 {
@@ -153,11 +157,14 @@ pub fn sandbox_resources(
     let (requests, limits) = (pod_requests(&bare), pod_limits(&bare));
     let cpu_limit = limits.get("cpu").map_or(0, |amount| amount.milli_value());
     let cpu_request = requests.get("cpu").map_or(cpu_limit, |amount| amount.milli_value());
-    let resources = build(
+    let mut resources = build(
         cpu_request,
         cpu_limit,
         limits.get("memory").map_or(0, |amount| amount.value()),
     );
+    if ctx.cpu_cfs_quota && ctx.exclusive_cpus && has_exclusive_cpus(spec) {
+        resources.cpu_quota = -1;
+    }
     let overhead = match &spec.overhead {
         Some(list) if !list.is_empty() => {
             let cpu = list.get("cpu").map_or(0, milli);
@@ -224,6 +231,26 @@ mod tests {
             (r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes, r.oom_score_adj),
             (2, 0, 0, 1000)
         );
+    }
+
+    #[test]
+    fn who_has_cpus_alone_has_no_quota_of_them() {
+        let mut ctx = context();
+        let told = |ctx: &NodeContext, cpu: &str| {
+            let amounts = format!(r#"{{"cpu":"{cpu}","memory":"1Gi"}}"#);
+            let (pod, c) = first(&format!(
+                r#"{{"containers":[{{"name":"c","resources":{{"limits":{amounts},"requests":{amounts}}}}}]}}"#
+            ));
+            let own = container_resources(&pod, &c, ctx);
+            let (of_sandbox, _) = sandbox_resources(pod.spec.as_ref().expect("spec"), ctx);
+            (own.cpu_quota, own.cpu_period, of_sandbox.cpu_quota)
+        };
+        assert_eq!(told(&ctx, "2"), (200_000, 100_000, 200_000));
+        ctx.exclusive_cpus = true;
+        assert_eq!(told(&ctx, "2"), (-1, 100_000, -1));
+        assert_eq!(told(&ctx, "1500m"), (150_000, 100_000, 150_000));
+        ctx.cpu_cfs_quota = false;
+        assert_eq!(told(&ctx, "2"), (0, 0, 0));
     }
 
     #[test]

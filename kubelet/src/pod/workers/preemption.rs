@@ -60,6 +60,7 @@ impl Workers {
         for uid in gone {
             self.preempting.remove(&uid);
             self.ledger.release(&uid);
+            self.release_pinned(&uid);
         }
     }
 

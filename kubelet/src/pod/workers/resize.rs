@@ -205,6 +205,8 @@ impl Workers {
         let kept = self.live.keys().chain(desired.keys());
         let kept: BTreeSet<String> = kept.map(ToString::to_string).collect();
         let (allocated, actuated) = (self.shared.parts.allocated.clone(), self.shared.parts.actuated.clone());
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        pinning.retain(|uid| kept.contains(uid), metrics);
         self.resizes.keeping.spawn(async move {
             let first = allocated.retain(|uid| kept.contains(uid)).await;
             let result = first.and(actuated.retain(|uid| kept.contains(uid)).await);
@@ -255,8 +257,10 @@ impl Workers {
             message,
             generation,
         };
-        let verdict = match decide::refusal(&wanted) {
-            Some(why) => Err(pending(condition::INFEASIBLE, why.to_owned())),
+        let given = live.resizing.given.applied_to(&wanted);
+        let refusal = decide::refusal(&wanted, &given, self.shared.parts.pinning.fixes_cpus());
+        let verdict = match refusal {
+            Some(why) => Err(pending(condition::INFEASIBLE, why.to_string())),
             None => self
                 .ledger
                 .resize(node, &wanted)
@@ -288,14 +292,14 @@ impl Workers {
             (told.reason, told.generation) != (pending.reason, pending.generation)
         });
         if is_news {
+            let pod = &live.resizing.wanted;
             let kind = match pending.reason {
                 condition::INFEASIBLE => {
-                    self.shared.parts.metrics.resizes.infeasible(decide::STATIC_POD);
+                    self.shared.parts.metrics.resizes.infeasible(decide::detail(pod));
                     event::RESIZE_INFEASIBLE
                 }
                 _ => event::RESIZE_DEFERRED,
             };
-            let pod = &live.resizing.wanted;
             let generation = pending.generation.unwrap_or(0);
             let text = message::pending(pod, generation, pending.reason, &pending.message);
             self.shared.parts.recorder.pod(pod, Severity::Warning, kind, text);

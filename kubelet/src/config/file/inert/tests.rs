@@ -5,11 +5,11 @@ use serde_json::json;
 fn values_are_checked_though_nothing_comes_of_them() {
     for (field, value, wrong) in [
         (
-            "cpuManagerPolicy",
+            "memoryManagerPolicy",
             json!("dynamic"),
-            "cpuManagerPolicy: \"dynamic\" is not one of none, static",
+            "memoryManagerPolicy: \"dynamic\" is not one of None, Static",
         ),
-        ("cpuManagerPolicy", json!(""), ""),
+        ("memoryManagerPolicy", json!(""), ""),
         (
             "shutdownGracePeriod",
             json!("100ms"),
@@ -38,9 +38,9 @@ fn values_are_checked_though_nothing_comes_of_them() {
 #[test]
 fn what_upstream_does_anyway_needs_no_warning() {
     for (field, value, more) in [
-        ("cpuManagerReconcilePeriod", json!("0s"), false),
-        ("cpuManagerReconcilePeriod", json!("10s"), false),
-        ("cpuManagerReconcilePeriod", json!("1m"), true),
+        ("volumeStatsAggPeriod", json!("0s"), false),
+        ("volumeStatsAggPeriod", json!("60s"), false),
+        ("volumeStatsAggPeriod", json!("10s"), true),
         ("memorySwap", json!({}), false),
         ("enableControllerAttachDetach", json!(true), false),
     ] {

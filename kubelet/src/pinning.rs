@@ -1,0 +1,320 @@
+//! Which CPUs, and which NUMA nodes' memory, a pod's containers have to themselves (kubelet contract §8).
+//!
+//! [`topology`] is the machine as a value, [`assign`] chooses CPUs of it, [`cpu`] is the static policy, [`hint`] brings together what
+//! is near to each other. Here is the one owner of who has what, [`Pinning`]: the owner of the node's ledger gives and takes, what is
+//! given is on disk before a container is created with it, and [`reconcile`] brings containers that share CPUs to those that are
+//! left. Nothing is held where the policies give nothing. Never judges anything but what is given alone.
+
+pub mod asking;
+pub mod assign;
+pub mod cpu;
+pub mod cpu_set;
+pub mod hint;
+mod open;
+pub mod reconcile;
+mod rules;
+#[cfg(test)]
+mod tests;
+pub mod topology;
+
+pub use open::OpenError;
+pub(crate) use open::reserved_list;
+pub use rules::{CpuRules, Rules, TopologyRules};
+
+use crate::admission::decide::Rejection;
+use crate::host::{FileWork, WorkError};
+use crate::id::{ContainerId, PodUid};
+use crate::metrics::PinningMetrics;
+use crate::pod_object;
+use crate::reason::admission;
+use asking::Asking;
+use cpu::{Assignments, Draft, Refusal, Static};
+use cpu_set::CpuSet;
+use hint::{Nodes, NumaMask, Policy, Wishes, merge};
+use k8s_openapi::api::core::v1::Pod;
+use proto::cri::LinuxContainerResources;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const FILE: &str = "cpu_manager_state";
+/// Upstream's name of the policy that gives CPUs.
+pub(crate) const STATIC: &str = "static";
+
+/// Why what was given is not on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// It cannot be written.
+    #[error("write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its file system hangs.
+    #[error("write {path}: {source}")]
+    Work {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: WorkError,
+    },
+}
+
+/// Who has what alone. Clones share it.
+#[derive(Clone, Default)]
+pub struct Pinning(Option<Arc<Inner>>);
+
+struct Inner {
+    cpu: Static,
+    topology: TopologyRules,
+    nodes: Nodes,
+    every: Duration,
+    path: PathBuf,
+    held: Mutex<Held>,
+    /// The CPUs that running containers were last given by the runtime.
+    applied: Mutex<BTreeMap<ContainerId, CpuSet>>,
+    files: FileWork,
+}
+
+#[derive(Default)]
+struct Held {
+    cpus: Assignments,
+    /// Counts changes.
+    changed: u64,
+    /// The newest change that is on disk.
+    written: u64,
+}
+
+/// What a pod's containers are to have alone, until it is committed.
+#[derive(Debug, Default)]
+pub struct Share(BTreeMap<String, CpuSet>);
+
+impl Pinning {
+    /// What a pod's containers would have alone.
+    ///
+    /// # Errors
+    /// Why the node cannot give it.
+    pub fn place(&self, pod: &Pod, metrics: &PinningMetrics) -> Result<Share, Rejection> {
+        let Some(inner) = &self.0 else {
+            return Ok(Share::default());
+        };
+        let began = Instant::now();
+        let asked = asking::of_pod(pod);
+        let uid = pod_object::uid(pod);
+        let mut draft = inner.cpu.draft(&inner.held().cpus, uid.as_str());
+        let placed = inner.give_all(&mut draft, &asked, metrics);
+        metrics.admitted(began.elapsed());
+        placed.map(|()| Share(draft.given()))
+    }
+
+    /// Gives a pod what was placed; nobody else gets it from now on.
+    pub fn commit(&self, uid: &PodUid, share: Share, metrics: &PinningMetrics) {
+        let Some(inner) = &self.0 else { return };
+        let mut held = inner.held();
+        let already = held.cpus.exclusive.get(uid.as_str());
+        if share.0.is_empty() || already == Some(&share.0) {
+            return;
+        }
+        held.cpus.commit(uid.as_str(), share.0);
+        held.changed += 1;
+        inner.count(&held, metrics);
+    }
+
+    /// Takes back what pods have that are not `kept`, by UID.
+    pub fn retain(&self, kept: impl Fn(&str) -> bool, metrics: &PinningMetrics) {
+        let Some(inner) = &self.0 else { return };
+        let mut held = inner.held();
+        if held.cpus.retain(kept) {
+            held.changed += 1;
+            inner.count(&held, metrics);
+        }
+    }
+
+    /// Tells how much is given, and how much is left.
+    pub fn count(&self, metrics: &PinningMetrics) {
+        if let Some(inner) = &self.0 {
+            inner.count(&inner.held(), metrics);
+        }
+    }
+
+    /// Waits until all that was given and taken so far is on disk.
+    ///
+    /// # Errors
+    /// It is not. The change stands in memory and is written with the next.
+    pub async fn kept(&self) -> Result<(), WriteError> {
+        let Some(inner) = self.0.clone() else { return Ok(()) };
+        let change = {
+            let held = inner.held();
+            if held.written >= held.changed {
+                return Ok(());
+            }
+            held.changed
+        };
+        let (job, files, path) = (inner.clone(), inner.files.clone(), inner.path.clone());
+        let written = files.run(FILE, move || job.write(change)).await;
+        match written {
+            Err(source) => Err(WriteError::Work { path, source }),
+            Ok(Err(source)) => Err(WriteError::Write { path, source }),
+            Ok(Ok(())) => Ok(()),
+        }
+    }
+
+    /// Puts where a container runs into what the runtime is asked for; tells the CPUs, for [`Pinning::note`].
+    pub fn fit(&self, uid: &PodUid, container: &str, resources: &mut LinuxContainerResources) -> Option<CpuSet> {
+        let inner = self.0.as_ref()?;
+        let cpus = inner.held().cpus.of(uid.as_str(), container).clone();
+        resources.cpuset_cpus = cpus.to_string();
+        Some(cpus)
+    }
+
+    /// Notes the CPUs the runtime gave a container.
+    pub fn note(&self, id: &ContainerId, cpus: Option<CpuSet>) {
+        if let (Some(inner), Some(cpus)) = (&self.0, cpus) {
+            inner.applied().insert(id.clone(), cpus);
+        }
+    }
+
+    /// Whether there is anything to bring containers to, and how often.
+    pub fn every(&self) -> Option<Duration> {
+        self.0.as_ref().map(|inner| inner.every)
+    }
+
+    /// Whether a pod that has CPUs alone keeps as many as it has: it cannot be resized then.
+    pub fn fixes_cpus(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The CPUs a container is to run on, if the runtime was not told yet.
+    fn news_for(&self, uid: &PodUid, container: &str, id: &ContainerId) -> Option<CpuSet> {
+        let inner = self.0.as_ref()?;
+        let cpus = inner.held().cpus.of(uid.as_str(), container).clone();
+        (inner.applied().get(id) != Some(&cpus)).then_some(cpus)
+    }
+
+    /// Forgets containers that are not among these.
+    fn forget_others(&self, there: &BTreeSet<ContainerId>) {
+        if let Some(inner) = &self.0 {
+            inner.applied().retain(|id, _| there.contains(id));
+        }
+    }
+}
+
+impl Inner {
+    fn give_all(&self, draft: &mut Draft<'_>, asked: &[Asking], metrics: &PinningMetrics) -> Result<(), Rejection> {
+        let aligns = self.topology.policy != Policy::None;
+        let of_pod = match aligns && self.topology.by_pod {
+            true => Some(self.align(draft.pod_hints(asked), metrics)?),
+            false => None,
+        };
+        for asking in asked {
+            let near = match of_pod {
+                Some(near) => near,
+                None if aligns => self.align(draft.hints(asking), metrics)?,
+                None => None,
+            };
+            if let Err(refusal) = self.give(draft, asking, near, metrics) {
+                if aligns {
+                    metrics.misaligned();
+                }
+                return Err(rejection(refusal));
+            }
+        }
+        Ok(())
+    }
+
+    /// The NUMA nodes that whoever wishes this is to be on.
+    fn align(&self, wishes: Wishes, metrics: &PinningMetrics) -> Result<Option<NumaMask>, Rejection> {
+        metrics.aligning();
+        let single = self.topology.policy == Policy::SingleNumaNode;
+        let (near, admitted) = merge(self.topology.policy, &self.nodes, vec![wishes]);
+        if single {
+            metrics.on_one_node(self.topology.by_pod, admitted);
+        }
+        if admitted {
+            return Ok(near);
+        }
+        metrics.misaligned();
+        Err(Rejection {
+            reason: admission::TOPOLOGY_AFFINITY_ERROR.to_owned(),
+            message: "Resources cannot be allocated with Topology locality".to_owned(),
+        })
+    }
+
+    fn give(
+        &self,
+        draft: &mut Draft<'_>,
+        asking: &Asking,
+        near: Option<NumaMask>,
+        metrics: &PinningMetrics,
+    ) -> Result<(), Refusal> {
+        if asking.cpus == 0 {
+            return Ok(());
+        }
+        let given = draft.give(asking, near);
+        metrics.pinned(given.is_ok(), self.cpu.options().full_pcpus_only);
+        given
+    }
+
+    fn count(&self, held: &Held, metrics: &PinningMetrics) {
+        let taken = held.cpus.taken();
+        metrics.shared_pool(self.cpu.available(&held.cpus.shared).len());
+        let nodes = &self.cpu.topology().numas;
+        let by_node = nodes.iter().map(|node| (node.id, taken.shared(&node.cpus)));
+        metrics.exclusive(taken.len(), by_node);
+    }
+
+    /// Writes the file, unless somebody else has meanwhile.
+    fn write(&self, change: u64) -> io::Result<()> {
+        let (text, changed) = {
+            let held = self.held();
+            if held.written >= change {
+                return Ok(());
+            }
+            (cpu::state::write(STATIC, &held.cpus), held.changed)
+        };
+        replace(&self.path, &text)?;
+        let mut held = self.held();
+        held.written = held.written.max(changed);
+        Ok(())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn applied(&self) -> MutexGuard<'_, BTreeMap<ContainerId, CpuSet>> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn rejection(refusal: Refusal) -> Rejection {
+    if refusal.is_alignment() {
+        return Rejection {
+            reason: admission::SMT_ALIGNMENT_ERROR.to_owned(),
+            message: refusal.to_string(),
+        };
+    }
+    Rejection {
+        reason: admission::UNEXPECTED_ADMISSION_ERROR.to_owned(),
+        message: format!("Allocate failed due to {refusal}, which is unexpected"),
+    }
+}
+
+/// Puts a text in place of what the file had, for good: a power cut leaves one or the other.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    let beside = path.with_extension("tmp");
+    let mut file = std::fs::File::create(&beside)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    match path.parent() {
+        Some(directory) => std::fs::File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,97 @@
+//! What containers ask for that can be theirs alone (kubelet contract §8). Pure.
+
+use crate::pod_object::{self, Kind};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use proto::api::qos::{QosClass, qos_class};
+use proto::api::quantity::Quantity;
+use std::collections::BTreeMap;
+
+/// What one container asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// Its name.
+    pub container: String,
+    /// What becomes of its share once it has ended.
+    pub kind: Kind,
+    /// CPUs to itself; 0 runs on those that all share.
+    pub cpus: usize,
+}
+
+/// What each container of a pod asks for, in the order they are given something: init containers first.
+pub fn of_pod(pod: &Pod) -> Vec<Asking> {
+    let spec = pod_object::spec(pod);
+    let asked = pod_object::containers(pod).map(|(kind, container)| Asking {
+        container: container.name.clone(),
+        kind,
+        cpus: exclusive_cpus(spec, container),
+    });
+    asked.collect()
+}
+
+/// How many CPUs a container has to itself where the static policy rules: as many as it requests, if its pod is Guaranteed, has
+/// no resources of its own, and the number is whole.
+pub fn exclusive_cpus(spec: &PodSpec, container: &Container) -> usize {
+    if has_own_resources(spec) || qos_class(spec) != QosClass::Guaranteed {
+        return 0;
+    }
+    let requests = container.resources.as_ref().and_then(|of| of.requests.as_ref());
+    let milli = requests
+        .and_then(|list| list.get("cpu"))
+        .map_or(0, |text| Quantity::of(text).milli_value());
+    match milli % 1000 {
+        0 => usize::try_from(milli / 1000).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Whether a container of the pod has CPUs to itself where the static policy rules.
+pub fn has_exclusive_cpus(spec: &PodSpec) -> bool {
+    let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    all.into_iter().any(|container| exclusive_cpus(spec, container) > 0)
+}
+
+/// Whether the pod itself, beside its containers, requests or limits something.
+fn has_own_resources(spec: &PodSpec) -> bool {
+    let has = |list: Option<&BTreeMap<String, Text>>| list.is_some_and(|list| !list.is_empty());
+    let own = spec.resources.as_ref();
+    own.is_some_and(|own| has(own.requests.as_ref()) || has(own.limits.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn cpus(spec: Value) -> (usize, bool) {
+        let spec: PodSpec = serde_json::from_value(spec).expect("a spec");
+        (exclusive_cpus(&spec, &spec.containers[0]), has_exclusive_cpus(&spec))
+    }
+
+    fn container(cpu: &str, memory: &str) -> Value {
+        let amounts = json!({"cpu": cpu, "memory": memory});
+        json!({"name": "c", "resources": {"requests": amounts, "limits": amounts}})
+    }
+
+    #[test]
+    fn whole_cpus_of_guaranteed_pods_are_exclusive() {
+        let burstable = json!({"name": "b", "resources": {"requests": {"cpu": "2"}}});
+        for (spec, expected) in [
+            (json!({"containers": [container("2", "1Gi")]}), (2, true)),
+            (json!({"containers": [container("2000m", "1Gi")]}), (2, true)),
+            (json!({"containers": [container("1500m", "1Gi")]}), (0, false)),
+            (
+                json!({"containers": [container("1500m", "1Gi")], "initContainers": [container("1", "1Gi")]}),
+                (0, true),
+            ),
+            (json!({"containers": [container("2", "1Gi"), burstable]}), (0, false)),
+            (
+                json!({"containers": [container("2", "1Gi")], "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}),
+                (0, false),
+            ),
+            (json!({"containers": [{"name": "c"}]}), (0, false)),
+        ] {
+            assert_eq!(cpus(spec.clone()), expected, "{spec}");
+        }
+    }
+}

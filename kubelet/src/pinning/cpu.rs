@@ -1,0 +1,481 @@
+//! The static CPU policy: who of a pod has which CPUs to itself, and what is left to share (kubelet contract §8). Pure.
+//!
+//! Reserved CPUs are never given; without `strict-cpu-reservation` they are shared all the same, so that the shared pool is never
+//! empty. CPUs of an init container are given again to those after it; a sidecar keeps its own.
+
+pub mod options;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use super::asking::Asking;
+use super::assign::{Manner, Shortage, take};
+use super::cpu_set::CpuSet;
+use super::hint::{Hint, NumaMask, Wishes};
+use super::topology::Topology;
+use crate::pod_object::Kind;
+use options::Options;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What of the CPUs is whose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignments {
+    /// What all others share.
+    pub shared: CpuSet,
+    /// What containers have to themselves, by pod UID and container.
+    pub exclusive: BTreeMap<String, BTreeMap<String, CpuSet>>,
+}
+
+/// Why the policy cannot be, or what was left by an earlier kubelet does not fit it; in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Nothing is reserved.
+    #[error("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")]
+    NothingReserved,
+    /// Another number is reserved than named.
+    #[error("[cpumanager] unable to reserve the required amount of CPUs (size of {set} did not equal {wanted})")]
+    Reserved {
+        /// Those that could be.
+        set: String,
+        /// How many should.
+        wanted: usize,
+    },
+    /// `align-by-socket` where a NUMA node has several sockets.
+    #[error("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA")]
+    SocketsOverNumas,
+    /// All CPUs are said to be taken.
+    #[error("default cpuset cannot be empty")]
+    NothingShared,
+    /// More is reserved than was.
+    #[error("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\"")]
+    NotShared {
+        /// The reserved ones.
+        reserved: String,
+        /// `defaultCpuSet`.
+        shared: String,
+    },
+    /// They were not kept apart strictly before.
+    #[error("some of strictly reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\"")]
+    Shared {
+        /// Those of the reserved ones.
+        reserved: String,
+        /// `defaultCpuSet`.
+        shared: String,
+    },
+    /// Somebody's own CPUs are everybody's.
+    #[error("pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\"")]
+    Overlap {
+        /// The pod's UID.
+        pod: String,
+        /// The container.
+        container: String,
+        /// Its CPUs.
+        cpus: String,
+        /// `defaultCpuSet`.
+        shared: String,
+    },
+    /// CPUs came or went.
+    #[error("current set of available CPUs \"{now}\" doesn't match with CPUs in state \"{then}\"")]
+    OtherCpus {
+        /// Those there are.
+        now: String,
+        /// Those there were.
+        then: String,
+    },
+}
+
+/// Why a container gets no CPUs to itself; in upstream's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It asks for half of a core.
+    #[error("SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}")]
+    Uneven {
+        /// As many as it asks for.
+        requested: usize,
+        /// A core has so many.
+        per_core: usize,
+    },
+    /// Too few whole cores are free.
+    #[error(
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = {requested}, CPUs per core = {per_core}"
+    )]
+    Cores {
+        /// CPUs of the cores that are free.
+        available: usize,
+        /// As many as it asks for.
+        requested: usize,
+        /// A core has so many.
+        per_core: usize,
+    },
+    /// Too few CPUs are free.
+    #[error(transparent)]
+    Shortage(#[from] Shortage),
+}
+
+impl Refusal {
+    /// Whether it is one of alignment, which has a reason of its own.
+    pub fn is_alignment(&self) -> bool {
+        !matches!(self, Self::Shortage(_))
+    }
+}
+
+/// The policy on one machine.
+#[derive(Clone, Debug)]
+pub struct Static {
+    topology: Arc<Topology>,
+    reserved: CpuSet,
+    /// The reserved CPUs and those that share a core with one.
+    reserved_cores: CpuSet,
+    options: Options,
+}
+
+impl Static {
+    /// The policy of a machine that keeps `reserved_milli` thousandths of a CPU, rounded up, from pods: `named` ones or else the
+    /// lowest.
+    ///
+    /// # Errors
+    /// Nothing is reserved, or not as many as named.
+    pub fn new(
+        topology: Arc<Topology>,
+        reserved_milli: i64,
+        named: &CpuSet,
+        options: Options,
+    ) -> Result<Self, PolicyError> {
+        let wanted = usize::try_from(reserved_milli.max(0).saturating_add(999) / 1000).unwrap_or(usize::MAX);
+        if wanted == 0 {
+            return Err(PolicyError::NothingReserved);
+        }
+        if options.align_by_socket && topology.sockets.len() > topology.numas.len() {
+            return Err(PolicyError::SocketsOverNumas);
+        }
+        let mut policy = Self {
+            topology,
+            reserved: CpuSet::default(),
+            reserved_cores: CpuSet::default(),
+            options,
+        };
+        policy.reserved = match named.is_empty() {
+            false => named.clone(),
+            true => take(&policy.topology, &policy.topology.all, wanted, policy.manner()).unwrap_or_default(),
+        };
+        if policy.reserved.len() != wanted {
+            let set = policy.reserved.to_string();
+            return Err(PolicyError::Reserved { set, wanted });
+        }
+        policy.reserved_cores = policy.topology.whole_cores(&policy.reserved);
+        Ok(policy)
+    }
+
+    /// The machine.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Looks at what an earlier kubelet left; what nobody has begun yet begins with everything shared, which is `true`.
+    ///
+    /// # Errors
+    /// It does not fit this machine, or what is reserved on it now.
+    pub fn check(&self, held: &mut Assignments) -> Result<bool, PolicyError> {
+        let strict = self.options.strict_reservation;
+        let now = match strict {
+            true => self.topology.all.difference(&self.reserved),
+            false => self.topology.all.clone(),
+        };
+        if held.shared.is_empty() {
+            if !held.exclusive.is_empty() {
+                return Err(PolicyError::NothingShared);
+            }
+            held.shared = now;
+            return Ok(true);
+        }
+        let (both, shared) = (self.reserved.intersection(&held.shared), held.shared.to_string());
+        if strict && !both.is_empty() {
+            let reserved = both.to_string();
+            return Err(PolicyError::Shared { reserved, shared });
+        }
+        if !strict && both != self.reserved {
+            let reserved = self.reserved.to_string();
+            return Err(PolicyError::NotShared { reserved, shared });
+        }
+        let mut then = held.shared.clone();
+        for (pod, containers) in &held.exclusive {
+            for (container, cpus) in containers {
+                if cpus.shared(&held.shared) > 0 {
+                    return Err(PolicyError::Overlap {
+                        pod: pod.clone(),
+                        container: container.clone(),
+                        cpus: cpus.to_string(),
+                        shared,
+                    });
+                }
+                then = then.union(cpus);
+            }
+        }
+        if then != now {
+            return Err(PolicyError::OtherCpus {
+                now: now.to_string(),
+                then: then.to_string(),
+            });
+        }
+        Ok(false)
+    }
+
+    /// What of the shared CPUs can be given to one alone.
+    pub fn available(&self, shared: &CpuSet) -> CpuSet {
+        shared.difference(&self.reserved)
+    }
+
+    /// Begins to give a pod what it asks for; nobody has it before that is committed.
+    pub fn draft<'a>(&'a self, held: &Assignments, pod: &str) -> Draft<'a> {
+        Draft {
+            policy: self,
+            shared: held.shared.clone(),
+            given: held.exclusive.get(pod).cloned().unwrap_or_default(),
+            reusable: CpuSet::default(),
+        }
+    }
+
+    fn manner(&self) -> Manner {
+        let group = match self.options.full_pcpus_only {
+            true => self.topology.cpus_per_core(),
+            false => 1,
+        };
+        Manner {
+            distribute: self.options.distribute_across_numa.then_some(group),
+            spread: self.options.distribute_across_cores,
+            by_cache: self.options.prefer_caches,
+        }
+    }
+
+    /// The CPUs near these NUMA nodes.
+    fn near(&self, numas: NumaMask) -> CpuSet {
+        let near = self.topology.in_numas(|id| numas.has(id));
+        if !self.options.align_by_socket {
+            return near;
+        }
+        let sockets = self.topology.sockets.iter();
+        let sockets = sockets.filter(|socket| socket.cpus.shared(&near) > 0);
+        sockets.fold(CpuSet::default(), |all, socket| all.union(&socket.cpus))
+    }
+}
+
+/// What one pod is to have.
+#[derive(Clone, Debug)]
+pub struct Draft<'a> {
+    policy: &'a Static,
+    shared: CpuSet,
+    given: BTreeMap<String, CpuSet>,
+    /// What init containers that have ended by then leave to those that follow.
+    reusable: CpuSet,
+}
+
+impl Draft<'_> {
+    /// Gives a container what it asks for, if possible of these NUMA nodes. What it has, it keeps.
+    ///
+    /// # Errors
+    /// Why it gets nothing.
+    pub fn give(&mut self, asking: &Asking, near: Option<NumaMask>) -> Result<(), Refusal> {
+        if asking.cpus == 0 {
+            return Ok(());
+        }
+        let cpus = match self.given.get(&asking.container) {
+            Some(cpus) => cpus.clone(),
+            None => self.choose(asking.cpus, near)?,
+        };
+        self.shared = self.shared.difference(&cpus);
+        self.reusable = match asking.kind {
+            Kind::Init => self.reusable.union(&cpus),
+            _ => self.reusable.difference(&cpus),
+        };
+        self.given.insert(asking.container.clone(), cpus);
+        Ok(())
+    }
+
+    fn choose(&self, wanted: usize, near: Option<NumaMask>) -> Result<CpuSet, Refusal> {
+        let policy = self.policy;
+        if policy.options.full_pcpus_only {
+            self.judge_alignment(wanted)?;
+        }
+        let free = self.free();
+        let first = match near {
+            None => CpuSet::default(),
+            Some(numas) => {
+                let near = free.intersection(&policy.near(numas));
+                take(&policy.topology, &near, wanted.min(near.len()), policy.manner())?
+            }
+        };
+        let rest = free.difference(&first);
+        let rest = take(&policy.topology, &rest, wanted - first.len(), policy.manner())?;
+        Ok(first.union(&rest))
+    }
+
+    /// Whether whole cores are asked for, and there.
+    fn judge_alignment(&self, requested: usize) -> Result<(), Refusal> {
+        let per_core = self.policy.topology.cpus_per_core().max(1);
+        if !requested.is_multiple_of(per_core) {
+            return Err(Refusal::Uneven { requested, per_core });
+        }
+        let cores = self.shared.difference(&self.policy.reserved_cores);
+        let available = cores.union(&self.reusable).len();
+        if requested > available {
+            return Err(Refusal::Cores {
+                available,
+                requested,
+                per_core,
+            });
+        }
+        Ok(())
+    }
+
+    fn free(&self) -> CpuSet {
+        self.policy.available(&self.shared).union(&self.reusable)
+    }
+
+    /// The NUMA nodes that have what a container asks for.
+    pub fn hints(&self, asking: &Asking) -> Wishes {
+        if asking.cpus == 0 {
+            return Wishes::Any;
+        }
+        match self.given.get(&asking.container) {
+            Some(given) if given.len() != asking.cpus => Wishes::One(Vec::new()),
+            Some(given) => Wishes::One(self.hints_of(given, &CpuSet::default(), asking.cpus)),
+            None => {
+                let available = self.policy.available(&self.shared);
+                Wishes::One(self.hints_of(&available, &self.reusable, asking.cpus))
+            }
+        }
+    }
+
+    /// The NUMA nodes that have what a pod's containers need at a time.
+    pub fn pod_hints(&self, asked: &[Asking]) -> Wishes {
+        let wanted = at_a_time(asked);
+        if wanted == 0 {
+            return Wishes::Any;
+        }
+        let mut assigned = CpuSet::default();
+        for asking in asked {
+            if let Some(given) = self.given.get(&asking.container) {
+                if given.len() != asking.cpus {
+                    return Wishes::One(Vec::new());
+                }
+                assigned = assigned.union(given);
+            }
+        }
+        if assigned.len() == wanted {
+            return Wishes::One(self.hints_of(&assigned, &CpuSet::default(), wanted));
+        }
+        let available = self.policy.available(&self.shared);
+        Wishes::One(self.hints_of(&available, &self.reusable.union(&assigned), wanted))
+    }
+
+    /// Every set of NUMA nodes with as many CPUs and all that are to be used again; preferred are those of no more nodes than an
+    /// empty machine would need.
+    fn hints_of(&self, available: &CpuSet, reusable: &CpuSet, wanted: usize) -> Vec<Hint> {
+        let topology = &self.policy.topology;
+        let counts: Vec<(u32, usize, usize, usize)> = topology
+            .numas
+            .iter()
+            .map(|node| {
+                let free = available.shared(&node.cpus);
+                (node.id, node.cpus.len(), free, reusable.shared(&node.cpus))
+            })
+            .collect();
+        let mut fewest = topology.numas.len();
+        let mut hints = Vec::new();
+        for numas in NumaMask::subsets(topology.numa_ids()) {
+            let own = counts.iter().filter(|(id, ..)| numas.has(*id));
+            let (all, free, again) = own.fold((0, 0, 0), |(all, free, again), (_, a, b, c)| {
+                (all + a, free + b, again + c)
+            });
+            if all >= wanted {
+                fewest = fewest.min(numas.len());
+            }
+            if again == reusable.len() && again + free >= wanted {
+                hints.push(numas);
+            }
+        }
+        let hints = hints.into_iter();
+        hints
+            .map(|numas| Hint {
+                numas: Some(numas),
+                preferred: numas.len() == fewest || self.is_within_sockets(numas, fewest),
+            })
+            .collect()
+    }
+
+    /// With `align-by-socket`, whether the nodes are of no more sockets than so many nodes would be.
+    fn is_within_sockets(&self, numas: NumaMask, fewest: usize) -> bool {
+        let topology = &self.policy.topology;
+        let per_socket = topology.numas.len().checked_div(topology.sockets.len()).unwrap_or(0);
+        if !self.policy.options.align_by_socket || per_socket == 0 {
+            return false;
+        }
+        let own = topology.in_numas(|id| numas.has(id));
+        let sockets = topology.sockets.iter();
+        let touched = sockets.filter(|socket| socket.cpus.shared(&own) > 0).count();
+        touched == fewest.div_ceil(per_socket)
+    }
+
+    /// What the pod's containers have now.
+    pub fn given(self) -> BTreeMap<String, CpuSet> {
+        self.given
+    }
+}
+
+/// How many CPUs a pod's containers have to themselves at a time.
+fn at_a_time(asked: &[Asking]) -> usize {
+    let (mut sidecars, mut inits, mut regulars) = (0, 0, 0);
+    for asking in asked {
+        match asking.kind {
+            Kind::Sidecar => sidecars += asking.cpus,
+            Kind::Init => inits = inits.max(sidecars + asking.cpus),
+            _ => regulars += asking.cpus,
+        }
+    }
+    inits.max(regulars + sidecars)
+}
+
+impl Assignments {
+    /// Gives a pod's containers what was drafted for them.
+    pub fn commit(&mut self, pod: &str, given: BTreeMap<String, CpuSet>) {
+        if given.is_empty() {
+            return;
+        }
+        for cpus in given.values() {
+            self.shared = self.shared.difference(cpus);
+        }
+        self.exclusive.insert(pod.to_owned(), given);
+    }
+
+    /// Takes back what pods have that are not `kept`; tells whether there was anything.
+    pub fn retain(&mut self, kept: impl Fn(&str) -> bool) -> bool {
+        let before = self.exclusive.len();
+        let (shared, exclusive) = (&mut self.shared, &mut self.exclusive);
+        exclusive.retain(|pod, containers| {
+            let stays = kept(pod);
+            if !stays {
+                *shared = containers.values().fold(shared.clone(), |all, cpus| all.union(cpus));
+            }
+            stays
+        });
+        self.exclusive.len() < before
+    }
+
+    /// The CPUs a container runs on.
+    pub fn of(&self, pod: &str, container: &str) -> &CpuSet {
+        let own = self.exclusive.get(pod).and_then(|of| of.get(container));
+        own.unwrap_or(&self.shared)
+    }
+
+    /// All CPUs that somebody has alone.
+    pub fn taken(&self) -> CpuSet {
+        let all = self.exclusive.values().flat_map(BTreeMap::values);
+        all.fold(CpuSet::default(), |taken, cpus| taken.union(cpus))
+    }
+}

@@ -1,0 +1,200 @@
+//! Which NUMA nodes a container could be on, told by everybody who gives it something, and the one answer to all of them
+//! (upstream's topology manager, KEP-693). Pure.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+/// A set of NUMA nodes with ids below 64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NumaMask(u64);
+
+impl NumaMask {
+    /// These nodes; an id of 64 or more is left out.
+    pub fn of(ids: impl IntoIterator<Item = u32>) -> Self {
+        let bits = ids.into_iter().filter_map(|id| 1_u64.checked_shl(id));
+        Self(bits.fold(0, |all, bit| all | bit))
+    }
+
+    /// Whether this node is one of them.
+    pub fn has(self, id: u32) -> bool {
+        1_u64.checked_shl(id).is_some_and(|bit| self.0 & bit != 0)
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Their ids, lowest first.
+    pub fn ids(self) -> impl Iterator<Item = u32> {
+        (0..u64::BITS).filter(move |id| self.has(*id))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Every set of some of these nodes, small ones first. As many as two to the power of the nodes, so these must be few.
+    pub fn subsets(ids: impl IntoIterator<Item = u32>) -> Vec<Self> {
+        let ids: Vec<u32> = ids.into_iter().take(NODES_MAX).collect();
+        let of = |bits: u32| {
+            let chosen = ids.iter().enumerate().filter(|(index, _)| bits & (1 << index) != 0);
+            Self::of(chosen.map(|(_, id)| *id))
+        };
+        let mut all: Vec<Self> = (1..1_u32 << ids.len()).map(of).collect();
+        all.sort_by_key(|mask| (mask.len(), *mask));
+        all
+    }
+}
+
+/// More NUMA nodes are aligned to nowhere: the ways to choose some of them double with each.
+pub const NODES_MAX: usize = 10;
+
+/// NUMA nodes something could come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// The nodes; nothing where it does not matter.
+    pub numas: Option<NumaMask>,
+    /// Whether no fewer nodes would do.
+    pub preferred: bool,
+}
+
+/// What one giver wishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wishes {
+    /// Nothing: it gives nothing, or does not mind.
+    Any,
+    /// One of these; none is possible if there are none.
+    One(Vec<Hint>),
+}
+
+/// How strictly all is kept on one node, or few (`topologyManagerPolicy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Nobody is asked.
+    #[default]
+    None,
+    /// As near as possible.
+    BestEffort,
+    /// On as few nodes as an empty machine would need, or not at all.
+    Restricted,
+    /// On one, or not at all.
+    SingleNumaNode,
+}
+
+impl Policy {
+    /// By its name in the configuration.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "none" => Self::None,
+            "best-effort" => Self::BestEffort,
+            "restricted" => Self::Restricted,
+            "single-numa-node" => Self::SingleNumaNode,
+            _ => return None,
+        })
+    }
+}
+
+/// The nodes there are, and how far they are from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// All of them.
+    pub all: NumaMask,
+    /// The distance from one to another, where `prefer-closest-numa-nodes` is set and the kernel tells.
+    pub distances: Vec<(u32, Vec<(u32, u32)>)>,
+}
+
+impl Nodes {
+    /// The mean distance within a set, in hundredths; 0 where distances do not matter.
+    fn spread(&self, numas: NumaMask) -> u64 {
+        let own = self.distances.iter().filter(|(from, _)| numas.has(*from));
+        let far = own.flat_map(|(_, to)| to.iter().filter(|(to, _)| numas.has(*to)));
+        let (sum, count) = far.fold((0_u64, 0_u64), |(sum, count), (_, far)| {
+            (sum + u64::from(*far), count + 1)
+        });
+        (sum * 100).checked_div(count).unwrap_or(0)
+    }
+}
+
+/// Brings the wishes together: the nodes all go to, if that matters, and whether that is good enough for the policy.
+pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Option<NumaMask>, bool) {
+    if policy == Policy::None {
+        return (None, true);
+    }
+    let mut hints: Vec<Vec<Hint>> = wishes.into_iter().map(hints_of).collect();
+    if policy == Policy::SingleNumaNode {
+        for hints in &mut hints {
+            hints.retain(|hint| hint.preferred && hint.numas.is_none_or(|numas| numas.len() == 1));
+        }
+    }
+    let best = best(nodes, &hints);
+    match policy {
+        Policy::None | Policy::BestEffort => (best.numas, true),
+        Policy::Restricted => (best.numas, best.preferred),
+        Policy::SingleNumaNode => {
+            let somewhere = best.numas.filter(|numas| *numas != nodes.all);
+            (somewhere, best.preferred)
+        }
+    }
+}
+
+fn hints_of(wishes: Wishes) -> Vec<Hint> {
+    let anywhere = |preferred| Hint { numas: None, preferred };
+    match wishes {
+        Wishes::Any => vec![anywhere(true)],
+        Wishes::One(hints) if hints.is_empty() => vec![anywhere(false)],
+        Wishes::One(hints) => hints,
+    }
+}
+
+/// The best of all ways to take one hint of each. What they have in common is all that matters of a way, so of ways with the same in
+/// common one is looked at.
+fn best(nodes: &Nodes, hints: &[Vec<Hint>]) -> Hint {
+    // What is in common, whether all were preferred and equal, and whether anybody minded yet.
+    let mut ways: BTreeSet<(NumaMask, bool, bool)> = [(nodes.all, true, false)].into();
+    for hints in hints {
+        let mut next = BTreeSet::new();
+        for (common, preferred, minded) in ways {
+            for hint in hints {
+                let preferred = preferred && hint.preferred;
+                next.insert(match hint.numas {
+                    None => (common, preferred, minded),
+                    Some(numas) => {
+                        // All equal, they are what they have in common.
+                        let equal = !minded || numas == common;
+                        (common.and(numas), preferred && equal, true)
+                    }
+                });
+            }
+        }
+        ways = next;
+    }
+    let fewest = hints.iter().filter_map(|hints| {
+        let counts = hints.iter().filter_map(|hint| hint.numas.map(NumaMask::len));
+        counts.min()
+    });
+    let aim = fewest.max().unwrap_or(0);
+    let ways = ways.into_iter().filter(|(common, ..)| !common.is_empty());
+    let best = ways.min_by_key(|(common, preferred, _)| {
+        let many = common.len();
+        // Without a preferred way: as near to what some giver needs as possible, rather below than above.
+        let rank = match (preferred, many <= aim) {
+            (true, _) => (0, many),
+            (false, true) => (1, aim - many),
+            (false, false) => (2, many),
+        };
+        (rank, nodes.spread(*common), *common)
+    });
+    let (numas, preferred) = best.map_or((nodes.all, false), |(common, preferred, _)| (common, preferred));
+    Hint {
+        numas: Some(numas),
+        preferred,
+    }
+}

@@ -1,0 +1,68 @@
+//! What pods have alone of the node's CPUs, given and taken back together with the ledger's grants ([`crate::pinning`]).
+
+use super::Workers;
+use crate::admission::decide::Rejection;
+use crate::admission::placement::NodeView;
+use crate::id::PodUid;
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
+/// What becomes of a new pod.
+pub(super) enum Verdict {
+    /// It has what it wants.
+    Admitted,
+    /// The node cannot take it.
+    Rejected(Rejection),
+    /// Others make room for it.
+    Later,
+}
+
+impl Workers {
+    /// Judges a new pod: first by what nobody can give it, then by what it is to have alone, then by all the rest (kubelet
+    /// contract §14). It is given all of it, or nothing.
+    pub(super) fn judge_new(&mut self, uid: &PodUid, pod: &Arc<Pod>, node: &NodeView) -> Verdict {
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        let share = match pinning.place(pod, metrics) {
+            Ok(share) => share,
+            Err(refused) => {
+                let first = self.ledger.judge_first(node, pod);
+                return Verdict::Rejected(first.err().unwrap_or(refused));
+            }
+        };
+        let rejection = self.ledger.admit(node, pod).err();
+        let verdict = match rejection.map(|rejection| self.preempt(uid, pod, node, rejection)) {
+            None => Verdict::Admitted,
+            Some(Some(rejection)) => return Verdict::Rejected(rejection),
+            Some(None) => Verdict::Later,
+        };
+        // What is being made room for holds its share at once, as it holds the rest.
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        pinning.commit(uid, share, metrics);
+        verdict
+    }
+
+    /// Leaves a pod that runs what it has. Where none was noted (the policy is new, and the node was not drained) it gets its share
+    /// if there is still one; it runs on all the same.
+    pub(super) fn keep_pinned(&self, uid: &PodUid, pod: &Pod) {
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        match pinning.place(pod, metrics) {
+            Ok(share) => pinning.commit(uid, share, metrics),
+            Err(why) => tracing::error!(pod = %uid, %why, "a pod that runs does not get what it is to have alone"),
+        }
+    }
+
+    /// Takes back what pods hold of the node nothing of which can run any more.
+    pub(super) fn release_ended(&mut self) {
+        let view = &self.shared.parts.pods;
+        let has_ended = |uid: &PodUid| view.by_uid(uid).is_some_and(|pod| pod.ended);
+        self.ledger.release_ended(has_ended);
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        pinning.retain(|uid| !has_ended(&PodUid::from(uid)), metrics);
+    }
+
+    /// Takes back what a pod has that is gone.
+    pub(super) fn release_pinned(&self, uid: &PodUid) {
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        pinning.retain(|of| of != uid.as_str(), metrics);
+    }
+}

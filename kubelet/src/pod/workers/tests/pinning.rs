@@ -1,0 +1,172 @@
+//! Containers have CPUs to themselves, over a whole kubelet.
+
+use super::*;
+use crate::pinning::topology::testing::SMALL;
+use crate::pinning::{CpuRules, Rules};
+use proto::cri::LinuxContainerResources;
+use serde_json::json;
+
+/// A node of four cores with two CPUs each, one of them reserved.
+fn node() -> Bench {
+    let mut bench = Bench::new();
+    let rules = Rules {
+        cpu: Some(CpuRules {
+            options: Default::default(),
+            reserved_milli: 1000,
+        }),
+        ..Rules::default()
+    };
+    bench.pinning = Some((rules, SMALL.topology()));
+    bench
+}
+
+/// A pod of one container of the pod's name.
+fn sized(name: &str, cpu: &str) -> Pod {
+    let mut pod = serde_json::to_value(simple(name)).expect("a pod");
+    let list = json!({"cpu": cpu, "memory": "64Mi"});
+    pod["metadata"]["generation"] = json!(1);
+    pod["spec"]["containers"][0]["name"] = json!(name);
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": list, "limits": list});
+    serde_json::from_value(pod).expect("a pod")
+}
+
+fn resources(bench: &Bench, container: &str) -> LinuxContainerResources {
+    let config = bench.runtime.container_config(container).unwrap_or_default();
+    config.linux.unwrap_or_default().resources.unwrap_or_default()
+}
+
+fn runs_on(bench: &Bench, container: &str) -> String {
+    resources(bench, container).cpuset_cpus
+}
+
+fn file(bench: &Bench) -> String {
+    let path = bench.manifests().with_file_name("kubelet").join("cpu_manager_state");
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn cpus_are_given_kept_over_a_restart_and_given_back() {
+    let bench = node();
+    let kubelet = bench.start();
+    bench.api.create(&sized("others", "500m"));
+    bench.until("ready", |b| is_ready(b, "others")).await;
+    assert_eq!(
+        (runs_on(&bench, "others"), resources(&bench, "others").cpu_quota),
+        ("0-7".to_owned(), 50_000)
+    );
+    bench.api.create(&sized("mine", "2"));
+    bench.until("ready", |b| is_ready(b, "mine")).await;
+    let own = resources(&bench, "mine");
+    assert_eq!(
+        (own.cpuset_cpus.as_str(), own.cpu_quota, own.cpu_period),
+        ("1,5", -1, 100_000)
+    );
+    let kept = r#""defaultCpuSet":"0,2-4,6-7","entries":{"mine":{"mine":"1,5"}}"#;
+    assert!(file(&bench).contains(kept), "{}", file(&bench));
+    bench.until("left alone", |b| runs_on(b, "others") == "0,2-4,6-7").await;
+    let told = "kubelet_cpu_manager_exclusive_cpu_allocation_count 2";
+    assert!(kubelet.tells(told));
+
+    // Another kubelet: what runs keeps what it has, and what comes gets what is left.
+    kubelet.kill().await;
+    let kubelet = bench.start();
+    bench.api.create(&sized("next", "2"));
+    bench.until("ready", |b| is_ready(b, "next")).await;
+    assert_eq!(runs_on(&bench, "next"), "2,6");
+    assert_eq!(runs_on(&bench, "mine"), "1,5");
+    assert!(file(&bench).contains(r#""entries":{"mine":{"mine":"1,5"},"next":{"next":"2,6"}}"#));
+
+    bench.api.delete("mine", 1, at(0));
+    bench.until("gone", |b| !b.api.has("mine")).await;
+    bench
+        .until("shared again", |b| runs_on(b, "others") == "0-1,3-5,7")
+        .await;
+    assert!(file(&bench).contains(r#""defaultCpuSet":"0-1,3-5,7","entries":{"next":{"next":"2,6"}}"#));
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_more_than_is_left_is_refused_for_good() {
+    let bench = node();
+    let kubelet = bench.start();
+    bench.api.create(&sized("large", "6"));
+    bench.until("ready", |b| is_ready(b, "large")).await;
+    bench.api.create(&sized("more", "2"));
+    let is_failed = |b: &Bench| {
+        b.api
+            .status("more")
+            .is_some_and(|s| s.phase.as_deref() == Some("Failed"))
+    };
+    bench.until("refused", is_failed).await;
+    let status = bench.api.status("more").expect("a status");
+    assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"));
+    let why = "Pod was rejected: Allocate failed due to not enough cpus available to satisfy request: requested=2, available=1, which is unexpected";
+    assert_eq!(status.message.as_deref(), Some(why));
+    assert!(!file(&bench).contains("more"));
+
+    // The ended one gives its CPUs back though its object stays.
+    bench.runtime.script_image("img:latest", Behaviour::obedient());
+    bench.api.delete("large", 1, at(0));
+    bench.until("gone", |b| !b.api.has("large")).await;
+    bench.api.create(&sized("again", "7"));
+    bench.until("ready", |b| is_ready(b, "again")).await;
+    assert_eq!(runs_on(&bench, "again"), "1-7");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_created_before_what_it_has_is_on_disk() {
+    let bench = node();
+    let kubelet = bench.start();
+    let path = bench
+        .manifests()
+        .with_file_name("kubelet")
+        .join("cpu_manager_state.tmp");
+    // What is written beside the file cannot be: there is a directory.
+    bench.until("opened", |b| !file(b).is_empty()).await;
+    let beside = path.with_file_name("cpu_manager_state.tmp");
+    std::fs::create_dir(&beside).expect("made");
+    bench.api.create(&sized("mine", "2"));
+    let told = |b: &Bench| has_event(b, "Failed", "cpu_manager_state");
+    bench.until("told", told).await;
+    assert!(bench.runtime.containers().is_empty());
+    std::fs::remove_dir(&beside).expect("removed");
+    bench.until("ready", |b| is_ready(b, "mine")).await;
+    assert_eq!(runs_on(&bench, "mine"), "1,5");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn exclusive_cpus_are_not_resized_and_memory_is() {
+    let bench = node();
+    let kubelet = bench.start();
+    bench.api.create(&sized("mine", "2"));
+    bench.until("ready", |b| is_ready(b, "mine")).await;
+    let resize = |generation: i64, cpu: &str, memory: &str| {
+        bench.api.edit("mine", |pod| {
+            let list = json!({"cpu": cpu, "memory": memory});
+            pod["metadata"]["generation"] = json!(generation);
+            pod["spec"]["containers"][0]["resources"] = json!({"requests": list, "limits": list});
+        });
+    };
+    resize(2, "3", "64Mi");
+    let why = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
+    let pending = |b: &Bench| {
+        let conditions = b
+            .api
+            .status("mine")
+            .and_then(|status| status.conditions)
+            .unwrap_or_default();
+        let mut pending = conditions.into_iter().filter(|c| c.type_ == "PodResizePending");
+        pending.any(|c| c.reason.as_deref() == Some("Infeasible") && c.message.as_deref() == Some(why))
+    };
+    bench.until("refused", pending).await;
+    let counted = "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_cpu_manager_static_policy\"} 1";
+    assert!(kubelet.tells(counted));
+    resize(3, "2", "128Mi");
+    bench
+        .until("resized", |b| resources(b, "mine").memory_limit_in_bytes == 128 << 20)
+        .await;
+    assert_eq!(resources(&bench, "mine").cpu_quota, -1);
+    kubelet.kill().await;
+}
