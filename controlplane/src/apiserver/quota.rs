@@ -283,12 +283,17 @@ impl Charge {
 /// Writes what a quota says is used over its revision. Waits until readers see it.
 async fn write(server: &ServerState, served: &Served, stored: &Stored, used: &Usage) -> Result<(), StoreError> {
     let mut object = stored.tree();
-    let used: serde_json::Map<String, Value> =
-        used.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect();
+    let used: serde_json::Map<String, Value> = used
+        .iter()
+        .map(|(name, amount)| (name.clone(), json!(amount.to_string())))
+        .collect();
     object["status"]["used"] = Value::Object(used);
     let of = TypeMeta::new("v1", "ResourceQuota");
     let raw = Bytes::from(canonical_owned(&of, &object, stored.owners()));
-    let revision = server.store().put(&stored.key, raw, Expect::At(stored.revision)).await?;
+    let revision = server
+        .store()
+        .put(&stored.key, raw, Expect::At(stored.revision))
+        .await?;
     match served.resource("", "resourcequotas") {
         Some(resource) => resource.window.reach(revision).await,
         None => Ok(()),

@@ -103,7 +103,9 @@ impl Reader<'_> {
 }
 
 fn is_known(name: &str) -> bool {
-    [DENY_EXTERNAL_IPS, LIMIT_RANGER, RESOURCE_QUOTA].contains(&name) || ALWAYS.contains(&name) || MISSING.contains(&name)
+    [DENY_EXTERNAL_IPS, LIMIT_RANGER, RESOURCE_QUOTA].contains(&name)
+        || ALWAYS.contains(&name)
+        || MISSING.contains(&name)
 }
 
 #[cfg(test)]
@@ -147,7 +149,10 @@ mod tests {
     fn limits_and_quotas_are_obeyed_unless_they_are_left_out() {
         for (words, left_out) in [
             (&[][..], (false, false)),
-            (&["--enable-admission-plugins=LimitRanger,ResourceQuota"][..], (false, false)),
+            (
+                &["--enable-admission-plugins=LimitRanger,ResourceQuota"][..],
+                (false, false),
+            ),
             (&["--disable-admission-plugins=LimitRanger"][..], (true, false)),
             (&["--disable-admission-plugins=ResourceQuota"][..], (false, true)),
         ] {

@@ -91,13 +91,21 @@ fn status(object: &ResourceQuota, contents: &Contents<'_>, now: Timestamp) -> Op
     }
     let used: BTreeMap<&String, String> = used.iter().map(|(name, amount)| (name, amount.to_string())).collect();
     let key = Key::of(object);
-    let hard = object.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
+    let hard = object
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.hard.clone())
+        .unwrap_or_default();
     let body = json!({
         "kind": "ResourceQuota", "apiVersion": "v1",
         "metadata": {"name": key.name, "namespace": key.namespace, "uid": object.metadata.uid},
         "status": {"hard": hard, "used": used},
     });
-    Some(Write::new(write::RESOURCE_QUOTAS, key, Verb::ReplaceSub("status", body)))
+    Some(Write::new(
+        write::RESOURCE_QUOTAS,
+        key,
+        Verb::ReplaceSub("status", body),
+    ))
 }
 
 /// Whether a quota's change calls for a count; what admission charges does not.
@@ -107,7 +115,10 @@ fn is_to_be_counted(change: &Change<ResourceQuota>) -> bool {
         return true;
     };
     let quota = Quota::of(new);
-    let lacks = quota.wanted.keys().any(|name| !quota.used.contains_key(name) && Evaluator::of_name(name).is_some());
+    let lacks = quota
+        .wanted
+        .keys()
+        .any(|name| !quota.used.contains_key(name) && Evaluator::of_name(name).is_some());
     let is_other = change.old.as_deref().is_none_or(|old| old.spec != new.spec);
     is_other || lacks || quota.wanted != quota.hard
 }
@@ -167,7 +178,10 @@ impl Controller for ResourceQuotas {
 
     fn wire(&self, wiring: &mut Wiring) {
         wiring.on(&self.informers.quotas, |change| {
-            is_to_be_counted(change).then(|| change.key.clone()).into_iter().collect()
+            is_to_be_counted(change)
+                .then(|| change.key.clone())
+                .into_iter()
+                .collect()
         });
         self.on_freed(wiring, &self.informers.pods, |change| {
             deadline(change.old.as_ref()) != deadline(change.new.as_ref()) && change.old.is_some()

@@ -30,8 +30,18 @@ fn class(claim: &PersistentVolumeClaim) -> &str {
 
 /// What it asks for, or was given if that is more; in whole bytes, as quotas are.
 fn storage(claim: &PersistentVolumeClaim) -> Option<Quantity> {
-    let asked = claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")?;
-    let given = claim.status.as_ref().and_then(|status| status.allocated_resources.as_ref());
+    let asked = claim
+        .spec
+        .as_ref()?
+        .resources
+        .as_ref()?
+        .requests
+        .as_ref()?
+        .get("storage")?;
+    let given = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.allocated_resources.as_ref());
     let given = given.and_then(|given| given.get("storage")).map(Quantity::of);
     let most = given.map_or(Quantity::of(asked), |given| Quantity::of(asked).or_larger(given));
     let whole = Quantity::from_units(most.value(), most.format());
@@ -64,7 +74,10 @@ impl Measured for PersistentVolumeClaim {
             usage.insert(STORAGE.to_owned(), storage);
         }
         if !class.is_empty() {
-            usage.insert(format!("{class}{OF_CLASS}{CLAIMS}"), Quantity::from_units(1, Format::DecimalSi));
+            usage.insert(
+                format!("{class}{OF_CLASS}{CLAIMS}"),
+                Quantity::from_units(1, Format::DecimalSi),
+            );
             if let Some(storage) = storage {
                 usage.insert(format!("{class}{OF_CLASS}{STORAGE}"), storage);
             }

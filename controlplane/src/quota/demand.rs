@@ -100,7 +100,10 @@ impl Demand {
             .map(|(name, _)| name.as_str())
             .collect();
         if !negative.is_empty() {
-            return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
+            return Err(format!(
+                "quota usage is negative for resource(s): {}",
+                negative.join(",")
+            ));
         }
         if let Some(old) = self.old.as_ref().filter(|old| old.is_under(quota)) {
             for (name, amount) in old.usage(evaluator, self.now) {

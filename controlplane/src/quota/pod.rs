@@ -28,7 +28,14 @@ const NAMES: &[&str] = &[
     "requests.memory",
 ];
 /// What every container has to say once a quota bounds it. Upstream calls it a mistake, which it cannot take back.
-const REQUIRED: &[&str] = &["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
+const REQUIRED: &[&str] = &[
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+];
 const REQUESTS: &str = "requests.";
 const HUGE_PAGES: &str = "hugepages-";
 
@@ -46,7 +53,8 @@ fn is_extended(name: &str) -> bool {
 fn named(requests: &ResourceList, limits: &ResourceList) -> Usage {
     let mut usage = Usage::new();
     for (name, amount) in requests {
-        let is_measured = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with(HUGE_PAGES);
+        let is_measured =
+            matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with(HUGE_PAGES);
         if is_measured {
             usage.insert(name.clone(), *amount);
         }
@@ -64,7 +72,9 @@ fn named(requests: &ResourceList, limits: &ResourceList) -> Usage {
 
 fn list_of(
     resources: Option<&ResourceRequirements>,
-    pick: fn(&ResourceRequirements) -> Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+    pick: fn(
+        &ResourceRequirements,
+    ) -> Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
 ) -> ResourceList {
     parse_list(resources.and_then(pick))
 }
@@ -134,7 +144,10 @@ impl Measured for Pod {
             return usage;
         };
         usage.insert("pods".to_owned(), one());
-        add(&mut usage, &named(&reserved_requests(self, requests_of), &limits(self, spec)));
+        add(
+            &mut usage,
+            &named(&reserved_requests(self, requests_of), &limits(self, spec)),
+        );
         usage
     }
 
@@ -170,7 +183,11 @@ fn crosses_namespaces(affinity: &Affinity) -> bool {
         from.and_then(|from| from.preferred_during_scheduling_ignored_during_execution.as_ref()),
     ];
     required.into_iter().flatten().flatten().any(crosses)
-        || preferred.into_iter().flatten().flatten().any(|term| crosses(&term.pod_affinity_term))
+        || preferred
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|term| crosses(&term.pod_affinity_term))
 }
 
 /// Refuses a pod whose containers leave out what a quota bounds and asks each of them for. A pod that says its resources itself

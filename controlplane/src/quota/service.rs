@@ -5,7 +5,12 @@ use k8s_openapi::api::core::v1::{ScopedResourceSelectorRequirement, Service};
 use k8s_openapi::jiff::Timestamp;
 use proto::api::quantity::Quantity;
 
-const NAMES: &[&str] = &["count/services", "services", "services.loadbalancers", "services.nodeports"];
+const NAMES: &[&str] = &[
+    "count/services",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
 
 pub(super) fn measures(name: &str) -> bool {
     NAMES.contains(&name)

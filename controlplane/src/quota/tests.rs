@@ -32,7 +32,12 @@ fn what_a_pod_uses() {
         "hugepages-2Mi": "4Mi"}, "limits": {"cpu": "1", "memory": "2Gi"}});
     let small = json!({"requests": {"cpu": "100m"}});
     let cases = [
-        ("nothing asked", json!({"containers": [container(json!({}))]}), json!({}), "count/pods=1 pods=1"),
+        (
+            "nothing asked",
+            json!({"containers": [container(json!({}))]}),
+            json!({}),
+            "count/pods=1 pods=1",
+        ),
         (
             "everything",
             json!({"containers": [container(big.clone())]}),
@@ -64,8 +69,18 @@ fn what_a_pod_uses() {
                 "resources": {"requests": {"cpu": "300m"}, "limits": {"cpu": "400m"}}}]}),
             "count/pods=1 cpu=300m limits.cpu=400m pods=1 requests.cpu=300m",
         ),
-        ("over", json!({"containers": [container(big.clone())]}), json!({"phase": "Failed"}), "count/pods=1"),
-        ("done", json!({"containers": [container(big)]}), json!({"phase": "Succeeded"}), "count/pods=1"),
+        (
+            "over",
+            json!({"containers": [container(big.clone())]}),
+            json!({"phase": "Failed"}),
+            "count/pods=1",
+        ),
+        (
+            "done",
+            json!({"containers": [container(big)]}),
+            json!({"phase": "Succeeded"}),
+            "count/pods=1",
+        ),
     ];
     for (case, spec, status, wanted) in cases {
         let pod = pod(json!({"metadata": {}, "spec": spec, "status": status}));
@@ -80,8 +95,10 @@ fn a_pod_that_should_be_gone_uses_its_record_alone() {
         ("2026-01-01T00:09:29Z", 30, "count/pods=1"),
         ("2026-01-01T00:20:00Z", 0, "count/pods=1 pods=1"),
     ] {
-        let pod = pod(json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace},
-            "spec": {"containers": [container(json!({}))]}}));
+        let pod = pod(
+            json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace},
+            "spec": {"containers": [container(json!({}))]}}),
+        );
         assert_eq!(text(&pod.usage(now())), wanted, "{deleted} {grace}");
     }
 }
@@ -100,7 +117,8 @@ fn what_services_use() {
         ),
     ] {
         let service: Service = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
-        let wanted = format!("count/services=1 services=1 services.loadbalancers={balancers} services.nodeports={node_ports}");
+        let wanted =
+            format!("count/services=1 services=1 services.loadbalancers={balancers} services.nodeports={node_ports}");
         assert_eq!(text(&service.usage(now())), wanted);
     }
 }
@@ -133,7 +151,10 @@ fn what_claims_use() {
     let mut old = claim("", "1Gi", "");
     let annotation = ("volume.beta.kubernetes.io/storage-class".to_owned(), "old".to_owned());
     old.metadata.annotations = Some([annotation].into());
-    assert!(old.usage(now()).contains_key("old.storageclass.storage.k8s.io/requests.storage"));
+    assert!(
+        old.usage(now())
+            .contains_key("old.storageclass.storage.k8s.io/requests.storage")
+    );
 }
 
 #[test]
@@ -147,7 +168,10 @@ fn which_names_are_whose() {
         ("limits.ephemeral-storage", Some(Evaluator::Pods)),
         ("services.nodeports", Some(Evaluator::Services)),
         ("requests.storage", Some(Evaluator::Claims)),
-        ("a.storageclass.storage.k8s.io/requests.storage", Some(Evaluator::Claims)),
+        (
+            "a.storageclass.storage.k8s.io/requests.storage",
+            Some(Evaluator::Claims),
+        ),
         ("a.storageclass.storage.k8s.io/other", None),
         ("secrets", Evaluator::of("", "secrets")),
         ("count/secrets", Evaluator::of("", "secrets")),
@@ -193,8 +217,16 @@ fn scopes_choose_pods() {
         (json!({"scopes": ["NotTerminating"]}), vec![&plain], vec![&bounded]),
         (json!({"scopes": ["BestEffort"]}), vec![&plain, &bounded], vec![&asking]),
         (json!({"scopes": ["NotBestEffort"]}), vec![&asking], vec![&plain]),
-        (json!({"scopes": ["BestEffort", "Terminating"]}), vec![&bounded], vec![&plain, &asking]),
-        (json!({"scopes": ["CrossNamespacePodAffinity"]}), vec![&crossing], vec![&plain]),
+        (
+            json!({"scopes": ["BestEffort", "Terminating"]}),
+            vec![&bounded],
+            vec![&plain, &asking],
+        ),
+        (
+            json!({"scopes": ["CrossNamespacePodAffinity"]}),
+            vec![&crossing],
+            vec![&plain],
+        ),
         (class("In", &["high"]), vec![&high], vec![&plain]),
         (class("In", &["low"]), vec![], vec![&high, &plain]),
         (class("NotIn", &["high"]), vec![&plain], vec![&high]),
@@ -222,7 +254,10 @@ fn scopes_choose_claims() {
         quota(json!({"scopeSelector": {"matchExpressions": [rule]}}), json!({}))
     };
     assert!(scope("In", &["fast"]).covers(&claim("fast", "")));
-    assert!(scope("In", &["fast"]).covers(&claim("slow", "fast")), "what it still has counts");
+    assert!(
+        scope("In", &["fast"]).covers(&claim("slow", "fast")),
+        "what it still has counts"
+    );
     assert!(!scope("In", &["fast"]).covers(&claim("", "")));
     assert!(scope("DoesNotExist", &[]).covers(&claim("", "")));
     assert!(!scope("Exists", &[]).covers(&claim("", "")));

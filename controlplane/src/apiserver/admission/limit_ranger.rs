@@ -20,7 +20,9 @@ const MILLI_MAX: i64 = i64::MAX / 1000;
 
 /// Whether LimitRanges are about the request.
 pub(super) fn applies(attributes: &Attributes<'_>, old: Option<&Value>) -> bool {
-    if !attributes.kind.group.is_empty() || old.is_some_and(|old| !at(old, &["metadata", "deletionTimestamp"]).is_null()) {
+    if !attributes.kind.group.is_empty()
+        || old.is_some_and(|old| !at(old, &["metadata", "deletionTimestamp"]).is_null())
+    {
         return false;
     }
     let (create, update) = (
@@ -89,11 +91,7 @@ fn complete(container: &mut Value, part: &str, defaults: &Map<String, Value>) ->
 }
 
 /// Refuses what is outside the namespace's LimitRanges, by the first that is against it.
-pub(super) fn check(
-    attributes: &Attributes<'_>,
-    object: &Value,
-    ranges: &[Arc<Value>],
-) -> Result<(), ApiError> {
+pub(super) fn check(attributes: &Attributes<'_>, object: &Value, ranges: &[Arc<Value>]) -> Result<(), ApiError> {
     for range in ranges {
         let problems = match &*attributes.kind.plural {
             "pods" => of_pod(object, range)
@@ -132,8 +130,10 @@ fn of_claim(claim: &Value, range: &Value) -> Vec<String> {
     items
         .filter(|item| text(item, &["type"]) == "PersistentVolumeClaim")
         .flat_map(|item| {
-            let least = entries(item, &["min"]).filter_map(|(name, most)| asked.least("PersistentVolumeClaim", name, most));
-            let most = entries(item, &["max"]).filter_map(|(name, most)| asked.most("PersistentVolumeClaim", name, most));
+            let least =
+                entries(item, &["min"]).filter_map(|(name, most)| asked.least("PersistentVolumeClaim", name, most));
+            let most =
+                entries(item, &["max"]).filter_map(|(name, most)| asked.most("PersistentVolumeClaim", name, most));
             least.chain(most).collect::<Vec<String>>()
         })
         .collect()
@@ -154,7 +154,9 @@ fn of_pod(pod: &Value, range: &Value) -> Result<Vec<String>, serde_json::Error> 
             }
             "Pod" => {
                 let own = spec.resources.as_ref();
-                let requests = total(&spec, own.and_then(|own| own.requests.as_ref()), |r| r.requests.as_ref());
+                let requests = total(&spec, own.and_then(|own| own.requests.as_ref()), |r| {
+                    r.requests.as_ref()
+                });
                 let limits = total(&spec, own.and_then(|own| own.limits.as_ref()), |r| r.limits.as_ref());
                 problems.extend(bounds("Pod", item, &requests, &limits));
             }
@@ -164,12 +166,13 @@ fn of_pod(pod: &Value, range: &Value) -> Result<Vec<String>, serde_json::Error> 
     Ok(problems)
 }
 
-type Pick =
-    fn(&k8s_openapi::api::core::v1::ResourceRequirements) -> Option<&BTreeMap<String, ApiQuantity>>;
+type Pick = fn(&k8s_openapi::api::core::v1::ResourceRequirements) -> Option<&BTreeMap<String, ApiQuantity>>;
 
 /// What a pod asks for in all, as it says itself where it does; without its class's overhead.
 fn total(spec: &PodSpec, own: Option<&BTreeMap<String, ApiQuantity>>, pick: Pick) -> ResourceList {
-    let mut total = total_over_containers(spec, |container| parse_list(container.resources.as_ref().and_then(pick)));
+    let mut total = total_over_containers(spec, |container| {
+        parse_list(container.resources.as_ref().and_then(pick))
+    });
     let own = parse_list(own).into_iter();
     total.extend(own.filter(|(name, _)| allowed_at_pod_level(name)));
     total
@@ -254,7 +257,9 @@ impl Asked<'_> {
                 format!("provided ratio is {ratio:.6}")
             }
         };
-        Some(format!("{name} max limit to request ratio per {kind} is {most}, but {why}"))
+        Some(format!(
+            "{name} max limit to request ratio per {kind} is {most}, but {why}"
+        ))
     }
 }
 

@@ -152,7 +152,9 @@ pub(super) async fn give_back(server: &ServerState, served: &Served, taken: &[Ta
             let mut quota = read(&stored);
             quota.give_back(&taken.added);
             match write(server, served, &stored, &quota.used).await {
-                Err(StoreError::Conflict { current: Some(record), .. }) => {
+                Err(StoreError::Conflict {
+                    current: Some(record), ..
+                }) => {
                     let _ = resource.window.reach(record.modified).await;
                 }
                 // What stays charged is counted anew.

@@ -36,7 +36,13 @@ impl World {
         let namespace = json!({"metadata": {"name": "a"}});
         assert_eq!(world.send("POST", "/api/v1/namespaces", &namespace).await.0, 201);
         let account = json!({"metadata": {"name": "default"}});
-        assert_eq!(world.send("POST", &format!("{SPACE}/serviceaccounts"), &account).await.0, 201);
+        assert_eq!(
+            world
+                .send("POST", &format!("{SPACE}/serviceaccounts"), &account)
+                .await
+                .0,
+            201
+        );
         world
     }
 
@@ -45,8 +51,15 @@ impl World {
             "PATCH" => "application/merge-patch+json",
             _ => "application/json",
         };
-        let request = Request::builder().method(method).uri(path).header("content-type", content);
-        let bytes = if object.is_null() { Vec::new() } else { serde_json::to_vec(object).unwrap() };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content);
+        let bytes = if object.is_null() {
+            Vec::new()
+        } else {
+            serde_json::to_vec(object).unwrap()
+        };
         let response = self.server.handle(None, request.body(body::full(bytes)).unwrap()).await;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -58,19 +71,27 @@ impl World {
         let quota = json!({"metadata": {"name": name}, "spec": {"hard": hard}});
         let made = self.send("POST", &format!("{SPACE}/resourcequotas"), &quota).await;
         assert_eq!(made.0, 201, "{made:?}");
-        let used: serde_json::Map<String, Value> =
-            hard.as_object().unwrap().keys().map(|name| (name.clone(), json!("0"))).collect();
+        let used: serde_json::Map<String, Value> = hard
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|name| (name.clone(), json!("0")))
+            .collect();
         self.count(name, &hard, json!(used)).await;
     }
 
     async fn count(&self, name: &str, hard: &Value, used: Value) {
         let status = json!({"metadata": {"name": name}, "status": {"hard": hard, "used": used}});
-        let told = self.send("PUT", &format!("{SPACE}/resourcequotas/{name}/status"), &status).await;
+        let told = self
+            .send("PUT", &format!("{SPACE}/resourcequotas/{name}/status"), &status)
+            .await;
         assert_eq!(told.0, 200, "{told:?}");
     }
 
     async fn used(&self, name: &str) -> Value {
-        let (_, quota) = self.send("GET", &format!("{SPACE}/resourcequotas/{name}"), &Value::Null).await;
+        let (_, quota) = self
+            .send("GET", &format!("{SPACE}/resourcequotas/{name}"), &Value::Null)
+            .await;
         quota["status"]["used"].clone()
     }
 
@@ -111,7 +132,9 @@ async fn as_many_are_made_as_the_quota_allows_whoever_counts_meanwhile() {
         let counting = (0..20).map(|_| {
             let (world, hard) = (world.clone(), hard.clone());
             tokio::spawn(async move {
-                world.count("q", &hard, json!({"count/configmaps": "0", "secrets": "0"})).await;
+                world
+                    .count("q", &hard, json!({"count/configmaps": "0", "secrets": "0"}))
+                    .await;
                 (200, Value::Null)
             })
         });
@@ -131,7 +154,9 @@ async fn as_many_are_made_as_the_quota_allows_whoever_counts_meanwhile() {
 async fn a_server_that_starts_again_goes_on_from_what_was_charged() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let first = World::over(Arc::clone(&store)).await;
-    first.send("POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
+    first
+        .send("POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}}))
+        .await;
     first.quota("q", json!({"configmaps": "2"})).await;
     assert_eq!(first.map("one").await.0, 201);
     drop(first);
@@ -152,10 +177,18 @@ async fn what_is_not_stored_is_not_charged() {
     assert_eq!(world.map("m").await.0, 409);
     assert_eq!(world.used("q").await["configmaps"], "1");
     let dry = format!("{SPACE}/configmaps?dryRun=All");
-    assert_eq!(world.send("POST", &dry, &json!({"metadata": {"name": "d"}})).await.0, 201);
+    assert_eq!(
+        world.send("POST", &dry, &json!({"metadata": {"name": "d"}})).await.0,
+        201
+    );
     assert_eq!(world.used("q").await["configmaps"], "1");
-    world.count("q", &json!({"configmaps": "1"}), json!({"configmaps": "1"})).await;
-    assert_eq!(world.send("POST", &dry, &json!({"metadata": {"name": "d"}})).await.0, 403);
+    world
+        .count("q", &json!({"configmaps": "1"}), json!({"configmaps": "1"}))
+        .await;
+    assert_eq!(
+        world.send("POST", &dry, &json!({"metadata": {"name": "d"}})).await.0,
+        403
+    );
     assert_eq!(world.map("other").await.0, 403);
     assert_eq!(world.used("q").await["configmaps"], "1");
 }
@@ -174,13 +207,24 @@ async fn one_quota_that_refuses_charges_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_a_service_is_charged_what_it_adds() {
     let world = World::start().await;
-    world.quota("q", json!({"services": "1", "services.nodeports": "1"})).await;
+    world
+        .quota("q", json!({"services": "1", "services.nodeports": "1"}))
+        .await;
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "a", "port": 80}]}});
     let services = format!("{SPACE}/services");
     assert_eq!(world.send("POST", &services, &service).await.0, 201);
     let one = format!("{services}/s");
-    assert_eq!(world.send("PATCH", &one, &json!({"spec": {"type": "NodePort"}})).await.0, 200);
-    assert_eq!(world.used("q").await, json!({"services": "1", "services.nodeports": "1"}));
+    assert_eq!(
+        world
+            .send("PATCH", &one, &json!({"spec": {"type": "NodePort"}}))
+            .await
+            .0,
+        200
+    );
+    assert_eq!(
+        world.used("q").await,
+        json!({"services": "1", "services.nodeports": "1"})
+    );
     let ports = json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}});
     let refused = world.send("PATCH", &one, &ports).await;
     assert_eq!(
@@ -188,7 +232,13 @@ async fn a_change_of_a_service_is_charged_what_it_adds() {
         "services \"s\" is forbidden: exceeded quota: q, requested: services.nodeports=1, used: services.nodeports=1, limited: \
          services.nodeports=1"
     );
-    assert_eq!(world.send("PATCH", &one, &json!({"metadata": {"labels": {"a": "b"}}})).await.0, 200);
+    assert_eq!(
+        world
+            .send("PATCH", &one, &json!({"metadata": {"labels": {"a": "b"}}}))
+            .await
+            .0,
+        200
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +247,10 @@ async fn a_resize_is_charged_what_it_adds() {
     world.quota("q", json!({"pods": "2", "requests.cpu": "1"})).await;
     let unsaid = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let refused = world.send("POST", &format!("{SPACE}/pods"), &unsaid).await;
-    assert_eq!(why(&refused), "pods \"p\" is forbidden: failed quota: q: must specify requests.cpu for: c");
+    assert_eq!(
+        why(&refused),
+        "pods \"p\" is forbidden: failed quota: q: must specify requests.cpu for: c"
+    );
     assert_eq!(world.pod("p", "600m").await.0, 201);
     let resize = |cpu: &str| {
         let requests = json!({"requests": {"cpu": cpu}});
@@ -234,9 +287,17 @@ async fn a_status_never_says_less_than_what_is_stored() {
     world.count("q", &hard, more).await;
     let told = json!({"pods": "5", "requests.cpu": "1", "count/configmaps": "2", "services": "3"});
     assert_eq!(world.used("q").await, told);
-    let done = world.send("DELETE", &format!("{SPACE}/configmaps/one"), &Value::Null).await;
+    let done = world
+        .send("DELETE", &format!("{SPACE}/configmaps/one"), &Value::Null)
+        .await;
     assert_eq!(done.0, 200);
-    world.count("q", &hard, json!({"pods": "0", "requests.cpu": "0", "count/configmaps": "0", "services": "0"})).await;
+    world
+        .count(
+            "q",
+            &hard,
+            json!({"pods": "0", "requests.cpu": "0", "count/configmaps": "0", "services": "0"}),
+        )
+        .await;
     let there = json!({"pods": "2", "requests.cpu": "200m", "count/configmaps": "1", "services": "0"});
     assert_eq!(world.used("q").await, there);
 }
@@ -245,18 +306,26 @@ async fn a_status_never_says_less_than_what_is_stored() {
 async fn a_new_quota_is_waited_for_until_it_has_been_counted() {
     let world = World::start().await;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}});
-    assert_eq!(world.send("POST", &format!("{SPACE}/resourcequotas"), &quota).await.0, 201);
+    assert_eq!(
+        world.send("POST", &format!("{SPACE}/resourcequotas"), &quota).await.0,
+        201
+    );
     let refused = world.map("m").await;
     assert_eq!(
         (refused.0, why(&refused)),
-        (403, "configmaps \"m\" is forbidden: status unknown for quota: q, resources: configmaps")
+        (
+            403,
+            "configmaps \"m\" is forbidden: status unknown for quota: q, resources: configmaps"
+        )
     );
     assert_eq!(world.pod("p", "1").await.0, 201, "the quota is not about pods");
     let making = {
         let world = world.clone();
         tokio::spawn(async move { world.map("m").await })
     };
-    world.count("q", &json!({"configmaps": "1"}), json!({"configmaps": "0"})).await;
+    world
+        .count("q", &json!({"configmaps": "1"}), json!({"configmaps": "0"}))
+        .await;
     assert_eq!(making.await.unwrap().0, 201);
     assert_eq!(world.used("q").await["configmaps"], "1");
 }
@@ -264,7 +333,9 @@ async fn a_new_quota_is_waited_for_until_it_has_been_counted() {
 #[tokio::test(start_paused = true)]
 async fn events_are_never_counted() {
     let world = World::start().await;
-    world.quota("q", json!({"count/events": "0", "count/configmaps": "0"})).await;
+    world
+        .quota("q", json!({"count/events": "0", "count/configmaps": "0"}))
+        .await;
     let event = json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "a", "kind": "Pod", "name": "p"},
         "reason": "R", "type": "Normal"});
     let made = world.send("POST", &format!("{SPACE}/events"), &event).await;

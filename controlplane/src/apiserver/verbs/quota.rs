@@ -60,7 +60,9 @@ impl Call<'_> {
     /// If the store cannot tell what there is.
     pub(super) async fn never_less(&self, quota: &mut Value) -> Result<(), ApiError> {
         let charges = self.server.charges();
-        let raised = charges.never_less(self.served, self.namespace, quota, self.server.now()).await;
+        let raised = charges
+            .never_less(self.served, self.namespace, quota, self.server.now())
+            .await;
         raised.map_err(|error| store_failed(&error))
     }
 

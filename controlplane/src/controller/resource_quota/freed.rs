@@ -50,7 +50,9 @@ impl Freed {
     /// The quotas of the namespaces in which something went since this was asked.
     pub fn take(&self) -> Vec<Key> {
         let namespaces = std::mem::take(&mut *self.namespaces());
-        let all = namespaces.iter().flat_map(|namespace| self.quotas.list_namespace(namespace));
+        let all = namespaces
+            .iter()
+            .flat_map(|namespace| self.quotas.list_namespace(namespace));
         all.map(|quota| Key::of(&*quota)).collect()
     }
 

@@ -1,7 +1,7 @@
 //! How many objects of a resource a namespace has, asked of the server: a list of one, which says how many remain. Holds no object.
 
-use client::Key;
 use crate::quota::Evaluator;
+use client::Key;
 use http::Request;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ impl Numbers {
     pub fn of(&self, quota: &Key) -> BTreeMap<String, i64> {
         let known = self.known();
         let all = known.get(quota).into_iter().flatten();
-        all.filter_map(|(name, number)| Some((name.clone(), (*number)?))).collect()
+        all.filter_map(|(name, number)| Some((name.clone(), (*number)?)))
+            .collect()
     }
 
     /// Whether something of it could not be asked.
@@ -93,7 +94,11 @@ async fn roots(client: &kube::Client, group: &str) -> Result<Vec<String>, String
     let others = found["versions"].as_array().into_iter().flatten();
     let others = others.filter_map(|version| version["groupVersion"].as_str());
     let others = others.filter(|version| Some(*version) != preferred);
-    Ok(preferred.into_iter().chain(others).map(|version| format!("/apis/{version}")).collect())
+    Ok(preferred
+        .into_iter()
+        .chain(others)
+        .map(|version| format!("/apis/{version}"))
+        .collect())
 }
 
 /// What is at a path; `None` where nothing is served.
@@ -117,6 +122,9 @@ mod tests {
     fn a_list_says_how_many_there_are() {
         assert_eq!(number(&json!({"metadata": {}, "items": []})), 0);
         assert_eq!(number(&json!({"metadata": {}, "items": [{}]})), 1);
-        assert_eq!(number(&json!({"metadata": {"remainingItemCount": 41}, "items": [{}]})), 42);
+        assert_eq!(
+            number(&json!({"metadata": {"remainingItemCount": 41}, "items": [{}]})),
+            42
+        );
     }
 }

@@ -36,7 +36,11 @@ fn written(quota: &ResourceQuota) -> Option<Value> {
     let Verb::ReplaceSub("status", body) = write.verb else {
         panic!("{write:?}");
     };
-    assert_eq!(body["metadata"], json!({"name": "q", "namespace": "a", "uid": "u"}), "over no revision");
+    assert_eq!(
+        body["metadata"],
+        json!({"name": "q", "namespace": "a", "uid": "u"}),
+        "over no revision"
+    );
     Some(body["status"].clone())
 }
 
@@ -56,13 +60,19 @@ fn what_is_used_is_counted_under_the_names_that_are_bounded() {
 fn what_cannot_be_counted_stays_as_it_was_and_what_is_bounded_no_more_goes() {
     let status = json!({"hard": {"pods": "1"}, "used": {"count/jobs.batch": "3", "pods": "7"}});
     let told = written(&quota(json!({"hard": {"count/jobs.batch": "5"}}), status)).unwrap();
-    assert_eq!(told, json!({"hard": {"count/jobs.batch": "5"}, "used": {"count/jobs.batch": "3"}}));
+    assert_eq!(
+        told,
+        json!({"hard": {"count/jobs.batch": "5"}, "used": {"count/jobs.batch": "3"}})
+    );
 }
 
 #[test]
 fn scopes_leave_the_rest_out() {
     let spec = json!({"hard": {"pods": "5", "secrets": "5"}, "scopes": ["Terminating"]});
-    assert_eq!(written(&quota(spec, json!({}))).unwrap()["used"], json!({"pods": "1", "secrets": "0"}));
+    assert_eq!(
+        written(&quota(spec, json!({}))).unwrap()["used"],
+        json!({"pods": "1", "secrets": "0"})
+    );
 }
 
 #[test]
@@ -70,7 +80,10 @@ fn a_status_that_is_right_is_not_written_again() {
     let hard = json!({"pods": "5"});
     let right = json!({"hard": {"pods": "5"}, "used": {"pods": "2"}});
     assert_eq!(written(&quota(json!({"hard": hard}), right)), None);
-    assert!(written(&quota(json!({}), json!({}))).is_some(), "a quota of nothing is told so, once");
+    assert!(
+        written(&quota(json!({}), json!({}))).is_some(),
+        "a quota of nothing is told so, once"
+    );
     assert_eq!(written(&quota(json!({}), json!({"hard": {}, "used": {}}))), None);
 }
 
@@ -78,7 +91,10 @@ fn a_status_that_is_right_is_not_written_again() {
 fn charges_wake_nobody() {
     let hard = json!({"hard": {"pods": "5"}});
     let with = |spec: &Value, used: Value| {
-        Some(Arc::new(quota(spec.clone(), json!({"hard": {"pods": "5"}, "used": used}))))
+        Some(Arc::new(quota(
+            spec.clone(),
+            json!({"hard": {"pods": "5"}, "used": used}),
+        )))
     };
     let wakes = |old: Option<Arc<ResourceQuota>>, new: Option<Arc<ResourceQuota>>| {
         is_to_be_counted(&Change {
@@ -91,7 +107,10 @@ fn charges_wake_nobody() {
     assert!(wakes(None, one()));
     assert!(wakes(one(), None));
     assert!(!wakes(one(), with(&hard, json!({"pods": "2"}))));
-    assert!(wakes(one(), with(&json!({"hard": {"pods": "6"}}), json!({"pods": "1"}))));
+    assert!(wakes(
+        one(),
+        with(&json!({"hard": {"pods": "6"}}), json!({"pods": "1"}))
+    ));
     assert!(wakes(one(), with(&hard, json!({}))));
 }
 

@@ -11,7 +11,9 @@ async fn quota(world: &World, hard: Value) -> String {
     world.create(QUOTAS, quota).await;
     let path = format!("{QUOTAS}/q");
     world
-        .until(&path, |quota| quota["status"]["used"].is_object() && quota["status"]["hard"] == hard)
+        .until(&path, |quota| {
+            quota["status"]["used"].is_object() && quota["status"]["hard"] == hard
+        })
         .await;
     path
 }
@@ -30,7 +32,10 @@ async fn a_deployment_gets_the_pods_that_its_namespace_may_have() {
     world
         .until(sets, |sets| {
             let conditions = sets["items"][0]["status"]["conditions"].as_array();
-            conditions.is_some_and(|all| all.iter().any(|c| c["message"].as_str().is_some_and(|m| m.ends_with(why))))
+            conditions.is_some_and(|all| {
+                all.iter()
+                    .any(|c| c["message"].as_str().is_some_and(|m| m.ends_with(why)))
+            })
         })
         .await;
     assert_eq!(world.items(PODS).await.len(), 3);
@@ -56,19 +61,32 @@ async fn pods_that_are_over_make_room() {
     };
     world.create(PODS, pod("one")).await;
     assert!(world.call("POST", PODS, Some(pod("two"))).await.is_err());
-    world.patch(&format!("{PODS}/one/status"), json!({"status": {"phase": "Succeeded"}})).await;
+    world
+        .patch(&format!("{PODS}/one/status"), json!({"status": {"phase": "Succeeded"}}))
+        .await;
     let used = json!({"pods": "0", "count/pods": "1"});
     world.until(&path, |quota| quota["status"]["used"] == used).await;
     world.create(PODS, pod("two")).await;
-    world.until(&path, |quota| quota["status"]["used"] == json!({"pods": "1", "count/pods": "2"})).await;
+    world
+        .until(&path, |quota| {
+            quota["status"]["used"] == json!({"pods": "1", "count/pods": "2"})
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn custom_resources_are_counted_as_they_come_and_go() {
     let world = World::start(0).await;
-    let path = quota(&world, json!({"count/lions.zoo.example": "1", "count/configmaps": "10"})).await;
+    let path = quota(
+        &world,
+        json!({"count/lions.zoo.example": "1", "count/configmaps": "10"}),
+    )
+    .await;
     let before = world.get(&path).await.unwrap();
-    assert_eq!(before["status"]["used"]["count/lions.zoo.example"], "0", "there is no such kind yet");
+    assert_eq!(
+        before["status"]["used"]["count/lions.zoo.example"], "0",
+        "there is no such kind yet"
+    );
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
         "metadata": {"name": "lions.zoo.example"}, "spec": {"group": "zoo.example", "scope": "Namespaced",
@@ -82,7 +100,12 @@ async fn custom_resources_are_counted_as_they_come_and_go() {
     let lion = |name: &str| json!({"kind": "Lion", "apiVersion": "zoo.example/v1", "metadata": {"name": name}});
     world.create(lions, lion("leo")).await;
     let refused = world.call("POST", lions, Some(lion("nala"))).await.unwrap_err();
-    assert!(refused.to_string().contains("exceeded quota: q, requested: count/lions.zoo.example=1"), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains("exceeded quota: q, requested: count/lions.zoo.example=1"),
+        "{refused}"
+    );
     world.call("DELETE", &format!("{lions}/leo"), None).await.unwrap();
     world
         .until(&path, |quota| quota["status"]["used"]["count/lions.zoo.example"] == "0")
@@ -109,8 +132,14 @@ async fn what_a_range_fills_in_is_what_the_quota_counts() {
         "LimitRanger plugin set: cpu request for container c; cpu limit for container c"
     );
     let told = world.get(&path).await.unwrap();
-    assert_eq!(told["status"]["used"], json!({"requests.cpu": "200m", "limits.cpu": "500m"}));
-    let refused = world.call("POST", PODS, Some(pod("big", json!({"cpu": "2"})))).await.unwrap_err();
+    assert_eq!(
+        told["status"]["used"],
+        json!({"requests.cpu": "200m", "limits.cpu": "500m"})
+    );
+    let refused = world
+        .call("POST", PODS, Some(pod("big", json!({"cpu": "2"}))))
+        .await
+        .unwrap_err();
     let why = "maximum cpu usage per Container is 1, but limit is 2";
     assert!(refused.to_string().contains(why), "{refused}");
 }

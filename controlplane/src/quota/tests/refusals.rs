@@ -30,7 +30,10 @@ fn a_quota_is_charged_up_to_its_bound() {
     assert_eq!(charged(&mut quota, &pod).unwrap(), "pods=1");
     assert_eq!(charged(&mut quota, &pod).unwrap(), "pods=1");
     let refused = charged(&mut quota, &pod).unwrap_err();
-    assert_eq!(refused, "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2");
+    assert_eq!(
+        refused,
+        "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
+    );
     assert_eq!(text(&quota.used), "pods=2");
     quota.give_back(&pod.on(&quota).unwrap());
     assert_eq!(text(&quota.used), "pods=1");
@@ -71,7 +74,10 @@ fn every_container_says_what_is_bounded() {
 
 #[test]
 fn what_has_not_been_counted_refuses() {
-    let half = quota(json!({}), json!({"hard": {"pods": "2", "requests.cpu": "1"}, "used": {"pods": "0"}}));
+    let half = quota(
+        json!({}),
+        json!({"hard": {"pods": "2", "requests.cpu": "1"}, "used": {"pods": "0"}}),
+    );
     let pod = demand(asking(json!({"requests": {"cpu": "1"}})), None);
     assert_eq!(
         pod.on(&half).unwrap_err(),
@@ -79,7 +85,10 @@ fn what_has_not_been_counted_refuses() {
     );
     let new = quota(json!({"hard": {"pods": "2", "secrets": "1"}}), json!({}));
     assert!(new.awaits_status(&Evaluator::Pods) && !new.awaits_status(&Evaluator::Services));
-    assert_eq!(pod.on(&new).unwrap_err(), "status unknown for quota: q, resources: pods");
+    assert_eq!(
+        pod.on(&new).unwrap_err(),
+        "status unknown for quota: q, resources: pods"
+    );
     let other = quota(json!({"hard": {"pods": "2"}, "scopes": ["Terminating"]}), json!({}));
     assert_eq!(text(&pod.on(&other).unwrap()), "");
     let services = quota(json!({"hard": {"services": "2"}}), json!({}));
@@ -106,7 +115,10 @@ fn a_change_is_charged_what_it_adds() {
 
 #[test]
 fn a_negative_amount_is_refused() {
-    let quota = quota(json!({}), json!({"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "0"}}));
+    let quota = quota(
+        json!({}),
+        json!({"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "0"}}),
+    );
     let pod = demand(asking(json!({"requests": {"cpu": "-1"}})), None);
     assert_eq!(
         pod.on(&quota).unwrap_err(),

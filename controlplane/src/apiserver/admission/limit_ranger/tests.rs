@@ -32,16 +32,25 @@ fn pod(requests: Value, limits: Value) -> Value {
 }
 
 fn told(plural: &str, object: &Value, limits: Value) -> String {
-    let refused = with(plural, "", Operation::Create, |attributes| check(attributes, object, &range(limits)));
+    let refused = with(plural, "", Operation::Create, |attributes| {
+        check(attributes, object, &range(limits))
+    });
     let text = refused.err().map(|error| error.message).unwrap_or_default();
-    text.split_once("is forbidden: ").map(|(_, why)| why.to_owned()).unwrap_or(text)
+    text.split_once("is forbidden: ")
+        .map(|(_, why)| why.to_owned())
+        .unwrap_or(text)
 }
 
 #[test]
 fn what_a_container_asks_for_is_bounded() {
     let cpu = |key: &str, amount: &str| json!([{"type": "Container", key: {"cpu": amount}}]);
     for (requests, limits, bound, wanted) in [
-        (json!({}), json!({}), cpu("min", "100m"), "minimum cpu usage per Container is 100m.  No request is specified"),
+        (
+            json!({}),
+            json!({}),
+            cpu("min", "100m"),
+            "minimum cpu usage per Container is 100m.  No request is specified",
+        ),
         (
             json!({"cpu": "50m"}),
             json!({}),
@@ -55,8 +64,18 @@ fn what_a_container_asks_for_is_bounded() {
             "minimum cpu usage per Container is 100m, but limit is 50m",
         ),
         (json!({"cpu": "100m"}), json!({}), cpu("min", "100m"), ""),
-        (json!({"cpu": "1"}), json!({}), cpu("max", "1"), "maximum cpu usage per Container is 1.  No limit is specified"),
-        (json!({}), json!({"cpu": "2"}), cpu("max", "1"), "maximum cpu usage per Container is 1, but limit is 2"),
+        (
+            json!({"cpu": "1"}),
+            json!({}),
+            cpu("max", "1"),
+            "maximum cpu usage per Container is 1.  No limit is specified",
+        ),
+        (
+            json!({}),
+            json!({"cpu": "2"}),
+            cpu("max", "1"),
+            "maximum cpu usage per Container is 1, but limit is 2",
+        ),
         (
             json!({"cpu": "2"}),
             json!({"cpu": "1"}),
@@ -82,7 +101,12 @@ fn what_a_container_asks_for_is_bounded() {
             cpu("maxLimitRequestRatio", "2"),
             "cpu max limit to request ratio per Container is 2, but provided ratio is 2.500000",
         ),
-        (json!({"cpu": "1"}), json!({"cpu": "2"}), cpu("maxLimitRequestRatio", "2"), ""),
+        (
+            json!({"cpu": "1"}),
+            json!({"cpu": "2"}),
+            cpu("maxLimitRequestRatio", "2"),
+            "",
+        ),
         (
             json!({}),
             json!({"cpu": "2", "memory": "2Gi"}),
@@ -100,18 +124,29 @@ fn init_containers_are_bounded_and_added_up_as_they_run() {
     let more = json!({"requests": {"cpu": "3"}, "limits": {"cpu": "3"}});
     both["spec"]["initContainers"] = json!([{"name": "i", "resources": more}]);
     let each = json!([{"type": "Container", "max": {"cpu": "2"}}]);
-    assert_eq!(told("pods", &both, each), "maximum cpu usage per Container is 2, but limit is 3");
+    assert_eq!(
+        told("pods", &both, each),
+        "maximum cpu usage per Container is 2, but limit is 3"
+    );
     let all = |cpu: &str| json!([{"type": "Pod", "max": {"cpu": cpu}}]);
     assert_eq!(told("pods", &both, all("3")), "");
     both["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-    assert_eq!(told("pods", &both, all("3")), "maximum cpu usage per Pod is 3, but limit is 4");
+    assert_eq!(
+        told("pods", &both, all("3")),
+        "maximum cpu usage per Pod is 3, but limit is 4"
+    );
     both["spec"]["resources"] = json!({"limits": {"cpu": "2"}, "requests": {"cpu": "2"}});
-    assert_eq!(told("pods", &both, all("3")), "", "the pod itself says what it asks for");
+    assert_eq!(
+        told("pods", &both, all("3")),
+        "",
+        "the pod itself says what it asks for"
+    );
 }
 
 #[test]
 fn claims_are_bounded_by_what_they_request() {
-    let claim = |storage: &str| json!({"metadata": {"name": "x"}, "spec": {"resources": {"requests": {"storage": storage}}}});
+    let claim =
+        |storage: &str| json!({"metadata": {"name": "x"}, "spec": {"resources": {"requests": {"storage": storage}}}});
     let bounds = json!([{"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}, "max": {"storage": "4Gi"}}]);
     let of = |claim: &Value| told("persistentvolumeclaims", claim, bounds.clone());
     assert_eq!(of(&claim("3Gi")), "");
@@ -133,7 +168,9 @@ fn what_is_left_open_is_filled_in_and_told() {
         "defaultRequest": {"cpu": "100m", "memory": "256Mi"}}]);
     let mut pod = pod(json!({"cpu": "200m"}), json!({}));
     pod["spec"]["initContainers"] = json!([{"name": "i", "resources": {"limits": {"cpu": "1", "memory": "2Gi"}}}]);
-    with("pods", "", Operation::Create, |attributes| fill(attributes, &mut pod, &range(defaults.clone())));
+    with("pods", "", Operation::Create, |attributes| {
+        fill(attributes, &mut pod, &range(defaults.clone()))
+    });
     let container = &pod["spec"]["containers"][0]["resources"];
     assert_eq!(
         *container,
@@ -145,7 +182,9 @@ fn what_is_left_open_is_filled_in_and_told() {
          cpu, memory request for init container i"
     );
     let before = pod.clone();
-    with("pods", "", Operation::Create, |attributes| fill(attributes, &mut pod, &range(defaults)));
+    with("pods", "", Operation::Create, |attributes| {
+        fill(attributes, &mut pod, &range(defaults))
+    });
     assert_eq!(pod, before, "there is nothing left to fill in");
 }
 
