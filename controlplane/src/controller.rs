@@ -33,6 +33,7 @@ pub mod pod_gc;
 pub mod queue;
 pub mod replica_set;
 pub mod replication_controller;
+pub mod resource_quota;
 pub mod root_ca;
 pub mod service_account;
 pub mod signing_request;
@@ -104,6 +105,12 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     });
     starter.start_nodes(&informers);
     starter.start_certificates(&informers);
+    let clock = Arc::clone(&starter.context.clock);
+    starter.start(resource_quota::ResourceQuotas {
+        informers: informers.clone(),
+        clock,
+        numbers: resource_quota::number::Numbers::default(),
+    });
     starter.start(endpoint::slice::EndpointSlices {
         informers: informers.clone(),
     });

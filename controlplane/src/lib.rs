@@ -19,6 +19,7 @@ pub mod patch;
 mod pattern;
 pub mod pki;
 pub mod planted;
+pub mod quota;
 pub mod resource;
 pub mod scheduler;
 pub mod schema;

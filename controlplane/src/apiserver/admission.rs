@@ -1,11 +1,12 @@
 //! What the control plane adds to a request, and what it refuses, between authorization and storage (control-plane contract §7).
 //!
-//! Plugins run in upstream's order: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
-//! RuntimeClass, the three of certificate requests, PodResizeValidator, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up. Not here yet: LimitRanger,
-//! PodSecurity, webhooks, policies, quota.
+//! Plugins run in upstream's order: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, TaintNodesByCondition, Priority, DefaultTolerationSeconds,
+//! RuntimeClass, the three of certificate requests, PodResizeValidator, DenyServiceExternalIPs where the configuration has it, then Service addresses. Each is a pure function over what was looked up; this module looks up.
+//! ResourceQuota, the last, charges beside the store ([`super::quota`]). Not here yet: PodSecurity, webhooks, policies.
 
 mod certificate;
 mod external_ip;
+mod limit_ranger;
 mod namespace;
 mod node;
 mod node_restriction;
@@ -116,6 +117,9 @@ impl Admission {
         self.namespace_lifecycle(attributes, reader).await?;
         let create = attributes.operation == Operation::Create;
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        if let Some(ranges) = self.ranges(attributes, old, reader) {
+            limit_ranger::fill(attributes, object, &ranges);
+        }
         if create && attributes.is("", "pods") {
             self.service_account(attributes, object, reader).await?;
         }
@@ -162,6 +166,9 @@ impl Admission {
             Operation::Connect => self.namespace_lifecycle(attributes, reader).await?,
             Operation::Create | Operation::Update => {}
         }
+        if let Some(ranges) = self.ranges(attributes, old, reader) {
+            limit_ranger::check(attributes, object, &ranges)?;
+        }
         if attributes.operation == Operation::Create && attributes.is("", "pods") {
             let class = class_of(attributes, object, reader).await?;
             runtime_class::check(attributes, object, class.as_deref())?;
@@ -188,6 +195,17 @@ impl Admission {
             }
         }
         Ok(())
+    }
+
+    /// Whether writes are charged to ResourceQuotas.
+    pub(super) fn enforces_quota(&self) -> bool {
+        !self.config.without_resource_quota
+    }
+
+    /// The LimitRanges of the namespace, if the request is one they are about.
+    fn ranges(&self, attributes: &Attributes<'_>, old: Option<&Value>, reader: &Reader) -> Option<Vec<Arc<Value>>> {
+        let applies = !self.config.without_limit_ranger && limit_ranger::applies(attributes, old);
+        applies.then(|| reader.list("", "limitranges", attributes.namespace))
     }
 
     fn random(&self) -> u64 {

@@ -87,6 +87,11 @@ pub trait Gate: Send + Sync + 'static {
         gate.validate(attributes, object, old, reader).await
     }
 
+    /// Whether writes are charged to ResourceQuotas.
+    fn enforces_quota(&self) -> bool {
+        self.beneath().is_some_and(Gate::enforces_quota)
+    }
+
     /// Where requests are written down, if they are.
     fn audit(&self) -> Option<&Arc<Audit>> {
         self.beneath()?.audit()

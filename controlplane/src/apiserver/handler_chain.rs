@@ -85,6 +85,10 @@ impl Gate for HandlerChain {
         self.admission.validate(attributes, object, old, reader).await
     }
 
+    fn enforces_quota(&self) -> bool {
+        self.admission.enforces_quota()
+    }
+
     fn audit(&self) -> Option<&Arc<Audit>> {
         self.audit.as_ref()
     }

@@ -4,6 +4,7 @@
 
 use super::flow::Flow;
 use super::gate::Gate;
+use super::quota::Charges;
 use super::reader::Reader;
 use super::served::{Publisher, Served};
 use super::write_locks::WriteLocks;
@@ -28,6 +29,7 @@ pub(super) struct ServerState {
     flow: Flow,
     forms: Arc<EncodedForms>,
     write_locks: WriteLocks,
+    charges: Charges,
     closing: CancellationToken,
     metrics: Arc<Metrics>,
 }
@@ -44,6 +46,7 @@ impl ServerState {
             flow: Flow::new(),
             forms: Arc::new(EncodedForms::new(ENCODED_BYTES)),
             write_locks: WriteLocks::default(),
+            charges: Charges::default(),
             closing: CancellationToken::new(),
             metrics: Arc::default(),
         }
@@ -116,6 +119,11 @@ impl ServerState {
     /// Who may write now where one object's revision is not enough to tell.
     pub(super) fn write_locks(&self) -> &WriteLocks {
         &self.write_locks
+    }
+
+    /// What is charged to quotas.
+    pub(super) fn charges(&self) -> &Charges {
+        &self.charges
     }
 
     /// The chain around storage.

@@ -18,6 +18,7 @@ mod misfits;
 mod object;
 mod owners;
 mod patch;
+mod quota;
 mod revision;
 mod scale;
 mod token;

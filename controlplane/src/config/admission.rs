@@ -21,6 +21,10 @@ const ALWAYS: &[&str] = &[
     "TaintNodesByCondition",
 ];
 
+/// Plugins that run unless they are left out.
+const LIMIT_RANGER: &str = "LimitRanger";
+const RESOURCE_QUOTA: &str = "ResourceQuota";
+
 /// Upstream's other plugins, which do not exist here yet: leaving them out is what happens anyway, asking for them is a mistake.
 const MISSING: &[&str] = &[
     "AlwaysAdmit",
@@ -33,7 +37,6 @@ const MISSING: &[&str] = &[
     "ExtendedResourceToleration",
     "ImagePolicyWebhook",
     "LimitPodHardAntiAffinityTopology",
-    "LimitRanger",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionWebhook",
     "NamespaceAutoProvision",
@@ -46,7 +49,6 @@ const MISSING: &[&str] = &[
     "PodSecurity",
     "PodTolerationRestriction",
     "PodTopologyLabels",
-    "ResourceQuota",
     "RuntimeClass",
     "StorageObjectInUseProtection",
     "ValidatingAdmissionPolicy",
@@ -58,6 +60,10 @@ const MISSING: &[&str] = &[
 pub struct AdmissionConfig {
     /// Whether Services get no new external IPs (DenyServiceExternalIPs); off by default, as upstream.
     pub deny_service_external_ips: bool,
+    /// Whether LimitRanges are not obeyed (LimitRanger left out).
+    pub without_limit_ranger: bool,
+    /// Whether ResourceQuotas are not obeyed (ResourceQuota left out).
+    pub without_resource_quota: bool,
 }
 
 impl Reader<'_> {
@@ -90,12 +96,16 @@ impl Reader<'_> {
         }
         AdmissionConfig {
             deny_service_external_ips: enabled.iter().any(|name| name == DENY_EXTERNAL_IPS),
+            without_limit_ranger: disabled.iter().any(|name| name == LIMIT_RANGER),
+            without_resource_quota: disabled.iter().any(|name| name == RESOURCE_QUOTA),
         }
     }
 }
 
 fn is_known(name: &str) -> bool {
-    name == DENY_EXTERNAL_IPS || ALWAYS.contains(&name) || MISSING.contains(&name)
+    [DENY_EXTERNAL_IPS, LIMIT_RANGER, RESOURCE_QUOTA].contains(&name)
+        || ALWAYS.contains(&name)
+        || MISSING.contains(&name)
 }
 
 #[cfg(test)]
@@ -136,9 +146,29 @@ mod tests {
     }
 
     #[test]
+    fn limits_and_quotas_are_obeyed_unless_they_are_left_out() {
+        for (words, left_out) in [
+            (&[][..], (false, false)),
+            (
+                &["--enable-admission-plugins=LimitRanger,ResourceQuota"][..],
+                (false, false),
+            ),
+            (&["--disable-admission-plugins=LimitRanger"][..], (true, false)),
+            (&["--disable-admission-plugins=ResourceQuota"][..], (false, true)),
+        ] {
+            let config = resolve(words).unwrap().admission;
+            assert_eq!(
+                (config.without_limit_ranger, config.without_resource_quota),
+                left_out,
+                "{words:?}"
+            );
+        }
+    }
+
+    #[test]
     fn what_cannot_be_chosen_is_refused_by_name() {
         let mistakes = resolve(&[
-            "--enable-admission-plugins=PodPreset,ResourceQuota,Priority,DenyServiceExternalIPs",
+            "--enable-admission-plugins=PodPreset,PodSecurity,Priority,DenyServiceExternalIPs",
             "--disable-admission-plugins=NodeRestriction,Nothing,DenyServiceExternalIPs",
         ])
         .unwrap_err();
@@ -148,7 +178,7 @@ mod tests {
                 "enable-admission-plugins plugin \"PodPreset\" is unknown",
                 "disable-admission-plugins plugin \"Nothing\" is unknown",
                 "[DenyServiceExternalIPs] in enable-admission-plugins and disable-admission-plugins overlapped",
-                "invalid argument \"ResourceQuota\" for \"--enable-admission-plugins\" flag: this plugin is not supported yet",
+                "invalid argument \"PodSecurity\" for \"--enable-admission-plugins\" flag: this plugin is not supported yet",
                 "invalid argument \"NodeRestriction\" for \"--disable-admission-plugins\" flag: this plugin always runs",
             ]
         );

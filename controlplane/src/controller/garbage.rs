@@ -279,6 +279,7 @@ impl Collector {
         if resource.plural == "customresourcedefinitions" {
             self.definitions.notify_one();
         }
+        self.environment.informers.freed.tell(resource, change);
         let woken = lock(&self.graph).observe(resource, change);
         woken.into_iter().for_each(|uid| self.queue.add(uid));
     }

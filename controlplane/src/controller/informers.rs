@@ -2,6 +2,7 @@
 
 use super::execute::Applied;
 use super::history::Revision;
+use super::resource_quota::freed::Freed;
 use super::well_known::{bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
 use client::informer::{Object, Options};
@@ -12,8 +13,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController, Secret, Service,
-    ServiceAccount,
+    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret,
+    Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -145,6 +146,10 @@ pub struct Informers {
     pub endpoint_slices: Informer<EndpointSlice>,
     /// certificatesigningrequests
     pub signing_requests: Informer<CertificateSigningRequest>,
+    /// resourcequotas
+    pub quotas: Informer<ResourceQuota>,
+    /// Where it is said that objects of any kind went.
+    pub freed: Freed,
 }
 
 impl Informers {
@@ -162,7 +167,10 @@ impl Informers {
         let one_root_ca = format!("metadata.name={}", root_ca::NAME);
         let one_cluster_info = format!("metadata.name={}", cluster_info::NAME);
         let only_tokens = format!("type={}", bootstrap_token::SECRET_TYPE);
+        let quotas = Informer::spawn(Api::all(client.clone()), options(""));
         Self {
+            freed: Freed::new(quotas.clone()),
+            quotas,
             pods: Informer::spawn(Api::all(client.clone()), options("")),
             nodes: Informer::spawn(Api::all(client.clone()), options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
@@ -202,7 +210,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 22] = [
+        let all: [&dyn AnyInformer; 23] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -225,13 +233,14 @@ impl Informers {
             &self.endpoints,
             &self.endpoint_slices,
             &self.signing_requests,
+            &self.quotas,
         ];
         futures::future::join_all(all.iter().map(|informer| informer.synced())).await;
     }
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 18] = [
+        let known: [(&Resource, &dyn AnyInformer); 19] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -250,6 +259,7 @@ impl Informers {
             (&write::ENDPOINTS, &self.endpoints),
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
             (&write::SIGNING_REQUESTS, &self.signing_requests),
+            (&write::RESOURCE_QUOTAS, &self.quotas),
         ];
         known
             .into_iter()

@@ -9,6 +9,7 @@ mod garbage;
 mod jobs;
 mod namespaces;
 mod nodes;
+mod quotas;
 mod remote;
 mod scheduling;
 mod sets;

@@ -104,6 +104,8 @@ pub const CLAIMS: Resource = Resource::known("", "persistentvolumeclaims", "Pers
 /// poddisruptionbudgets.policy
 pub const BUDGETS: Resource = Resource::known("policy", "poddisruptionbudgets", "PodDisruptionBudget", true);
 
+/// resourcequotas
+pub const RESOURCE_QUOTAS: Resource = Resource::known("", "resourcequotas", "ResourceQuota", true);
 /// certificatesigningrequests.certificates.k8s.io
 pub const SIGNING_REQUESTS: Resource = Resource::known(
     "certificates.k8s.io",

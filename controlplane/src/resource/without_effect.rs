@@ -47,7 +47,6 @@ const ROWS: &[Row] = &[
         |object| text(object, &["metadata", "name"]) != "kubernetes",
         "Endpoints made by hand are not mirrored into EndpointSlices",
     ),
-    kind("limitranges", "no defaults are filled in and no limits are checked"),
     part(
         "namespaces",
         "labels pod-security.kubernetes.io/*",
@@ -59,7 +58,6 @@ const ROWS: &[Row] = &[
     ),
     kind("persistentvolumeclaims", NO_STORAGE),
     kind("persistentvolumes", NO_STORAGE),
-    kind("resourcequotas", "nothing is counted and nothing is refused"),
     part(
         "secrets",
         "type kubernetes.io/service-account-token",

@@ -386,6 +386,7 @@ async fn external_ips_are_allowed_unless_a_flag_denies_them() {
 async fn denied_new_external_ips_are_refused_and_old_ones_may_stay_or_go() {
     let world = world_with(AdmissionConfig {
         deny_service_external_ips: true,
+        ..AdmissionConfig::default()
     })
     .await;
     world.namespace("ns").await;

@@ -82,4 +82,8 @@ impl Gate for Secured {
     ) -> Result<(), ApiError> {
         self.admission.validate(attributes, object, old, reader).await
     }
+
+    fn enforces_quota(&self) -> bool {
+        self.admission.enforces_quota()
+    }
 }

@@ -53,6 +53,7 @@ pub(super) async fn insert(
     owners: Owners,
 ) -> Result<Answer, ApiError> {
     let server = call.server;
+    call.quotas_known(Operation::Create, dry_run).await;
     let _in_namespace = match call.namespace {
         "" => None,
         namespace => Some(server.write_locks().create_in(namespace).await),
@@ -66,7 +67,8 @@ pub(super) async fn insert(
         false => None,
     };
     if !object::is_service(&call.kind) {
-        return insert_now(call, object, dry_run, owners).await;
+        let answer = insert_now(call, object, dry_run, owners).await?;
+        return call.noticed(None, answer).await;
     }
     let _among_services = server.write_locks().write_service().await;
     let answer = insert_now(call, object, dry_run, owners).await?;
@@ -104,6 +106,7 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
     let repeated: Vec<String> = sent_twice.into_iter().chain(admitted_twice).collect();
     let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
     let mut attempts = 0;
+    let mut charge = None;
     loop {
         attempts += 1;
         let mut candidate = object.clone();
@@ -121,20 +124,22 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
             return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, name, errors));
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
+        if charge.is_none() {
+            charge = call.charge(Operation::Create, dry_run, &candidate, None).await?;
+        }
         let mut warnings = repeated.clone();
         warnings.extend(strategy.warnings(&candidate));
         warnings.extend(deprecated::fields(&kind, &candidate));
         warnings.extend(without_effect::warnings(&kind, &candidate));
         match store(call, candidate, owners.as_deref(), dry_run).await {
-            Err(error) if error.reason == "AlreadyExists" && is_generated => {
-                if attempts == NAME_ATTEMPTS {
-                    return Err(exhausted(error));
-                }
+            Err(error) if error.reason == "AlreadyExists" && is_generated && attempts < NAME_ATTEMPTS => {}
+            Err(error) => {
+                call.give_back(charge, &error).await;
+                let is_exhausted = error.reason == "AlreadyExists" && is_generated;
+                return Err(if is_exhausted { exhausted(error) } else { error });
             }
             outcome => {
-                if outcome.is_ok() {
-                    call.warnings.extend(warnings);
-                }
+                call.warnings.extend(warnings);
                 return outcome;
             }
         }

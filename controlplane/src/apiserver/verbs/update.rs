@@ -129,7 +129,9 @@ pub(super) async fn change(
     make: Make<impl Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static>,
 ) -> Result<Answer, ApiError> {
     if !object::is_service(&call.kind) {
-        return change_now(call, name, dry_run, on_conflict, make, None).await;
+        let counting = call.counting().await;
+        let answer = change_now(call, name, dry_run, on_conflict, make, None).await?;
+        return call.noticed(counting, answer).await;
     }
     // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
     let stored = call.current(name).await?;
@@ -177,12 +179,20 @@ async fn change_now(
             warnings.extend(deprecated::fields(call.kind.storage(), &new));
             warnings.extend(without_effect::warnings(call.kind.storage(), &new));
         }
-        let lost = match store(call, &stored, new, owners.as_deref(), dry_run).await? {
-            Outcome::Done(answer) => {
+        let charge = call.charge(Operation::Update, dry_run, &new, Some(&old.object)).await?;
+        let lost = match store(call, &stored, new, owners.as_deref(), dry_run).await {
+            Ok(Outcome::Done(answer)) => {
                 call.warnings.extend(warnings);
                 return Ok(answer);
             }
-            Outcome::Lost(current) => current,
+            Ok(Outcome::Lost(current)) => {
+                call.give_back(charge, &call.modified(name)).await;
+                current
+            }
+            Err(error) => {
+                call.give_back(charge, &error).await;
+                return Err(error);
+            }
         };
         // What was deleted meanwhile is gone, whatever revision the sender knew.
         stored = lost.ok_or_else(|| call.not_found(name))?;
@@ -251,6 +261,9 @@ async fn prepare(
         ));
     }
     call.admit(Operation::Update, dry_run, new, Some(old)).await?;
+    if call.writes_count() {
+        call.never_less(new).await?;
+    }
     Ok(managed_fields::settled(new, owners, before.live()))
 }
 

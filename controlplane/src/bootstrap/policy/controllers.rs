@@ -163,6 +163,14 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         ],
     ),
     (
+        "resourcequota-controller",
+        &[
+            On("list,watch", "*", "*"),
+            On("update", "", "resourcequotas/status"),
+            EVENTS,
+        ],
+    ),
+    (
         "root-ca-cert-publisher",
         &[On("create,update", "", "configmaps"), EVENTS],
     ),

@@ -70,6 +70,9 @@ fn conditions(
         }
         // Losing a race is no failure to report.
         Some(failure) if failure.reason == "Conflict" || failure.resource != "pods" => {}
+        // The first failure stays told, as upstream: each try names another pod, and a status that changes with every try would
+        // wake the set, which would try at once.
+        Some(_) if list.iter().any(|known| known.type_ == "ReplicaFailure") => {}
         Some(failure) => {
             condition::set(
                 &mut list,

@@ -203,6 +203,15 @@ fn failures_become_a_condition_and_go_again() {
         failed,
         "same failure, same transition time"
     );
+    let again = Failure {
+        message: "exceeded quota for a pod of another name".into(),
+        ..failure
+    };
+    assert_eq!(
+        status::status(&rs, &[], Some(&again), at(9)),
+        failed,
+        "a status that changed with every try would wake the set for the next"
+    );
     assert_eq!(status::status(&rs, &[], None, at(9)).conditions, None);
 }
 

@@ -33,8 +33,8 @@ fn every_row_is_about_a_kind_that_is_served() {
 #[test]
 fn kinds_and_parts_are_told() {
     assert_eq!(
-        told("", "resourcequotas", &json!({})),
-        ["resourcequotas: nothing is counted and nothing is refused"]
+        told("networking.k8s.io", "networkpolicies", &json!({})),
+        ["networkpolicies.networking.k8s.io: no traffic is refused by them"]
     );
     assert_eq!(
         told("apps", "deployments", &json!({"spec": {"template": {"spec": {}}}})),

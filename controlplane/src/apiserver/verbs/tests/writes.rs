@@ -423,18 +423,18 @@ async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
         let all = reply.headers.get_all("warning").iter();
         all.map(|value| value.to_str().unwrap().to_owned()).collect()
     };
-    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}});
-    let quotas = "/api/v1/namespaces/a/resourcequotas";
-    let text = "299 - \"resourcequotas: nothing is counted and nothing is refused\"";
-    assert_eq!(told(&post(&server, quotas, &quota).await), [text]);
+    let policy = json!({"metadata": {"name": "q"}, "spec": {"podSelector": {}}});
+    let policies = "/apis/networking.k8s.io/v1/namespaces/a/networkpolicies";
+    let text = "299 - \"networkpolicies.networking.k8s.io: no traffic is refused by them\"";
+    assert_eq!(told(&post(&server, policies, &policy).await), [text]);
     let dry = post(
         &server,
-        &format!("{quotas}?dryRun=All"),
-        &json!({"metadata": {"name": "r"}, "spec": {}}),
+        &format!("{policies}?dryRun=All"),
+        &json!({"metadata": {"name": "r"}, "spec": {"podSelector": {}}}),
     )
     .await;
     assert_eq!((dry.code, told(&dry)), (201, vec![text.to_owned()]));
-    let one = format!("{quotas}/q");
+    let one = format!("{policies}/q");
     let read = get(&server, &one).await;
     assert_eq!(told(&read), [""; 0]);
     assert_eq!(told(&put(&server, &one, &read.body).await), [text]);

@@ -1,0 +1,130 @@
+//! How many objects of a resource a namespace has, asked of the server: a list of one, which says how many remain. Holds no object.
+
+use crate::quota::Evaluator;
+use client::Key;
+use http::Request;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Deadline of one question.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Only what every object has.
+const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+
+/// What was last told, by quota and by the name that is counted; `None` for what could not be asked.
+#[derive(Default)]
+pub struct Numbers {
+    known: Mutex<BTreeMap<Key, BTreeMap<String, Option<i64>>>>,
+}
+
+impl Numbers {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeMap<String, Option<i64>>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the numbers of a quota.
+    pub async fn look_up(&self, client: &kube::Client, quota: Key, names: Vec<String>) {
+        let mut told = BTreeMap::new();
+        for name in names {
+            let number = match ask(client, &quota.namespace, &name).await {
+                Ok(number) => Some(number),
+                Err(error) => {
+                    tracing::warn!(%quota, name, error, "objects cannot be counted for a quota, retrying");
+                    None
+                }
+            };
+            told.insert(name, number);
+        }
+        self.known().insert(quota, told);
+    }
+
+    /// What was told for a quota.
+    pub fn of(&self, quota: &Key) -> BTreeMap<String, i64> {
+        let known = self.known();
+        let all = known.get(quota).into_iter().flatten();
+        all.filter_map(|(name, number)| Some((name.clone(), (*number)?)))
+            .collect()
+    }
+
+    /// Whether something of it could not be asked.
+    pub fn is_incomplete(&self, quota: &Key) -> bool {
+        let known = self.known();
+        known.get(quota).is_some_and(|told| told.values().any(Option::is_none))
+    }
+
+    /// The quota is gone.
+    pub fn forget(&self, quota: &Key) {
+        self.known().remove(quota);
+    }
+}
+
+/// The number of objects counted under the name. Of a kind that is not served there are none.
+async fn ask(client: &kube::Client, namespace: &str, name: &str) -> Result<i64, String> {
+    let Some(Evaluator::Objects { group, plural }) = Evaluator::of_name(name) else {
+        return Ok(0);
+    };
+    for root in roots(client, &group).await? {
+        let path = format!("{root}/namespaces/{namespace}/{plural}?limit=1");
+        if let Some(list) = get(client, &path).await? {
+            return Ok(number(&list));
+        }
+    }
+    Ok(0)
+}
+
+/// How many objects the first page of a list says there are.
+fn number(list: &Value) -> i64 {
+    let here = list["items"].as_array().map_or(0, Vec::len);
+    let rest = list["metadata"]["remainingItemCount"].as_i64().unwrap_or(0);
+    rest.saturating_add(i64::try_from(here).unwrap_or(i64::MAX))
+}
+
+/// Where the versions of a group are served, the preferred one first.
+async fn roots(client: &kube::Client, group: &str) -> Result<Vec<String>, String> {
+    if group.is_empty() {
+        return Ok(vec!["/api/v1".to_owned()]);
+    }
+    let Some(found) = get(client, &format!("/apis/{group}")).await? else {
+        return Ok(Vec::new());
+    };
+    let preferred = found["preferredVersion"]["groupVersion"].as_str();
+    let others = found["versions"].as_array().into_iter().flatten();
+    let others = others.filter_map(|version| version["groupVersion"].as_str());
+    let others = others.filter(|version| Some(*version) != preferred);
+    Ok(preferred
+        .into_iter()
+        .chain(others)
+        .map(|version| format!("/apis/{version}"))
+        .collect())
+}
+
+/// What is at a path; `None` where nothing is served.
+async fn get(client: &kube::Client, path: &str) -> Result<Option<Value>, String> {
+    let request = Request::get(path).header(http::header::ACCEPT, ACCEPT);
+    let request = request.body(Vec::new()).map_err(|error| error.to_string())?;
+    match timeout(DEADLINE, client.request::<Value>(request)).await {
+        Ok(Ok(found)) => Ok(Some(found)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+        Ok(Err(error)) => Err(format!("{path}: {error}")),
+        Err(_) => Err(format!("{path}: deadline exceeded")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_list_says_how_many_there_are() {
+        assert_eq!(number(&json!({"metadata": {}, "items": []})), 0);
+        assert_eq!(number(&json!({"metadata": {}, "items": [{}]})), 1);
+        assert_eq!(
+            number(&json!({"metadata": {"remainingItemCount": 41}, "items": [{}]})),
+            42
+        );
+    }
+}
