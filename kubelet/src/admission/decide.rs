@@ -115,7 +115,8 @@ fn elsewhere<'a>(
     }
     placement::judge_taints(view, pod)?;
     placement::judge_apparmor(node.apparmor, pod)?;
-    placement::judge_features(pod)
+    placement::judge_features(pod)?;
+    placement::judge_shutdown(view)
 }
 
 /// What is missing for a pod that is refused for want of resources alone; the refusal it gets if there is another reason.

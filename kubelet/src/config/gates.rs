@@ -241,6 +241,22 @@ const LOG_STREAMS: &str = "PodLogsQuerySplitStreams";
 /// The gate of `tokenAttributes` of credential provider plugins.
 const PROVIDER_TOKENS: &str = "KubeletServiceAccountTokenForCredentialProviders";
 
+/// The gates of graceful shutdown.
+const GRACEFUL_SHUTDOWN: &str = "GracefulNodeShutdown";
+const SHUTDOWN_BY_PRIORITY: &str = "GracefulNodeShutdownBasedOnPodPriority";
+
+/// Whether pods may be ended before the machine goes down: on unless the gate, or that of all beta features, is off (KEP-2000).
+pub(super) fn graceful_shutdown(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(GRACEFUL_SHUTDOWN).or_else(|| says("AllBeta")).unwrap_or(true)
+}
+
+/// Whether that may go by their priority, likewise (KEP-2712).
+pub(super) fn shutdown_by_priority(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(SHUTDOWN_BY_PRIORITY).or_else(|| says("AllBeta")).unwrap_or(true)
+}
+
 /// Whether credential provider plugins may be given tokens: on unless the gate, or that of all beta features, is off (KEP-4412).
 pub(super) fn provider_tokens(gates: &Map<String, Value>) -> bool {
     let says = |name: &str| gates.get(name).and_then(Value::as_bool);
@@ -266,6 +282,8 @@ pub(super) fn without_effect(gates: &Value) -> Value {
         gates.remove(STOP_SIGNALS);
         gates.remove(LOG_STREAMS);
         gates.remove(PROVIDER_TOKENS);
+        gates.remove(GRACEFUL_SHUTDOWN);
+        gates.remove(SHUTDOWN_BY_PRIORITY);
     }
     gates
 }

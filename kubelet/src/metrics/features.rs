@@ -45,8 +45,6 @@ const NOT_DONE: &[(&str, &str)] = &[
     ("DisableCPUQuotaWithExclusiveCPUs", "DEPRECATED"),
     ("DynamicResourceAllocation", ""),
     ("EventedPLEG", "ALPHA"),
-    ("GracefulNodeShutdown", "BETA"),
-    ("GracefulNodeShutdownBasedOnPodPriority", "BETA"),
     ("ImageVolumeWithDigest", "ALPHA"),
     ("KubeletInUserNamespace", "ALPHA"),
     ("KubeletPSI", ""),
@@ -76,6 +74,10 @@ pub struct Gates {
     pub stop_signals: bool,
     /// `KubeletServiceAccountTokenForCredentialProviders`.
     pub provider_tokens: bool,
+    /// `GracefulNodeShutdown`.
+    pub graceful_shutdown: bool,
+    /// `GracefulNodeShutdownBasedOnPodPriority`.
+    pub shutdown_by_priority: bool,
 }
 
 /// The lines, in Prometheus' classic text.
@@ -83,6 +85,12 @@ pub fn features(gates: Gates) -> String {
     let name = "kubernetes_feature_enabled";
     let turned = [
         ("ContainerStopSignals", "ALPHA", gates.stop_signals),
+        ("GracefulNodeShutdown", "BETA", gates.graceful_shutdown),
+        (
+            "GracefulNodeShutdownBasedOnPodPriority",
+            "BETA",
+            gates.shutdown_by_priority,
+        ),
         (
             "KubeletServiceAccountTokenForCredentialProviders",
             "BETA",
@@ -108,12 +116,16 @@ mod tests {
         let text = features(Gates {
             stop_signals: true,
             provider_tokens: false,
+            graceful_shutdown: true,
+            shutdown_by_priority: false,
         });
         for line in [
             r#"kubernetes_feature_enabled{name="ContainerStopSignals",stage="ALPHA"} 1"#,
             r#"kubernetes_feature_enabled{name="KubeletServiceAccountTokenForCredentialProviders",stage="BETA"} 0"#,
             r#"kubernetes_feature_enabled{name="InPlacePodVerticalScaling",stage=""} 1"#,
-            r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 0"#,
+            r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 1"#,
+            r#"kubernetes_feature_enabled{name="GracefulNodeShutdownBasedOnPodPriority",stage="BETA"} 0"#,
+            r#"kubernetes_feature_enabled{name="NodeSwap",stage=""} 0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }

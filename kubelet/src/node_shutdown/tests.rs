@@ -1,0 +1,1 @@
+//! Whole kubelets whose machine goes down.
