@@ -13,6 +13,8 @@ pub mod logind;
 mod plan;
 mod record;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 pub use closing::Shutdown;

@@ -308,6 +308,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_goes_down_takes_nobody_and_nobody_makes_room() {
+        let going_down = NodeView {
+            shutting_down: true,
+            ..NodeView::default()
+        };
+        let refused = decide(&node(), &going_down, [].iter(), &asking("1", None)).expect_err("refused");
+        let expected = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
+        assert_eq!((refused.reason.as_str(), refused.message.as_str()), expected);
+        let large = asking("1000", None);
+        let first = decide(&node(), &going_down, [].iter(), &large).expect_err("refused");
+        assert_eq!(first.reason, "OutOfcpu", "what else is wrong is told first");
+        let room = missing(&node(), &going_down, [].iter(), &large).map(|missing| missing.len());
+        assert_eq!(room.map_err(|refused| refused.reason), Err("NodeShutdown".to_owned()));
+    }
+
+    #[test]
     fn of_several_shortages_the_gravest_is_told_and_what_the_node_has_none_of_is_short() {
         let verdict = |requests: &[(&str, &str)]| {
             let mut pod = asking("0", None);

@@ -325,6 +325,24 @@ mod tests {
     }
 
     #[test]
+    fn graceful_shutdown_is_on_unless_a_gate_turns_it_off() {
+        for (gates, on, by_priority) in [
+            (json!({}), true, true),
+            (json!({"AllBeta": false}), false, false),
+            (json!({"GracefulNodeShutdown": false}), false, true),
+            (json!({"AllBeta": false, "GracefulNodeShutdown": true}), true, false),
+            (json!({"GracefulNodeShutdownBasedOnPodPriority": false}), true, false),
+        ] {
+            let tree = gates.as_object().expect("an object");
+            assert_eq!(
+                (graceful_shutdown(tree), shutdown_by_priority(tree)),
+                (on, by_priority),
+                "{gates}"
+            );
+        }
+    }
+
+    #[test]
     fn tokens_for_plugins_are_on_unless_a_gate_turns_them_off() {
         for (gates, on) in [
             (json!({}), true),

@@ -343,3 +343,6 @@ async fn in_time<T>(doing: &'static str, work: impl Future<Output = Result<T, Bu
     let done = tokio::time::timeout(DEADLINE, work).await;
     done.unwrap_or(Err(BusError::Late(doing)))
 }
+
+#[cfg(test)]
+pub(crate) mod testing;

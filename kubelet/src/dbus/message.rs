@@ -192,6 +192,8 @@ impl Call {
 /// A message received: what of it concerns us.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Received {
+    /// Its number among its sender's.
+    pub(crate) serial: u32,
     /// The call it answers.
     pub(crate) reply_to: Option<u32>,
     /// A signal's name.
@@ -325,9 +327,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Received> {
     let mut reader = Reader::new(bytes);
     reader.take(4)?;
     let body_bytes = usize::try_from(reader.number()?).ok()?;
-    reader.number()?;
+    let serial = reader.number()?;
     let fields_end = usize::try_from(reader.number()?).ok()?.checked_add(FIXED_BYTES)?;
-    let mut received = Received::default();
+    let mut received = Received {
+        serial,
+        ..Received::default()
+    };
     while reader.at < fields_end {
         reader.align(8);
         let field = reader.byte()?;

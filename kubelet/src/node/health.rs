@@ -95,7 +95,10 @@ mod tests {
             (false, vec!["PLEG is not healthy: why"])
         );
         let going_down = Health::of(&status, None, Phase::ShuttingDown);
-        assert_eq!((going_down.is_ready(), going_down.problems()), (false, vec!["node is shutting down"]));
+        assert_eq!(
+            (going_down.is_ready(), going_down.problems()),
+            (false, vec!["node is shutting down"])
+        );
         status.network_ready = false;
         status.network_message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized".into();
         let health = Health::of(&status, None, Phase::Asking);
@@ -106,6 +109,9 @@ mod tests {
             network_message: "container runtime is down".into(),
             ..RuntimeStatus::default()
         };
-        assert_eq!(Health::of(&down, None, Phase::Up).problems(), ["container runtime is down"]);
+        assert_eq!(
+            Health::of(&down, None, Phase::Up).problems(),
+            ["container runtime is down"]
+        );
     }
 }

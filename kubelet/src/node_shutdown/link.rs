@@ -123,12 +123,7 @@ impl Link {
     }
 
     /// Takes the lock or lets go of it. A logind that is new to us gives another one, and only then the old one goes.
-    async fn hold(
-        &mut self,
-        session: &mut dyn Session,
-        preparing: bool,
-        is_new: &mut bool,
-    ) -> Result<(), LogindError> {
+    async fn hold(&mut self, session: &mut dyn Session, preparing: bool, is_new: &mut bool) -> Result<(), LogindError> {
         if !*self.wanted.borrow_and_update() {
             self.lock = None;
         } else if !preparing && (self.lock.is_none() || *is_new) {

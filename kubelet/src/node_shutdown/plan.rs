@@ -119,7 +119,8 @@ pub(super) fn turn(periods: &Periods, course: &mut Course, pods: &[Candidate], e
     };
     for (group, period) in periods.0.iter().enumerate().take(course.group) {
         let grace_seconds = i64::try_from(period.length.as_secs()).unwrap_or(i64::MAX);
-        turn.ends.extend(in_group(group).map(|pod| (pod.uid.clone(), grace_seconds)));
+        turn.ends
+            .extend(in_group(group).map(|pod| (pod.uid.clone(), grace_seconds)));
     }
     while course.group < periods.0.len() {
         let deadline = periods.deadline(course);

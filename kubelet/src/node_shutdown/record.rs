@@ -85,12 +85,21 @@ mod tests {
         begun.write(&path).expect("written");
         let text = fs::read_to_string(&path).expect("there");
         let start = at(5);
-        assert_eq!(text, format!(r#"{{"startTime":"{start}","endTime":"0001-01-01T00:00:00Z"}}"#));
+        assert_eq!(
+            text,
+            format!(r#"{{"startTime":"{start}","endTime":"0001-01-01T00:00:00Z"}}"#)
+        );
         assert_eq!(Record::read(&path).expect("sound"), begun);
-        fs::write(&path, r#"{"startTime":"2026-01-02T03:04:05.678901234+02:00","endTime":"2026-01-02T01:04:09Z"}"#)
-            .expect("written");
+        fs::write(
+            &path,
+            r#"{"startTime":"2026-01-02T03:04:05.678901234+02:00","endTime":"2026-01-02T01:04:09Z"}"#,
+        )
+        .expect("written");
         let read = Record::read(&path).expect("sound");
-        assert_eq!(read.start_time.map(|time| time.to_string()).as_deref(), Some("2026-01-02T01:04:05.678901234Z"));
+        assert_eq!(
+            read.start_time.map(|time| time.to_string()).as_deref(),
+            Some("2026-01-02T01:04:05.678901234Z")
+        );
         assert!(read.end_time.is_some());
         fs::write(&path, "{").expect("written");
         assert!(Record::read(&path).is_err());
@@ -112,7 +121,11 @@ mod tests {
             (record(None, None), 110, None),
         ] {
             let elapsed = record.under_way(at(now), total);
-            assert_eq!(elapsed.map(|elapsed| elapsed.as_secs()), expected, "{record:?} at {now}");
+            assert_eq!(
+                elapsed.map(|elapsed| elapsed.as_secs()),
+                expected,
+                "{record:?} at {now}"
+            );
         }
     }
 }

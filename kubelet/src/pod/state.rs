@@ -5,7 +5,9 @@
 //! ```
 
 use super::grace;
+use crate::pod_object;
 use crate::reason;
+use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, Failed};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -116,6 +118,16 @@ impl PodState {
             }
             Self::Terminated(_) | Self::Released(_) => {}
         }
+    }
+
+    /// Whether what an earlier kubelet marked is to go on. A pod of a file that ended because the machine went down runs again once
+    /// that is up; that it is another boot shows in nothing of the pod running.
+    pub(super) fn resumes(mark: &Ending, pod: &Pod, observed: &ObservedPod) -> bool {
+        let by_shutdown = mark
+            .failed
+            .as_ref()
+            .is_some_and(|failed| failed.reason == reason::pod::TERMINATED);
+        !(by_shutdown && pod_object::is_static(pod) && observed.is_stopped())
     }
 
     /// Goes on with an end that an earlier kubelet began: what has passed of its grace has passed. A pod that ends for no other

@@ -118,6 +118,18 @@ pub(crate) fn refused(call: u32, name: &str, message: &str) -> Vec<u8> {
     encode(ERROR, &fields, "s", None, &[message])
 }
 
+/// A refusal to whoever asked over a bus.
+pub(crate) fn refused_to(call: u32, to: &str, name: &str, text: &str) -> Vec<u8> {
+    let fields = [
+        (FIELD_REPLY_SERIAL, Value::Number(call.into())),
+        (FIELD_DESTINATION, Value::Text(to.into())),
+        (FIELD_ERROR_NAME, Value::Text(name.into())),
+    ];
+    let mut body = Writer::default();
+    body.text(text);
+    message(ERROR, &fields, "s", body)
+}
+
 /// The signal that a job has ended.
 pub(crate) fn job_removed(job: &str, unit: &str, result: &str) -> Vec<u8> {
     let fields = [(FIELD_MEMBER, Value::Text("JobRemoved".into()))];

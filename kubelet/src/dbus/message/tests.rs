@@ -83,13 +83,22 @@ fn a_call_over_a_bus_names_whom_it_is_for() {
 fn values_are_read_by_their_types() {
     let read = |bytes: Vec<u8>| decode(&bytes).expect("whole");
     let property = read(testing::answer(3, ":1.4", Some(Value::Number(1 << 40)), false));
-    assert_eq!((property.reply_to, property.values()), (Some(3), vec![Value::Number(1 << 40)]));
+    assert_eq!(
+        (property.reply_to, property.values()),
+        (Some(3), vec![Value::Number(1 << 40)])
+    );
     let property = read(testing::answer(3, ":1.4", Some(Value::Bool(true)), false));
     assert_eq!(property.values(), [Value::Bool(true)]);
-    assert_eq!(read(testing::answer(3, ":1.4", None, true)).values(), [Value::Number(0)]);
+    assert_eq!(
+        read(testing::answer(3, ":1.4", None, true)).values(),
+        [Value::Number(0)]
+    );
     assert_eq!(read(testing::done(3)).values(), []);
     let signal = read(testing::signal("/o", "org.x.Y", "Z", true, None));
-    assert_eq!((signal.interface.as_deref(), signal.member.as_deref()), (Some("org.x.Y"), Some("Z")));
+    assert_eq!(
+        (signal.interface.as_deref(), signal.member.as_deref()),
+        (Some("org.x.Y"), Some("Z"))
+    );
     assert_eq!(signal.values(), [Value::Bool(true)]);
 }
 

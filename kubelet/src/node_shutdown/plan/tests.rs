@@ -36,7 +36,11 @@ fn the_two_plain_periods_are_two_groups() {
         (s(10), s(10), vec![(0, 0), (2_000_000_000, 10)]),
         (Duration::from_millis(4900), s(2), vec![(0, 2), (2_000_000_000, 2)]),
     ] {
-        assert_eq!(Periods::of_kinds(all, critical), periods(&expected), "{all:?} {critical:?}");
+        assert_eq!(
+            Periods::of_kinds(all, critical),
+            periods(&expected),
+            "{all:?} {critical:?}"
+        );
     }
     assert!(Periods::of_kinds(s(0), s(0)).is_empty());
     assert_eq!(Periods::of_kinds(s(30), s(10)).total(), s(30));
@@ -45,11 +49,24 @@ fn the_two_plain_periods_are_two_groups() {
 #[test]
 fn a_priority_belongs_to_the_nearest_period_below() {
     let sorted = periods(&[(1000, 3), (0, 5), (100, 4)]);
-    for (priority, group) in [(-5, 0), (0, 0), (1, 0), (99, 0), (100, 1), (999, 1), (1000, 2), (2_000_001_000, 2)] {
+    for (priority, group) in [
+        (-5, 0),
+        (0, 0),
+        (1, 0),
+        (99, 0),
+        (100, 1),
+        (999, 1),
+        (1000, 2),
+        (2_000_001_000, 2),
+    ] {
         assert_eq!(sorted.group_of(priority), group, "{priority}");
     }
     let high = periods(&[(100, 4), (1000, 3)]);
-    assert_eq!((high.group_of(5), high.group_of(500)), (0, 0), "who is below all is in the first");
+    assert_eq!(
+        (high.group_of(5), high.group_of(500)),
+        (0, 0),
+        "who is below all is in the first"
+    );
 }
 
 #[test]
@@ -93,7 +110,10 @@ fn who_comes_after_its_turn_ends_too() {
     let pods = pods(&[("late", 0), ("mid", 100)]);
     turn(&periods, &mut course, &pods[1..], s(0));
     let then = turn(&periods, &mut course, &pods, s(1));
-    assert_eq!((ends(&then), then.until), (vec![("late", 20), ("mid", 10)], Some(s(10))));
+    assert_eq!(
+        (ends(&then), then.until),
+        (vec![("late", 20), ("mid", 10)], Some(s(10)))
+    );
 }
 
 #[test]
@@ -113,6 +133,10 @@ fn a_kubelet_that_comes_in_the_middle_gives_no_more_than_was_left() {
             since: s(elapsed),
         };
         let second = turn(&periods, &mut course, &pods[1..], s(elapsed));
-        assert_eq!((ends(&second), second.until), (vec![("mid", mid.0)], Some(mid.1)), "{elapsed}");
+        assert_eq!(
+            (ends(&second), second.until),
+            (vec![("mid", mid.0)], Some(mid.1)),
+            "{elapsed}"
+        );
     }
 }
