@@ -154,7 +154,7 @@ impl Kubelet {
         );
         let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killer.clone(), described);
 
-        let ends = statuses.clone();
+        let (ends, wanted) = (statuses.clone(), desired.clone());
         let mut tasks = Tasks::default();
         tasks.spawn("the runtime's events", self.parts.pleg.clone().run(shutdown.clone()));
         let runtime = self.parts.runtime.clone();
@@ -193,7 +193,8 @@ impl Kubelet {
         let reclaim = Arc::new(collector.clone());
         let guard = Guard::new(self.parts.clone(), rules, killer.clone(), reclaim, roots);
         tasks.spawn("eviction", guard.run(shutdown.clone()));
-        let going_down = Shutdown::new(self.parts.clone(), self.settings.shutdown.clone(), killer, ends);
+        let periods = self.settings.shutdown.clone();
+        let going_down = Shutdown::new(self.parts.clone(), periods, killer, ends, wanted);
         tasks.spawn("node shutdown", going_down.run(shutdown.clone()));
         if let Some(path) = self.settings.kernel_log.clone() {
             tasks.spawn(

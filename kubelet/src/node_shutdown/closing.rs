@@ -16,6 +16,8 @@ use crate::pod::state::Cause;
 use crate::pod::worker::Kill;
 use crate::pod_object;
 use crate::reason;
+use crate::source::Pods;
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +27,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How often it is looked who has ended.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long is waited for the last statuses once every pod has ended or had its time. The machine waits with it.
+/// How long is waited for the last ends and their statuses once every pod had its time. The machine waits with it, if it may.
 const STATUSES_MAX: Duration = Duration::from_secs(5);
+/// How long is waited for the pods to be delivered to a kubelet that begins in the middle of a shutdown.
+const DELIVERY_MAX: Duration = Duration::from_secs(10);
 /// How long the record may take to be written: pods do not wait for a disk that hangs.
 const FILE_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -36,6 +40,7 @@ pub struct Shutdown {
     periods: Periods,
     killer: Killer,
     statuses: StatusWriter,
+    desired: watch::Receiver<Pods>,
     files: FileWork,
     record: Record,
 }
@@ -53,13 +58,20 @@ struct Closing {
 }
 
 impl Shutdown {
-    /// One that tells `killer` whom to end, each within its period, and waits for what `statuses` has to write.
-    pub fn new(parts: Arc<Parts>, periods: Periods, killer: Killer, statuses: StatusWriter) -> Self {
+    /// One that tells `killer` whom to end of the `desired` pods, each within its period, and waits for what `statuses` has to write.
+    pub fn new(
+        parts: Arc<Parts>,
+        periods: Periods,
+        killer: Killer,
+        statuses: StatusWriter,
+        desired: watch::Receiver<Pods>,
+    ) -> Self {
         Self {
             parts,
             periods,
             killer,
             statuses,
+            desired,
             files: FileWork::new(FILE_DEADLINE),
             record: Record::default(),
         }
@@ -162,8 +174,13 @@ impl Shutdown {
 
     /// Ends whose turn it is, and lets the machine go down once nobody is left to wait for.
     async fn go_on(&mut self, closing: &mut Closing, want: &watch::Sender<bool>) {
+        if !self.desired.borrow().complete && closing.seen.elapsed() < DELIVERY_MAX {
+            // A kubelet that has just begun knows nobody yet.
+            return;
+        }
         let elapsed = closing.before + closing.seen.elapsed();
         let turn = plan::turn(&self.periods, &mut closing.course, &self.candidates(), elapsed);
+        let all_ended = turn.ends.is_empty();
         for (uid, grace_seconds) in turn.ends {
             let kill = Kill {
                 cause: Cause::Failed {
@@ -182,7 +199,8 @@ impl Shutdown {
             return;
         }
         let ended = *closing.ended.get_or_insert_with(Instant::now);
-        let is_told = !self.statuses.owes_ends();
+        // What was killed at the end of its time has a moment to be told of.
+        let is_told = all_ended && !self.statuses.owes_ends();
         if !closing.over && (is_told || ended.elapsed() >= STATUSES_MAX) {
             closing.over = true;
             self.end_record().await;
@@ -191,15 +209,21 @@ impl Shutdown {
         }
     }
 
-    /// Pods that have something and have not ended.
+    /// Pods that have something and have not ended, also those whose worker has not looked at them yet.
     fn candidates(&self) -> Vec<Candidate> {
-        let pods = self.parts.pods.list();
-        let active = pods.iter().filter(|snapshot| snapshot.active);
-        let candidates = active.map(|snapshot| Candidate {
-            uid: pod_object::uid(&snapshot.pod),
-            priority: pod_object::spec(&snapshot.pod).priority.unwrap_or_default(),
-        });
-        candidates.collect()
+        let candidate = |pod: &Pod| Candidate {
+            uid: pod_object::uid(pod),
+            priority: pod_object::spec(pod).priority.unwrap_or_default(),
+        };
+        let view = self.parts.pods.list();
+        let active = view.iter().filter(|snapshot| snapshot.active);
+        let mut candidates: Vec<Candidate> = active.map(|snapshot| candidate(&snapshot.pod)).collect();
+        let known = self.parts.pleg.known().borrow().clone();
+        let desired = self.desired.borrow();
+        let unseen = desired.desired.iter().filter(|(uid, _)| known.contains(*uid));
+        let unseen = unseen.filter(|(uid, _)| self.parts.pods.by_uid(uid).is_none());
+        candidates.extend(unseen.map(|(_, pod)| candidate(pod)));
+        candidates
     }
 
     /// Goes on as before: the machine stays.
