@@ -284,6 +284,31 @@ async fn a_pod_of_a_file_runs_again_once_the_machine_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_machine_waits_until_the_last_end_is_told_but_not_for_long() {
+    for comes_back in [true, false] {
+        let bench = bench();
+        let kubelet = bench.start();
+        bench.api.create(&simple("p", "slow", 0));
+        bench.until("ready", |b| is_running(b, "p")).await;
+        bench.until("locked", |b| b.logind.locks() == (1, 1)).await;
+        bench.api.set_away(true);
+        bench.logind.prepare(true);
+        let is_over = || kubelet.pods.list().iter().all(|snapshot| !snapshot.active);
+        bench.until("ended", |_| is_over()).await;
+        let ended = bench.clock.now();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!is_released(&bench), "nobody knows of it");
+        if comes_back {
+            bench.api.set_away(false);
+        }
+        bench.until("the lock to be let go", is_released).await;
+        assert_eq!(terminated(&bench, "p").is_some(), comes_back);
+        assert!(seconds_since(&bench, ended) <= 6);
+        kubelet.kill().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_logind_that_comes_late_or_anew_gives_its_lock() {
     let bench = bench();
     bench.logind.leave();
