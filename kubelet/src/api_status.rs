@@ -13,6 +13,7 @@ mod entry;
 use crate::autonomy::Kept;
 use crate::id::{FullName, PodUid};
 use crate::metrics::PodMetrics;
+use crate::pod::status::is_terminal;
 use crate::pod_object;
 use crate::source::Pods;
 use client::AsTree;
@@ -128,6 +129,14 @@ impl StatusWriter {
         state.enqueue(uid);
         drop(state);
         self.shared.changed.notify_one();
+    }
+
+    /// Whether the API server is still to be told of a pod's end.
+    pub fn owes_ends(&self) -> bool {
+        let state = self.state();
+        let owed = |entry: &Entry| entry.target.is_some() && (entry.queued.is_some() || entry.writing);
+        let ended = |entry: &Entry| is_terminal(Some(&entry.update.status));
+        state.entries.values().any(|entry| owed(entry) && ended(entry))
     }
 
     /// Forgets a pod whose object is gone.

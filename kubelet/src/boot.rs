@@ -30,6 +30,7 @@ use crate::kubelet::{Kubelet, KubeletError};
 use crate::log::LogLevel;
 use crate::metrics::{Gates, RequestMetrics};
 use crate::node::{self, Facts, NodeReporter, allocatable};
+use crate::node_shutdown::logind::{self, SystemBus};
 use crate::parts::{Dependencies, Parts, Settings};
 use crate::pinning::{OpenError, Pinning, topology::sysfs};
 use crate::pod::spec::NodeContext;
@@ -306,6 +307,7 @@ fn settings(
         statics: config.statics.clone(),
         autonomy: config.autonomy,
         eviction: config.eviction.clone(),
+        shutdown: config.shutdown.clone(),
         machine: Roots::default(),
         kernel_log: Some(PathBuf::from(KERNEL_LOG)),
         swap: Machine::swap_is_on(&Roots::default()),
@@ -332,6 +334,8 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
             no_quota: config.pinning.no_quota,
             stop_signals: config.stop_signals,
             provider_tokens: config.provider_tokens,
+            graceful_shutdown: config.graceful_shutdown,
+            shutdown_by_priority: config.shutdown_by_priority,
         },
     }
 }
@@ -369,6 +373,7 @@ fn build(
         seed: host::seed(),
         cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
+        logind: Arc::new(SystemBus::new(logind::SOCKET, logind::SETTINGS)),
         described: Describer::new(described),
         pinning,
         settings: settings(config, facts, ids, (providers, requests), found.sandbox_image.clone()),

@@ -22,6 +22,7 @@ use crate::container_log;
 use crate::eviction::threshold::Rules as EvictionRules;
 use crate::image::verification::Policy as ImageVerification;
 use crate::log::Logging;
+use crate::node_shutdown::Periods;
 use crate::pinning;
 use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
@@ -54,6 +55,8 @@ pub struct Config {
     pub pinning: pinning::Rules,
     /// When pods must go because the node runs short.
     pub eviction: EvictionRules,
+    /// How long pods may take to end before the machine goes down.
+    pub shutdown: Periods,
     /// What pods' resolver files are made from.
     pub dns: DnsConfig,
     /// The servers.
@@ -84,6 +87,10 @@ pub struct Config {
     pub stop_signals: bool,
     /// Whether credential provider plugins may be given tokens.
     pub provider_tokens: bool,
+    /// Gate `GracefulNodeShutdown`.
+    pub graceful_shutdown: bool,
+    /// Gate `GracefulNodeShutdownBasedOnPodPriority`.
+    pub shutdown_by_priority: bool,
     /// `maxOpenFiles`: how many files this process may have open.
     pub max_open_files: u64,
     /// What to tell the user: flags and fields without effect.

@@ -26,6 +26,7 @@ use crate::eviction::local_storage::LocalStorage;
 use crate::host::FileWork;
 use crate::image::Images;
 use crate::image::records::Records;
+use crate::node_shutdown::Shutdown;
 use crate::oom;
 use crate::parts::{Dependencies, Parts, Settings};
 use crate::pinning::reconcile;
@@ -154,6 +155,7 @@ impl Kubelet {
         );
         let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killer.clone(), described);
 
+        let (ends, wanted) = (statuses.clone(), desired.clone());
         let mut tasks = Tasks::default();
         tasks.spawn("the runtime's events", self.parts.pleg.clone().run(shutdown.clone()));
         let runtime = self.parts.runtime.clone();
@@ -190,8 +192,11 @@ impl Kubelet {
         let (rules, roots) = (self.settings.eviction.clone(), self.settings.machine.clone());
         // Disk is freed before pods have to go for it.
         let reclaim = Arc::new(collector.clone());
-        let guard = Guard::new(self.parts.clone(), rules, killer, reclaim, roots);
+        let guard = Guard::new(self.parts.clone(), rules, killer.clone(), reclaim, roots);
         tasks.spawn("eviction", guard.run(shutdown.clone()));
+        let periods = self.settings.shutdown.clone();
+        let going_down = Shutdown::new(self.parts.clone(), periods, killer, ends, wanted);
+        tasks.spawn("node shutdown", going_down.run(shutdown.clone()));
         if let Some(path) = self.settings.kernel_log.clone() {
             tasks.spawn(
                 "the kernel's log",

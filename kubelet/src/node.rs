@@ -245,7 +245,8 @@ impl NodeReporter {
     }
 
     fn health(&self, status: &RuntimeStatus) -> Health {
-        Health::of(status, self.parts.pleg.sweeps().borrow().problem(Instant::now()))
+        let pleg = self.parts.pleg.sweeps().borrow().problem(Instant::now());
+        Health::of(status, pleg, *self.parts.phase.borrow())
     }
 
     async fn first_status(&mut self) -> NodeStatus {
@@ -265,6 +266,7 @@ impl NodeReporter {
         let mut version = RuntimeVersion::default();
         let mut status = self.parts.runtime_status.subscribe();
         let mut pressure = self.parts.pressure.subscribe();
+        let mut phase = self.parts.phase.subscribe();
         let mut node = self.node.subscribe();
         let mut host_ips = self.parts.context.host_ips.clone();
         // The object's UID: another one is another object, though it has the name.
@@ -286,6 +288,7 @@ impl NodeReporter {
             }
             self.tell_of_object();
             pressure.mark_unchanged();
+            phase.mark_unchanged();
             let seen = status.borrow_and_update().clone();
             let health = self.health(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
@@ -308,6 +311,7 @@ impl NodeReporter {
                 biased;
                 changed = status.changed() => if changed.is_err() { return },
                 Ok(()) = pressure.changed() => {}
+                Ok(()) = phase.changed() => {}
                 () = tokio::time::sleep(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),

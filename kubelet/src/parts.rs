@@ -21,6 +21,8 @@ use crate::host::Mounter;
 use crate::host::machine::Roots;
 use crate::image;
 use crate::metrics::{Metrics, RequestMetrics};
+use crate::node_shutdown::logind::Logind;
+use crate::node_shutdown::{Periods, Phase};
 use crate::objects::Objects;
 use crate::pinning::Pinning;
 use crate::pod::spec::NodeContext;
@@ -57,6 +59,8 @@ pub struct Dependencies {
     pub cgroups: Cgroups,
     /// The node's facts.
     pub context: NodeContext,
+    /// Tells that the machine goes down.
+    pub logind: Arc<dyn Logind>,
     /// The node as it is described: as this kubelet would do it, until the API server tells more.
     pub described: Describer,
     /// Who has CPUs and memory alone.
@@ -96,6 +100,8 @@ pub struct Settings {
     pub autonomy: bool,
     /// When pods must go because the node runs short.
     pub eviction: eviction::threshold::Rules,
+    /// How long pods may take to end before the machine goes down; without any it is not watched for.
+    pub shutdown: Periods,
     /// Where the machine tells how much of everything is left.
     pub machine: Roots,
     /// The kernel's log, if it is to be read.
@@ -127,6 +133,7 @@ impl Default for Settings {
             statics: StaticSources::default(),
             autonomy: false,
             eviction: eviction::threshold::Rules::default(),
+            shutdown: Periods::default(),
             machine: Roots::default(),
             kernel_log: None,
             swap: false,
@@ -169,6 +176,10 @@ pub struct Parts {
     pub runtime_status: watch::Sender<RuntimeStatus>,
     /// What the node runs short of; [`eviction::guard`] alone says so.
     pub pressure: watch::Sender<eviction::Conditions>,
+    /// Whether the machine is going down; [`crate::node_shutdown::Shutdown`] alone says so.
+    pub phase: watch::Sender<Phase>,
+    /// Tells that it does.
+    pub logind: Arc<dyn Logind>,
     /// What of dead containers and sandboxes is to go: [`crate::collect`] says so, the pods' workers do it.
     pub garbage: watch::Sender<Arc<Garbage>>,
     /// The node as it is described: what new pods are judged by.
@@ -205,6 +216,7 @@ impl Parts {
             seed,
             cgroups,
             context,
+            logind,
             described,
             pinning,
             settings,
@@ -241,6 +253,8 @@ impl Parts {
             pods: PodView::default(),
             runtime_status: watch::Sender::new(RuntimeStatus::default()),
             pressure: watch::Sender::default(),
+            phase: watch::Sender::new(Phase::at_start(&settings.shutdown)),
+            logind,
             garbage: watch::Sender::new(Arc::default()),
             described,
             pinning,

@@ -120,6 +120,8 @@ pub mod event {
     pub const RESIZE_STARTED: &str = "ResizeStarted";
     /// The pod gets another sandbox.
     pub const SANDBOX_CHANGED: &str = "SandboxChanged";
+    /// The machine is going down, or does not after all.
+    pub const SHUTDOWN: &str = "Shutdown";
     /// The kubelet begins its work.
     pub const STARTING: &str = "Starting";
     /// A container is started.
@@ -270,6 +272,8 @@ pub mod admission {
     pub const NODE_NAME: &str = "NodeName";
     /// Another pod has a port they want.
     pub const NODE_PORTS: &str = "NodePorts";
+    /// The machine is going down.
+    pub const NODE_SHUTDOWN: &str = "NodeShutdown";
     /// They need what this node does not declare.
     pub const POD_FEATURE_UNSUPPORTED: &str = "PodFeatureUnsupported";
     /// How the reason begins where too little is left of a resource, whose name follows.

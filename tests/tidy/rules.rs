@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 41] = [
+const DECIDING: [&str; 42] = [
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",
@@ -99,6 +99,7 @@ const DECIDING: [&str; 41] = [
     "kubelet/src/cgroup/limits",
     "kubelet/src/cgroup/name",
     "kubelet/src/node/status",
+    "kubelet/src/node_shutdown/plan",
     "kubelet/src/source/merge",
     "controlplane/src/patch",
     "controlplane/src/schema",

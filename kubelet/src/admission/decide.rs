@@ -120,7 +120,8 @@ fn elsewhere<'a>(
     }
     placement::judge_taints(view, pod)?;
     placement::judge_apparmor(node.apparmor, pod)?;
-    placement::judge_features(pod)
+    placement::judge_features(pod)?;
+    placement::judge_shutdown(view)
 }
 
 /// What is missing for a pod that is refused for want of resources alone; the refusal it gets if there is another reason.
@@ -309,6 +310,22 @@ mod tests {
         let mut selects = asking("1", None);
         selects.spec.as_mut().expect("spec").node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
         assert_eq!(reason(&selects).as_deref(), Some("NodeAffinity"));
+    }
+
+    #[test]
+    fn a_node_that_goes_down_takes_nobody_and_nobody_makes_room() {
+        let going_down = NodeView {
+            shutting_down: true,
+            ..NodeView::default()
+        };
+        let refused = decide(&node(), &going_down, [].iter(), &asking("1", None)).expect_err("refused");
+        let expected = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
+        assert_eq!((refused.reason.as_str(), refused.message.as_str()), expected);
+        let large = asking("1000", None);
+        let first = decide(&node(), &going_down, [].iter(), &large).expect_err("refused");
+        assert_eq!(first.reason, "OutOfcpu", "what else is wrong is told first");
+        let room = missing(&node(), &going_down, [].iter(), &large).map(|missing| missing.len());
+        assert_eq!(room.map_err(|refused| refused.reason), Err("NodeShutdown".to_owned()));
     }
 
     #[test]

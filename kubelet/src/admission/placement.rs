@@ -26,6 +26,8 @@ pub struct NodeView {
     pub groups_policy: bool,
     /// What it runs short of: that is known of the machine.
     pub pressure: Conditions,
+    /// Whether it is going down: that is known of the machine, too.
+    pub shutting_down: bool,
     /// Whether that is what the API server has (or there is none to ask), not just what this kubelet would register.
     pub known: bool,
     /// The question this answers, of those whether the description is still true; 0 before the first.
@@ -41,9 +43,21 @@ impl NodeView {
             taints: taints.unwrap_or_default(),
             groups_policy: false,
             pressure: Conditions::new(),
+            shutting_down: false,
             known: true,
             looked: 0,
         }
+    }
+}
+
+/// Refuses every new pod while the machine goes down.
+pub(super) fn judge_shutdown(view: &NodeView) -> Result<(), Rejection> {
+    match view.shutting_down {
+        true => Err(rejection(
+            admission::NODE_SHUTDOWN,
+            "Pod was rejected as the node is shutting down.",
+        )),
+        false => Ok(()),
     }
 }
 

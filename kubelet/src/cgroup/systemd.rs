@@ -7,16 +7,21 @@
 //! machine, and a library for the whole of D-Bus is larger than this file's job (the figures are in ARCHITECTURE.md).
 
 mod connection;
-mod message;
 
 use super::{Values, limits};
+use crate::dbus::message::{Call, Target, Value};
 use connection::Connection;
 pub use connection::SystemdError;
-use message::{Call, Value};
 use std::path::PathBuf;
 
 /// Where systemd itself answers root.
 pub const SOCKET: &str = "/run/systemd/private";
+/// systemd's object with the calls of its manager.
+const MANAGER: Target = Target {
+    destination: "",
+    path: "/org/freedesktop/systemd1",
+    interface: "org.freedesktop.systemd1.Manager",
+};
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 /// systemd keeps a quota as a whole percentage of a CPU: this many microseconds per second.
@@ -109,20 +114,20 @@ fn start(slice: &str, resources: &[Property], unified: bool) -> Call {
     properties
         .extend(["CPUAccounting", "MemoryAccounting", "TasksAccounting", io].map(|name| (name, Value::Bool(true))));
     properties.extend_from_slice(resources);
-    let mut call = Call::new("StartTransientUnit", "ssa(sv)a(sa(sv))");
+    let mut call = Call::new(MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))");
     call.text(slice).text("replace").properties(&properties).no_structs();
     call
 }
 
 /// Other limits for a slice that is there, until the machine restarts, as a new one's are.
 fn update(slice: &str, resources: &[Property]) -> Call {
-    let mut call = Call::new("SetUnitProperties", "sba(sv)");
+    let mut call = Call::new(MANAGER, "SetUnitProperties", "sba(sv)");
     call.text(slice).bool(true).properties(resources);
     call
 }
 
 fn stop(slice: &str) -> Call {
-    let mut call = Call::new("StopUnit", "ss");
+    let mut call = Call::new(MANAGER, "StopUnit", "ss");
     call.text(slice).text("replace");
     call
 }

@@ -134,6 +134,14 @@ pub struct KubeletConfiguration {
     pub image_service_endpoint: Option<String>,
     pub crash_loop_back_off: CrashLoopBackOff,
     pub user_namespaces: UserNamespaces,
+    pub shutdown_grace_period: Option<String>,
+    pub shutdown_grace_period_critical_pods: Option<String>,
+    pub shutdown_grace_period_by_pod_priority: Option<Vec<ShutdownGracePeriodByPodPriority>>,
+    /// What `featureGates` say of graceful shutdown, and of that by priority.
+    #[serde(skip)]
+    pub no_graceful_shutdown: bool,
+    #[serde(skip)]
+    pub no_shutdown_by_priority: bool,
     #[serde(rename = "singleProcessOOMKill")]
     pub single_process_oom_kill: Option<bool>,
     pub register_node: Option<bool>,
@@ -228,6 +236,15 @@ pub struct AuthorizationWebhook {
 #[allow(missing_docs)]
 pub struct CrashLoopBackOff {
     pub max_container_restart_period: Option<String>,
+}
+
+/// An item of `shutdownGracePeriodByPodPriority`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct ShutdownGracePeriodByPodPriority {
+    pub priority: i32,
+    pub shutdown_grace_period_seconds: i64,
 }
 
 /// `userNamespaces`.
@@ -330,6 +347,8 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     config.pinning = gates.map(gates::pinning).unwrap_or_default();
     config.stop_signals = gates.is_some_and(gates::stop_signals);
     config.log_streams = gates.is_some_and(gates::log_streams);
+    config.no_graceful_shutdown = gates.is_some_and(|gates| !gates::graceful_shutdown(gates));
+    config.no_shutdown_by_priority = gates.is_some_and(|gates| !gates::shutdown_by_priority(gates));
     config.no_provider_tokens = gates.is_some_and(|gates| !gates::provider_tokens(gates));
     Decoded {
         config,

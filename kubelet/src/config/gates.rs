@@ -279,6 +279,22 @@ pub(super) fn pinning(gates: &Map<String, Value>) -> Pinning {
     }
 }
 
+/// The gates of graceful shutdown.
+const GRACEFUL_SHUTDOWN: &str = "GracefulNodeShutdown";
+const SHUTDOWN_BY_PRIORITY: &str = "GracefulNodeShutdownBasedOnPodPriority";
+
+/// Whether pods may be ended before the machine goes down: on unless the gate, or that of all beta features, is off (KEP-2000).
+pub(super) fn graceful_shutdown(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(GRACEFUL_SHUTDOWN).or_else(|| says("AllBeta")).unwrap_or(true)
+}
+
+/// Whether that may go by their priority, likewise (KEP-2712).
+pub(super) fn shutdown_by_priority(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(SHUTDOWN_BY_PRIORITY).or_else(|| says("AllBeta")).unwrap_or(true)
+}
+
 /// Whether credential provider plugins may be given tokens: on unless the gate, or that of all beta features, is off (KEP-4412).
 pub(super) fn provider_tokens(gates: &Map<String, Value>) -> bool {
     let says = |name: &str| gates.get(name).and_then(Value::as_bool);
@@ -308,6 +324,8 @@ pub(super) fn without_effect(gates: &Value) -> Value {
         for name in CPU_OPTIONS {
             gates.remove(name);
         }
+        gates.remove(GRACEFUL_SHUTDOWN);
+        gates.remove(SHUTDOWN_BY_PRIORITY);
     }
     gates
 }
@@ -360,6 +378,24 @@ mod tests {
             "DisableCPUQuotaWithExclusiveCPUs": false});
         assert_eq!(read(own.clone()), (false, false, false));
         assert_eq!(without_effect(&own), json!({"AllAlpha": true}));
+    }
+
+    #[test]
+    fn graceful_shutdown_is_on_unless_a_gate_turns_it_off() {
+        for (gates, on, by_priority) in [
+            (json!({}), true, true),
+            (json!({"AllBeta": false}), false, false),
+            (json!({"GracefulNodeShutdown": false}), false, true),
+            (json!({"AllBeta": false, "GracefulNodeShutdown": true}), true, false),
+            (json!({"GracefulNodeShutdownBasedOnPodPriority": false}), true, false),
+        ] {
+            let tree = gates.as_object().expect("an object");
+            assert_eq!(
+                (graceful_shutdown(tree), shutdown_by_priority(tree)),
+                (on, by_priority),
+                "{gates}"
+            );
+        }
     }
 
     #[test]

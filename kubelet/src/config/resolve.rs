@@ -9,6 +9,7 @@ mod node;
 mod pinning;
 mod pods;
 mod server;
+mod shutdown;
 mod statics;
 mod tls;
 
@@ -95,6 +96,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         pinning: pinning::rules(&mut reader, written, cgroups.reserved.cpu_milli),
         eviction: eviction::rules(&mut reader, written, from_file, cgroups.enforce_pods),
         cgroups,
+        shutdown: shutdown::periods(&mut reader, written),
         dns: pods::dns(&mut reader, written),
         server: server::server(&mut reader, written, from_file),
         logging: logging::read(&mut reader, &written.logging, flags.sets("logging.verbosity")),
@@ -107,6 +109,8 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         local_storage: written.local_storage_capacity_isolation.unwrap_or(true),
         stop_signals: written.stop_signals,
         provider_tokens: !written.no_provider_tokens,
+        graceful_shutdown: !written.no_graceful_shutdown,
+        shutdown_by_priority: !written.no_shutdown_by_priority,
         max_open_files: pods::open_files(&mut reader, written),
         container_logs: collect::logs(&mut reader, written),
         dead_containers: collect::containers(&mut reader, flags),

@@ -14,6 +14,8 @@ use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
 use crate::id::PodUid;
 use crate::image::{self, provider};
+use crate::node_shutdown::Periods;
+use crate::node_shutdown::testing::FakeLogind;
 use crate::parts::testing::dependencies;
 use crate::parts::{Dependencies, Settings};
 use crate::pinning::topology::Topology;
@@ -334,6 +336,9 @@ pub(crate) struct Bench {
     pub(crate) allocatable: ResourceList,
     /// When its pods must go for the node's sake.
     pub(crate) eviction: Rules,
+    /// How long they may take to end before it goes down, and who says that it does.
+    pub(crate) shutdown: Periods,
+    pub(crate) logind: FakeLogind,
     /// Its node object, as far as pods are judged by it.
     pub(crate) described: Describer,
     /// What may stay of dead containers and unused images.
@@ -384,6 +389,8 @@ impl Bench {
             autonomy: false,
             allocatable: ResourceList::new(),
             eviction: Rules::default(),
+            shutdown: Periods::default(),
+            logind: FakeLogind::new(),
             described: Describer::new(NodeView {
                 known: true,
                 ..NodeView::default()
@@ -417,6 +424,7 @@ impl Bench {
             mounter: self.mounter.clone(),
             described: self.described.clone(),
             pinning: pinning.unwrap_or_default(),
+            logind: Arc::new(self.logind.clone()),
             settings: Settings {
                 statics: StaticSources {
                     path: Some(self.manifests()),
@@ -425,6 +433,7 @@ impl Bench {
                 allocatable: self.allocatable.clone(),
                 autonomy: self.autonomy,
                 eviction: self.eviction.clone(),
+                shutdown: self.shutdown.clone(),
                 machine: self.machine(),
                 collect: self.collect.clone(),
                 // Where it matters.

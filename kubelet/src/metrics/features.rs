@@ -44,8 +44,6 @@ const NOT_DONE: &[(&str, &str)] = &[
     ("DRAExtendedResource", "BETA"),
     ("DynamicResourceAllocation", ""),
     ("EventedPLEG", "ALPHA"),
-    ("GracefulNodeShutdown", "BETA"),
-    ("GracefulNodeShutdownBasedOnPodPriority", "BETA"),
     ("ImageVolumeWithDigest", "ALPHA"),
     ("KubeletInUserNamespace", "ALPHA"),
     ("KubeletPSI", ""),
@@ -77,6 +75,10 @@ pub struct Gates {
     pub stop_signals: bool,
     /// `KubeletServiceAccountTokenForCredentialProviders`.
     pub provider_tokens: bool,
+    /// `GracefulNodeShutdown`.
+    pub graceful_shutdown: bool,
+    /// `GracefulNodeShutdownBasedOnPodPriority`.
+    pub shutdown_by_priority: bool,
 }
 
 /// The lines, in Prometheus' classic text.
@@ -85,6 +87,12 @@ pub fn features(gates: Gates) -> String {
     let turned = [
         ("ContainerStopSignals", "ALPHA", gates.stop_signals),
         ("DisableCPUQuotaWithExclusiveCPUs", "DEPRECATED", gates.no_quota),
+        ("GracefulNodeShutdown", "BETA", gates.graceful_shutdown),
+        (
+            "GracefulNodeShutdownBasedOnPodPriority",
+            "BETA",
+            gates.shutdown_by_priority,
+        ),
         (
             "KubeletServiceAccountTokenForCredentialProviders",
             "BETA",
@@ -111,12 +119,16 @@ mod tests {
             no_quota: true,
             stop_signals: true,
             provider_tokens: false,
+            graceful_shutdown: true,
+            shutdown_by_priority: false,
         });
         for line in [
             r#"kubernetes_feature_enabled{name="ContainerStopSignals",stage="ALPHA"} 1"#,
             r#"kubernetes_feature_enabled{name="KubeletServiceAccountTokenForCredentialProviders",stage="BETA"} 0"#,
             r#"kubernetes_feature_enabled{name="InPlacePodVerticalScaling",stage=""} 1"#,
-            r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 0"#,
+            r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 1"#,
+            r#"kubernetes_feature_enabled{name="GracefulNodeShutdownBasedOnPodPriority",stage="BETA"} 0"#,
+            r#"kubernetes_feature_enabled{name="NodeSwap",stage=""} 0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }

@@ -2,6 +2,7 @@
 
 use super::labels::{Number, Numbers, label, number, numbers};
 use crate::config::VERSION;
+use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 
 /// From this version on upstream's kubelet needs a runtime that tells its configuration (KEP-4033).
@@ -19,6 +20,8 @@ pub struct NodeMetrics {
     after_registration: Number,
     client_certificate: Number,
     server_certificate: Number,
+    shutdown_began: Number,
+    shutdown_ended: Number,
 }
 
 impl NodeMetrics {
@@ -61,6 +64,16 @@ impl NodeMetrics {
                 "kubelet_certificate_manager_server_ttl_seconds",
                 "What is left of the serving certificate's life; infinite without one from the cluster",
             ),
+            shutdown_began: number(
+                r,
+                "kubelet_graceful_shutdown_start_time_seconds",
+                "When the node's last shutdown began, in seconds since 1970; 0 if none is known",
+            ),
+            shutdown_ended: number(
+                r,
+                "kubelet_graceful_shutdown_end_time_seconds",
+                "When the pods of the node's last shutdown had ended, in seconds since 1970; 0 before that",
+            ),
         };
         new.client_certificate.set(f64::INFINITY);
         new.server_certificate.set(f64::INFINITY);
@@ -76,6 +89,13 @@ impl NodeMetrics {
     pub fn runtime_is_old(&self) {
         let of = label("version", RUNTIME_CONFIG_NEEDED);
         self.losing_support.get_or_create(&of).set(1.0);
+    }
+
+    /// Tells when the last shutdown began, and when its pods had ended.
+    pub fn shutdown(&self, began: Option<Timestamp>, ended: Option<Timestamp>) {
+        let seconds = |time: Option<Timestamp>| time.map_or(0.0, |time| time.as_duration().as_secs_f64());
+        self.shutdown_began.set(seconds(began));
+        self.shutdown_ended.set(seconds(ended));
     }
 
     /// Tells how long certificates last, in seconds from now, where there are any.

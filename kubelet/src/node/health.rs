@@ -1,5 +1,6 @@
 //! What keeps the node from being ready. Pure.
 
+use crate::node_shutdown::{PROBLEM, Phase};
 use crate::runtime::RuntimeStatus;
 
 /// What keeps the node from being ready; empty texts where nothing does.
@@ -11,13 +12,17 @@ pub struct Health {
     pub network: String,
     /// Why its pods are not all seen, `PLEG is not healthy: ...`.
     pub pleg: String,
+    /// That the machine is going down.
+    pub shutdown: String,
 }
 
 impl Health {
-    /// What a runtime's status, and what is wrong with looking at its pods, mean for the node.
-    pub fn of(status: &RuntimeStatus, pleg: Option<String>) -> Self {
+    /// What a runtime's status, what is wrong with looking at its pods, and whether the machine goes down mean for the node.
+    pub fn of(status: &RuntimeStatus, pleg: Option<String>, phase: Phase) -> Self {
+        let goes_down = phase == Phase::ShuttingDown;
         Self {
             pleg: pleg.unwrap_or_default(),
+            shutdown: if goes_down { PROBLEM } else { "" }.to_owned(),
             ..Self::of_runtime(status)
         }
     }
@@ -28,6 +33,7 @@ impl Health {
                 runtime: "container runtime status check may not have completed yet".to_owned(),
                 network: String::new(),
                 pleg: String::new(),
+                shutdown: String::new(),
             };
         }
         let text = |ready: bool, message: &str, otherwise: &str| match (ready, message) {
@@ -50,6 +56,7 @@ impl Health {
             network: if network == runtime { String::new() } else { network },
             runtime,
             pleg: String::new(),
+            shutdown: String::new(),
         }
     }
 
@@ -60,10 +67,8 @@ impl Health {
 
     /// Everything in the way, as the Ready condition's message.
     pub(super) fn problems(&self) -> Vec<&str> {
-        [self.runtime.as_str(), self.network.as_str(), self.pleg.as_str()]
-            .into_iter()
-            .filter(|text| !text.is_empty())
-            .collect()
+        let texts = [&self.runtime, &self.network, &self.pleg, &self.shutdown].into_iter();
+        texts.map(String::as_str).filter(|text| !text.is_empty()).collect()
     }
 }
 
@@ -74,7 +79,7 @@ mod tests {
     #[test]
     fn conditions_become_texts() {
         assert!(
-            Health::of(&RuntimeStatus::default(), None)
+            Health::of(&RuntimeStatus::default(), None, Phase::Up)
                 .runtime
                 .contains("may not have completed yet")
         );
@@ -83,15 +88,20 @@ mod tests {
             network_ready: true,
             ..RuntimeStatus::default()
         };
-        assert!(Health::of(&status, None).is_ready());
-        let unseen = Health::of(&status, Some("PLEG is not healthy: why".into()));
+        assert!(Health::of(&status, None, Phase::Asking).is_ready());
+        let unseen = Health::of(&status, Some("PLEG is not healthy: why".into()), Phase::Up);
         assert_eq!(
             (unseen.is_ready(), unseen.problems()),
             (false, vec!["PLEG is not healthy: why"])
         );
+        let going_down = Health::of(&status, None, Phase::ShuttingDown);
+        assert_eq!(
+            (going_down.is_ready(), going_down.problems()),
+            (false, vec!["node is shutting down"])
+        );
         status.network_ready = false;
         status.network_message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized".into();
-        let health = Health::of(&status, None);
+        let health = Health::of(&status, None, Phase::Asking);
         assert!(!health.is_ready());
         assert_eq!(health.problems(), [status.network_message.as_str()]);
         let down = RuntimeStatus {
@@ -99,6 +109,9 @@ mod tests {
             network_message: "container runtime is down".into(),
             ..RuntimeStatus::default()
         };
-        assert_eq!(Health::of(&down, None).problems(), ["container runtime is down"]);
+        assert_eq!(
+            Health::of(&down, None, Phase::Up).problems(),
+            ["container runtime is down"]
+        );
     }
 }

@@ -63,6 +63,7 @@ impl Registration {
             taints: self.taints.clone(),
             groups_policy: false,
             pressure: Conditions::new(),
+            shutting_down: false,
             known: false,
         }
     }

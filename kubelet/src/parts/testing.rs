@@ -7,6 +7,7 @@ use crate::cgroup::{CgroupDriver, CgroupNaming, CgroupSettings, Cgroups};
 use crate::downward::NodeAllocatable;
 use crate::host::FakeMounter;
 use crate::host::addresses::HostIps;
+use crate::node_shutdown::logind::SystemBus;
 use crate::pinning::Pinning;
 use crate::pod::spec::NodeContext;
 use crate::runtime::Runtime;
@@ -33,6 +34,7 @@ pub fn dependencies(
         seed: 1,
         cgroups: cgroups.expect("cgroups"),
         context,
+        logind: Arc::new(SystemBus::new(root.join("no-bus"), root.join("logind.conf.d"))),
         described: Describer::new(NodeView {
             known: true,
             ..NodeView::default()

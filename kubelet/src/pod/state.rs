@@ -5,7 +5,9 @@
 //! ```
 
 use super::grace;
+use crate::pod_object;
 use crate::reason;
+use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, Failed};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -118,6 +120,16 @@ impl PodState {
         }
     }
 
+    /// Whether what an earlier kubelet marked is to go on. A pod of a file that ended because the machine went down runs again once
+    /// that is up; that it is another boot shows in nothing of the pod running.
+    pub(super) fn resumes(mark: &Ending, pod: &Pod, observed: &ObservedPod) -> bool {
+        let by_shutdown = mark
+            .failed
+            .as_ref()
+            .is_some_and(|failed| failed.reason == reason::pod::TERMINATED);
+        !(by_shutdown && pod_object::is_static(pod) && observed.is_stopped())
+    }
+
     /// Goes on with an end that an earlier kubelet began: what has passed of its grace has passed. A pod that ends for no other
     /// reason ends for the one that is marked, if that is not seen again by itself.
     pub(super) fn resume(&mut self, mark: &Ending, pod: &Pod, now: Timestamp) {
@@ -155,7 +167,38 @@ impl PodState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::testing::{at, pod};
+    use crate::pod::testing::{at, observed, pod};
+
+    #[test]
+    fn what_a_shutdown_ended_of_a_file_is_not_ended_at_the_next_boot() {
+        let of_api = pod("p").build();
+        let mut of_file = of_api.clone();
+        let annotation = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
+        of_file.metadata.annotations = Some([annotation].into());
+        let mark = |reason: &str| Ending {
+            since: at(80),
+            grace_seconds: 30,
+            storage_exceeded: None,
+            failed: Some(Failed {
+                reason: reason.to_owned(),
+                message: "the machine goes down".to_owned(),
+            }),
+        };
+        let left = observed("p").sandbox(false).exited("c", 137, 90).build();
+        let runs = observed("p").sandbox(true).running("c").build();
+        for (pod, reason, observed, expected) in [
+            (&of_file, "Terminated", &left, false),
+            (&of_file, "Terminated", &runs, true),
+            (&of_file, "Evicted", &left, true),
+            (&of_api, "Terminated", &left, true),
+        ] {
+            assert_eq!(
+                PodState::resumes(&mark(reason), pod, observed),
+                expected,
+                "{reason} {expected}"
+            );
+        }
+    }
 
     #[test]
     fn an_end_begun_before_a_restart_goes_on() {

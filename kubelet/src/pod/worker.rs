@@ -182,7 +182,8 @@ impl Worker {
                 self.remember(&desired.pod, observed);
                 self.remember_resources(&desired.pod, observed);
                 if !observed.is_empty() {
-                    self.resumed = self.shared.parts.volumes.ending(&self.uid).await;
+                    let mark = self.shared.parts.volumes.ending(&self.uid).await;
+                    self.resumed = mark.filter(|mark| PodState::resumes(mark, &desired.pod, observed));
                 }
                 remembered = true;
             }

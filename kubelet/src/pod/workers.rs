@@ -23,6 +23,7 @@ use crate::allocation::PodResources;
 use crate::autonomy::ended_for_good;
 use crate::eviction::{Killer, Kills};
 use crate::id::{FullName, PodUid};
+use crate::node_shutdown::Phase;
 use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
 use crate::runtime::RuntimeError;
@@ -65,6 +66,8 @@ pub struct Workers {
     preempting: BTreeMap<PodUid, preemption::MakingRoom>,
     /// The node as it is described: what new pods are judged by.
     node: Description,
+    /// Whether the machine goes down.
+    phase: watch::Receiver<Phase>,
     live: BTreeMap<PodUid, Live>,
     tasks: JoinSet<Exit>,
     /// Pods that are left alone for a while: their worker panicked, or they could not be looked at.
@@ -105,7 +108,7 @@ struct Live {
 impl Workers {
     /// Workers for the pods a source delivers.
     pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, killer: Killer, node: Description) -> Self {
-        let known = shared.parts.pleg.known();
+        let (known, phase) = (shared.parts.pleg.known(), shared.parts.phase.subscribe());
         let leftovers = Leftovers::new(shared.executor.clone());
         Self {
             shared: Arc::new(shared),
@@ -116,6 +119,7 @@ impl Workers {
             killer,
             preempting: BTreeMap::new(),
             node,
+            phase,
             live: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
@@ -146,6 +150,7 @@ impl Workers {
                 Ok(()) = self.known.changed() => {}
                 Ok(()) = self.kills.changed() => {}
                 Ok(()) = self.node.changed() => {}
+                Ok(()) = self.phase.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
                 Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
@@ -166,9 +171,11 @@ impl Workers {
             ..
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
+        let phase = *self.phase.borrow_and_update();
         let node = NodeView {
             groups_policy: self.shared.parts.runtime_status.borrow().has_groups_policy(),
             pressure: self.shared.parts.pressure.borrow().clone(),
+            shutting_down: phase == Phase::ShuttingDown,
             ..self.node.current()
         };
         let now = Instant::now();
@@ -196,7 +203,8 @@ impl Workers {
             let is_behind = || pod_object::is_static(pod) && self.is_taken(&pod_object::full_name(pod), &known);
             // A node whose labels and taints are not known yet would refuse for good what it may well take.
             let was_let_in = known.contains(&uid) || kept.contains(&uid);
-            let is_early = || !node.known && !pod_object::is_static(pod) && !was_let_in;
+            let is_unclear = || phase == Phase::Asking || (!node.known && !pod_object::is_static(pod));
+            let is_early = || !was_let_in && is_unclear();
             if !waits && !is_behind() && !is_early() {
                 self.admit(uid, pod, (&known, &kept), &node);
             }

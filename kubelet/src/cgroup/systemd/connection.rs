@@ -1,7 +1,7 @@
 //! One conversation with systemd over its socket: authentication, calls, waiting for jobs. Blocks, with a deadline for
 //! the whole of it.
 
-use super::message::{Call, Received, decode, message_length};
+use crate::dbus::message::{Call, Received, decode, message_length};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

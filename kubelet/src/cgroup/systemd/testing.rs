@@ -1,6 +1,6 @@
 //! A systemd of the tests: speaks the wire, remembers what it was asked, keeps no unit but its name.
 
-use super::message::{decode, message_length, testing};
+use crate::dbus::message::{decode, message_length, testing};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -20,8 +20,8 @@ enum Shape {
     Number(f64, f64),
     Text,
     OneOf(&'static [&'static str]),
-    /// A duration: none, or at least so many seconds.
-    Time(u64),
+    /// A duration.
+    Time,
     /// Text by name.
     Tree,
     /// Truth by name.
@@ -39,7 +39,7 @@ enum Waits {
     ApiMachinery,
     /// Services, DNS, host rules.
     Network,
-    /// Reservations, CPUs, memory, devices, shutdown.
+    /// Reservations, CPUs, memory, devices.
     NodeResources,
     /// Traces and logs of the node.
     Observability,
@@ -121,9 +121,6 @@ const FIELDS: &[Field] = &[
     Field("reservedMemory", Any, "", NodeResources),
     Field("runOnce", Bool, "false", Nowhere),
     Field("showHiddenMetricsForVersion", Text, "", Nowhere),
-    Field("shutdownGracePeriod", Time(1), "", NodeResources),
-    Field("shutdownGracePeriodByPodPriority", Any, "", NodeResources),
-    Field("shutdownGracePeriodCriticalPods", Time(1), "", NodeResources),
     Field("systemCgroups", Text, "", NodeResources),
     Field("systemReservedCgroup", Text, "", NodeResources),
     Field("tracing", Any, "", Observability),
@@ -133,7 +130,7 @@ const FIELDS: &[Field] = &[
         "\"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/\"",
         Storage,
     ),
-    Field("volumeStatsAggPeriod", Time(0), "\"1m\"", Storage),
+    Field("volumeStatsAggPeriod", Time, "\"1m\"", Storage),
 ];
 
 /// Whether the field is one of these.
@@ -199,14 +196,7 @@ fn check(shape: Shape, value: &Value) -> Result<(), String> {
             word if words.contains(&word) => Ok(()),
             word => Err(format!("{word:?} is not one of {}", words.join(", "))),
         },
-        Time(seconds) => {
-            let time = duration::parse(text(value)?)?;
-            if time.is_zero() || time.as_secs() >= seconds {
-                Ok(())
-            } else {
-                Err(format!("must be either zero or at least {seconds}s"))
-            }
-        }
+        Time => duration::parse(text(value)?).map(drop),
         Tree => named(value, |_, item| text(item).map(drop)),
         Bools => named(value, |_, item| check(Bool, item)),
         Quantities => named(value, |_, item| amount(text(item)?)),
@@ -246,14 +236,6 @@ fn amount(text: &str) -> Result<(), String> {
 pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
     let mut mistakes = Vec::new();
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
-    let time = |name: &str| duration::parse(text(name)).unwrap_or_default();
-    if time("shutdownGracePeriodCriticalPods") > time("shutdownGracePeriod") {
-        mistakes.push("shutdownGracePeriodCriticalPods: must be at most shutdownGracePeriod".to_owned());
-    }
-    let by_priority = tree.get("shutdownGracePeriodByPodPriority").and_then(Value::as_array);
-    if by_priority.is_some_and(|list| !list.is_empty()) && !time("shutdownGracePeriod").is_zero() {
-        mistakes.push("shutdownGracePeriodByPodPriority: cannot be given together with shutdownGracePeriod".to_owned());
-    }
     if tree.get("runOnce") == Some(&Value::Bool(true)) {
         mistakes.push("runOnce: unsupported, must be false".to_owned());
     }

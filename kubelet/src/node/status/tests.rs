@@ -37,6 +37,7 @@ fn healthy() -> Health {
         runtime: String::new(),
         network: String::new(),
         pleg: String::new(),
+        shutdown: String::new(),
     }
 }
 

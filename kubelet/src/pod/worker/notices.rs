@@ -133,6 +133,8 @@ impl Worker {
             Cause::StorageExceeded { message } => {
                 recorder.pod(pod, Severity::Warning, reason::event::EVICTED, message.clone());
             }
+            // The machine goes down, which is the node's event.
+            Cause::Failed { reason, .. } if reason == reason::pod::TERMINATED => {}
             Cause::Failed { reason, message } => {
                 recorder.annotated(pod, &kill.annotations, Severity::Warning, reason, message.clone());
             }

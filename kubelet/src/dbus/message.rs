@@ -1,17 +1,14 @@
-//! The part of D-Bus's wire format that starting and stopping units needs. Pure.
+//! The part of D-Bus's wire format that our few calls, their replies and the signals we wait for need. Pure.
 //!
 //! Little-endian, as every machine this runs on is. Values are aligned to their size from the message's first byte; a body
 //! begins at a multiple of 8, so it can be written for itself.
 
-/// systemd's object with the calls of its manager.
-const PATH: &str = "/org/freedesktop/systemd1";
-const INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 const LITTLE_ENDIAN: u8 = b'l';
 const VERSION: u8 = 1;
 const CALL: u8 = 1;
 /// Byte order, kind, flags, version, body length, serial, length of the header fields.
 const FIXED_BYTES: usize = 16;
-/// No message of systemd's comes near it.
+/// No message we ask for comes near it.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 const FIELD_PATH: u8 = 1;
@@ -19,12 +16,25 @@ const FIELD_INTERFACE: u8 = 2;
 const FIELD_MEMBER: u8 = 3;
 const FIELD_ERROR_NAME: u8 = 4;
 const FIELD_REPLY_SERIAL: u8 = 5;
+const FIELD_DESTINATION: u8 = 6;
+const FIELD_SENDER: u8 = 7;
 const FIELD_SIGNATURE: u8 = 8;
+const FIELD_UNIX_FDS: u8 = 9;
 
-/// The value of a unit's property.
+/// Whose calls are called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    /// The service's name on the bus; empty where there is no bus, only the service.
+    pub(crate) destination: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) interface: &'static str,
+}
+
+/// A value of those we send and understand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Bool(bool),
+    /// Any whole number without a sign; sent as one of 64 bits.
     Number(u64),
     Text(String),
 }
@@ -92,39 +102,53 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// A call of systemd's manager; its arguments are written in the order of its signature.
+/// A call; its arguments are written in the order of its signature.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(crate) struct Call {
+    target: Target,
     member: &'static str,
     signature: &'static str,
     body: Writer,
 }
 
 impl Call {
-    pub(super) fn new(member: &'static str, signature: &'static str) -> Self {
+    pub(crate) fn new(target: Target, member: &'static str, signature: &'static str) -> Self {
         Self {
+            target,
             member,
             signature,
             body: Writer::default(),
         }
     }
 
-    pub(super) fn member(&self) -> &'static str {
+    pub(crate) fn member(&self) -> &'static str {
         self.member
     }
 
-    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.body.text(text);
         self
     }
 
-    pub(super) fn bool(&mut self, value: bool) -> &mut Self {
+    pub(crate) fn bool(&mut self, value: bool) -> &mut Self {
         self.body.number(u32::from(value));
         self
     }
 
+    /// A number with a sign, of 32 bits.
+    pub(crate) fn signed(&mut self, value: i32) -> &mut Self {
+        self.body.align(4);
+        self.body.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn number(&mut self, value: u32) -> &mut Self {
+        self.body.number(value);
+        self
+    }
+
     /// `a(sv)`.
-    pub(super) fn properties(&mut self, properties: &[(&'static str, Value)]) -> &mut Self {
+    pub(crate) fn properties(&mut self, properties: &[(&'static str, Value)]) -> &mut Self {
         self.body.structs(properties, |writer, (name, value)| {
             writer.text(name);
             writer.value(value);
@@ -133,22 +157,24 @@ impl Call {
     }
 
     /// An array of structures with nothing in it.
-    pub(super) fn no_structs(&mut self) -> &mut Self {
+    pub(crate) fn no_structs(&mut self) -> &mut Self {
         self.body.structs(&[(); 0], |_, ()| {});
         self
     }
 
     /// The whole message.
-    pub(super) fn encode(&self, serial: u32) -> Vec<u8> {
+    pub(crate) fn encode(&self, serial: u32) -> Vec<u8> {
         let mut out = Writer(vec![LITTLE_ENDIAN, CALL, 0, VERSION]);
         out.number(length(self.body.0.len()));
         out.number(serial);
-        let fields = [
-            (FIELD_PATH, "o", PATH),
-            (FIELD_INTERFACE, "s", INTERFACE),
+        let mut fields = vec![
+            (FIELD_PATH, "o", self.target.path),
+            (FIELD_INTERFACE, "s", self.target.interface),
             (FIELD_MEMBER, "s", self.member),
+            (FIELD_DESTINATION, "s", self.target.destination),
             (FIELD_SIGNATURE, "g", self.signature),
         ];
+        fields.retain(|(_, _, text)| !text.is_empty());
         out.structs(&fields, |writer, (field, kind, text)| {
             writer.0.push(*field);
             writer.signature(kind);
@@ -165,30 +191,42 @@ impl Call {
 
 /// A message received: what of it concerns us.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Received {
+pub(crate) struct Received {
+    /// Its number among its sender's.
+    pub(crate) serial: u32,
     /// The call it answers.
-    pub(super) reply_to: Option<u32>,
+    pub(crate) reply_to: Option<u32>,
     /// A signal's name.
-    pub(super) member: Option<String>,
+    pub(crate) member: Option<String>,
+    /// What the signal is one of.
+    pub(crate) interface: Option<String>,
+    /// Who sent it, by the name the bus gave him: nobody can pretend to be another.
+    pub(crate) sender: Option<String>,
     /// Present on a refusal.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
+    /// How many descriptors come with it.
+    pub(crate) descriptors: u32,
     signature: String,
     body: Vec<u8>,
 }
 
 impl Received {
-    /// The texts among the body's first values, in order; ends at the first value that is neither text nor number.
-    pub(super) fn texts(&self) -> Vec<String> {
+    /// The texts among the body's first values, in order.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let texts = self.values().into_iter().filter_map(|value| match value {
+            Value::Text(text) => Some(text),
+            Value::Bool(_) | Value::Number(_) => None,
+        });
+        texts.collect()
+    }
+
+    /// The body's first values, in order; ends at the first of another type. A descriptor is its place among the message's.
+    pub(crate) fn values(&self) -> Vec<Value> {
         let mut reader = Reader::new(&self.body);
         let mut out = Vec::new();
         for kind in self.signature.bytes() {
-            let text = match kind {
-                b'u' => reader.number().map(|_| None),
-                b's' | b'o' => reader.text().map(Some),
-                _ => None,
-            };
-            match text {
-                Some(text) => out.extend(text),
+            match reader.value(kind) {
+                Some(value) => out.push(value),
                 None => break,
             }
         }
@@ -227,6 +265,28 @@ impl<'a> Reader<'a> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
+    /// A value of this type; what a variant holds in its place.
+    fn value(&mut self, kind: u8) -> Option<Value> {
+        let kind = match kind {
+            b'v' => match self.signature()?.as_bytes() {
+                [inner] if *inner != b'v' => *inner,
+                _ => return None,
+            },
+            kind => kind,
+        };
+        match kind {
+            b'b' => self.number().map(|number| Value::Bool(number != 0)),
+            b'u' | b'h' => self.number().map(|number| Value::Number(number.into())),
+            b't' => {
+                self.align(8);
+                let bytes = self.take(8)?.try_into().ok()?;
+                Some(Value::Number(u64::from_le_bytes(bytes)))
+            }
+            b's' | b'o' => self.text().map(Value::Text),
+            _ => None,
+        }
+    }
+
     fn text_of(&mut self, count: usize) -> Option<String> {
         let text = String::from_utf8(self.take(count)?.to_vec()).ok()?;
         (self.byte()? == 0).then_some(text)
@@ -244,7 +304,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The length of the message that begins with these bytes: `Ok(None)` while they are too few to tell.
-pub(super) fn message_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+pub(crate) fn message_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     let Some(fixed) = bytes.get(..FIXED_BYTES) else {
         return Ok(None);
     };
@@ -263,23 +323,29 @@ pub(super) fn message_length(bytes: &[u8]) -> Result<Option<usize>, &'static str
 }
 
 /// Reads one whole message.
-pub(super) fn decode(bytes: &[u8]) -> Option<Received> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Received> {
     let mut reader = Reader::new(bytes);
     reader.take(4)?;
     let body_bytes = usize::try_from(reader.number()?).ok()?;
-    reader.number()?;
+    let serial = reader.number()?;
     let fields_end = usize::try_from(reader.number()?).ok()?.checked_add(FIXED_BYTES)?;
-    let mut received = Received::default();
+    let mut received = Received {
+        serial,
+        ..Received::default()
+    };
     while reader.at < fields_end {
         reader.align(8);
         let field = reader.byte()?;
         let kind = reader.signature()?;
         match (kind.as_str(), field) {
             ("u", FIELD_REPLY_SERIAL) => received.reply_to = Some(reader.number()?),
+            ("u", FIELD_UNIX_FDS) => received.descriptors = reader.number()?,
             ("u", _) => drop(reader.number()?),
             ("g", FIELD_SIGNATURE) => received.signature = reader.signature()?,
             ("s", FIELD_MEMBER) => received.member = Some(reader.text()?),
+            ("s", FIELD_INTERFACE) => received.interface = Some(reader.text()?),
             ("s", FIELD_ERROR_NAME) => received.error = Some(reader.text()?),
+            ("s", FIELD_SENDER) => received.sender = Some(reader.text()?),
             ("s" | "o", _) => drop(reader.text()?),
             _ => return None,
         }
@@ -290,6 +356,6 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Received> {
 }
 
 #[cfg(test)]
-pub(super) mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,15 @@
 
 use super::*;
 
+const SYSTEMD: Target = Target {
+    destination: "",
+    path: "/org/freedesktop/systemd1",
+    interface: "org.freedesktop.systemd1.Manager",
+};
+
 #[test]
 fn a_call_is_these_bytes() {
-    let mut call = Call::new("StopUnit", "ss");
+    let mut call = Call::new(SYSTEMD, "StopUnit", "ss");
     call.text("a.slice").text("replace");
     let mut expected: Vec<u8> = b"l\x01\x00\x01".to_vec();
     expected.extend(24u32.to_le_bytes()); // body
@@ -24,7 +30,7 @@ fn a_call_is_these_bytes() {
 
 #[test]
 fn properties_are_aligned_and_an_empty_array_is_padded() {
-    let mut call = Call::new("X", "a(sv)a(sa(sv))");
+    let mut call = Call::new(SYSTEMD, "X", "a(sv)a(sa(sv))");
     call.properties(&[
         ("A", Value::Number(7)),
         ("B", Value::Bool(true)),
@@ -60,6 +66,43 @@ fn replies_refusals_and_signals_are_read() {
 }
 
 #[test]
+fn a_call_over_a_bus_names_whom_it_is_for() {
+    let target = Target {
+        destination: "org.x",
+        ..SYSTEMD
+    };
+    let mut call = Call::new(target, "KillUnit", "si");
+    call.text("x").signed(-2);
+    let bytes = call.encode(5);
+    let field = b"\x06\x01s\0\x05\0\0\0org.x\0";
+    assert!(bytes.windows(field.len()).any(|part| part == field));
+    assert!(bytes.ends_with(b"\x01\0\0\0x\0\0\0\xfe\xff\xff\xff"));
+}
+
+#[test]
+fn values_are_read_by_their_types() {
+    let read = |bytes: Vec<u8>| decode(&bytes).expect("whole");
+    let property = read(testing::answer(3, ":1.4", Some(Value::Number(1 << 40)), false));
+    assert_eq!(
+        (property.reply_to, property.values()),
+        (Some(3), vec![Value::Number(1 << 40)])
+    );
+    let property = read(testing::answer(3, ":1.4", Some(Value::Bool(true)), false));
+    assert_eq!(property.values(), [Value::Bool(true)]);
+    assert_eq!(
+        read(testing::answer(3, ":1.4", None, true)).values(),
+        [Value::Number(0)]
+    );
+    assert_eq!(read(testing::done(3)).values(), []);
+    let signal = read(testing::signal("/o", "org.x.Y", "Z", true, None));
+    assert_eq!(
+        (signal.interface.as_deref(), signal.member.as_deref()),
+        (Some("org.x.Y"), Some("Z"))
+    );
+    assert_eq!(signal.values(), [Value::Bool(true)]);
+}
+
+#[test]
 fn what_is_cut_or_foreign_is_an_error_and_never_a_panic() {
     let whole = testing::job_removed("/j/1", "a.slice", "done");
     for end in 0..whole.len() {
@@ -77,7 +120,7 @@ fn what_is_cut_or_foreign_is_an_error_and_never_a_panic() {
         let mut wrong = whole.clone();
         wrong[at] = 0xff;
         if let Some(read) = decode(&wrong) {
-            let _ = read.texts();
+            let _ = read.values();
         }
     }
 }
