@@ -126,7 +126,8 @@ async fn call(client: &kube::Client, method: Method, path: &str, body: Option<&V
 
 /// Deletes what is in the namespace, pods before all else, and tells what is left.
 async fn empty(client: &kube::Client, namespace: &str) -> Result<RemainingContent, String> {
-    let (found, undiscovered) = discovery::resources(client).await?;
+    let discovery::Discovery { resources: found, failed, .. } = discovery::resources(client).await?;
+    let undiscovered = failed.iter().map(ToString::to_string).collect();
     let mut remains = RemainingContent {
         undiscovered,
         ..RemainingContent::default()
