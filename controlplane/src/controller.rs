@@ -33,6 +33,7 @@ pub mod pod_gc;
 pub mod queue;
 pub mod replica_set;
 pub mod replication_controller;
+pub mod role_aggregation;
 pub mod root_ca;
 pub mod service_account;
 pub mod signing_request;
@@ -104,6 +105,9 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     });
     starter.start_nodes(&informers);
     starter.start_certificates(&informers);
+    starter.start(role_aggregation::RoleAggregation {
+        informers: informers.clone(),
+    });
     starter.start(endpoint::slice::EndpointSlices {
         informers: informers.clone(),
     });

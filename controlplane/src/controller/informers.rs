@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -145,6 +146,8 @@ pub struct Informers {
     pub endpoint_slices: Informer<EndpointSlice>,
     /// certificatesigningrequests
     pub signing_requests: Informer<CertificateSigningRequest>,
+    /// clusterroles
+    pub cluster_roles: Informer<ClusterRole>,
 }
 
 impl Informers {
@@ -191,6 +194,7 @@ impl Informers {
             endpoints: Informer::spawn(Api::all(client.clone()), options("")),
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
             signing_requests: Informer::spawn(Api::all(client.clone()), options("")),
+            cluster_roles: Informer::spawn(Api::all(client.clone()), options("")),
         }
     }
 
@@ -202,7 +206,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 22] = [
+        let all: [&dyn AnyInformer; 23] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -225,13 +229,14 @@ impl Informers {
             &self.endpoints,
             &self.endpoint_slices,
             &self.signing_requests,
+            &self.cluster_roles,
         ];
         futures::future::join_all(all.iter().map(|informer| informer.synced())).await;
     }
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 18] = [
+        let known: [(&Resource, &dyn AnyInformer); 19] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -250,6 +255,7 @@ impl Informers {
             (&write::ENDPOINTS, &self.endpoints),
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
             (&write::SIGNING_REQUESTS, &self.signing_requests),
+            (&write::CLUSTER_ROLES, &self.cluster_roles),
         ];
         known
             .into_iter()

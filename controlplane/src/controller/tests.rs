@@ -10,6 +10,7 @@ mod jobs;
 mod namespaces;
 mod nodes;
 mod remote;
+mod roles;
 mod scheduling;
 mod sets;
 pub(super) mod world;
