@@ -104,6 +104,8 @@ impl World {
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: root_ca,
             authority: None,
+            selection: Default::default(),
+            rates: Default::default(),
             metrics: Arc::default(),
             shutdown: shutdown.clone(),
         })
