@@ -256,10 +256,10 @@ impl World {
                 revision,
                 finalizers,
             } => {
-                let freed = dependents.into_iter().map(|(d, revision, owners)| {
+                let mut freed = dependents.into_iter().map(|(d, revision, owners)| {
                     self.change(&d.uid, &revision, |meta| meta.owner_references = Some(owners))
                 });
-                freed.fold(true, |all, freed| all && freed)
+                freed.all(|freed| freed)
                     && self.change(&object.uid, &revision, |meta| meta.finalizers = Some(finalizers))
             }
         }
