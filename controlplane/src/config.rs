@@ -6,11 +6,13 @@
 mod admission;
 mod audit;
 pub mod cidr;
+mod controllers;
 pub mod flags;
 
 pub use admission::AdmissionConfig;
 pub use audit::AuditConfig;
 pub use cidr::Cidr;
+pub use controllers::ControllersConfig;
 
 use flags::Flags;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,7 +34,7 @@ pub enum StoreKind {
 }
 
 /// Everything `controlplane` needs to run, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The data directory: store, certificates, `admin.kubeconfig`.
     pub data_dir: PathBuf,
@@ -52,6 +54,8 @@ pub struct Config {
     pub identity: IdentityConfig,
     /// Which admission plugins run.
     pub admission: AdmissionConfig,
+    /// Which controllers run, and how fast some of them are.
+    pub controllers: ControllersConfig,
     /// File with the scheduler's configuration; `None` is upstream's defaults.
     pub scheduler_file: Option<PathBuf>,
     /// What is audited; `None` is nothing.
@@ -114,6 +118,7 @@ impl Config {
                 kubelet_ca_file: read.path("kubelet-certificate-authority"),
             },
             admission: read.admission(),
+            controllers: read.controllers(),
             scheduler_file: read.path("config"),
             audit: read.audit(),
             verbosity: read.parse("v", 2),

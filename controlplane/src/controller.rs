@@ -34,7 +34,9 @@ pub mod queue;
 pub mod replica_set;
 pub mod replication_controller;
 pub mod resource_quota;
+pub mod role_aggregation;
 pub mod root_ca;
+pub mod selection;
 pub mod service_account;
 pub mod signing_request;
 pub mod stateful_set;
@@ -48,6 +50,7 @@ use crate::pki::authority::Authority;
 use event::Recorder;
 use harness::{Controller, Environment};
 use informers::Informers;
+use selection::Selection;
 
 /// What the controllers need from their process.
 #[derive(Clone)]
@@ -66,6 +69,10 @@ pub struct ControllerContext {
     pub root_ca_pem: tokio::sync::watch::Receiver<String>,
     /// Signs approved certificate requests; `None` leaves them to somebody else.
     pub authority: Option<Arc<Authority>>,
+    /// Which controllers run.
+    pub selection: Selection,
+    /// How fast nodes that fell silent lose their pods.
+    pub rates: node_lifecycle::Rates,
     /// Where work queues are counted.
     pub metrics: Arc<Metrics>,
     /// Ends all controllers.
@@ -80,53 +87,26 @@ pub fn read(client_for: &(dyn Fn(&str) -> kube::Client + Send + Sync), seed: u64
     Informers::spawn(&client_for(READER), seed)
 }
 
-/// Starts every controller. The set ends when `shutdown` is cancelled.
+/// Starts the controllers that are on. The set ends when `shutdown` is cancelled.
 pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     let informers = context.informers.clone();
+    for controller in context.selection.off() {
+        tracing::info!(controller, "this controller is off, as --controllers says");
+    }
     let mut starter = Starter {
         context,
         set: JoinSet::new(),
     };
-    starter.start(replica_set::ReplicaSets {
-        informers: informers.clone(),
-    });
-    starter.start(deployment::Deployments {
-        informers: informers.clone(),
-    });
+    starter.start_deployments(&informers);
     starter.start_sets(&informers);
-    starter.start(service_account::ServiceAccounts {
-        informers: informers.clone(),
-    });
     starter.start_batch(&informers);
-    let pem = starter.context.root_ca_pem.clone();
-    starter.start(root_ca::RootCas {
-        informers: informers.clone(),
-        pem,
-    });
+    starter.start_namespaces(&informers);
     starter.start_nodes(&informers);
     starter.start_certificates(&informers);
-    let clock = Arc::clone(&starter.context.clock);
-    starter.start(resource_quota::ResourceQuotas {
-        informers: informers.clone(),
-        clock,
-        numbers: resource_quota::number::Numbers::default(),
-    });
-    starter.start(endpoint::slice::EndpointSlices {
-        informers: informers.clone(),
-    });
-    starter.start(endpoint::legacy::LegacyEndpoints {
-        informers: informers.clone(),
-    });
-    starter.start(pod_gc::PodGc {
-        informers,
-        missing: Arc::default(),
-        terminated: pod_gc::TERMINATED,
-        counted: Mutex::default(),
-    });
-    let environment = starter.environment(namespace::NAME);
-    starter.set.spawn(namespace::run(environment));
-    let environment = starter.environment(garbage::NAME);
-    starter.set.spawn(garbage::run(environment));
+    starter.start_tokens(&informers);
+    starter.start_endpoints(&informers);
+    starter.start_quotas(&informers);
+    starter.start_garbage(informers);
     starter.set
 }
 
@@ -148,89 +128,156 @@ impl Starter {
         }
     }
 
+    fn start_deployments(&mut self, informers: &Informers) {
+        let of = || informers.clone();
+        self.start("replicaset-controller", replica_set::ReplicaSets { informers: of() });
+        self.start("deployment-controller", deployment::Deployments { informers: of() });
+    }
+
     fn start_sets(&mut self, informers: &Informers) {
-        self.start(replication_controller::ReplicationControllers {
-            informers: informers.clone(),
-        });
-        self.start(daemon_set::DaemonSets {
-            informers: informers.clone(),
+        let of = || informers.clone();
+        let replication = replication_controller::ReplicationControllers { informers: of() };
+        self.start("replicationcontroller-controller", replication);
+        let daemons = daemon_set::DaemonSets {
+            informers: of(),
             backoffs: Mutex::default(),
-        });
-        self.start(stateful_set::StatefulSets {
-            informers: informers.clone(),
-        });
-        self.start(disruption::Disruptions {
-            informers: informers.clone(),
+        };
+        self.start("daemonset-controller", daemons);
+        self.start("statefulset-controller", stateful_set::StatefulSets { informers: of() });
+        let disruptions = disruption::Disruptions {
+            informers: of(),
             scales: disruption::scale::Scales::default(),
             failing: Mutex::default(),
-        });
-        self.start(disruption::StaleDisruptions {
-            informers: informers.clone(),
-        });
+        };
+        self.start("disruption-controller", disruptions);
+        let stale = disruption::StaleDisruptions { informers: of() };
+        self.start("disruption-controller", stale);
     }
 
     fn start_batch(&mut self, informers: &Informers) {
-        self.start(job::Jobs {
-            informers: informers.clone(),
+        let of = || informers.clone();
+        let jobs = job::Jobs {
+            informers: of(),
             memories: Mutex::default(),
-        });
-        self.start(job::orphan::Orphans {
-            informers: informers.clone(),
-        });
-        self.start(cron_job::CronJobs {
-            informers: informers.clone(),
+        };
+        self.start("job-controller", jobs);
+        self.start("job-controller", job::orphan::Orphans { informers: of() });
+        let cron_jobs = cron_job::CronJobs {
+            informers: of(),
             clock: self.context.clock.clone(),
             replaced: Mutex::default(),
-        });
-        self.start(ttl_after_finished::TtlAfterFinished {
-            informers: informers.clone(),
-        });
+        };
+        self.start("cronjob-controller", cron_jobs);
+        let finished = ttl_after_finished::TtlAfterFinished { informers: of() };
+        self.start("ttl-after-finished-controller", finished);
+    }
+
+    fn start_namespaces(&mut self, informers: &Informers) {
+        let of = || informers.clone();
+        let accounts = service_account::ServiceAccounts { informers: of() };
+        self.start("serviceaccount-controller", accounts);
+        let pem = self.context.root_ca_pem.clone();
+        let root_cas = root_ca::RootCas { informers: of(), pem };
+        self.start("root-ca-certificate-publisher-controller", root_cas);
+        self.run("namespace-controller", namespace::NAME, namespace::run);
     }
 
     fn start_nodes(&mut self, informers: &Informers) {
+        let of = || informers.clone();
         let text = self.context.cluster_cidr.clone().unwrap_or_default();
         let ranges = node_ipam::Range::parse_list(&text).unwrap_or_default();
         if ranges.is_empty() && !text.is_empty() {
             tracing::error!(text, "cluster CIDR is not a range: nodes get no podCIDR");
         }
-        self.start(node_ipam::NodeIpam {
-            informers: informers.clone(),
+        let ipam = node_ipam::NodeIpam {
+            informers: of(),
             ranges,
-        });
-        self.start(node_lifecycle::NodeLifecycle {
-            informers: informers.clone(),
+        };
+        self.start("node-ipam-controller", ipam);
+        let lifecycle = node_lifecycle::NodeLifecycle {
+            informers: of(),
+            rates: self.context.rates,
             heard: Mutex::default(),
             limits: Mutex::default(),
             census: Arc::default(),
-        });
-        self.start(taint_eviction::TaintEviction {
-            informers: informers.clone(),
-        });
+        };
+        self.start("node-lifecycle-controller", lifecycle);
+        self.start(
+            "taint-eviction-controller",
+            taint_eviction::TaintEviction { informers: of() },
+        );
     }
 
     fn start_certificates(&mut self, informers: &Informers) {
-        let environment = self.environment(signing_request::NAME);
-        self.set.spawn(signing_request::approve::run(environment));
-        self.start(signing_request::clean::Cleaning {
-            informers: informers.clone(),
-        });
-        self.start(bootstrap_token::clean::TokenCleaner {
-            informers: informers.clone(),
-        });
-        self.start(bootstrap_token::sign::BootstrapSigner {
-            informers: informers.clone(),
-        });
+        let of = || informers.clone();
+        let approving = "certificatesigningrequest-approving-controller";
+        self.run(approving, signing_request::NAME, signing_request::approve::run);
+        let cleaning = signing_request::clean::Cleaning { informers: of() };
+        self.start("certificatesigningrequest-cleaner-controller", cleaning);
         if let Some(authority) = self.context.authority.clone() {
-            self.start(signing_request::sign::Signing {
-                informers: informers.clone(),
+            let signing = signing_request::sign::Signing {
+                informers: of(),
                 authority,
-            });
+            };
+            self.start("certificatesigningrequest-signing-controller", signing);
         }
     }
 
-    fn start<C: Controller>(&mut self, controller: C) {
-        let environment = self.environment(C::NAME);
-        self.set.spawn(harness::run(controller, environment));
+    fn start_tokens(&mut self, informers: &Informers) {
+        let of = || informers.clone();
+        let cleaner = bootstrap_token::clean::TokenCleaner { informers: of() };
+        self.start("token-cleaner-controller", cleaner);
+        let signer = bootstrap_token::sign::BootstrapSigner { informers: of() };
+        self.start("bootstrap-signer-controller", signer);
+        let sums = role_aggregation::RoleAggregation { informers: of() };
+        self.start("clusterrole-aggregation-controller", sums);
+    }
+
+    fn start_endpoints(&mut self, informers: &Informers) {
+        let of = || informers.clone();
+        let slices = endpoint::slice::EndpointSlices { informers: of() };
+        self.start("endpointslice-controller", slices);
+        let endpoints = endpoint::legacy::LegacyEndpoints { informers: of() };
+        self.start("endpoints-controller", endpoints);
+    }
+
+    fn start_quotas(&mut self, informers: &Informers) {
+        let quotas = resource_quota::ResourceQuotas {
+            informers: informers.clone(),
+            clock: Arc::clone(&self.context.clock),
+            numbers: resource_quota::number::Numbers::default(),
+        };
+        self.start("resourcequota-controller", quotas);
+    }
+
+    fn start_garbage(&mut self, informers: Informers) {
+        let pods = pod_gc::PodGc {
+            informers,
+            missing: Arc::default(),
+            terminated: pod_gc::TERMINATED,
+            counted: Mutex::default(),
+        };
+        self.start("pod-garbage-collector-controller", pods);
+        self.run("garbage-collector-controller", garbage::NAME, garbage::run);
+    }
+
+    /// Starts a controller if the one of that name, upstream's, is on.
+    fn start<C: Controller>(&mut self, name: &'static str, controller: C) {
+        self.run(name, C::NAME, |environment| harness::run(controller, environment));
+    }
+
+    /// As [`Starter::start`], for one that runs itself; `account` is its service account.
+    fn run<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        name: &'static str,
+        account: &'static str,
+        run: impl FnOnce(Environment) -> F,
+    ) {
+        debug_assert!(Selection::default().has(name), "{name} is missing among the controllers there are");
+        if self.context.selection.has(name) {
+            let environment = self.environment(account);
+            self.set.spawn(run(environment));
+        }
     }
 }
 

@@ -391,6 +391,8 @@ fn spawn_clients(
         cluster_cidr: Some(config.cluster_cidr.to_string()),
         root_ca_pem: ca,
         authority: Some(Arc::clone(&pki.authority)),
+        selection: config.controllers.selection.clone(),
+        rates: config.controllers.rates,
         metrics: Arc::clone(server.metrics()),
         shutdown: shutdown.clone(),
     });

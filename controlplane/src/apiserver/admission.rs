@@ -187,11 +187,11 @@ impl Admission {
             priority::admit_class(attributes, object, &reader.list(CLASSES.0, CLASSES.1, ""))?;
         }
         if writes && attributes.kind.group == RBAC && attributes.info.subresource.is_empty() {
-            let unchanged = old.is_some_and(|old| same_grant(old, object));
+            let unchanged = old.is_some_and(|old| is_collecting(old, object));
             if !unchanged {
                 let mut info = attributes.info.clone();
                 info.name = attributes.name.to_owned();
-                self.authz.may_grant(attributes.user, &info, object, reader)?;
+                self.authz.may_grant(attributes.user, &info, (old, object), reader)?;
             }
         }
         Ok(())
@@ -265,11 +265,19 @@ async fn class_of(attributes: &Attributes<'_>, pod: &Value, reader: &Reader) -> 
     found.map(Some).ok_or_else(|| runtime_class::unknown(attributes, name))
 }
 
-/// Whether an update leaves an RBAC object's rights as they are (then nothing is granted anew).
-fn same_grant(old: &Value, new: &Value) -> bool {
-    ["rules", "aggregationRule", "roleRef", "subjects"]
-        .iter()
-        .all(|field| old.get(*field) == new.get(*field))
+/// Whether an update of an RBAC object changes only what garbage collection needs. Anything else may give somebody rights: a label makes
+/// a role part of another.
+fn is_collecting(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(metadata) = rest.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                metadata.remove(field);
+            }
+        }
+        rest
+    };
+    rest(old) == rest(new)
 }
 
 /// The service account; `default` is made by a controller shortly after its namespace, so it is waited for.

@@ -109,11 +109,17 @@ impl Authz {
     ///
     /// # Errors
     /// 403 with upstream's text.
-    pub fn may_grant(&self, user: &User, info: &RequestInfo, object: &Value, reader: &Reader) -> Result<(), ApiError> {
+    pub fn may_grant(
+        &self,
+        user: &User,
+        info: &RequestInfo,
+        (old, object): (Option<&Value>, &Value),
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
         if user.is_in(MASTERS) {
             return Ok(());
         }
-        check_escalation(&self.current(reader).index, user, info, object)
+        check_escalation(&self.current(reader).index, user, info, (old, object))
     }
 
     fn current(&self, reader: &Reader) -> Arc<Cached> {

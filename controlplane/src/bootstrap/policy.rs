@@ -202,13 +202,27 @@ pub fn cluster_roles() -> Vec<Value> {
             json!({"rules": rules(own)}),
         ));
     }
-    // admin holds what edit holds, edit what view holds; the sums are stored too, so that they can be read.
+    // admin holds what edit holds, edit what view holds. The sums are stored as the controller of sums would write them: parts by name.
     let mut sum: Vec<Value> = Vec::new();
+    let mut below = String::new();
     for (index, (name, own)) in AGGREGATED.iter().enumerate().rev() {
-        let mut part = metadata(&format!("system:aggregate-to-{name}"), None);
+        let part_name = format!("system:aggregate-to-{name}");
+        let (own, rest) = (rules(own), std::mem::take(&mut sum));
+        let is_first = below.is_empty() || part_name < below;
+        let parts = if is_first {
+            [own.clone(), rest]
+        } else {
+            [rest, own.clone()]
+        };
+        for rule in parts.into_iter().flatten() {
+            if !sum.contains(&rule) {
+                sum.push(rule);
+            }
+        }
+        let mut part = metadata(&part_name, None);
         part["labels"][aggregate_to(name)] = json!("true");
-        all.push(object("ClusterRole", part, json!({"rules": rules(own)})));
-        sum.splice(0..0, rules(own));
+        all.push(object("ClusterRole", part, json!({"rules": own})));
+        below = (*name).to_owned();
         let mut whole = metadata(name, None);
         if let Some((above, _)) = index.checked_sub(1).and_then(|above| AGGREGATED.get(above)) {
             whole["labels"][aggregate_to(above)] = json!("true");

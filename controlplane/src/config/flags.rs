@@ -73,6 +73,12 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "the scheduler's configuration, a KubeSchedulerConfiguration (upstream's defaults)",
     ),
     (
+        "controllers",
+        Takes::Value,
+        "controllers that run: * for all, name for one, -name for all but one \
+         (*,bootstrap-signer-controller,token-cleaner-controller)",
+    ),
+    (
         "data-dir",
         Takes::Value,
         "where objects, certificates and admin.kubeconfig are kept (/var/lib/skiff/controlplane)",
@@ -91,6 +97,21 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "kubelet-certificate-authority",
         Takes::Value,
         "CA bundle to verify kubelets with (no verification)",
+    ),
+    (
+        "large-cluster-size-threshold",
+        Takes::Value,
+        "zones of so many nodes at most stop evictions when they are partly disrupted (50)",
+    ),
+    (
+        "node-eviction-rate",
+        Takes::Value,
+        "silent nodes a second of a zone that lose their pods (0.1)",
+    ),
+    (
+        "secondary-node-eviction-rate",
+        Takes::Value,
+        "the same in a large zone that is partly disrupted (0.01)",
     ),
     ("secure-port", Takes::Value, "HTTPS port (6443)"),
     (
@@ -114,6 +135,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "token-auth-file",
         Takes::Value,
         "CSV of static tokens: token,user,uid[,\"group1,group2\"]",
+    ),
+    (
+        "unhealthy-zone-threshold",
+        Takes::Value,
+        "part of silent nodes, if more than two, at which a zone is partly disrupted (0.55)",
     ),
     ("v", Takes::Value, "log verbosity (2)"),
     ("help", Takes::Bool, "print this and exit"),

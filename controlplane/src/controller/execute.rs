@@ -63,8 +63,12 @@ fn request(write: &Write) -> Result<Request<Vec<u8>>, http::Error> {
                 PatchKind::Merge => "application/merge-patch+json",
                 PatchKind::Strategic => "application/strategic-merge-patch+json",
                 PatchKind::Json => "application/json-patch+json",
+                PatchKind::Apply(_) => "application/apply-patch+yaml",
             };
-            let path = if sub.is_empty() { path } else { format!("{path}/{sub}") };
+            let mut path = if sub.is_empty() { path } else { format!("{path}/{sub}") };
+            if let PatchKind::Apply(manager) = kind {
+                path = format!("{path}?fieldManager={manager}&force=true");
+            }
             (Method::PATCH, path, content, body.clone())
         }
         Verb::Delete {

@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -150,6 +151,8 @@ pub struct Informers {
     pub quotas: Informer<ResourceQuota>,
     /// Where it is said that objects of any kind went.
     pub freed: Freed,
+    /// clusterroles
+    pub cluster_roles: Informer<ClusterRole>,
 }
 
 impl Informers {
@@ -199,6 +202,7 @@ impl Informers {
             endpoints: Informer::spawn(Api::all(client.clone()), options("")),
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
             signing_requests: Informer::spawn(Api::all(client.clone()), options("")),
+            cluster_roles: Informer::spawn(Api::all(client.clone()), options("")),
         }
     }
 
@@ -210,7 +214,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 23] = [
+        let all: [&dyn AnyInformer; 24] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -234,13 +238,14 @@ impl Informers {
             &self.endpoint_slices,
             &self.signing_requests,
             &self.quotas,
+            &self.cluster_roles,
         ];
         futures::future::join_all(all.iter().map(|informer| informer.synced())).await;
     }
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 19] = [
+        let known: [(&Resource, &dyn AnyInformer); 20] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -260,6 +265,7 @@ impl Informers {
             (&write::ENDPOINT_SLICES, &self.endpoint_slices),
             (&write::SIGNING_REQUESTS, &self.signing_requests),
             (&write::RESOURCE_QUOTAS, &self.quotas),
+            (&write::CLUSTER_ROLES, &self.cluster_roles),
         ];
         known
             .into_iter()

@@ -1,11 +1,13 @@
 //! Node lifecycle: notices nodes that fell silent, and turns conditions into taints.
 //!
 //! Source: control-plane contract §12. A node whose lease and status stand still for 50 s (60 s if it never reported) becomes
-//! Unknown. NoExecute taints are withheld while no node at all is ready: then it is rather we who are cut off; otherwise they come
-//! at the rate of the node's zone ([`disruption`]).
+//! Unknown. NoExecute taints come at the rate of the node's zone, and not at all while no
+//! node is ready ([`disruption`]).
 
 pub mod census;
 mod disruption;
+
+pub use disruption::Rates;
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
@@ -14,7 +16,7 @@ use super::write::{self, EventText, PatchKind, Plan, Write, reference};
 use census::Census;
 use client::Key;
 use disruption::Limits;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, ObjectReference, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -48,12 +50,16 @@ pub struct Heartbeat {
     pub sign: String,
     /// When we saw that first.
     pub at: Timestamp,
+    /// The node's UID.
+    pub uid: Option<String>,
 }
 
 /// The controller.
 pub struct NodeLifecycle {
     /// The shared informers.
     pub informers: Informers,
+    /// How fast silent nodes lose their pods.
+    pub rates: Rates,
     /// When each node was last heard of.
     pub heard: Mutex<BTreeMap<String, Heartbeat>>,
     /// When each zone's last node was tainted NoExecute.
@@ -76,16 +82,18 @@ impl NodeLifecycle {
         let name = node.name_any();
         let lease = self.informers.node_leases.get(LEASES, &name);
         let renewed = lease.and_then(|l| l.spec.as_ref().and_then(|s| s.renew_time.as_ref().map(|t| t.0)));
-        let beat = ready(node).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
-        let sign = format!("{renewed:?} {beat:?} {:?}", node.metadata.uid);
+        let told = ready(node).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
+        let sign = format!("{renewed:?} {told:?} {:?}", node.metadata.uid);
         let mut heard = self.heard.lock().expect("no holder of this lock panics");
         let fresh = !heard.contains_key(&name);
-        let entry = heard.entry(name).or_insert_with(|| Heartbeat {
-            sign: sign.clone(),
+        let beat = Heartbeat {
+            sign,
             at: now,
-        });
-        if entry.sign != sign {
-            *entry = Heartbeat { sign, at: now };
+            uid: node.metadata.uid.clone(),
+        };
+        let entry = heard.entry(name).or_insert_with(|| beat.clone());
+        if entry.sign != beat.sign {
+            *entry = beat;
         }
         (entry.clone(), fresh)
     }
@@ -101,13 +109,10 @@ impl NodeLifecycle {
             let census = self.census.lock().expect("no holder of this lock panics");
             (census.has_ready(), census.zone(&zone))
         };
-        if !has_ready {
-            return Pace::Hold;
-        }
-        if is_drained(node) {
+        if has_ready && is_drained(node) {
             return Pace::Keep;
         }
-        let Some(interval) = disruption::interval(count.ready, count.silent) else {
+        let Some(interval) = self.rates.interval(has_ready, count) else {
             return Pace::Hold;
         };
         let limits = self.limits.lock().expect("no holder of this lock panics");
@@ -151,8 +156,9 @@ impl Controller for NodeLifecycle {
             let mut census = census.lock().expect("no holder of this lock panics");
             census.change(old, new);
             let mut keys = vec![change.key.clone()];
-            // Whether others are ready matters to those that are not.
-            if old.is_some_and(is_ready) != new.is_some_and(is_ready) {
+            // Whether others are ready, and where, matters to those that are not.
+            let place = |node: &Node| (is_ready(node), disruption::zone_of(node));
+            if old.map(place) != new.map(place) {
                 keys.extend(census.silent().map(|name| Key::new("", name)));
             }
             keys
@@ -164,11 +170,15 @@ impl Controller for NodeLifecycle {
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {
         let Some(node) = self.informers.nodes.get_key(key) else {
-            self.heard
-                .lock()
-                .expect("no holder of this lock panics")
-                .remove(&key.name);
-            return Plan::default();
+            let mut heard = self.heard.lock().expect("no holder of this lock panics");
+            return Plan {
+                events: heard
+                    .remove(&key.name)
+                    .map(|last| removed(key, last))
+                    .into_iter()
+                    .collect(),
+                ..Plan::default()
+            };
         };
         let (heard, fresh) = self.listen(&node, now);
         let pace = self.pace(&node, now);
@@ -205,6 +215,23 @@ fn event(node: &Node, kind: &'static str, reason: &'static str, message: String)
         kind,
         reason,
         message,
+    }
+}
+
+/// Upstream's event about a node that is there no longer.
+fn removed(key: &Key, last: Heartbeat) -> EventText {
+    let name = &key.name;
+    EventText {
+        regarding: ObjectReference {
+            api_version: Some(write::NODES.api_version()),
+            kind: Some(write::NODES.kind.to_string()),
+            name: Some(name.clone()),
+            uid: last.uid,
+            ..ObjectReference::default()
+        },
+        kind: "Normal",
+        reason: "RemovingNode",
+        message: format!("Node {name} event: Removing Node {name} from Controller"),
     }
 }
 

@@ -11,6 +11,7 @@ mod namespaces;
 mod nodes;
 mod quotas;
 mod remote;
+mod roles;
 mod scheduling;
 mod sets;
 pub(super) mod world;
@@ -104,6 +105,8 @@ impl World {
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: root_ca,
             authority: None,
+            selection: Default::default(),
+            rates: Default::default(),
             metrics: Arc::default(),
             shutdown: shutdown.clone(),
         })

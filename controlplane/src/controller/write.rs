@@ -114,6 +114,9 @@ pub const SIGNING_REQUESTS: Resource = Resource::known(
     false,
 );
 
+/// clusterroles.rbac.authorization.k8s.io
+pub const CLUSTER_ROLES: Resource = Resource::known("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", false);
+
 /// How a patch body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
@@ -123,6 +126,8 @@ pub enum PatchKind {
     Strategic,
     /// JSON patch.
     Json,
+    /// Server-side apply, forced, as this field manager.
+    Apply(&'static str),
 }
 
 /// What to do to one object.

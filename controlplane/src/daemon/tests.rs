@@ -14,10 +14,14 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 async fn embedded(dir: &Path, store: &Arc<dyn Store>) -> Daemon {
-    let words = [
-        format!("--data-dir={}", dir.display()),
-        "--bind-address=127.0.0.1".to_owned(),
-    ];
+    embedded_with(dir, store, &[]).await
+}
+
+async fn embedded_with(dir: &Path, store: &Arc<dyn Store>, more: &[&str]) -> Daemon {
+    let data = format!("--data-dir={}", dir.display());
+    let words = [data.as_str(), "--bind-address=127.0.0.1"]
+        .into_iter()
+        .chain(more.iter().copied());
     let host = Host {
         clock: Arc::new(TokioClock::starting_at(Timestamp::from_second(1_800_000_000).unwrap())),
         seed: 7,
@@ -25,7 +29,7 @@ async fn embedded(dir: &Path, store: &Arc<dyn Store>) -> Daemon {
         address: "192.0.2.1".parse().unwrap(),
         proc: "/proc".into(),
     };
-    let config = Config::resolve(&flags::parse(words)).unwrap();
+    let config = Config::resolve(&flags::parse(words.map(str::to_owned))).unwrap();
     Daemon::embed(&config, host, Arc::clone(store)).await.unwrap()
 }
 

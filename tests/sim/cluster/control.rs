@@ -256,6 +256,8 @@ impl ControlPlane {
             // Made anew in every run, and stored: it is no part of the seed.
             root_ca_pem: tokio::sync::watch::channel("PEM".to_owned()).1,
             authority: None,
+            selection: Default::default(),
+            rates: Default::default(),
             metrics: Arc::default(),
             shutdown: self.shutdown.clone(),
         });

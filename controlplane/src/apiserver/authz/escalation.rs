@@ -6,11 +6,17 @@ use super::{RBAC, RequestInfo, User};
 use crate::apiserver::status::ApiError;
 use serde_json::Value;
 
-/// Whether the user may write this role or binding: he holds all its rules, or the verb `escalate` (roles) or `bind` (bindings).
+/// Whether the user may write this role or binding, given what it was: he holds all its rules, or the verb `escalate` (roles) or
+/// `bind` (bindings). Who makes a role a sum of others, or changes one that is, may get whatever there is.
 ///
 /// # Errors
 /// 403 naming the rights that are not held; 404 for a binding to a role that does not exist.
-pub fn check_escalation(index: &Index, user: &User, info: &RequestInfo, object: &Value) -> Result<(), ApiError> {
+pub fn check_escalation(
+    index: &Index,
+    user: &User,
+    info: &RequestInfo,
+    (old, object): (Option<&Value>, &Value),
+) -> Result<(), ApiError> {
     let is_role = matches!(info.resource.as_str(), "roles" | "clusterroles");
     let is_binding = matches!(info.resource.as_str(), "rolebindings" | "clusterrolebindings");
     if info.group != RBAC || !(is_role || is_binding) {
@@ -23,7 +29,8 @@ pub fn check_escalation(index: &Index, user: &User, info: &RequestInfo, object: 
         {
             return Ok(());
         }
-        if object.get("aggregationRule").is_some_and(|rule| !rule.is_null()) && !holds_everything(index, user) {
+        let is_sum = |role: &Value| role.get("aggregationRule").is_some_and(|rule| !rule.is_null());
+        if (is_sum(object) || old.is_some_and(is_sum)) && !holds_everything(index, user) {
             return Err(refuse(
                 info,
                 "must have cluster-admin privileges to use the aggregationRule".to_owned(),
@@ -147,20 +154,20 @@ mod tests {
     fn only_held_rights_can_be_granted() {
         let (index, user) = (index(), User::named("limited", &[]));
         let role = |verb: &str| json!({"rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]});
-        assert!(check_escalation(&index, &user, &write("roles"), &role("get")).is_ok());
-        let error = check_escalation(&index, &user, &write("roles"), &role("delete")).unwrap_err();
+        assert!(check_escalation(&index, &user, &write("roles"), (None, &role("get"))).is_ok());
+        let error = check_escalation(&index, &user, &write("roles"), (None, &role("delete"))).unwrap_err();
         assert_eq!(error.code, 403);
         assert!(error.message.contains("is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}"), "{}", error.message);
         let to = |name: &str| json!({"roleRef": {"kind": "ClusterRole", "name": name}});
-        assert!(check_escalation(&index, &user, &write("rolebindings"), &to("pods")).is_ok());
+        assert!(check_escalation(&index, &user, &write("rolebindings"), (None, &to("pods"))).is_ok());
         assert_eq!(
-            check_escalation(&index, &user, &write("rolebindings"), &to("all"))
+            check_escalation(&index, &user, &write("rolebindings"), (None, &to("all")))
                 .unwrap_err()
                 .code,
             403
         );
         assert_eq!(
-            check_escalation(&index, &user, &write("rolebindings"), &to("none"))
+            check_escalation(&index, &user, &write("rolebindings"), (None, &to("none")))
                 .unwrap_err()
                 .code,
             404
@@ -171,9 +178,13 @@ mod tests {
     fn the_verb_escalate_lifts_the_check() {
         let user = User::named("escalator", &[]);
         let role = json!({"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]});
-        assert!(check_escalation(&index(), &user, &write("roles"), &role).is_ok());
+        assert!(check_escalation(&index(), &user, &write("roles"), (None, &role)).is_ok());
         let aggregate = json!({"aggregationRule": {"clusterRoleSelectors": []}});
         let limited = User::named("limited", &[]);
-        assert!(check_escalation(&index(), &limited, &write("roles"), &aggregate).is_err());
+        let none = json!({});
+        for (old, new) in [(None, &aggregate), (Some(&aggregate), &none)] {
+            assert!(check_escalation(&index(), &limited, &write("roles"), (old, new)).is_err());
+        }
+        assert!(check_escalation(&index(), &limited, &write("roles"), (Some(&none), &none)).is_ok());
     }
 }

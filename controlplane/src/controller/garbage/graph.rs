@@ -1,4 +1,4 @@
-//! Who owns whom, and what follows from it. Pure.
+//! Who owns whom. Pure; what follows from it is decided in [`decide`].
 
 use crate::controller::informers::MetadataChange;
 use crate::controller::write::Resource;
@@ -6,6 +6,10 @@ use client::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
+
+pub mod decide;
+
+pub use decide::{Action, Owner};
 
 /// Finalizer of a foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -42,71 +46,37 @@ impl Node {
     }
 
     fn blocks(&self, owner: &str) -> bool {
-        self.owners
-            .iter()
-            .any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
+        let blocking = |o: &OwnerReference| o.uid == owner && o.block_owner_deletion == Some(true);
+        self.owners.iter().any(blocking)
+    }
+
+    /// Whether it is where it can own the object: in its namespace, or in none.
+    fn can_own(&self, object: &Node) -> bool {
+        let namespace = &self.id.key.namespace;
+        namespace.is_empty() || *namespace == object.id.key.namespace
+    }
+
+    /// Whether the reference calls it by its kind and name.
+    fn is_named_by(&self, owner: &OwnerReference) -> bool {
+        let resource = &self.id.resource;
+        resource.kind == owner.kind && resource.group == group_of(&owner.api_version) && self.id.key.name == owner.name
     }
 }
 
-/// What is known of an owner the graph does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The server has it.
-    Present,
-    /// The server has no object of that UID.
-    Absent,
+/// The group of an API version.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// What to do about one object.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Nothing.
-    Nothing,
-    /// Look at these objects.
-    Wake(Vec<String>),
-    /// Delete it.
-    Delete {
-        /// The object.
-        object: ObjectId,
-        /// Propagation policy.
-        propagation: &'static str,
-    },
-    /// Keep it, with fewer owners.
-    SetOwners {
-        /// The object.
-        object: ObjectId,
-        /// Precondition.
-        revision: String,
-        /// Owners that stay.
-        owners: Vec<OwnerReference>,
-    },
-    /// Let its deletion proceed.
-    SetFinalizers {
-        /// The object.
-        object: ObjectId,
-        /// Precondition.
-        revision: String,
-        /// Finalizers that stay.
-        finalizers: Vec<String>,
-    },
-    /// Take it out of its dependents' owners, then let its deletion proceed.
-    Orphan {
-        /// The object.
-        object: ObjectId,
-        /// Dependents, the precondition of each, and owners that stay.
-        dependents: Vec<(ObjectId, String, Vec<OwnerReference>)>,
-        /// Precondition.
-        revision: String,
-        /// Finalizers that stay.
-        finalizers: Vec<String>,
-    },
-}
-
-impl Action {
-    /// Whether it would be wrong with a dependent that the graph does not know yet.
-    pub fn needs_all_dependents(&self) -> bool {
-        matches!(self, Self::SetFinalizers { .. } | Self::Orphan { .. })
-    }
+/// What follows from a change, beside what is decided about each object.
+#[derive(Debug, Default, PartialEq)]
+pub struct Observed {
+    /// UIDs of the objects to look at.
+    pub wake: Vec<String>,
+    /// Objects with references to an owner that is in another namespace.
+    pub misplaced: Vec<(ObjectId, OwnerReference)>,
+    /// An object that is gone and that others refer to.
+    pub gone: Option<ObjectId>,
 }
 
 /// All objects by UID. Owners that were never seen are no nodes.
@@ -133,10 +103,8 @@ impl Graph {
             revision: meta.resource_version.clone().unwrap_or_default(),
         };
         for owner in &node.owners {
-            self.dependents
-                .entry(owner.uid.clone())
-                .or_default()
-                .insert(uid.clone());
+            let of_owner = self.dependents.entry(owner.uid.clone()).or_default();
+            of_owner.insert(uid.clone());
         }
         self.nodes.insert(uid.clone(), node);
         uid
@@ -156,156 +124,114 @@ impl Graph {
         Some(node)
     }
 
-    fn dependents_of(&self, uid: &str) -> impl Iterator<Item = &Node> {
-        self.dependents
-            .get(uid)
-            .into_iter()
-            .flatten()
-            .filter_map(|d| self.nodes.get(d))
+    /// The objects that refer to a UID, from wherever.
+    fn referring_to(&self, uid: &str) -> impl Iterator<Item = &Node> {
+        let referring = self.dependents.get(uid).into_iter().flatten();
+        referring.filter_map(|d| self.nodes.get(d))
     }
 
-    /// Takes in a change; tells which objects to look at.
-    pub fn observe(&mut self, resource: &Resource, change: &MetadataChange) -> Vec<String> {
-        let mut woken = Vec::new();
+    /// The objects that a node owns: what refers to it from another namespace is none of them.
+    fn dependents_of<'a>(&'a self, owner: &'a Node) -> impl Iterator<Item = &'a Node> {
+        self.referring_to(&owner.id.uid).filter(|d| owner.can_own(d))
+    }
+
+    /// Takes in a change.
+    pub fn observe(&mut self, resource: &Resource, change: &MetadataChange) -> Observed {
         let uid = |meta: &ObjectMeta| meta.uid.clone().unwrap_or_default();
         let new = change.new.as_ref().map(uid);
-        if let Some(old) = change.old.as_ref().map(uid).filter(|old| Some(old) != new.as_ref())
-            && let Some(gone) = self.disconnect(&old)
-        {
-            woken.extend(self.dependents.get(&old).into_iter().flatten().cloned());
-            // An owner may have been waiting for it.
-            woken.extend(
-                gone.owners
-                    .into_iter()
-                    .map(|o| o.uid)
-                    .filter(|o| self.nodes.contains_key(o)),
-            );
-        }
-        let Some(meta) = &change.new else { return woken };
+        let old = change.old.as_ref().map(uid).filter(|old| Some(old) != new.as_ref());
+        let mut observed = old.map(|old| self.remove(&old)).unwrap_or_default();
+        let Some(meta) = &change.new else { return observed };
         let before = self.nodes.get(&uid(meta)).cloned();
         let uid = self.insert(resource, &change.key, meta);
-        let now = &self.nodes[&uid];
-        let unchanged = before
-            .as_ref()
-            .is_some_and(|b| b.owners == now.owners && b.finalizers == now.finalizers && b.deleting == now.deleting);
-        if unchanged {
-            return woken;
+        let Some(now) = self.nodes.get(&uid) else {
+            return observed;
+        };
+        if let Some(before) = &before
+            && before.owners == now.owners
+            && before.finalizers == now.finalizers
+            && before.deleting == now.deleting
+        {
+            return observed;
         }
+        self.note_references(before.as_ref(), now, &mut observed);
         if !now.owners.is_empty() || now.has(FOREGROUND) || now.has(ORPHAN) {
-            woken.push(uid);
+            observed.wake.push(uid);
         }
         // An owner that stops blocking lets its owner go.
         for owner in before.into_iter().flat_map(|b| b.owners) {
             if self.nodes.get(&owner.uid).is_some_and(|o| o.has(FOREGROUND)) {
-                woken.push(owner.uid);
+                observed.wake.push(owner.uid);
             }
         }
-        woken
+        observed
     }
 
-    /// Owners of an object that only the server can tell about.
-    pub fn unknown_owners(&self, uid: &str) -> Vec<(ObjectId, OwnerReference)> {
-        let Some(node) = self.nodes.get(uid).filter(|n| !n.deleting) else {
-            return vec![];
+    /// Notes references that are wrong: new ones of the object, and those to it, if it is new.
+    fn note_references(&self, before: Option<&Node>, now: &Node, observed: &mut Observed) {
+        let added = now
+            .owners
+            .iter()
+            .filter(|o| before.is_none_or(|b| !b.owners.contains(o)));
+        for owner in added {
+            if self.nodes.get(&owner.uid).is_some_and(|known| !known.can_own(now)) {
+                observed.misplaced.push((now.id.clone(), owner.clone()));
+            }
+        }
+        if before.is_some() {
+            return;
+        }
+        for dependent in self.referring_to(&now.id.uid).filter(|d| d.id.uid != now.id.uid) {
+            let references = dependent.owners.iter().filter(|o| o.uid == now.id.uid);
+            for owner in references.filter(|owner| !self.is_known(dependent, owner)) {
+                observed.wake.push(dependent.id.uid.clone());
+                if !now.can_own(dependent) {
+                    observed.misplaced.push((dependent.id.clone(), owner.clone()));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, uid: &str) -> Observed {
+        let mut observed = Observed::default();
+        let Some(gone) = self.disconnect(uid) else {
+            return observed;
         };
+        observed
+            .wake
+            .extend(self.dependents.get(uid).into_iter().flatten().cloned());
+        if !observed.wake.is_empty() {
+            observed.gone = Some(gone.id);
+        }
+        // An owner may have been waiting for it.
+        let owners = gone.owners.into_iter().map(|o| o.uid);
+        observed.wake.extend(owners.filter(|o| self.nodes.contains_key(o)));
+        observed
+    }
+
+    /// Forgets the objects of a resource that nobody reads any more; whether they are gone, only the server can tell. Gives the objects to
+    /// look at.
+    pub fn forget(&mut self, resource: &Resource) -> Vec<String> {
+        let of_resource = self.nodes.values().filter(|n| n.id.resource == *resource);
+        let uids: Vec<String> = of_resource.map(|n| n.id.uid.clone()).collect();
+        uids.iter().flat_map(|uid| self.remove(uid).wake).collect()
+    }
+
+    /// Whether the object of that UID has been seen.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.nodes.contains_key(uid)
+    }
+
+    /// An object with those of its owners that only the server can tell about.
+    pub fn unknown_owners(&self, uid: &str) -> Option<(ObjectId, Vec<OwnerReference>)> {
+        let node = self.nodes.get(uid).filter(|n| !n.deleting)?;
         let unknown = node.owners.iter().filter(|o| !self.is_known(node, o));
-        unknown.map(|o| (node.id.clone(), o.clone())).collect()
+        Some((node.id.clone(), unknown.cloned().collect()))
     }
 
-    /// Whether the owner is a node that may own the object: in its namespace, or in none.
+    /// Whether the owner is a node that may own the object and that the reference names rightly.
     fn is_known(&self, node: &Node, owner: &OwnerReference) -> bool {
-        self.nodes.get(&owner.uid).is_some_and(|known| {
-            let namespace = &known.id.key.namespace;
-            namespace.is_empty() || *namespace == node.id.key.namespace
-        })
-    }
-
-    /// What to do about an object; `judge` speaks for the owners of [`Graph::unknown_owners`].
-    pub fn decide(&self, uid: &str, judge: impl Fn(&OwnerReference) -> Owner) -> Action {
-        let Some(node) = self.nodes.get(uid) else {
-            return Action::Nothing;
-        };
-        if node.has(ORPHAN) {
-            return self.orphan(node);
-        }
-        if node.has(FOREGROUND) {
-            return self.foreground(node);
-        }
-        if node.deleting || node.owners.is_empty() {
-            return Action::Nothing;
-        }
-        let (mut solid, mut gone, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-        for owner in &node.owners {
-            let known = self.nodes.get(&owner.uid).filter(|_| self.is_known(node, owner));
-            match known {
-                Some(known) if known.has(FOREGROUND) && owner.block_owner_deletion == Some(true) => waiting.push(owner),
-                Some(_) => solid.push(owner.clone()),
-                None if judge(owner) == Owner::Absent => gone.push(owner),
-                None => solid.push(owner.clone()),
-            }
-        }
-        let object = node.id.clone();
-        if !solid.is_empty() {
-            if gone.is_empty() && waiting.is_empty() {
-                return Action::Nothing;
-            }
-            return Action::SetOwners {
-                object,
-                revision: node.revision.clone(),
-                owners: solid,
-            };
-        }
-        let has_dependents = self.dependents_of(uid).next().is_some();
-        let propagation = if !waiting.is_empty() && has_dependents {
-            self.unblocked_cycle(node).map_or("Foreground", |()| "Background")
-        } else if node.finalizers.iter().any(|f| f == ORPHAN) {
-            "Orphan"
-        } else if node.finalizers.iter().any(|f| f == FOREGROUND) {
-            "Foreground"
-        } else {
-            "Background"
-        };
-        Action::Delete { object, propagation }
-    }
-
-    /// Some when the object waits, through its dependents, for itself: then it must not wait.
-    fn unblocked_cycle(&self, node: &Node) -> Option<()> {
-        let waits_for_us = |d: &Node| d.has(FOREGROUND) && node.owners.iter().any(|o| o.uid == d.id.uid);
-        self.dependents_of(&node.id.uid).any(waits_for_us).then_some(())
-    }
-
-    fn orphan(&self, node: &Node) -> Action {
-        let without = |d: &Node| {
-            d.owners
-                .iter()
-                .filter(|o| o.uid != node.id.uid)
-                .cloned()
-                .collect::<Vec<_>>()
-        };
-        Action::Orphan {
-            object: node.id.clone(),
-            dependents: self
-                .dependents_of(&node.id.uid)
-                .map(|d| (d.id.clone(), d.revision.clone(), without(d)))
-                .collect(),
-            revision: node.revision.clone(),
-            finalizers: node.without(ORPHAN),
-        }
-    }
-
-    fn foreground(&self, node: &Node) -> Action {
-        let blocking: Vec<&Node> = self
-            .dependents_of(&node.id.uid)
-            .filter(|d| d.blocks(&node.id.uid))
-            .collect();
-        if blocking.is_empty() {
-            return Action::SetFinalizers {
-                object: node.id.clone(),
-                revision: node.revision.clone(),
-                finalizers: node.without(FOREGROUND),
-            };
-        }
-        let idle = blocking.iter().filter(|d| !d.deleting).map(|d| d.id.uid.clone());
-        Action::Wake(idle.collect())
+        let known = self.nodes.get(&owner.uid);
+        known.is_some_and(|known| known.can_own(node) && known.is_named_by(owner))
     }
 }

@@ -1,6 +1,11 @@
-use super::graph::{Action, FOREGROUND, Graph, ORPHAN, Owner};
+//! What follows from who owns whom, by examples; [`properties`] has whatever else there may be.
+
+mod properties;
+
+use super::graph::{Action, FOREGROUND, Graph, ORPHAN, Observed, Owner};
+use super::misplaced;
 use crate::controller::informers::MetadataChange;
-use crate::controller::write::PODS;
+use crate::controller::write::{CONFIG_MAPS, PODS};
 use client::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
@@ -10,6 +15,8 @@ fn owner(uid: &str, blocking: bool) -> OwnerReference {
     OwnerReference {
         uid: uid.into(),
         name: uid.into(),
+        kind: "Pod".into(),
+        api_version: "v1".into(),
         block_owner_deletion: Some(blocking),
         ..OwnerReference::default()
     }
@@ -30,7 +37,11 @@ fn meta(uid: &str, owners: Vec<OwnerReference>, deleting: bool, finalizers: &[&s
 }
 
 fn put(graph: &mut Graph, meta: ObjectMeta) -> Vec<String> {
-    let key = Key::new("default", meta.uid.clone().unwrap());
+    put_in("default", graph, meta).wake
+}
+
+fn put_in(namespace: &str, graph: &mut Graph, meta: ObjectMeta) -> Observed {
+    let key = Key::new(namespace, meta.uid.clone().unwrap());
     let change = MetadataChange {
         key,
         old: None,
@@ -45,19 +56,22 @@ fn remove(graph: &mut Graph, uid: &str) -> Vec<String> {
         old: Some(meta(uid, vec![], false, &[])),
         new: None,
     };
-    graph.observe(&PODS, &change)
+    graph.observe(&PODS, &change).wake
 }
 
 fn decide(graph: &Graph, uid: &str) -> String {
     match graph.decide(uid, |_| Owner::Absent) {
         Action::Nothing => "nothing".into(),
         Action::Wake(uids) => format!("wake {}", uids.join(",")),
-        Action::Delete { object, propagation } => format!("delete {} {propagation}", object.uid),
+        Action::Delete {
+            object, propagation, ..
+        } => format!("delete {} {propagation}", object.uid),
         Action::SetOwners { owners, .. } => {
-            format!(
-                "owners {}",
-                owners.iter().map(|o| o.uid.as_str()).collect::<Vec<_>>().join(",")
-            )
+            let name = |o: &OwnerReference| match o.block_owner_deletion {
+                Some(true) => o.uid.clone(),
+                _ => format!("({})", o.uid),
+            };
+            format!("owners {}", owners.iter().map(name).collect::<Vec<_>>().join(","))
         }
         Action::SetFinalizers { finalizers, .. } => format!("finalizers {}", finalizers.join(",")),
         Action::Orphan {
@@ -72,6 +86,11 @@ fn decide(graph: &Graph, uid: &str) -> String {
     }
 }
 
+fn unknown(graph: &Graph, uid: &str) -> Vec<String> {
+    let (_, owners) = graph.unknown_owners(uid).unwrap();
+    owners.into_iter().map(|o| o.uid).collect()
+}
+
 #[test]
 fn dependents_of_a_removed_owner_are_looked_at_and_go() {
     let mut graph = Graph::default();
@@ -79,7 +98,7 @@ fn dependents_of_a_removed_owner_are_looked_at_and_go() {
     assert_eq!(put(&mut graph, meta("d", vec![owner("o", true)], false, &[])), ["d"]);
     assert_eq!(decide(&graph, "d"), "nothing");
     assert_eq!(remove(&mut graph, "o"), ["d"]);
-    assert_eq!(graph.unknown_owners("d").len(), 1);
+    assert_eq!(unknown(&graph, "d"), ["o"]);
     assert_eq!(graph.decide("d", |_| Owner::Present), Action::Nothing);
     assert_eq!(decide(&graph, "d"), "delete d Background");
 }
@@ -92,21 +111,22 @@ fn a_solid_owner_keeps_the_object_and_dead_references_go() {
         &mut graph,
         meta("d", vec![owner("solid", false), owner("dead", false)], false, &[]),
     );
-    assert_eq!(decide(&graph, "d"), "owners solid");
+    assert_eq!(decide(&graph, "d"), "owners (solid)");
 }
 
 #[test]
-fn foreground_deletes_blocking_dependents_first() {
+fn foreground_deletes_dependents_and_waits_for_those_that_block() {
     let mut graph = Graph::default();
     put(&mut graph, meta("o", vec![], false, &[]));
     put(&mut graph, meta("blocking", vec![owner("o", true)], false, &[]));
     put(&mut graph, meta("other", vec![owner("o", false)], false, &[]));
     assert_eq!(put(&mut graph, meta("o", vec![], true, &[FOREGROUND, "x"])), ["o"]);
-    assert_eq!(decide(&graph, "o"), "wake blocking");
+    assert_eq!(decide(&graph, "o"), "wake blocking,other");
     assert_eq!(decide(&graph, "blocking"), "delete blocking Background");
-    assert_eq!(decide(&graph, "other"), "nothing");
+    assert_eq!(decide(&graph, "other"), "delete other Background");
     put(&mut graph, meta("blocking", vec![owner("o", true)], true, &[]));
-    assert_eq!(decide(&graph, "o"), "wake ");
+    put(&mut graph, meta("other", vec![owner("o", false)], true, &[]));
+    assert_eq!(decide(&graph, "o"), "nothing");
     assert_eq!(remove(&mut graph, "blocking"), ["o"]);
     assert_eq!(decide(&graph, "o"), "finalizers x");
 }
@@ -133,16 +153,49 @@ fn orphaning_strips_the_reference_from_dependents() {
 }
 
 #[test]
-fn owners_in_other_namespaces_are_none() {
-    let mut graph = Graph::default();
-    let far = MetadataChange {
-        key: Key::new("elsewhere", "o"),
-        old: None,
-        new: Some(meta("o", vec![], false, &[])),
+fn owners_in_other_namespaces_are_none_and_told_of() {
+    let told = |observed: &Observed| {
+        let (object, owner) = &observed.misplaced[0];
+        (misplaced(object, owner).message, observed.misplaced.len())
     };
-    graph.observe(&PODS, &far);
-    put(&mut graph, meta("d", vec![owner("o", false)], false, &[]));
-    assert_eq!(graph.unknown_owners("d").len(), 1);
+    let text = "ownerRef [v1/Pod, namespace: default, name: o, uid: o] does not exist in namespace \"default\"";
+    let dependent = || meta("d", vec![owner("o", true)], false, &[]);
+    let mut graph = Graph::default();
+    put_in("elsewhere", &mut graph, meta("o", vec![], true, &[FOREGROUND]));
+    let late = put_in("default", &mut graph, dependent());
+    assert_eq!(told(&late), (text.to_owned(), 1));
+    assert_eq!(unknown(&graph, "d"), ["o"]);
+    assert_eq!(decide(&graph, "o"), "finalizers ", "nothing that it owns blocks it");
+    let mut graph = Graph::default();
+    assert_eq!(put_in("default", &mut graph, dependent()).misplaced, []);
+    let early = put_in("elsewhere", &mut graph, meta("o", vec![], false, &[]));
+    assert_eq!((told(&early), early.wake), ((text.to_owned(), 1), vec!["d".to_owned()]));
+    let again = put_in("elsewhere", &mut graph, meta("o", vec![], true, &[]));
+    assert_eq!(again.misplaced, [], "once is enough");
+}
+
+#[test]
+fn a_reference_by_a_wrong_name_is_asked_about() {
+    let mut graph = Graph::default();
+    put(&mut graph, meta("o", vec![], false, &[]));
+    for (kind, name, asked) in [("Pod", "o", 0), ("Secret", "o", 1), ("Pod", "p", 1)] {
+        let mut reference = owner("o", false);
+        (reference.kind, reference.name) = (kind.into(), name.into());
+        put(&mut graph, meta("d", vec![reference], false, &[]));
+        assert_eq!(unknown(&graph, "d").len(), asked, "{kind} {name}");
+    }
+}
+
+#[test]
+fn an_object_whose_owner_can_never_be_judged_is_left_alone() {
+    let mut graph = Graph::default();
+    put_in(
+        "",
+        &mut graph,
+        meta("d", vec![owner("gone", false), owner("o", false)], false, &[]),
+    );
+    let judge = |o: &OwnerReference| if o.uid == "o" { Owner::Impossible } else { Owner::Absent };
+    assert_eq!(graph.decide("d", judge), Action::Nothing);
 }
 
 #[test]
@@ -153,9 +206,77 @@ fn an_object_being_deleted_is_left_alone() {
 }
 
 #[test]
-fn a_cycle_does_not_wait_for_itself() {
+fn an_owner_seen_live_that_waits_is_no_reason_to_stay() {
     let mut graph = Graph::default();
-    put(&mut graph, meta("a", vec![owner("b", true)], true, &[FOREGROUND]));
-    put(&mut graph, meta("b", vec![owner("a", true)], false, &[]));
+    put(&mut graph, meta("d", vec![owner("unseen", false)], false, &[]));
+    let decided = graph.decide("d", |_| Owner::Waiting);
+    assert!(
+        matches!(
+            decided,
+            Action::Delete {
+                propagation: "Background",
+                ..
+            }
+        ),
+        "{decided:?}"
+    );
+}
+
+#[test]
+fn a_circle_keeps_itself_until_one_of_it_is_deleted() {
+    let mut graph = Graph::default();
+    put(
+        &mut graph,
+        meta("a", vec![owner("root", false), owner("b", false)], false, &[]),
+    );
+    put(&mut graph, meta("b", vec![owner("a", false)], false, &[]));
+    assert_eq!(decide(&graph, "a"), "owners (b)");
+    put(&mut graph, meta("a", vec![owner("b", false)], false, &[]));
+    assert_eq!(
+        (decide(&graph, "a"), decide(&graph, "b")),
+        ("nothing".into(), "nothing".into())
+    );
+    assert_eq!(remove(&mut graph, "a"), ["b", "b"]);
     assert_eq!(decide(&graph, "b"), "delete b Background");
+}
+
+#[test]
+fn a_circle_does_not_wait_for_itself() {
+    let mut graph = Graph::default();
+    let going = |uid: &str, owners: &[&str]| {
+        let owners = owners.iter().map(|o| owner(o, true)).collect();
+        meta(uid, owners, true, &[FOREGROUND])
+    };
+    put(&mut graph, going("a", &["c", "above"]));
+    put(&mut graph, meta("b", vec![owner("a", true)], false, &[]));
+    put(&mut graph, meta("c", vec![owner("b", true)], false, &[]));
+    assert_eq!(decide(&graph, "b"), "delete b Foreground");
+    put(&mut graph, going("b", &["a"]));
+    assert_eq!(decide(&graph, "c"), "delete c Foreground");
+    put(&mut graph, going("c", &["b"]));
+    put(&mut graph, going("above", &[]));
+    assert_eq!(decide(&graph, "c"), "owners (b)");
+    assert_eq!(decide(&graph, "a"), "owners (c),above", "what is above it still waits");
+    assert_eq!(decide(&graph, "above"), "nothing");
+    put(
+        &mut graph,
+        meta("itself", vec![owner("itself", true)], true, &[FOREGROUND]),
+    );
+    assert_eq!(decide(&graph, "itself"), "owners (itself)");
+}
+
+#[test]
+fn what_nobody_reads_any_more_is_asked_about() {
+    let mut graph = Graph::default();
+    put(&mut graph, meta("o", vec![], false, &[]));
+    let map = MetadataChange {
+        key: Key::new("default", "d"),
+        old: None,
+        new: Some(meta("d", vec![owner("o", false)], false, &[])),
+    };
+    graph.observe(&CONFIG_MAPS, &map);
+    assert_eq!(unknown(&graph, "d"), Vec::<String>::new());
+    assert_eq!(graph.forget(&PODS), ["d"]);
+    assert!(!graph.contains("o") && graph.contains("d"));
+    assert_eq!(unknown(&graph, "d"), ["o"]);
 }

@@ -12,6 +12,7 @@ fn heard() -> Heartbeat {
     Heartbeat {
         sign: String::new(),
         at: at(0),
+        uid: None,
     }
 }
 

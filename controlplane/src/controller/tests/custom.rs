@@ -119,3 +119,37 @@ async fn roles_name_custom_resources() {
     }
     world.refused.lock().unwrap().clear();
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_custom_resources_own_goes_with_their_definition() {
+    let world = zoo().await;
+    let leo = world.create(LIONS, lion("leo")).await;
+    let maps = "/api/v1/namespaces/a/configmaps";
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "mane"}});
+    world.create(maps, owned_by(map, &leo)).await;
+    // The collector follows the lions by then.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/lions.zoo.example";
+    world.call("DELETE", definition, None).await.unwrap();
+    world.until(definition, Value::is_null).await;
+    world.until(&format!("{maps}/mane"), Value::is_null).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_of_another_than_their_groups_preferred_version_are_found_too() {
+    let world = zoo().await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "bears.zoo.example"}, "spec": {"group": "zoo.example", "scope": "Namespaced",
+            "names": {"plural": "bears", "kind": "Bear"},
+            "versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    world.create(definitions, definition).await;
+    let bears = "/apis/zoo.example/v1beta1/namespaces/a/bears";
+    world.until(bears, Value::is_object).await;
+    let bear = json!({"kind": "Bear", "apiVersion": "zoo.example/v1beta1", "metadata": {"name": "bruno"}});
+    world.create(bears, bear).await;
+    world.call("DELETE", "/api/v1/namespaces/a", None).await.unwrap();
+    world.until("/api/v1/namespaces/a", Value::is_null).await;
+    assert_eq!(world.items(bears).await, Vec::<Value>::new());
+}

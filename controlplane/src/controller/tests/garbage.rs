@@ -124,3 +124,113 @@ async fn what_a_new_kind_owns_goes_with_it_at_once() {
         .await;
     assert!(begun.elapsed() < REDISCOVERY / 2, "{:?}", begun.elapsed());
 }
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A config map owned by these, blocking them.
+async fn owned(world: &World, namespace: &str, name: &str, owners: &[&Value]) -> Value {
+    let references: Vec<Value> = owners.iter().map(|o| reference(o)).collect();
+    let map =
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "ownerReferences": references}});
+    world
+        .create(&format!("/api/v1/namespaces/{namespace}/configmaps"), map)
+        .await
+}
+
+fn reference(owner: &Value) -> Value {
+    json!({"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true})
+}
+
+async fn delete_map(world: &World, name: &str, policy: &str) {
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy});
+    world
+        .call("DELETE", &format!("{MAPS}/{name}"), Some(options))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_goes_whichever_way_one_of_it_is_deleted() {
+    let world = World::start(0).await;
+    for policy in ["Background", "Foreground"] {
+        let a = owned(&world, "default", "a", &[]).await;
+        let b = owned(&world, "default", "b", &[&a]).await;
+        let c = owned(&world, "default", "c", &[&b]).await;
+        let back = json!({"metadata": {"ownerReferences": [reference(&c)]}});
+        world.patch(&format!("{MAPS}/a"), back).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.get(&format!("{MAPS}/a")).await.unwrap()["metadata"]["name"], "a");
+        delete_map(&world, "b", policy).await;
+        for name in ["a", "b", "c"] {
+            world.until(&format!("{MAPS}/{name}"), Value::is_null).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_another_namespace_is_none_and_that_is_told() {
+    let world = World::start(0).await;
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "far"}});
+    world.create("/api/v1/namespaces", namespace).await;
+    let owner = owned(&world, "default", "owner", &[]).await;
+    owned(&world, "default", "near", &[&owner]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    owned(&world, "far", "lost", &[&owner]).await;
+    world
+        .until("/api/v1/namespaces/far/configmaps/lost", Value::is_null)
+        .await;
+    let told = |events: &Value| {
+        let events = events["items"].as_array().cloned().unwrap_or_default();
+        let reason = |e: &&Value| e["reason"] == "OwnerRefInvalidNamespace";
+        events.iter().find(reason).cloned().unwrap_or_default()
+    };
+    let events = world
+        .until("/api/v1/namespaces/far/events", |events| !told(events).is_null())
+        .await;
+    let (event, uid) = (told(&events), owner["metadata"]["uid"].as_str().unwrap());
+    let message =
+        format!("ownerRef [v1/ConfigMap, namespace: far, name: owner, uid: {uid}] does not exist in namespace \"far\"");
+    assert_eq!(
+        (&event["message"], &event["type"]),
+        (&json!(message), &json!("Warning"))
+    );
+    assert_eq!(event["source"]["component"], "garbage-collector-controller");
+    assert!(world.get(&format!("{MAPS}/near")).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_in_no_namespace_own_what_is_in_one_and_not_the_other_way() {
+    let world = World::start(0).await;
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = |name: &str, owners: Value| {
+        json!({"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "value": 1,
+            "metadata": {"name": name, "ownerReferences": owners}})
+    };
+    let owner = world.create(classes, class("owner", json!([]))).await;
+    owned(&world, "default", "owned", &[&owner]).await;
+    let map = owned(&world, "default", "map", &[]).await;
+    world.create(classes, class("stays", json!([reference(&map)]))).await;
+    for path in [format!("{classes}/owner"), format!("{MAPS}/map")] {
+        world.call("DELETE", &path, None).await.unwrap();
+    }
+    world.until(&format!("{MAPS}/owned"), Value::is_null).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(world.get(&format!("{classes}/stays")).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_made_anew_under_its_name_is_another_one() {
+    let world = World::start(0).await;
+    let first = owned(&world, "default", "owner", &[]).await;
+    owned(&world, "default", "of-the-first", &[&first]).await;
+    delete_map(&world, "owner", "Background").await;
+    let second = owned(&world, "default", "owner", &[]).await;
+    owned(&world, "default", "of-both", &[&first, &second]).await;
+    owned(&world, "default", "of-the-second", &[&second]).await;
+    world.until(&format!("{MAPS}/of-the-first"), Value::is_null).await;
+    let alone = |map: &Value| map["metadata"]["ownerReferences"] == json!([reference(&second)]);
+    world.until(&format!("{MAPS}/of-both"), alone).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(world.get(&format!("{MAPS}/of-the-second")).await.is_some());
+}

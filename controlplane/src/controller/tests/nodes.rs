@@ -81,3 +81,40 @@ async fn pods_being_deleted_leave_a_node_that_is_out_of_service() {
         .await;
     world.until(path, Value::is_null).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_partly_disrupted_zone_keeps_its_pods_until_few_enough_are_silent() {
+    let world = World::start(0).await;
+    let silent = |name: &str| {
+        let ready = json!({"type": "Ready", "status": "False", "reason": "KubeletNotReady"});
+        json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "labels": {"silent": "yes"}}, "status": {"conditions": [ready]}})
+    };
+    // As long as no node is ready none is drained; then three of four are too many for a small zone.
+    for name in ["s0", "s1", "s2"] {
+        world.create("/api/v1/nodes", silent(name)).await;
+    }
+    world.add_node("r0").await;
+    world.add_node("r1").await;
+    let effects = |node: &Value| -> Vec<Value> {
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        taints.map(|taint| taint["effect"].clone()).collect()
+    };
+    for name in ["s0", "s1", "s2"] {
+        let path = format!("/api/v1/nodes/{name}");
+        world.until(&path, |n| effects(n) == ["NoSchedule"]).await;
+    }
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    for name in ["s0", "s1", "s2"] {
+        let node = world.get(&format!("/api/v1/nodes/{name}")).await.unwrap();
+        assert_eq!(effects(&node), ["NoSchedule"], "{name}");
+    }
+    world.call("DELETE", "/api/v1/nodes/s2", None).await.unwrap();
+    for name in ["s0", "s1"] {
+        let path = format!("/api/v1/nodes/{name}");
+        world.until(&path, |n| effects(n).contains(&json!("NoExecute"))).await;
+    }
+    let events = world.items("/api/v1/namespaces/default/events").await;
+    let removing = events.iter().filter(|e| e["reason"] == "RemovingNode");
+    let messages: Vec<&Value> = removing.map(|e| &e["message"]).collect();
+    assert_eq!(messages, ["Node s2 event: Removing Node s2 from Controller"]);
+}

@@ -1,0 +1,288 @@
+//! Which resources there are, and what of them has been read: they come and go with their definitions.
+
+use super::{Collector, lock};
+use crate::controller::discovery::{self, Discovered, FailedVersion};
+use crate::controller::informers::{AnyInformer, MetadataChange};
+use crate::controller::write::Resource;
+use client::Informer;
+use client::informer::Options;
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, future};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// How often the server is asked for new resources.
+pub(in crate::controller) const REDISCOVERY: Duration = Duration::from_secs(30);
+/// How long after a change of a definition the server is asked: a burst of them is one question a second.
+const DEFINITIONS_SETTLE: Duration = Duration::from_secs(1);
+/// How long a resource's first list may hold up everything.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// A followed resource.
+pub(super) struct Followed {
+    /// Keeps our own informer running; shared ones run anyway.
+    _own: Option<Informer<Metadata>>,
+    feeding: JoinHandle<()>,
+}
+
+impl Followed {
+    /// Ends it: nothing of the resource is taken in afterwards.
+    async fn stop(&mut self) {
+        self.feeding.abort();
+        let _ = (&mut self.feeding).await;
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.feeding.abort();
+    }
+}
+
+/// What the graph cannot know of yet.
+pub(super) struct Unlisted {
+    /// Resources whose first list has not been taken in.
+    resources: BTreeSet<Resource>,
+    /// Versions of groups whose resources could not be found out.
+    versions: Vec<String>,
+}
+
+impl Default for Unlisted {
+    /// Nothing has been found out yet.
+    fn default() -> Self {
+        Self {
+            resources: BTreeSet::new(),
+            versions: vec!["/".to_owned()],
+        }
+    }
+}
+
+impl Unlisted {
+    /// The first of what is missing, in words.
+    pub(super) fn first(&self) -> Option<String> {
+        let resource = self.resources.first();
+        resource
+            .map(|resource| format!("{}.{}", resource.plural, resource.group))
+            .or_else(|| self.versions.first().map(|version| format!("group {version}")))
+    }
+}
+
+/// The resources to follow, given what was found and is followed. Of a group that could be read in part alone, what is followed stays as it is.
+fn wanted(found: Vec<Discovered>, failed: &[FailedVersion], followed: &BTreeSet<Resource>) -> BTreeSet<Resource> {
+    let has_failed = |resource: &Resource| failed.iter().any(|version| version.group == *resource.group);
+    let mut wanted: BTreeSet<Resource> = followed.iter().filter(|r| has_failed(r)).cloned().collect();
+    let is_collectable = |d: &Discovered| d.can(&["list", "watch", "delete"]) && !d.is_event();
+    let collectable = found.into_iter().filter(is_collectable).map(|d| d.resource);
+    let is_kept = |resource: &Resource| {
+        let same = |other: &Resource| other.group == resource.group && other.plural == resource.plural;
+        has_failed(resource) && followed.iter().any(same)
+    };
+    wanted.extend(collectable.filter(|resource| !is_kept(resource)));
+    wanted
+}
+
+impl Collector {
+    pub(super) async fn rediscover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
+        loop {
+            // Upstream asks every half minute alone: until then nothing goes with a new kind's objects.
+            tokio::select! {
+                biased;
+                () = self.definitions.notified() => sleep(DEFINITIONS_SETTLE).await,
+                () = sleep(REDISCOVERY) => {}
+            }
+            self.discover(followed).await;
+        }
+    }
+
+    /// Follows what is new, and forgets what is gone.
+    pub(super) async fn discover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
+        let discovery = match discovery::resources(&self.environment.client).await {
+            Ok(discovery) => discovery,
+            Err(error) => {
+                tracing::warn!(error, "resources not discovered, retrying");
+                return;
+            }
+        };
+        let failed = discovery.failed;
+        self.name_kinds(&discovery.resources, &failed);
+        let present = followed.keys().cloned().collect();
+        let wanted = wanted(discovery.resources, &failed, &present);
+        // In this order: there is no moment at which something seems to be known that is not.
+        {
+            let mut unlisted = lock(&self.unlisted);
+            unlisted.resources.retain(|resource| wanted.contains(resource));
+            unlisted.resources.extend(wanted.difference(&present).cloned());
+            unlisted.versions = failed.into_iter().map(|version| version.to_string()).collect();
+        }
+        for gone in present.difference(&wanted) {
+            if let Some(mut followed) = followed.remove(gone) {
+                followed.stop().await;
+            }
+            let woken = lock(&self.graph).forget(gone);
+            woken.into_iter().for_each(|uid| self.queue.add(uid));
+        }
+        self.follow_all(wanted, followed).await;
+    }
+
+    /// Kinds that are served no longer are known no longer, unless their group could not be read.
+    fn name_kinds(&self, found: &[Discovered], failed: &[FailedVersion]) {
+        let mut kinds = lock(&self.kinds);
+        kinds.retain(|(group, _), _| failed.iter().any(|version| version.group == *group));
+        for Discovered { resource, .. } in found {
+            let kind = (resource.group.to_string(), resource.kind.to_string());
+            kinds.entry(kind).or_insert_with(|| resource.clone());
+        }
+    }
+
+    async fn follow_all(self: &Arc<Self>, wanted: BTreeSet<Resource>, followed: &mut BTreeMap<Resource, Followed>) {
+        let mut syncing = Vec::new();
+        for resource in wanted {
+            if let Entry::Vacant(place) = followed.entry(resource) {
+                let (followed, synced) = self.follow(place.key());
+                place.insert(followed);
+                syncing.push(synced);
+            }
+        }
+        let all = future::join_all(syncing);
+        if timeout(SYNC_PATIENCE, all).await.is_err() {
+            let first = lock(&self.unlisted).first().unwrap_or_default();
+            tracing::warn!(
+                first,
+                "some resources cannot be listed: foreground and orphaning deletions wait"
+            );
+        }
+    }
+
+    fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, Shared<BoxFuture<'static, ()>>) {
+        let (mut feed, own, synced) = match self.environment.informers.informer_of(resource) {
+            Some(shared) => {
+                let informers = self.environment.informers.clone();
+                let resource = resource.clone();
+                let synced = async move {
+                    if let Some(copy) = informers.informer_of(&resource) {
+                        copy.synced().await;
+                    }
+                };
+                (shared.metadata(), None, synced.boxed())
+            }
+            None => {
+                let own = Informer::spawn(self.all_of(resource), Options::default());
+                let copy = own.clone();
+                let synced = async move { Informer::synced(&copy).await };
+                (own.metadata(), Some(own), synced.boxed())
+            }
+        };
+        let (collector, resource) = (Arc::downgrade(self), resource.clone());
+        let synced = synced.shared();
+        let listed = synced.clone();
+        let feeding = tokio::spawn(async move {
+            listed.await;
+            while let Some(changes) = feed.next().now_or_never() {
+                let Some(collector) = collector.upgrade() else { return };
+                collector.observe(&resource, changes);
+            }
+            match collector.upgrade() {
+                Some(collector) => collector.listed(&resource),
+                None => return,
+            }
+            loop {
+                let changes = feed.next().await;
+                let Some(collector) = collector.upgrade() else { return };
+                collector.observe(&resource, changes);
+            }
+        });
+        (Followed { _own: own, feeding }, synced)
+    }
+
+    fn all_of(&self, resource: &Resource) -> kube::Api<Metadata> {
+        let kind = ApiResource {
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            api_version: resource.api_version(),
+            kind: resource.kind.to_string(),
+            plural: resource.plural.to_string(),
+        };
+        kube::Api::all_with(self.environment.client.clone(), &kind)
+    }
+
+    /// The resource's first list is in the graph.
+    fn listed(&self, resource: &Resource) {
+        let all = {
+            let mut unlisted = lock(&self.unlisted);
+            unlisted.resources.remove(resource);
+            unlisted.first().is_none()
+        };
+        if all {
+            lock(&self.delays).keys().for_each(|uid| self.queue.add(uid.clone()));
+        }
+    }
+
+    fn observe(&self, resource: &Resource, changes: Vec<MetadataChange>) {
+        for change in changes {
+            if resource.plural == "customresourcedefinitions" {
+                self.definitions.notify_one();
+            }
+            self.environment.informers.freed.tell(resource, &change);
+            let observed = lock(&self.graph).observe(resource, &change);
+            self.take_in(observed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::borrow::Cow;
+
+    fn resource(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
+        Resource {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            plural: Cow::Borrowed(plural),
+            kind: Cow::Borrowed(plural),
+            namespaced: true,
+        }
+    }
+
+    #[test]
+    fn what_is_followed_of_a_group_that_fails_stays_as_it_is() {
+        let found = |resources: &[Resource]| -> Vec<Discovered> {
+            let verbs = ["list", "watch", "delete"].map(str::to_owned).to_vec();
+            let found = resources.iter().cloned();
+            found
+                .map(|resource| Discovered {
+                    resource,
+                    verbs: verbs.clone(),
+                })
+                .collect()
+        };
+        let (old, new, other) = (
+            resource("zoo", "v1", "lions"),
+            resource("zoo", "v2", "lions"),
+            resource("zoo", "v2", "cubs"),
+        );
+        let (gone, event) = (
+            resource("park", "v1", "benches"),
+            resource("events.k8s.io", "v1", "events"),
+        );
+        let followed = BTreeSet::from([old.clone(), gone]);
+        let failed = FailedVersion {
+            group: "zoo".into(),
+            group_version: "zoo/v1".into(),
+            error: "unavailable".into(),
+        };
+        let now = found(&[new.clone(), other.clone(), event]);
+        assert_eq!(
+            wanted(now.clone(), &[failed], &followed),
+            BTreeSet::from([old, other.clone()])
+        );
+        assert_eq!(wanted(now, &[], &followed), BTreeSet::from([new, other]));
+    }
+}
