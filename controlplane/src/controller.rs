@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod amount;
+pub mod autoscaler;
 pub mod bootstrap_token;
 pub mod burst;
 pub mod cron_job;
@@ -160,6 +161,8 @@ impl Starter {
         self.start(disruption::StaleDisruptions {
             informers: informers.clone(),
         });
+        let clock = self.context.clock.clone();
+        self.start(autoscaler::Autoscalers::new(informers.clone(), clock));
     }
 
     fn start_batch(&mut self, informers: &Informers) {

@@ -19,10 +19,11 @@ use super::negotiate::{self, Output, Shape};
 use super::reply::Allowance;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
+use super::usage::{self, Usage};
 use super::user::User;
 use super::verbs::Validation;
 use super::{ApiServer, Body, body, heavy, reply, verbs};
-use crate::resource::BodyType;
+use crate::resource::{self, BodyType};
 use crate::schema::{self, Decoded};
 use bytes::Bytes;
 use health::Health;
@@ -50,6 +51,8 @@ pub struct UnstoredEndpoints {
     pub url: String,
     /// Where /proc is.
     pub proc: PathBuf,
+    /// What nodes and pods use, where this server serves metrics.k8s.io.
+    pub usage: Option<Arc<Usage>>,
 }
 
 type Outcome = Result<Response<Body>, ApiError>;
@@ -68,6 +71,10 @@ impl UnstoredEndpoints {
                 let query = Query::parse(request.uri().query().unwrap_or(""));
                 let answer = component_status::answer(server, info, &query, request.headers());
                 return Answered::Yes(answer);
+            }
+            if let Some(usage) = self.usage.as_ref().filter(|_| is_usage(info)) {
+                let (parts, _) = request.into_parts();
+                return Answered::Yes(usage::answer(usage, server, user, info, &parts).await);
             }
             if info.verb != "create" {
                 return Answered::Not(request);
@@ -180,6 +187,11 @@ impl UnstoredEndpoints {
             _ => review::create(self, server.reader(), user, info, object),
         }
     }
+}
+
+/// Whether a request reads what nodes and pods use.
+fn is_usage(info: &RequestInfo) -> bool {
+    info.group == resource::usage::GROUP && info.subresource.is_empty() && matches!(info.verb.as_str(), "get" | "list")
 }
 
 /// A request for a token is not stored, but judged like everything that is.

@@ -7,7 +7,7 @@ mod cluster;
 mod controllers;
 mod rule;
 
-use aggregated::AGGREGATED;
+use aggregated::{AGGREGATED, METRICS_READER};
 use cluster::{CLUSTER_ROLES, NODE};
 use controllers::CONTROLLERS;
 use rule::R::{Named, On};
@@ -202,8 +202,14 @@ pub fn cluster_roles() -> Vec<Value> {
             json!({"rules": rules(own)}),
         ));
     }
+    // Who may view may see what is used: metrics-server's role of that name.
+    let mut reader = metadata("system:aggregated-metrics-reader", None);
+    for role in ["admin", "edit", "view"] {
+        reader["labels"][aggregate_to(role)] = json!("true");
+    }
+    let mut sum = rules(METRICS_READER);
+    all.push(object("ClusterRole", reader, json!({"rules": sum})));
     // admin holds what edit holds, edit what view holds; the sums are stored too, so that they can be read.
-    let mut sum: Vec<Value> = Vec::new();
     for (index, (name, own)) in AGGREGATED.iter().enumerate().rev() {
         let mut part = metadata(&format!("system:aggregate-to-{name}"), None);
         part["labels"][aggregate_to(name)] = json!("true");

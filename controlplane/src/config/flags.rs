@@ -92,6 +92,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Value,
         "CA bundle to verify kubelets with (no verification)",
     ),
+    (
+        "metrics-api",
+        Takes::Bool,
+        "serve metrics.k8s.io, from what kubelets say (true)",
+    ),
     ("secure-port", Takes::Value, "HTTPS port (6443)"),
     (
         "service-account-issuer",

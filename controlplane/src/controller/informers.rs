@@ -8,6 +8,7 @@ use client::informer::{Object, Options};
 use client::{Informer, Key};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -133,6 +134,8 @@ pub struct Informers {
     pub claims: Informer<PersistentVolumeClaim>,
     /// poddisruptionbudgets
     pub budgets: Informer<PodDisruptionBudget>,
+    /// horizontalpodautoscalers
+    pub autoscalers: Informer<HorizontalPodAutoscaler>,
     /// jobs
     pub jobs: Informer<Job>,
     /// cronjobs
@@ -185,6 +188,7 @@ impl Informers {
             replication_controllers: Informer::spawn(Api::all(client.clone()), options("")),
             claims: Informer::spawn(Api::all(client.clone()), options("")),
             budgets: Informer::spawn(Api::all(client.clone()), options("")),
+            autoscalers: Informer::spawn(Api::all(client.clone()), options("")),
             jobs: Informer::spawn(Api::all(client.clone()), options("")),
             cron_jobs: Informer::spawn(Api::all(client.clone()), options("")),
             services: Informer::spawn(Api::all(client.clone()), options("")),
@@ -202,7 +206,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 22] = [
+        let all: [&dyn AnyInformer; 23] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -219,6 +223,7 @@ impl Informers {
             &self.replication_controllers,
             &self.claims,
             &self.budgets,
+            &self.autoscalers,
             &self.jobs,
             &self.cron_jobs,
             &self.services,
@@ -231,7 +236,7 @@ impl Informers {
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 18] = [
+        let known: [(&Resource, &dyn AnyInformer); 19] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -244,6 +249,7 @@ impl Informers {
             (&write::REPLICATION_CONTROLLERS, &self.replication_controllers),
             (&write::CLAIMS, &self.claims),
             (&write::BUDGETS, &self.budgets),
+            (&write::AUTOSCALERS, &self.autoscalers),
             (&write::JOBS, &self.jobs),
             (&write::CRON_JOBS, &self.cron_jobs),
             (&write::SERVICES, &self.services),

@@ -104,6 +104,15 @@ pub const CLAIMS: Resource = Resource::known("", "persistentvolumeclaims", "Pers
 /// poddisruptionbudgets.policy
 pub const BUDGETS: Resource = Resource::known("policy", "poddisruptionbudgets", "PodDisruptionBudget", true);
 
+/// horizontalpodautoscalers.autoscaling
+pub const AUTOSCALERS: Resource = Resource {
+    group: Cow::Borrowed("autoscaling"),
+    version: Cow::Borrowed("v2"),
+    plural: Cow::Borrowed("horizontalpodautoscalers"),
+    kind: Cow::Borrowed("HorizontalPodAutoscaler"),
+    namespaced: true,
+};
+
 /// certificatesigningrequests.certificates.k8s.io
 pub const SIGNING_REQUESTS: Resource = Resource::known(
     "certificates.k8s.io",
