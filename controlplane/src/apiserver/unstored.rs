@@ -23,7 +23,7 @@ use super::usage::{self, Usage};
 use super::user::User;
 use super::verbs::Validation;
 use super::{ApiServer, Body, body, heavy, reply, verbs};
-use crate::resource::{self, BodyType};
+use crate::resource::BodyType;
 use crate::schema::{self, Decoded};
 use bytes::Bytes;
 use health::Health;
@@ -72,7 +72,7 @@ impl UnstoredEndpoints {
                 let answer = component_status::answer(server, info, &query, request.headers());
                 return Answered::Yes(answer);
             }
-            if let Some(usage) = self.usage.as_ref().filter(|_| is_usage(info)) {
+            if let Some(usage) = self.usage.as_ref().filter(|_| usage::serves(info)) {
                 let (parts, _) = request.into_parts();
                 return Answered::Yes(usage::answer(usage, server, user, info, &parts).await);
             }
@@ -187,11 +187,6 @@ impl UnstoredEndpoints {
             _ => review::create(self, server.reader(), user, info, object),
         }
     }
-}
-
-/// Whether a request reads what nodes and pods use.
-fn is_usage(info: &RequestInfo) -> bool {
-    info.group == resource::usage::GROUP && info.subresource.is_empty() && matches!(info.verb.as_str(), "get" | "list")
 }
 
 /// A request for a token is not stored, but judged like everything that is.

@@ -10,6 +10,7 @@ mod page;
 pub mod scraper;
 
 use super::ApiServer;
+use super::request::RequestInfo;
 use crate::resource;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -58,6 +59,11 @@ pub fn publish(server: &ApiServer) {
     for kind in resource::usage::kinds() {
         server.serve_resource(&kind.group, &kind.plural, std::slice::from_ref(&kind));
     }
+}
+
+/// Whether a request reads what nodes and pods use.
+pub(super) fn serves(info: &RequestInfo) -> bool {
+    info.group == resource::usage::GROUP && info.subresource.is_empty() && matches!(info.verb.as_str(), "get" | "list")
 }
 
 impl Usage {

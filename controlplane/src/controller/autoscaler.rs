@@ -102,7 +102,10 @@ impl Autoscalers {
                 .filter(|(other, _)| other.namespace == key.namespace && *other != key)
                 .filter_map(|(other, memory)| Some((other.name.clone(), memory.selector.clone()?)))
                 .collect();
-            (std::mem::take(&mut memories.entry(key.clone()).or_default().history), others)
+            (
+                std::mem::take(&mut memories.entry(key.clone()).or_default().history),
+                others,
+            )
         };
         let known = Known {
             autoscaler,

@@ -126,7 +126,8 @@ impl JsonSchema for PodMetrics {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let items = generator.subschema_for::<ContainerMetrics>();
-        let containers = json_schema!({"type": "array", "items": items, "description": "What each of its containers uses."});
+        let containers =
+            json_schema!({"type": "array", "items": items, "description": "What each of its containers uses."});
         sampled(
             generator,
             "What the containers of a pod use.",

@@ -210,9 +210,7 @@ fn note(parts: &mut Parts, family: Family, sample: &Sample<'_>) {
     }
 }
 
-fn whole_pod(
-    ((namespace, name), containers): ((&str, &str), BTreeMap<&str, Parts>),
-) -> Option<PodPoints> {
+fn whole_pod(((namespace, name), containers): ((&str, &str), BTreeMap<&str, Parts>)) -> Option<PodPoints> {
     let points = containers
         .into_iter()
         .map(|(container, parts)| Some((container.into(), parts.whole()?)));

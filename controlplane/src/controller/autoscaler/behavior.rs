@@ -100,10 +100,7 @@ const DOWN_STABILIZED: Said = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 );
-const WITHIN: Said = (
-    "DesiredWithinRange",
-    "the desired count is within the acceptable range",
-);
+const WITHIN: Said = ("DesiredWithinRange", "the desired count is within the acceptable range");
 const TOO_MANY: Said = (
     "TooManyReplicas",
     "the desired replica count is more than the maximum replica count",
@@ -131,10 +128,7 @@ pub(super) fn settle(
 ) -> Settled {
     let (stable, why) = match behavior {
         // Without a behavior the highest recommendation holds, even if there are fewer replicas by now.
-        None => (
-            history.within(now, DOWN_WINDOW).fold(wanted, i32::max),
-            DOWN_STABILIZED,
-        ),
+        None => (history.within(now, DOWN_WINDOW).fold(wanted, i32::max), DOWN_STABILIZED),
         Some(behavior) => {
             let up = window(behavior.scale_up.as_ref()).unwrap_or(SignedDuration::ZERO);
             let down = window(behavior.scale_down.as_ref()).unwrap_or(DOWN_WINDOW);

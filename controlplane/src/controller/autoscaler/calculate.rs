@@ -119,7 +119,13 @@ fn is_starting(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
             let whole = changed.saturating_add(sample.window).unwrap_or(Timestamp::MAX);
             is_unready || sample.at < whole
         }
-        _ => is_unready && started.0.saturating_add(INITIAL_READINESS).is_ok_and(|end| end > changed),
+        _ => {
+            is_unready
+                && started
+                    .0
+                    .saturating_add(INITIAL_READINESS)
+                    .is_ok_and(|end| end > changed)
+        }
     }
 }
 
@@ -165,7 +171,12 @@ fn request(pod: &Pod, question: &Question<'_>) -> Result<i64, String> {
         if !wanted.is_empty() && wanted != container.name {
             continue;
         }
-        let missing = || format!("missing request for {resource} in container {} of Pod {name}", container.name);
+        let missing = || {
+            format!(
+                "missing request for {resource} in container {} of Pod {name}",
+                container.name
+            )
+        };
         let found = requested(container, resource).ok_or_else(missing)?;
         sum = sum.saturating_add(found);
         if wanted == container.name {

@@ -98,7 +98,10 @@ pub(super) fn rescaled(
     let said = match failure {
         None => (
             "SucceededRescale",
-            format!("the HPA controller was able to update the target scale to {}", rescale.to),
+            format!(
+                "the HPA controller was able to update the target scale to {}",
+                rescale.to
+            ),
         ),
         Some(error) => (
             "FailedUpdateScale",
@@ -132,7 +135,13 @@ pub(super) fn decide(known: &Known<'_>, history: &mut History) -> Decision {
 
 impl Turn<'_> {
     fn condition(&mut self, kind: &str, is_true: bool, reason: &str, message: impl Into<String>) {
-        set(&mut self.status, kind, is_true, (reason, message.into()), self.known.now);
+        set(
+            &mut self.status,
+            kind,
+            is_true,
+            (reason, message.into()),
+            self.known.now,
+        );
     }
 
     fn tell(&mut self, reason: &'static str, message: impl Into<String>) {
@@ -175,9 +184,15 @@ impl Turn<'_> {
             self.condition(ACTIVE, false, "ScalingDisabled", message);
             None
         } else if current > bounds.max {
-            Some(to_bound(bounds.max, "Current number of replicas above Spec.MaxReplicas"))
+            Some(to_bound(
+                bounds.max,
+                "Current number of replicas above Spec.MaxReplicas",
+            ))
         } else if current < bounds.min {
-            Some(to_bound(bounds.min, "Current number of replicas below Spec.MinReplicas"))
+            Some(to_bound(
+                bounds.min,
+                "Current number of replicas below Spec.MinReplicas",
+            ))
         } else {
             return self.follow(target, bounds, history);
         };

@@ -128,9 +128,11 @@ fn resource(
             (Wanted::Utilization(percent), "utilization", name)
         }
         (None, None) => {
-            return Err("invalid resource metric source: neither an average utilization target nor an average value \
+            return Err(
+                "invalid resource metric source: neither an average utilization target nor an average value \
                         (usage) target was set"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     };
     let failed = |error: String| format!("failed to get {resource} {what}: {error}");
@@ -156,10 +158,7 @@ fn samples(inputs: &Inputs<'_>, usage: &[PodUsage], resource: &str, container: &
     let mut samples = Samples::new();
     for pod in usage {
         let milli = if container.is_empty() {
-            let amounts = pod
-                .containers
-                .values()
-                .map(|amounts| amounts.get(resource).copied());
+            let amounts = pod.containers.values().map(|amounts| amounts.get(resource).copied());
             let amounts: Option<Vec<i64>> = amounts.collect();
             amounts
                 .filter(|amounts| !amounts.is_empty())

@@ -1,7 +1,7 @@
 //! What a decision needs to know and no informer does: the target's scale, and what its pods use. All I/O of this controller is here.
 
-use crate::controller::disruption::scale::is_segment;
 use crate::controller::discovery;
+use crate::controller::disruption::scale::is_segment;
 use crate::controller::write::Resource;
 use client::Key;
 use http::Request;
