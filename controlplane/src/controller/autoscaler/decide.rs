@@ -40,6 +40,9 @@ pub(super) struct Decision {
     pub(super) events: Vec<Told>,
 }
 
+/// Names autoscalers, given a selector and the pods it chooses.
+type Rivals<'a> = &'a dyn Fn(&Selector, &[Arc<Pod>]) -> Vec<String>;
+
 /// What a decision is made from beside the history.
 pub(super) struct Known<'a> {
     pub(super) autoscaler: &'a HorizontalPodAutoscaler,
@@ -47,7 +50,7 @@ pub(super) struct Known<'a> {
     /// The pods that a selector chooses in the autoscaler's namespace.
     pub(super) pods: &'a dyn Fn(&Selector) -> Vec<Arc<Pod>>,
     /// All autoscalers of the namespace whose selectors choose any of these pods, this one among them, by name and in order.
-    pub(super) rivals: &'a dyn Fn(&Selector, &[Arc<Pod>]) -> Vec<String>,
+    pub(super) rivals: Rivals<'a>,
     pub(super) now: Timestamp,
 }
 
