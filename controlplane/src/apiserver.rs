@@ -35,6 +35,7 @@ pub mod service;
 mod state;
 pub mod status;
 pub mod unstored;
+pub mod usage;
 pub mod user;
 pub mod verbs;
 mod write_locks;

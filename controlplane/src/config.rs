@@ -60,6 +60,8 @@ pub struct Config {
     pub scheduler_file: Option<PathBuf>,
     /// What is audited; `None` is nothing.
     pub audit: Option<AuditConfig>,
+    /// Whether metrics.k8s.io is served from what kubelets say. Without it the group is free for somebody else's.
+    pub metrics_api: bool,
     /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
     pub verbosity: u8,
 }
@@ -121,6 +123,7 @@ impl Config {
             controllers: read.controllers(),
             scheduler_file: read.path("config"),
             audit: read.audit(),
+            metrics_api: read.bool("metrics-api", true),
             verbosity: read.parse("v", 2),
         };
         if config.service_cidr.overlaps(&config.cluster_cidr) {

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod amount;
+pub mod autoscaler;
 pub mod bootstrap_token;
 pub mod burst;
 pub mod cron_job;
@@ -152,6 +153,8 @@ impl Starter {
         self.start("disruption-controller", disruptions);
         let stale = disruption::StaleDisruptions { informers: of() };
         self.start("disruption-controller", stale);
+        let autoscalers = autoscaler::Autoscalers::new(of(), self.context.clock.clone());
+        self.start("horizontal-pod-autoscaler-controller", autoscalers);
     }
 
     fn start_batch(&mut self, informers: &Informers) {
@@ -273,7 +276,10 @@ impl Starter {
         account: &'static str,
         run: impl FnOnce(Environment) -> F,
     ) {
-        debug_assert!(Selection::default().has(name), "{name} is missing among the controllers there are");
+        debug_assert!(
+            Selection::default().has(name),
+            "{name} is missing among the controllers there are"
+        );
         if self.context.selection.has(name) {
             let environment = self.environment(account);
             self.set.spawn(run(environment));

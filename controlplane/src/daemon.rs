@@ -13,6 +13,7 @@ use crate::apiserver::handler_chain::HandlerChain;
 use crate::apiserver::kubelet_proxy::KubeletProxy;
 use crate::apiserver::unstored::UnstoredEndpoints;
 use crate::apiserver::unstored::health::Health;
+use crate::apiserver::usage::{self, Usage};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
 use crate::bootstrap::{self, BootstrapError, Facts};
@@ -145,6 +146,7 @@ impl Daemon {
         let health = Health::default();
         let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
         let authn = Arc::clone(&handler_chain.authn);
+        let usage = handler_chain.unstored.usage.clone();
         let parts = Parts {
             store,
             clock: Arc::clone(&host.clock),
@@ -159,9 +161,13 @@ impl Daemon {
             client_ca_pem: pki.ca_pem.clone(),
         };
         bootstrap::run(&server, &facts).await.map_err(DaemonError::Bootstrap)?;
-        let (newest_ca, ca) = tokio::sync::watch::channel(pki.ca_pem.clone());
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        if let Some(usage) = usage {
+            usage::publish(&server);
+            tasks.spawn(usage::scraper::run(server.clone(), usage, shutdown.clone()));
+        }
+        let (newest_ca, ca) = tokio::sync::watch::channel(pki.ca_pem.clone());
         if let Some(listener) = listener {
             let (newest, tls) = tokio::sync::watch::channel(Arc::new(tls));
             let [cert, key] = serving_paths(config);
@@ -304,6 +310,8 @@ pub fn handler_chain(
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
     let kubelet_ca = identity.kubelet_ca_file.as_deref();
     let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);
+    let proxy = KubeletProxy::new(kubelet_tls.map_err(DaemonError::Pki)?);
+    let usage = config.metrics_api.then(|| Arc::new(Usage::new(proxy.usage_of_nodes())));
     Ok(HandlerChain {
         admission: Admission::new(Arc::clone(&authz), services, config.admission, host.seed),
         unstored: UnstoredEndpoints {
@@ -313,8 +321,9 @@ pub fn handler_chain(
             health,
             url: format!("https://{}", SocketAddr::new(advertise, config.secure_port)),
             proc: host.proc.clone(),
+            usage,
         },
-        proxy: KubeletProxy::new(kubelet_tls.map_err(DaemonError::Pki)?),
+        proxy,
         authn,
         authz,
         audit: config.audit.as_ref().map(|audit| audit_log(audit, host)).transpose()?,

@@ -33,6 +33,11 @@ struct Pending {
     queue: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Scrape {
+    success: &'static str,
+}
+
 /// From 10 ns to 10 s, as upstream's work queues count.
 fn queue_times() -> Histogram {
     Histogram::new(exponential_buckets(1e-8, 10.0, 10))
@@ -57,6 +62,8 @@ pub struct Metrics {
     pending: Family<Pending, Gauge>,
     preemptions: Counter,
     victims: Histogram,
+    scrapes: Family<Scrape, Counter>,
+    scrape_durations: Histogram,
 }
 
 impl Default for Metrics {
@@ -73,6 +80,8 @@ impl Default for Metrics {
             pending: Family::default(),
             preemptions: Counter::default(),
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
+            scrapes: Family::default(),
+            scrape_durations: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
         }
     }
 }
@@ -113,6 +122,13 @@ impl Metrics {
         if let Some(victims) = victims {
             self.victims.observe(victims as f64);
         }
+    }
+
+    /// Counts one question to a kubelet about what its node and pods use.
+    pub fn scraped(&self, is_answered: bool, took: Duration) {
+        let success = if is_answered { "true" } else { "false" };
+        self.scrapes.get_or_create(&Scrape { success }).inc();
+        self.scrape_durations.observe(took.as_secs_f64());
     }
 
     /// How many pods wait in one of the scheduler's queues now.
@@ -164,6 +180,16 @@ impl Metrics {
             "scheduler_pending_pods",
             "Number of pending pods, by the queue type",
             self.pending.clone(),
+        );
+        registry.register(
+            "metrics_server_kubelet_request",
+            "Number of requests sent to Kubelet API",
+            self.scrapes.clone(),
+        );
+        registry.register(
+            "metrics_server_kubelet_request_duration_seconds",
+            "Duration of requests to Kubelet API in seconds",
+            self.scrape_durations.clone(),
         );
     }
 }

@@ -68,6 +68,7 @@ mod storage_class;
 pub(crate) mod stored;
 pub(crate) mod structural;
 mod template;
+pub(crate) mod usage;
 mod webhook;
 pub(crate) mod without_effect;
 

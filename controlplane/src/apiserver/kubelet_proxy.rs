@@ -7,6 +7,7 @@ mod http_proxy;
 mod stream;
 mod target;
 mod tunnel;
+mod usage;
 
 use super::authz::{Authz, forbidden};
 use super::request::{Query, RequestInfo};

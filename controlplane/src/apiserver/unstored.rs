@@ -19,6 +19,7 @@ use super::negotiate::{self, Output, Shape};
 use super::reply::Allowance;
 use super::request::{Query, RequestInfo};
 use super::status::ApiError;
+use super::usage::{self, Usage};
 use super::user::User;
 use super::verbs::Validation;
 use super::{ApiServer, Body, body, heavy, reply, verbs};
@@ -50,6 +51,8 @@ pub struct UnstoredEndpoints {
     pub url: String,
     /// Where /proc is.
     pub proc: PathBuf,
+    /// What nodes and pods use, where this server serves metrics.k8s.io.
+    pub usage: Option<Arc<Usage>>,
 }
 
 type Outcome = Result<Response<Body>, ApiError>;
@@ -68,6 +71,10 @@ impl UnstoredEndpoints {
                 let query = Query::parse(request.uri().query().unwrap_or(""));
                 let answer = component_status::answer(server, info, &query, request.headers());
                 return Answered::Yes(answer);
+            }
+            if let Some(usage) = self.usage.as_ref().filter(|_| usage::serves(info)) {
+                let (parts, _) = request.into_parts();
+                return Answered::Yes(usage::answer(usage, server, user, info, &parts).await);
             }
             if info.verb != "create" {
                 return Answered::Not(request);

@@ -44,6 +44,7 @@ use crate::store::{Revision, StoreError};
 use crate::tree;
 use bytes::{Bytes, BytesMut};
 pub(in crate::apiserver) use field_validation::Validation;
+pub(super) use filter::Filter;
 pub(super) use finish::Keeps;
 use http::request::Parts;
 use http::{HeaderMap, Response};

@@ -7,12 +7,13 @@ mod cluster;
 mod controllers;
 mod rule;
 
-use aggregated::AGGREGATED;
+use aggregated::{AGGREGATED, METRICS_READER};
 use cluster::{CLUSTER_ROLES, NODE};
 use controllers::CONTROLLERS;
 use rule::R::{Named, On};
 use rule::{EVENTS, R, READ};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// ClusterRoleBindings: name, role, subjects as `Group:x`, `User:x` or `kube-system/serviceaccount`.
 const BINDINGS: &[(&str, &str, &[&str])] = &[
@@ -188,6 +189,9 @@ fn aggregate_to(role: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{role}")
 }
 
+/// The role that reads what nodes and pods use.
+const READER: &str = "system:aggregated-metrics-reader";
+
 /// Every default ClusterRole.
 pub fn cluster_roles() -> Vec<Value> {
     let mut all: Vec<Value> = CLUSTER_ROLES
@@ -202,19 +206,23 @@ pub fn cluster_roles() -> Vec<Value> {
             json!({"rules": rules(own)}),
         ));
     }
+    // Who may view may see what is used: metrics-server's role of that name.
+    let mut reader = metadata(READER, None);
+    for (role, _) in AGGREGATED {
+        reader["labels"][aggregate_to(role)] = json!("true");
+    }
+    all.push(object("ClusterRole", reader, json!({"rules": rules(METRICS_READER)})));
     // admin holds what edit holds, edit what view holds. The sums are stored as the controller of sums would write them: parts by name.
     let mut sum: Vec<Value> = Vec::new();
     let mut below = String::new();
     for (index, (name, own)) in AGGREGATED.iter().enumerate().rev() {
         let part_name = format!("system:aggregate-to-{name}");
-        let (own, rest) = (rules(own), std::mem::take(&mut sum));
-        let is_first = below.is_empty() || part_name < below;
-        let parts = if is_first {
-            [own.clone(), rest]
-        } else {
-            [rest, own.clone()]
-        };
-        for rule in parts.into_iter().flatten() {
+        let own = rules(own);
+        let mut parts = BTreeMap::from([(part_name.as_str(), own.clone()), (READER, rules(METRICS_READER))]);
+        if !below.is_empty() {
+            parts.insert(&below, std::mem::take(&mut sum));
+        }
+        for rule in parts.into_values().flatten() {
             if !sum.contains(&rule) {
                 sum.push(rule);
             }

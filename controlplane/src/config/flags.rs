@@ -113,6 +113,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Value,
         "the same in a large zone that is partly disrupted (0.01)",
     ),
+    (
+        "metrics-api",
+        Takes::Bool,
+        "serve metrics.k8s.io, from what kubelets say (true)",
+    ),
     ("secure-port", Takes::Value, "HTTPS port (6443)"),
     (
         "service-account-issuer",

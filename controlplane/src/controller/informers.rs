@@ -9,6 +9,7 @@ use client::informer::{Object, Options};
 use client::{Informer, Key};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -135,6 +136,8 @@ pub struct Informers {
     pub claims: Informer<PersistentVolumeClaim>,
     /// poddisruptionbudgets
     pub budgets: Informer<PodDisruptionBudget>,
+    /// horizontalpodautoscalers
+    pub autoscalers: Informer<HorizontalPodAutoscaler>,
     /// jobs
     pub jobs: Informer<Job>,
     /// cronjobs
@@ -196,6 +199,7 @@ impl Informers {
             replication_controllers: Informer::spawn(Api::all(client.clone()), options("")),
             claims: Informer::spawn(Api::all(client.clone()), options("")),
             budgets: Informer::spawn(Api::all(client.clone()), options("")),
+            autoscalers: Informer::spawn(Api::all(client.clone()), options("")),
             jobs: Informer::spawn(Api::all(client.clone()), options("")),
             cron_jobs: Informer::spawn(Api::all(client.clone()), options("")),
             services: Informer::spawn(Api::all(client.clone()), options("")),
@@ -214,7 +218,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 24] = [
+        let all: [&dyn AnyInformer; 25] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -231,6 +235,7 @@ impl Informers {
             &self.replication_controllers,
             &self.claims,
             &self.budgets,
+            &self.autoscalers,
             &self.jobs,
             &self.cron_jobs,
             &self.services,
@@ -245,7 +250,7 @@ impl Informers {
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 20] = [
+        let known: [(&Resource, &dyn AnyInformer); 21] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -258,6 +263,7 @@ impl Informers {
             (&write::REPLICATION_CONTROLLERS, &self.replication_controllers),
             (&write::CLAIMS, &self.claims),
             (&write::BUDGETS, &self.budgets),
+            (&write::AUTOSCALERS, &self.autoscalers),
             (&write::JOBS, &self.jobs),
             (&write::CRON_JOBS, &self.cron_jobs),
             (&write::SERVICES, &self.services),

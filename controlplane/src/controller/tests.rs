@@ -1,5 +1,6 @@
 //! Controllers and scheduler against the real API server, in process, on a paused clock, with nodes that only pretend.
 
+mod autoscalers;
 mod budgets;
 mod constraints;
 mod custom;
@@ -14,6 +15,7 @@ mod remote;
 mod roles;
 mod scheduling;
 mod sets;
+mod usage;
 pub(super) mod world;
 mod writes;
 
@@ -46,6 +48,8 @@ struct World {
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
     refused: Arc<Mutex<Vec<String>>>,
+    /// What kubelets say of pods' use.
+    usage: Arc<usage::Kubelets>,
 }
 
 impl Drop for World {
@@ -69,6 +73,8 @@ impl World {
         let mut gate = Secured::new();
         gate.denied = denied;
         let refused = gate.refused.clone();
+        let measured = Arc::new(usage::Kubelets::new(clock.clone()));
+        gate.usage = Some(measured.served());
         let parts = Parts {
             store: Arc::new(Memory::new()),
             clock: clock.clone(),
@@ -77,6 +83,7 @@ impl World {
         };
         let server = ApiServer::new(parts).await.unwrap();
         let shutdown = CancellationToken::new();
+        measured.serve(&server, &shutdown);
         let (root_ca_pem, root_ca) = tokio::sync::watch::channel("PEM".to_owned());
         let world = Self {
             server: server.clone(),
@@ -85,6 +92,7 @@ impl World {
             clock: clock.clone(),
             shutdown: shutdown.clone(),
             refused,
+            usage: measured,
         };
         let loopback = std::net::Ipv4Addr::LOCALHOST.into();
         let facts = bootstrap::Facts {
@@ -267,7 +275,10 @@ async fn kubelets(client: kube::Client, shutdown: CancellationToken) {
                 let _ = call(&client, "PATCH", &format!("{path}/status"), Some(status)).await;
             } else if phase != Some("Running") && spec.containers[0].image.as_deref() != Some("broken") {
                 let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-                let status = json!({"status": {"phase": "Running", "podIP": "10.244.0.9", "conditions": [ready]}});
+                let mut status = json!({"status": {"phase": "Running", "podIP": "10.244.0.9", "conditions": [ready]}});
+                if pod.labels().contains_key("measured") {
+                    status["status"]["startTime"] = json!("2025-12-31T00:00:00Z");
+                }
                 let _ = call(&client, "PATCH", &format!("{path}/status"), Some(status)).await;
             }
         }

@@ -106,6 +106,16 @@ pub const BUDGETS: Resource = Resource::known("policy", "poddisruptionbudgets", 
 
 /// resourcequotas
 pub const RESOURCE_QUOTAS: Resource = Resource::known("", "resourcequotas", "ResourceQuota", true);
+
+/// horizontalpodautoscalers.autoscaling
+pub const AUTOSCALERS: Resource = Resource {
+    group: Cow::Borrowed("autoscaling"),
+    version: Cow::Borrowed("v2"),
+    plural: Cow::Borrowed("horizontalpodautoscalers"),
+    kind: Cow::Borrowed("HorizontalPodAutoscaler"),
+    namespaced: true,
+};
+
 /// certificatesigningrequests.certificates.k8s.io
 pub const SIGNING_REQUESTS: Resource = Resource::known(
     "certificates.k8s.io",

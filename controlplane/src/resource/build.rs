@@ -165,6 +165,11 @@ impl Row {
         }
     }
 
+    /// How its types are published.
+    pub(super) fn published(&self) -> AddSchema {
+        self.add_schema
+    }
+
     const fn bare<T: Resource + JsonSchema>(plural: &'static str, singular: &'static str) -> Self {
         Self {
             group: T::GROUP,

@@ -21,6 +21,7 @@ mod networking;
 mod node;
 mod pod;
 mod storage;
+mod usage;
 
 #[cfg(test)]
 pub(crate) use format::human_duration;
@@ -165,6 +166,7 @@ pub(super) fn built_in(group: &str, name: &str) -> KindPrinter {
         "networking.k8s.io" | "discovery.k8s.io" => networking::printer(name),
         "storage.k8s.io" => storage::printer(name),
         "events.k8s.io" => event::printer(name),
+        "metrics.k8s.io" => usage::printer(name),
         _ => cluster::printer(name),
     };
     KindPrinter::BuiltIn(printer.unwrap_or(GENERIC))

@@ -102,7 +102,6 @@ const ROWS: &[Row] = &[
         |object| !list(object, &["spec", "volumeClaimTemplates"]).is_empty(),
         "claims are made and nothing binds them, so pods stay pending",
     ),
-    kind("horizontalpodautoscalers.autoscaling", "no controller scales anything"),
     kind(
         "ingresses.networking.k8s.io",
         "no controller of ours leads traffic by them (another one may)",

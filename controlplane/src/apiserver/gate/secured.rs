@@ -1,14 +1,17 @@
 //! The real authorization and admission; only the identity is taken as given.
 
-use crate::apiserver::Reader;
 use crate::apiserver::admission::{Admission, Attributes};
 use crate::apiserver::authz::{Authz, forbidden};
 use crate::apiserver::gate::{Gate, Open};
-use crate::apiserver::request::RequestInfo;
+use crate::apiserver::negotiate::Output;
+use crate::apiserver::request::{Query, RequestInfo};
 use crate::apiserver::status::ApiError;
+use crate::apiserver::usage::{self, Usage};
 use crate::apiserver::user::User;
+use crate::apiserver::{ApiServer, Body, Reader, reply};
 use crate::config::AdmissionConfig;
 use async_trait::async_trait;
+use http::{Request, Response};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
@@ -20,6 +23,8 @@ pub(crate) struct Secured {
     pub(crate) refused: Arc<Mutex<Vec<String>>>,
     /// Users and resources that are refused whatever their roles say, without a note.
     pub(crate) denied: Denied,
+    /// What nodes and pods use, where that is served.
+    pub(crate) usage: Option<Arc<Usage>>,
     authz: Arc<Authz>,
     admission: Admission,
 }
@@ -30,6 +35,7 @@ impl Secured {
         Self {
             refused: Arc::default(),
             denied: Arc::default(),
+            usage: None,
             admission: Admission::new(
                 authz.clone(),
                 "10.96.0.0/16".parse().unwrap(),
@@ -85,5 +91,20 @@ impl Gate for Secured {
 
     fn enforces_quota(&self) -> bool {
         self.admission.enforces_quota()
+    }
+
+    async fn other(
+        &self,
+        server: &ApiServer,
+        user: &User,
+        info: &RequestInfo,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Request<Body>> {
+        let usage = self.usage.as_ref().filter(|_| usage::serves(info));
+        let Some(usage) = usage else { return Err(request) };
+        let (parts, _) = request.into_parts();
+        let output = Output::of_status(&parts.headers, &Query::default());
+        let answer = usage::answer(usage, server, user, info, &parts).await;
+        Ok(answer.unwrap_or_else(|error| reply::error(&error, &error.to_status(), output)))
     }
 }

@@ -59,6 +59,7 @@ async fn server() -> ApiServer {
         health: Health::default(),
         url: "https://192.0.2.1:6443".to_owned(),
         proc: PathBuf::from("/proc"),
+        usage: None,
     };
     let parts = crate::apiserver::Parts {
         store: Arc::new(Memory::new()),

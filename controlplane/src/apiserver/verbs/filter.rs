@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Both selectors of a request.
-pub(super) struct Filter {
+pub(in crate::apiserver) struct Filter {
     kind: Arc<Kind>,
     labels: Selector,
     fields: FieldSelector,
@@ -22,7 +22,7 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Parses and checks the request's selectors.
-    pub(super) fn parse(kind: &Arc<Kind>, info: &RequestInfo) -> Result<Self, ApiError> {
+    pub(in crate::apiserver) fn parse(kind: &Arc<Kind>, info: &RequestInfo) -> Result<Self, ApiError> {
         let labels = Selector::parse(&info.label_selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let mut fields = FieldSelector::parse(&info.field_selector).map_err(|error| {
             ApiError::bad_request(match error {
@@ -69,14 +69,19 @@ impl Filter {
     }
 
     /// Whether the object matches.
-    pub(super) fn matches(&self, stored: &Stored) -> bool {
+    pub(in crate::apiserver) fn matches(&self, stored: &Stored) -> bool {
         if self.is_everything() {
             return true;
         }
+        let selectable = self.selectable(stored);
+        self.labels.matches_by(|key| selectable.label(key)) && self.fields.matches(|field| selectable.field(field))
+    }
+
+    /// What selectors can ask of the object.
+    pub(in crate::apiserver) fn selectable(&self, stored: &Stored) -> Arc<Selectable> {
         // Names alone are the same in every form.
         let form = self.kind.defined.selects_as;
-        let selectable = stored.selectable(form, |stored| self.read(stored));
-        self.labels.matches_by(|key| selectable.label(key)) && self.fields.matches(|field| selectable.field(field))
+        stored.selectable(form, |stored| self.read(stored))
     }
 
     /// The narrowest thing that all objects of the collection have in common which match: one object, one value of a field that

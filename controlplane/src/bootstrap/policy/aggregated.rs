@@ -84,3 +84,6 @@ pub(super) const AGGREGATED: &[(&str, &[R])] = &[
         ],
     ),
 ];
+
+/// Reads what nodes and pods use; a part of all three.
+pub(super) const METRICS_READER: &[R] = &[On(READ, "metrics.k8s.io", "nodes,pods")];

@@ -116,6 +116,19 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         &[On("delete,get,list,patch,update,watch", "*", "*"), EVENTS],
     ),
     (
+        "horizontal-pod-autoscaler",
+        &[
+            On(READ, "autoscaling", "horizontalpodautoscalers"),
+            On("update", "autoscaling", "horizontalpodautoscalers/status"),
+            On("get,update", "*", "*/scale"),
+            On("list", "", "pods"),
+            On("list", "metrics.k8s.io", "pods"),
+            On("get,list", "custom.metrics.k8s.io", "*"),
+            On("get,list", "external.metrics.k8s.io", "*"),
+            EVENTS,
+        ],
+    ),
+    (
         "job-controller",
         &[
             On("get,list,patch,update,watch", BATCH, "jobs"),

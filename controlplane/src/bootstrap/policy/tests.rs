@@ -48,6 +48,15 @@ fn admin_edit_and_view_add_up() {
     assert!(count(&admin) > count(&edit) && count(&edit) > count(&view));
     assert!(!view["rules"].to_string().contains("secrets"));
     assert!(edit["rules"].to_string().contains("pods/exec"));
+    let reader = find(&roles, "system:aggregated-metrics-reader");
+    for (name, role) in [("admin", admin), ("edit", edit), ("view", view)] {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+        assert_eq!(reader["metadata"]["labels"][label], "true");
+        assert!(
+            role["rules"].as_array().unwrap().contains(&reader["rules"][0]),
+            "{name}"
+        );
+    }
 }
 
 #[test]

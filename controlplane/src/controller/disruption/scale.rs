@@ -25,7 +25,7 @@ pub struct Scales {
 }
 
 /// Whether a text may be a part of a path, and nothing but that part.
-fn is_segment(text: &str) -> bool {
+pub(in crate::controller) fn is_segment(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     (1..=PART_MAX).contains(&text.len()) && text != "." && text != ".." && text.bytes().all(is_plain)
 }

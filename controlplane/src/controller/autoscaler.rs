@@ -1,0 +1,268 @@
+//! Scales what HorizontalPodAutoscalers point at, by what its pods use (control-plane contract §12).
+//!
+//! Every [`SYNC`] an autoscaler's target and metrics are read ([`observe`]), a decision is made of them ([`decide`], pure), the target's
+//! scale is written, then the status. What was recommended lately is held in memory.
+
+use super::harness::{Controller, Wiring};
+use super::informers::Informers;
+use super::write::{self, EventText, Failure, Plan, Verb, Write, event};
+use behavior::History;
+use client::{Clock, Key};
+use decide::{Decision, Known, Rescale};
+use futures::future::BoxFuture;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use observe::{Observed, Target};
+use proto::api::selector::Selector;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+mod behavior;
+mod calculate;
+mod decide;
+mod metric;
+mod observe;
+
+/// How often a decision is made (upstream's `--horizontal-pod-autoscaler-sync-period`).
+const SYNC: Duration = Duration::from_secs(15);
+
+/// What is remembered of an autoscaler, for as long as there is one.
+#[derive(Default)]
+struct Memory {
+    /// What the last decision was made for.
+    spec: HorizontalPodAutoscalerSpec,
+    /// When the next one is due.
+    due: Option<Timestamp>,
+    /// For the decision that comes next.
+    observed: Option<Observed>,
+    /// A decision whose status is not written yet.
+    decided: Option<Decision>,
+    /// When the target was scaled last: its status may not have been written.
+    scaled: Option<Timestamp>,
+    /// What chooses the target's pods.
+    selector: Option<Selector>,
+    history: History,
+}
+
+/// The controller.
+pub struct Autoscalers {
+    /// The shared informers.
+    pub informers: Informers,
+    /// Wall time: when a look at the target is due is known before a plan.
+    pub clock: Arc<dyn Clock>,
+    /// By autoscaler.
+    memories: Mutex<BTreeMap<Key, Memory>>,
+}
+
+impl Autoscalers {
+    /// A controller that remembers nothing yet.
+    pub fn new(informers: Informers, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            informers,
+            clock,
+            memories: Mutex::default(),
+        }
+    }
+
+    fn memories(&self) -> MutexGuard<'_, BTreeMap<Key, Memory>> {
+        self.memories.lock().expect("no holder of this lock panics")
+    }
+
+    /// How long it is until a decision is due.
+    fn due_in(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler, now: Timestamp) -> Duration {
+        let memories = self.memories();
+        let memory = memories.get(key).filter(|memory| memory.spec == autoscaler.spec);
+        let due = memory.and_then(|memory| memory.due);
+        due.map_or(Duration::ZERO, |due| {
+            Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO)
+        })
+    }
+
+    fn pods(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Pod>> {
+        let all = self.informers.pods.list_namespace(namespace);
+        let chosen = all
+            .into_iter()
+            .filter(|pod| selector.matches_optional(pod.metadata.labels.as_ref()));
+        chosen.collect()
+    }
+
+    /// Decides, and remembers it.
+    fn decide(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler, observed: &Observed, now: Timestamp) -> Decision {
+        let (mut history, others) = {
+            let mut memories = self.memories();
+            let others: Vec<(String, Selector)> = memories
+                .iter()
+                .filter(|(other, _)| other.namespace == key.namespace && *other != key)
+                .filter_map(|(other, memory)| Some((other.name.clone(), memory.selector.clone()?)))
+                .collect();
+            (
+                std::mem::take(&mut memories.entry(key.clone()).or_default().history),
+                others,
+            )
+        };
+        let known = Known {
+            autoscaler,
+            observed,
+            pods: &|selector| self.pods(&key.namespace, selector),
+            rivals: &|own, pods| {
+                let own = (key.name.clone(), own.clone());
+                let all = others.iter().chain([&own]);
+                let choosing = all.filter(|(_, selector)| {
+                    let mut labels = pods.iter().map(|pod| pod.metadata.labels.as_ref());
+                    labels.any(|labels| selector.matches_optional(labels))
+                });
+                let mut names: Vec<String> = choosing.map(|(name, _)| name.clone()).collect();
+                names.sort();
+                names
+            },
+            now,
+        };
+        let decision = decide::decide(&known, &mut history);
+        let mut memories = self.memories();
+        let memory = memories.entry(key.clone()).or_default();
+        memory.spec = autoscaler.spec.clone();
+        memory.due = now.checked_add(SYNC).ok();
+        memory.history = history;
+        memory.selector = selector_of(observed);
+        memory.decided = Some(decision.clone());
+        decision
+    }
+}
+
+fn selector_of(observed: &Observed) -> Option<Selector> {
+    let target = observed.target.as_ref().ok()?;
+    let text = target.selector();
+    Selector::parse(text).ok().filter(|_| !text.is_empty())
+}
+
+fn told(autoscaler: &HorizontalPodAutoscaler, kind: &'static str, reason: &'static str, message: String) -> EventText {
+    event(&write::AUTOSCALERS, autoscaler, kind, reason, message)
+}
+
+/// Writes the target's scale; what it was when it was read is the precondition.
+fn scale(autoscaler: &HorizontalPodAutoscaler, target: &Target, rescale: &Rescale) -> Write {
+    let mut body = target.scale.clone();
+    body["spec"]["replicas"] = json!(rescale.to);
+    let (to, reason) = (rescale.to, &rescale.reason);
+    let message = format!("New size: {to}; reason: {reason}");
+    let failed = format!("{message}; error: {{}}");
+    Write::new(
+        target.resource.clone(),
+        target.key.clone(),
+        Verb::ReplaceSub("scale", body),
+    )
+    .success(told(autoscaler, "Normal", "SuccessfulRescale", message))
+    .failure(told(autoscaler, "Warning", "FailedRescale", failed))
+}
+
+impl Controller for Autoscalers {
+    const NAME: &'static str = "horizontal-pod-autoscaler";
+    const RETRY_FIRST: Duration = SYNC;
+    const RETRY_MAX: Duration = SYNC;
+
+    fn wire(&self, wiring: &mut Wiring) {
+        // Its own status wakes nobody.
+        wiring.on(&self.informers.autoscalers, |change| {
+            let spec = |side: &Option<Arc<HorizontalPodAutoscaler>>| side.as_ref().map(|found| found.spec.clone());
+            match spec(&change.old) == spec(&change.new) {
+                true => Vec::new(),
+                false => vec![change.key.clone()],
+            }
+        });
+    }
+
+    fn look_up<'a>(&'a self, key: &Key, client: &'a kube::Client) -> Option<BoxFuture<'a, ()>> {
+        let autoscaler = self.informers.autoscalers.get_key(key)?;
+        let is_written = self.memories().get(key).is_none_or(|memory| memory.decided.is_none());
+        if !is_written || !self.due_in(key, &autoscaler, self.clock.now()).is_zero() {
+            return None;
+        }
+        let key = key.clone();
+        Some(Box::pin(async move {
+            let observed = observe::observe(client, &autoscaler).await;
+            self.memories().entry(key).or_default().observed = Some(observed);
+        }))
+    }
+
+    fn plan(&self, key: &Key, now: Timestamp) -> Plan {
+        let Some(autoscaler) = self.informers.autoscalers.get_key(key) else {
+            self.memories().remove(key);
+            return Plan::default();
+        };
+        let observed = match self.memories().get_mut(key) {
+            // Its target was scaled: now the status follows.
+            Some(memory) if memory.decided.is_some() => None,
+            memory => memory.and_then(|memory| memory.observed.take()),
+        };
+        let Some(observed) = observed else {
+            return Plan {
+                again_in: Some(self.due_in(key, &autoscaler, now).max(Duration::from_millis(1))),
+                ..Plan::default()
+            };
+        };
+        let decision = self.decide(key, &autoscaler, &observed, now);
+        let events = decision.events.into_iter();
+        let events = events.map(|warning| told(&autoscaler, "Warning", warning.reason, warning.message));
+        let writes = match (&decision.rescale, &observed.target) {
+            (Some(rescale), Ok(target)) => vec![scale(&autoscaler, target, rescale)],
+            _ => Vec::new(),
+        };
+        Plan {
+            writes,
+            events: events.collect(),
+            again_in: Some(SYNC),
+        }
+    }
+
+    fn status(&self, key: &Key, now: Timestamp, failure: Option<&Failure>) -> Vec<Write> {
+        let Some(autoscaler) = self.informers.autoscalers.get_key(key) else {
+            return Vec::new();
+        };
+        let status = {
+            let mut memories = self.memories();
+            let Some(memory) = memories.get_mut(key) else {
+                return Vec::new();
+            };
+            let Some(decision) = memory.decided.take() else {
+                return Vec::new();
+            };
+            let mut status = decision.status;
+            if let Some(rescale) = &decision.rescale {
+                let failure = failure.map(|failure| failure.message.as_str());
+                status = decide::rescaled(status, rescale, failure, now);
+                if failure.is_none() {
+                    memory.history.rescaled(now, rescale.from, rescale.to);
+                    memory.scaled = Some(now);
+                }
+            }
+            with_time(status, memory.scaled)
+        };
+        if autoscaler.status.as_ref() == Some(&status) {
+            return Vec::new();
+        }
+        let mut changed = HorizontalPodAutoscaler::clone(&autoscaler);
+        changed.status = Some(status);
+        let name = autoscaler.name_any();
+        let failed = told(&autoscaler, "Warning", "FailedUpdateStatus", "{}".to_owned());
+        tracing::debug!(autoscaler = name, "writing its status");
+        vec![Write::replace_status(write::AUTOSCALERS, &changed).failure(failed)]
+    }
+}
+
+/// The status says when the target was scaled last, as far as that is known.
+fn with_time(mut status: HorizontalPodAutoscalerStatus, scaled: Option<Timestamp>) -> HorizontalPodAutoscalerStatus {
+    let said = status.last_scale_time.as_ref().map(|time| time.0);
+    // What was written has whole seconds.
+    let whole = scaled.and_then(|at| Timestamp::from_second(at.as_second()).ok());
+    if let Some(latest) = said.max(whole) {
+        status.last_scale_time = Some(Time(latest));
+    }
+    status
+}

@@ -1,0 +1,248 @@
+//! What each metric of an autoscaler says. Pure.
+//!
+//! Resource metrics come from metrics.k8s.io. Nothing serves metrics of Pods, Objects or from outside here: they fail with what upstream
+//! says where their APIs are absent.
+
+use super::calculate::{self, Proposal, Question, Sample, Samples, Tolerances, Wanted};
+use super::observe::PodUsage;
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
+    ResourceMetricStatus,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use proto::api::quantity::Quantity;
+use std::sync::Arc;
+
+const NO_CUSTOM: &str =
+    "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered";
+
+/// A metric that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MetricError {
+    /// Of the event, and of the condition.
+    pub(super) reason: &'static str,
+    /// What is wrong.
+    pub(super) cause: String,
+    /// As the autoscaler's whole error says it.
+    pub(super) message: String,
+}
+
+/// What a metric proposes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Proposed {
+    pub(super) replicas: i32,
+    /// As conditions and events call it.
+    pub(super) name: String,
+    pub(super) status: MetricStatus,
+}
+
+/// What all metrics of an autoscaler are computed from.
+pub(super) struct Inputs<'a> {
+    pub(super) autoscaler: &'a HorizontalPodAutoscaler,
+    pub(super) usage: &'a Result<Vec<PodUsage>, String>,
+    /// The pods that the target's selector chooses.
+    pub(super) pods: &'a [Arc<Pod>],
+    /// The replicas there should be now.
+    pub(super) current: i32,
+    pub(super) now: Timestamp,
+}
+
+/// What a metric says.
+pub(super) fn compute(inputs: &Inputs<'_>, metric: &MetricSpec) -> Result<Proposed, MetricError> {
+    if let Some(source) = metric.resource.as_ref().filter(|_| metric.type_ == "Resource") {
+        let found = resource(inputs, &source.name, "", &source.target);
+        let (proposal, name) = found.map_err(|cause| MetricError {
+            reason: "FailedGetResourceMetric",
+            message: format!("failed to get {} resource metric value: {cause}", source.name),
+            cause,
+        })?;
+        let status = ResourceMetricStatus {
+            name: source.name.clone(),
+            current: current(proposal),
+        };
+        return Ok(proposed(proposal, name, metric, |all| all.resource = Some(status)));
+    }
+    if let Some(source) = metric
+        .container_resource
+        .as_ref()
+        .filter(|_| metric.type_ == "ContainerResource")
+    {
+        let found = resource(inputs, &source.name, &source.container, &source.target);
+        let (proposal, name) = found.map_err(|cause| MetricError {
+            reason: "FailedGetContainerResourceMetric",
+            message: format!("failed to get {} container metric value: {cause}", source.container),
+            cause,
+        })?;
+        let status = ContainerResourceMetricStatus {
+            name: source.name.clone(),
+            container: source.container.clone(),
+            current: current(proposal),
+        };
+        return Ok(proposed(proposal, name, metric, |all| {
+            all.container_resource = Some(status);
+        }));
+    }
+    Err(unserved(inputs, metric))
+}
+
+fn proposed(proposal: Proposal, name: String, metric: &MetricSpec, fill: impl FnOnce(&mut MetricStatus)) -> Proposed {
+    let mut status = MetricStatus {
+        type_: metric.type_.clone(),
+        ..MetricStatus::default()
+    };
+    fill(&mut status);
+    Proposed {
+        replicas: proposal.replicas,
+        name,
+        status,
+    }
+}
+
+fn current(proposal: Proposal) -> MetricValueStatus {
+    MetricValueStatus {
+        average_utilization: proposal.utilization,
+        average_value: Some(Quantity::from_milli(proposal.average_milli).to_api()),
+        value: None,
+    }
+}
+
+/// What the pods, or one container of each, use of a resource; and how it is called.
+fn resource(
+    inputs: &Inputs<'_>,
+    resource: &str,
+    container: &str,
+    target: &MetricTarget,
+) -> Result<(Proposal, String), String> {
+    let (wanted, what, name) = match (&target.average_value, target.average_utilization) {
+        (Some(value), _) => (
+            Wanted::AverageMilli(Quantity::of(value).milli_value()),
+            "usage",
+            format!("{resource} resource"),
+        ),
+        (None, Some(percent)) => {
+            let of = if container.is_empty() { "" } else { " container" };
+            let name = format!("{resource}{of} resource utilization (percentage of request)");
+            (Wanted::Utilization(percent), "utilization", name)
+        }
+        (None, None) => {
+            return Err(
+                "invalid resource metric source: neither an average utilization target nor an average value \
+                        (usage) target was set"
+                    .to_owned(),
+            );
+        }
+    };
+    let failed = |error: String| format!("failed to get {resource} {what}: {error}");
+    let samples = match inputs.usage {
+        Ok(usage) => samples(inputs, usage, resource, container),
+        Err(error) => Err(error.clone()),
+    };
+    let samples = samples.map_err(|error| failed(format!("unable to get metrics for resource {resource}: {error}")))?;
+    let question = Question {
+        pods: inputs.pods,
+        resource,
+        container,
+        current: inputs.current,
+        tolerances: Tolerances::of(inputs.autoscaler.spec.behavior.as_ref()),
+        now: inputs.now,
+    };
+    let proposal = calculate::replicas(&question, samples, wanted).map_err(failed)?;
+    Ok((proposal, name))
+}
+
+/// What pods use of a resource: the sum over their containers, or one of them. A pod of which a container does not say has no sample.
+fn samples(inputs: &Inputs<'_>, usage: &[PodUsage], resource: &str, container: &str) -> Result<Samples, String> {
+    let mut samples = Samples::new();
+    for pod in usage {
+        let milli = if container.is_empty() {
+            let amounts = pod.containers.values().map(|amounts| amounts.get(resource).copied());
+            let amounts: Option<Vec<i64>> = amounts.collect();
+            amounts
+                .filter(|amounts| !amounts.is_empty())
+                .map(|amounts| amounts.into_iter().fold(0, i64::saturating_add))
+        } else {
+            let own = pod.containers.get(container).ok_or_else(|| {
+                let namespace = inputs.autoscaler.namespace().unwrap_or_default();
+                format!(
+                    "failed to get container metrics: container {container} not present in metrics for pod {namespace}/{}",
+                    pod.pod
+                )
+            })?;
+            own.get(resource).copied()
+        };
+        if let Some(milli) = milli {
+            let (at, window) = (pod.at, pod.window);
+            samples.insert(pod.pod.clone(), Sample { at, window, milli });
+        }
+    }
+    Ok(samples)
+}
+
+/// The error of a metric that nothing serves.
+fn unserved(inputs: &Inputs<'_>, metric: &MetricSpec) -> MetricError {
+    let namespace = inputs.autoscaler.namespace().unwrap_or_default();
+    let error = |reason, cause: String, of: &str| MetricError {
+        reason,
+        message: format!("failed to get {of} metric value: {cause}"),
+        cause,
+    };
+    if let Some(source) = metric.pods.as_ref().filter(|_| metric.type_ == "Pods") {
+        let cause = format!("unable to get metric {}: {NO_CUSTOM}", source.metric.name);
+        return error("FailedGetPodsMetric", cause, "pods");
+    }
+    if let Some(source) = metric.object.as_ref().filter(|_| metric.type_ == "Object") {
+        let (name, object) = (&source.metric.name, &source.described_object);
+        let mut cause = format!(
+            "unable to get metric {name}: {NO_CUSTOM} on {} {namespace}/{}",
+            object.kind, object.name
+        );
+        if source.target.type_ == "AverageValue" {
+            cause = format!("failed to get {name} object metric: {cause}");
+        }
+        return error("FailedGetObjectMetric", cause, "object");
+    }
+    if let Some(source) = metric.external.as_ref().filter(|_| metric.type_ == "External") {
+        let name = &source.metric.name;
+        let cause = format!(
+            "unable to get external metric {namespace}/{name}/{}: unable to fetch metrics from external metrics API: the server \
+             could not find the requested resource (get {name}.external.metrics.k8s.io)",
+            go_selector(source.metric.selector.as_ref())
+        );
+        let nested = match source.target.average_value {
+            Some(_) => format!("failed to get {name} external metric: {cause}"),
+            None => format!("failed to get external metric {name}: {cause}"),
+        };
+        return MetricError {
+            reason: "FailedGetExternalMetric",
+            message: format!("failed to get {name} external metric value: {nested}"),
+            cause,
+        };
+    }
+    let cause = format!("unknown metric source type {:?}", metric.type_);
+    MetricError {
+        reason: "InvalidMetricSourceType",
+        message: cause.clone(),
+        cause,
+    }
+}
+
+/// A selector as Go prints one.
+fn go_selector(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else {
+        return "nil".to_owned();
+    };
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
+    let requirements = selector.match_expressions.iter().flatten().map(|requirement| {
+        let values = requirement.values.as_deref().unwrap_or_default().join(" ");
+        let (key, operator) = (&requirement.key, &requirement.operator);
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    });
+    let requirements: String = requirements.collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
+    )
+}
