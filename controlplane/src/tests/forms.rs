@@ -24,12 +24,21 @@ fn is_normal(kind: &Kind, tree: &Value) -> bool {
 }
 
 /// The tree without zeros and what is empty: which of those mean something the tables of the protobuf form say field by field, and
-/// its own tests judge. Claims inside StatefulSets do not say on the wire what they are (contract §1: envelopes do).
+/// its own tests judge. Claims inside StatefulSets do not say on the wire what they are (contract §1: envelopes do), and where a
+/// definition's schema has another schema or something else, only what is either is in a message.
 fn said(mut tree: Value) -> Value {
     fn reduce(value: &mut Value) {
         match value {
             Value::Array(list) => list.iter_mut().for_each(reduce),
             Value::Object(map) => {
+                for name in ["items", "additionalItems", "additionalProperties"] {
+                    let schema = map.get_mut(name).and_then(Value::as_object_mut);
+                    schema.map(|schema| schema.remove("free"));
+                }
+                let dependencies = map.get_mut("dependencies").and_then(Value::as_object_mut);
+                for schema in dependencies.into_iter().flat_map(|map| map.values_mut()) {
+                    schema.as_object_mut().map(|schema| schema.remove("free"));
+                }
                 map.values_mut().for_each(reduce);
                 let claims = map.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
                 for claim in claims.into_iter().flatten().filter_map(Value::as_object_mut) {

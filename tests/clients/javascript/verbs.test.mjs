@@ -6,7 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import * as k8s from '@kubernetes/client-node';
 
 // How long anything may take that is awaited here; nothing is expected to take a tenth of it.
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 60_000;
 
 const config = new k8s.KubeConfig();
 config.loadFromDefault();

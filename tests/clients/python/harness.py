@@ -14,7 +14,7 @@ from kubernetes import client, config, dynamic
 from kubernetes.client.exceptions import ApiException
 
 # How long anything may take that is awaited here; nothing is expected to take a tenth of it.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 
 
 def wait_for(what, condition):

@@ -108,14 +108,14 @@ class Connection:
     def request(self, method, path, body=None, kind="application/json"):
         answer = self.pool.request(
             method, self.api.configuration.host + path, body=None if body is None else json.dumps(body),
-            headers={"Accept": "application/json", "Content-Type": kind}, retries=False, timeout=20)
+            headers={"Accept": "application/json", "Content-Type": kind}, retries=False, timeout=60)
         return answer.status, json.loads(answer.data) if answer.data[:1] == b"{" else {}
 
     def events(self, path):
         """The events of a watch, until it ends."""
         answer = self.pool.request(
             "GET", self.api.configuration.host + path, retries=False, preload_content=False,
-            timeout=urllib3.Timeout(connect=5, read=20))
+            timeout=urllib3.Timeout(connect=60, read=60))
         if answer.status != 200:
             raise AssertionError(f"{path}: {answer.status} {answer.data}")
         rest = b""
