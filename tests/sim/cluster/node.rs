@@ -256,6 +256,7 @@ fn context(name: &str, cpus: u32, dir: &Path) -> NodeContext {
         },
         cgroup_v2: false,
         huge_page_sizes: Vec::new(),
+        exclusive_cpus: false,
         cpu_cfs_quota: true,
         cpu_cfs_period_us: 100_000,
         seccomp_default: false,
