@@ -11,9 +11,9 @@ fn values_are_checked_though_nothing_comes_of_them() {
         ),
         ("memoryManagerPolicy", json!(""), ""),
         (
-            "cpuManagerReconcilePeriod",
+            "volumeStatsAggPeriod",
             json!("soon"),
-            "cpuManagerReconcilePeriod: invalid duration",
+            "volumeStatsAggPeriod: invalid duration",
         ),
         (
             "memoryThrottlingFactor",
@@ -25,7 +25,7 @@ fn values_are_checked_though_nothing_comes_of_them() {
             json!({"A": "yes"}),
             "featureGates: A: \"yes\" is not true or false",
         ),
-        ("cpuManagerReconcilePeriod", json!("0s"), ""),
+        ("volumeStatsAggPeriod", json!("0s"), ""),
     ] {
         let found = mistake(field, &value).unwrap_or_default();
         assert!(
