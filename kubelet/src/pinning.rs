@@ -135,6 +135,18 @@ impl Pinning {
         }
     }
 
+    /// Whether one of these pods, by UID, has something alone.
+    pub fn is_held(&self, by: impl Fn(&str) -> bool) -> bool {
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.held().cpus.exclusive.keys().any(|uid| by(uid)))
+    }
+
+    /// Whether a container has CPUs alone.
+    pub fn is_alone(&self, uid: &PodUid, container: &str) -> bool {
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.held().cpus.has(uid.as_str(), container))
+    }
+
     /// Tells how much is given, and how much is left.
     pub fn count(&self, metrics: &PinningMetrics) {
         if let Some(inner) = &self.0 {

@@ -473,6 +473,11 @@ impl Assignments {
         own.unwrap_or(&self.shared)
     }
 
+    /// Whether a container has CPUs alone.
+    pub fn has(&self, pod: &str, container: &str) -> bool {
+        self.exclusive.get(pod).is_some_and(|of| of.contains_key(container))
+    }
+
     /// All CPUs that somebody has alone.
     pub fn taken(&self) -> CpuSet {
         let all = self.exclusive.values().flat_map(BTreeMap::values);
