@@ -187,12 +187,13 @@ impl Static {
             true => self.topology.all.difference(&self.reserved),
             false => self.topology.all.clone(),
         };
-        if held.shared.is_empty() {
-            if !held.exclusive.is_empty() {
-                return Err(PolicyError::NothingShared);
-            }
+        if held.shared.is_empty() && held.exclusive.is_empty() {
             held.shared = now;
             return Ok(true);
+        }
+        // Where nothing that is reserved is shared, all can be given.
+        if held.shared.is_empty() && !(strict && held.taken() == now) {
+            return Err(PolicyError::NothingShared);
         }
         let (both, shared) = (self.reserved.intersection(&held.shared), held.shared.to_string());
         if strict && !both.is_empty() {
