@@ -10,6 +10,7 @@ mod pinning;
 mod preemption;
 mod resize;
 mod shares;
+mod shutdown;
 #[cfg(test)]
 mod tests;
 
@@ -196,6 +197,9 @@ impl Workers {
         }
         for pod in in_order(&pods, &known) {
             let uid = pod_object::uid(pod);
+            if phase == Phase::Up {
+                self.bring_back(&uid, pod);
+            }
             if let Some(live) = self.live.get_mut(&uid) {
                 live.update(pod, &self.shared.parts.metrics.resizes);
                 continue;
