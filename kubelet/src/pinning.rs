@@ -44,9 +44,14 @@ const FILE: &str = "cpu_manager_state";
 /// Upstream's name of the policy that gives CPUs.
 pub(crate) const STATIC: &str = "static";
 
-/// Why what was given is not on disk.
+/// Why a container cannot be started where it is to run.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub enum PinError {
+    /// All CPUs that are not reserved strictly are somebody's alone. An empty set would stand for all of them.
+    #[error(
+        "there is no CPU to run on: all that are not strictly reserved (strict-cpu-reservation) are exclusively allocated"
+    )]
+    NothingShared,
     /// It cannot be written.
     #[error("write {path}: {source}")]
     Write {
@@ -135,6 +140,18 @@ impl Pinning {
         }
     }
 
+    /// Whether one of these pods, by UID, has something alone.
+    pub fn is_held(&self, by: impl Fn(&str) -> bool) -> bool {
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.held().cpus.exclusive.keys().any(|uid| by(uid)))
+    }
+
+    /// Whether a container has CPUs alone.
+    pub fn is_alone(&self, uid: &PodUid, container: &str) -> bool {
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.held().cpus.has(uid.as_str(), container))
+    }
+
     /// Tells how much is given, and how much is left.
     pub fn count(&self, metrics: &PinningMetrics) {
         if let Some(inner) = &self.0 {
@@ -146,7 +163,7 @@ impl Pinning {
     ///
     /// # Errors
     /// It is not. The change stands in memory and is written with the next.
-    pub async fn kept(&self) -> Result<(), WriteError> {
+    pub async fn kept(&self) -> Result<(), PinError> {
         let Some(inner) = self.0.clone() else { return Ok(()) };
         let change = {
             let held = inner.held();
@@ -158,18 +175,29 @@ impl Pinning {
         let (job, files, path) = (inner.clone(), inner.files.clone(), inner.path.clone());
         let written = files.run(FILE, move || job.write(change)).await;
         match written {
-            Err(source) => Err(WriteError::Work { path, source }),
-            Ok(Err(source)) => Err(WriteError::Write { path, source }),
+            Err(source) => Err(PinError::Work { path, source }),
+            Ok(Err(source)) => Err(PinError::Write { path, source }),
             Ok(Ok(())) => Ok(()),
         }
     }
 
     /// Puts where a container runs into what the runtime is asked for; tells the CPUs, for [`Pinning::note`].
-    pub fn fit(&self, uid: &PodUid, container: &str, resources: &mut LinuxContainerResources) -> Option<CpuSet> {
-        let inner = self.0.as_ref()?;
+    ///
+    /// # Errors
+    /// There is no CPU it could run on.
+    pub fn fit(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        resources: &mut LinuxContainerResources,
+    ) -> Result<Option<CpuSet>, PinError> {
+        let Some(inner) = &self.0 else { return Ok(None) };
         let cpus = inner.held().cpus.of(uid.as_str(), container).clone();
+        if cpus.is_empty() {
+            return Err(PinError::NothingShared);
+        }
         resources.cpuset_cpus = cpus.to_string();
-        Some(cpus)
+        Ok(Some(cpus))
     }
 
     /// Notes the CPUs the runtime gave a container.

@@ -2,7 +2,7 @@
 //!
 //! What nobody asked for is thrown away, whoever sends it: on a bus everybody may write to everybody.
 
-use super::message::{Call, Received, Target, Value, decode, message_length};
+use super::message::{Call, MESSAGE_BYTES_MAX, Received, Target, Value, announced_length, decode};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -14,11 +14,11 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
 /// How long a call may take, and the greeting.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// The two lines that answer the greeting.
 const LINE_BYTES_MAX: usize = 256;
-/// A bus passes no more with one message.
-const DESCRIPTORS_MAX: usize = 16;
+/// The kernel passes no more with one message.
+const DESCRIPTORS_MAX: usize = 253;
 /// Signals that wait to be taken: those we ask for come a few in a machine's life.
 const SIGNALS_MAX: usize = 64;
 /// What is being done before the first call.
@@ -52,7 +52,7 @@ pub enum BusError {
         /// Why.
         source: io::Error,
     },
-    /// No answer came in 10 seconds.
+    /// No answer came in the time there is.
     #[error("{0}: no answer in time")]
     Late(&'static str),
     /// What was sent is not what is documented to be sent.
@@ -99,7 +99,10 @@ struct Subscribed {
 #[derive(Debug)]
 pub struct Bus {
     stream: UnixStream,
+    deadline: Duration,
     received: Vec<u8>,
+    /// Bytes of a message too large for us that are still to come.
+    skip: usize,
     descriptors: VecDeque<OwnedFd>,
     serial: u32,
     subscribed: Vec<Subscribed>,
@@ -107,12 +110,12 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects to the bus at `socket`.
+    /// Connects to the bus at `socket`; this and every call may take until the `deadline`.
     ///
     /// # Errors
-    /// There is none, it does not let us in, or does not answer in 10 seconds.
-    pub async fn connect(socket: &Path) -> Result<Self, BusError> {
-        in_time(GREETING, async {
+    /// There is none, it does not let us in, or does not answer in time.
+    pub async fn connect(socket: &Path, deadline: Duration) -> Result<Self, BusError> {
+        in_time(deadline, GREETING, async {
             let stream = UnixStream::connect(socket).await;
             let stream = stream.map_err(|source| BusError::Connect {
                 socket: socket.to_owned(),
@@ -120,7 +123,9 @@ impl Bus {
             })?;
             let mut bus = Self {
                 stream,
+                deadline,
                 received: Vec::new(),
+                skip: 0,
                 descriptors: VecDeque::new(),
                 serial: 0,
                 subscribed: Vec::new(),
@@ -189,9 +194,17 @@ impl Bus {
     /// The next message with its descriptors.
     async fn message(&mut self, doing: &'static str) -> Result<(Received, Vec<OwnedFd>), BusError> {
         loop {
-            if let Some(length) = message_length(&self.received).map_err(BusError::Malformed)?
-                && self.received.len() >= length
-            {
+            let skipped = self.skip.min(self.received.len());
+            self.received.drain(..skipped);
+            self.skip -= skipped;
+            let length = announced_length(&self.received).map_err(BusError::Malformed)?;
+            if let Some(length) = length.filter(|length| *length > MESSAGE_BYTES_MAX) {
+                // Anybody may send such a thing. Nothing that follows is there yet, so all descriptors that are came with it.
+                self.descriptors.clear();
+                self.skip = length;
+                continue;
+            }
+            if let Some(length) = length.filter(|length| self.received.len() >= *length) {
                 let bytes: Vec<u8> = self.received.drain(..length).collect();
                 let message = decode(&bytes).ok_or(BusError::Malformed("a message ends early"))?;
                 let count = usize::try_from(message.descriptors).unwrap_or(usize::MAX);
@@ -207,9 +220,9 @@ impl Bus {
     /// Calls and waits for the reply.
     ///
     /// # Errors
-    /// The call is refused, no answer came in 10 seconds, or the connection broke: after all but a refusal it is of no use any more.
+    /// The call is refused, no answer came in time, or the connection broke: after all but a refusal it is of no use any more.
     pub(crate) async fn call(&mut self, call: &Call) -> Result<Reply, BusError> {
-        in_time(call.member(), async {
+        in_time(self.deadline, call.member(), async {
             self.serial += 1;
             self.send(call.member(), &call.encode(self.serial)).await?;
             loop {
@@ -339,8 +352,12 @@ fn receive(stream: &UnixStream, received: &mut Vec<u8>, descriptors: &mut VecDeq
     Ok(taken.bytes)
 }
 
-async fn in_time<T>(doing: &'static str, work: impl Future<Output = Result<T, BusError>>) -> Result<T, BusError> {
-    let done = tokio::time::timeout(DEADLINE, work).await;
+async fn in_time<T>(
+    deadline: Duration,
+    doing: &'static str,
+    work: impl Future<Output = Result<T, BusError>>,
+) -> Result<T, BusError> {
+    let done = tokio::time::timeout(deadline, work).await;
     done.unwrap_or(Err(BusError::Late(doing)))
 }
 

@@ -1,15 +1,20 @@
 //! The part of D-Bus's wire format that our few calls, their replies and the signals we wait for need. Pure.
 //!
-//! Little-endian, as every machine this runs on is. Values are aligned to their size from the message's first byte; a body
+//! Written little-endian, as every machine this runs on is; read as its sender wrote it. Values are aligned to their size from the message's first byte; a body
 //! begins at a multiple of 8, so it can be written for itself.
 
 const LITTLE_ENDIAN: u8 = b'l';
+const BIG_ENDIAN: u8 = b'B';
 const VERSION: u8 = 1;
 const CALL: u8 = 1;
 /// Byte order, kind, flags, version, body length, serial, length of the header fields.
 const FIXED_BYTES: usize = 16;
 /// No message we ask for comes near it.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// No message at all may be larger (D-Bus specification, "Message Format").
+const ANY_BYTES_MAX: usize = 1 << 27;
+/// Types within types, as deep as the specification lets them be.
+const DEPTH_MAX: usize = 64;
 
 const FIELD_PATH: u8 = 1;
 const FIELD_INTERFACE: u8 = 2;
@@ -207,6 +212,7 @@ pub(crate) struct Received {
     /// How many descriptors come with it.
     pub(crate) descriptors: u32,
     signature: String,
+    is_big: bool,
     body: Vec<u8>,
 }
 
@@ -222,7 +228,7 @@ impl Received {
 
     /// The body's first values, in order; ends at the first of another type. A descriptor is its place among the message's.
     pub(crate) fn values(&self) -> Vec<Value> {
-        let mut reader = Reader::new(&self.body);
+        let mut reader = Reader::new(&self.body, self.is_big);
         let mut out = Vec::new();
         for kind in self.signature.bytes() {
             match reader.value(kind) {
@@ -238,11 +244,13 @@ impl Received {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Whether numbers begin with their highest byte.
+    is_big: bool,
 }
 
 impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+    fn new(bytes: &'a [u8], is_big: bool) -> Self {
+        Self { bytes, at: 0, is_big }
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -262,7 +270,11 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Option<u32> {
         self.align(4);
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+        let bytes = self.take(4)?.try_into().ok()?;
+        Some(match self.is_big {
+            true => u32::from_be_bytes(bytes),
+            false => u32::from_le_bytes(bytes),
+        })
     }
 
     /// A value of this type; what a variant holds in its place.
@@ -280,11 +292,56 @@ impl<'a> Reader<'a> {
             b't' => {
                 self.align(8);
                 let bytes = self.take(8)?.try_into().ok()?;
-                Some(Value::Number(u64::from_le_bytes(bytes)))
+                Some(Value::Number(match self.is_big {
+                    true => u64::from_be_bytes(bytes),
+                    false => u64::from_le_bytes(bytes),
+                }))
             }
             b's' | b'o' => self.text().map(Value::Text),
             _ => None,
         }
+    }
+
+    /// Passes over a value of the first type of a signature; the rest of the signature.
+    fn skip<'s>(&mut self, signature: &'s [u8], depth: usize) -> Option<&'s [u8]> {
+        let (kind, rest) = signature.split_first()?;
+        let depth = depth.checked_sub(1)?;
+        match kind {
+            b'y' => drop(self.byte()?),
+            b'n' | b'q' => {
+                self.align(2);
+                self.take(2)?;
+            }
+            b'b' | b'i' | b'u' | b'h' => drop(self.number()?),
+            b'x' | b't' | b'd' => {
+                self.align(8);
+                self.take(8)?;
+            }
+            b's' | b'o' => drop(self.text()?),
+            b'g' => drop(self.signature()?),
+            b'v' => {
+                let inner = self.signature()?;
+                self.skip(inner.as_bytes(), depth)?;
+            }
+            b'a' => {
+                let bytes = usize::try_from(self.number()?).ok()?;
+                let first = rest.first()?;
+                // The padding before the first item is not counted.
+                self.align(if b"xtd({".contains(first) { 8 } else { 1 });
+                self.take(bytes)?;
+                return after(rest, depth);
+            }
+            b'(' | b'{' => {
+                self.align(8);
+                let mut rest = rest;
+                while !matches!(rest.first()?, b')' | b'}') {
+                    rest = self.skip(rest, depth)?;
+                }
+                return rest.get(1..);
+            }
+            _ => return None,
+        }
+        Some(rest)
     }
 
     fn text_of(&mut self, count: usize) -> Option<String> {
@@ -303,34 +360,67 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What of a signature comes after its first type.
+fn after(signature: &[u8], depth: usize) -> Option<&[u8]> {
+    let (kind, rest) = signature.split_first()?;
+    let depth = depth.checked_sub(1)?;
+    match kind {
+        b'a' => after(rest, depth),
+        b'(' | b'{' => {
+            let mut rest = rest;
+            while !matches!(rest.first()?, b')' | b'}') {
+                rest = after(rest, depth)?;
+            }
+            rest.get(1..)
+        }
+        _ => Some(rest),
+    }
+}
+
 /// The length of the message that begins with these bytes: `Ok(None)` while they are too few to tell.
 pub(crate) fn message_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    match announced_length(bytes)? {
+        Some(total) if total > MESSAGE_BYTES_MAX => Err("a message of more than 1 MiB"),
+        total => Ok(total),
+    }
+}
+
+/// The same where messages of any length may come.
+pub(crate) fn announced_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     let Some(fixed) = bytes.get(..FIXED_BYTES) else {
         return Ok(None);
     };
-    if fixed[0] != LITTLE_ENDIAN || fixed[3] != VERSION {
-        return Err("not little-endian D-Bus of version 1");
+    if ![LITTLE_ENDIAN, BIG_ENDIAN].contains(&fixed[0]) || fixed[3] != VERSION {
+        return Err("not D-Bus of version 1");
     }
-    let number = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]) as usize;
+    let number = |at: usize| {
+        let bytes = [fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]];
+        match fixed[0] {
+            BIG_ENDIAN => u32::from_be_bytes(bytes) as usize,
+            _ => u32::from_le_bytes(bytes) as usize,
+        }
+    };
     let total = number(12)
         .saturating_add(FIXED_BYTES)
         .next_multiple_of(8)
         .saturating_add(number(4));
-    match total > MESSAGE_BYTES_MAX {
-        true => Err("a message of more than 1 MiB"),
+    match total > ANY_BYTES_MAX {
+        true => Err("a message of more than 128 MiB"),
         false => Ok(Some(total)),
     }
 }
 
 /// Reads one whole message.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Received> {
-    let mut reader = Reader::new(bytes);
+    let is_big = *bytes.first()? == BIG_ENDIAN;
+    let mut reader = Reader::new(bytes, is_big);
     reader.take(4)?;
     let body_bytes = usize::try_from(reader.number()?).ok()?;
     let serial = reader.number()?;
     let fields_end = usize::try_from(reader.number()?).ok()?.checked_add(FIXED_BYTES)?;
     let mut received = Received {
         serial,
+        is_big,
         ..Received::default()
     };
     while reader.at < fields_end {
@@ -340,14 +430,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Received> {
         match (kind.as_str(), field) {
             ("u", FIELD_REPLY_SERIAL) => received.reply_to = Some(reader.number()?),
             ("u", FIELD_UNIX_FDS) => received.descriptors = reader.number()?,
-            ("u", _) => drop(reader.number()?),
             ("g", FIELD_SIGNATURE) => received.signature = reader.signature()?,
             ("s", FIELD_MEMBER) => received.member = Some(reader.text()?),
             ("s", FIELD_INTERFACE) => received.interface = Some(reader.text()?),
             ("s", FIELD_ERROR_NAME) => received.error = Some(reader.text()?),
             ("s", FIELD_SENDER) => received.sender = Some(reader.text()?),
-            ("s" | "o", _) => drop(reader.text()?),
-            _ => return None,
+            // What later versions add is to be passed over.
+            _ => drop(reader.skip(kind.as_bytes(), DEPTH_MAX)?),
         }
     }
     reader.align(8);

@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 const LOOK: Duration = Duration::from_millis(250);
 /// How long is waited for the last ends and their statuses once every pod had its time. The machine waits with it, if it may.
 const STATUSES_MAX: Duration = Duration::from_secs(5);
+/// How long new pods wait at most until it is known whether the machine goes down.
+const ASKING_MAX: Duration = Duration::from_secs(10);
 /// How long is waited for the pods to be delivered to a kubelet that begins in the middle of a shutdown.
 const DELIVERY_MAX: Duration = Duration::from_secs(10);
 /// How long the record may take to be written: pods do not wait for a disk that hangs.
@@ -102,9 +104,17 @@ impl Shutdown {
 
     async fn watch(&mut self, mut told: watch::Receiver<Told>, want: &watch::Sender<bool>) {
         let mut closing: Option<Closing> = None;
+        let asked = Instant::now() + ASKING_MAX;
         loop {
             let now = *told.borrow_and_update();
+            let is_asking = now == Told::Nothing && *self.parts.phase.borrow() == Phase::Asking;
             match (now, &mut closing) {
+                (Told::Nothing, None) if asked <= Instant::now() => {
+                    if is_asking {
+                        tracing::warn!("logind does not say whether the machine goes down: pods are let in");
+                    }
+                    self.tell(Phase::Up);
+                }
                 (Told::Nothing | Told::NoAnswer, Some(_)) | (Told::Nothing, None) => {}
                 (Told::Preparing(true), Some(closing)) => self.go_on(closing, want).await,
                 (Told::Preparing(true), None) => {
@@ -127,6 +137,7 @@ impl Shutdown {
                 biased;
                 changed = told.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(LOOK), if closing.is_some() => {}
+                () = tokio::time::sleep_until(asked), if is_asking && asked > Instant::now() => {}
             }
         }
     }

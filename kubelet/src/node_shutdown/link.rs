@@ -6,7 +6,7 @@ use super::logind::{Lock, Logind, LogindError, Session};
 use crate::pod::failure::chain;
 use client::Backoff;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -14,6 +14,8 @@ use tokio::time::Instant;
 /// The first and the longest wait before another conversation is tried.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// A conversation that lasted this long was a good one: the next is tried soon.
+const LASTED: Duration = Duration::from_secs(30);
 /// The waits for logind to allow more than it did: it reads its settings in its own time.
 const LOOKS: [Duration; 5] = [
     Duration::from_millis(100),
@@ -34,6 +36,20 @@ pub(super) enum Told {
     Preparing(bool),
 }
 
+/// The lock, while it is held.
+#[derive(Default)]
+struct Held(Mutex<Option<Lock>>);
+
+impl Held {
+    fn put(&self, lock: Option<Lock>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+    }
+
+    fn is_some(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
 /// The conversation.
 pub(super) struct Link {
     logind: Arc<dyn Logind>,
@@ -41,8 +57,10 @@ pub(super) struct Link {
     need: Duration,
     told: watch::Sender<Told>,
     wanted: watch::Receiver<bool>,
-    lock: Option<Lock>,
+    held: Arc<Held>,
     waits: Backoff,
+    /// The logind that was last told to allow more: once is enough for each.
+    raised: Option<String>,
     /// The last thing that went wrong: it is told once.
     complained: Option<String>,
 }
@@ -61,15 +79,26 @@ impl Link {
             need,
             told,
             wanted,
-            lock: None,
+            held: Arc::default(),
             waits: Backoff::new(AGAIN, AGAIN_MAX, seed),
+            raised: None,
             complained: None,
         }
     }
 
     /// Keeps it for as long as it is polled; then the lock goes.
-    pub(super) async fn keep(mut self) -> Infallible {
+    pub(super) async fn keep(self) -> Infallible {
+        let (wanted, held) = (self.wanted.clone(), self.held.clone());
+        tokio::select! {
+            biased;
+            never = let_go(wanted, &held) => never,
+            never = self.talk() => never,
+        }
+    }
+
+    async fn talk(mut self) -> Infallible {
         loop {
+            let begun = Instant::now();
             let Err(error) = self.converse().await;
             self.complain(&error);
             self.told.send_if_modified(|told| {
@@ -79,21 +108,11 @@ impl Link {
                 }
                 first
             });
-            self.wait().await;
+            if begun.elapsed() >= LASTED {
+                self.waits.reset();
+            }
+            tokio::time::sleep(self.waits.fail()).await;
         }
-    }
-
-    /// Waits before the next try. The lock that is held may be all that keeps the machine up: it goes when it may.
-    async fn wait(&mut self) {
-        let until = Instant::now() + self.waits.fail();
-        let Self { wanted, lock, .. } = self;
-        let unwanted = async { wanted.wait_for(|wanted| !wanted).await.is_ok() };
-        tokio::select! {
-            biased;
-            is_unwanted = unwanted, if lock.is_some() => if is_unwanted { *lock = None },
-            () = tokio::time::sleep_until(until) => {}
-        }
-        tokio::time::sleep_until(until).await;
     }
 
     async fn converse(&mut self) -> Result<Infallible, LogindError> {
@@ -101,16 +120,16 @@ impl Link {
         let mut preparing = session.is_preparing().await?;
         let (mut is_new, mut is_asked) = (true, false);
         loop {
-            self.hold(&mut *session, preparing, &mut is_new).await?;
+            // First of all: a lock may take its time, and pods wait for this.
             self.told.send_if_modified(|told| {
                 let news = *told != Told::Preparing(preparing);
                 *told = Told::Preparing(preparing);
                 news
             });
+            self.hold(&mut *session, preparing, &mut is_new).await?;
             if self.complained.take().is_some() {
                 tracing::info!("logind is heard of again");
             }
-            self.waits.reset();
             if !preparing && !std::mem::replace(&mut is_asked, true) {
                 self.ask_for_time(&mut *session).await?;
             }
@@ -125,9 +144,11 @@ impl Link {
     /// Takes the lock or lets go of it. A logind that is new to us gives another one, and only then the old one goes.
     async fn hold(&mut self, session: &mut dyn Session, preparing: bool, is_new: &mut bool) -> Result<(), LogindError> {
         if !*self.wanted.borrow_and_update() {
-            self.lock = None;
-        } else if !preparing && (self.lock.is_none() || *is_new) {
-            self.lock = Some(session.inhibit().await?);
+            self.held.put(None);
+        } else if !preparing && (!self.held.is_some() || *is_new) {
+            let lock = session.inhibit().await?;
+            // It may have become unwanted meanwhile.
+            self.held.put(Some(lock).filter(|_| *self.wanted.borrow()));
         }
         *is_new = false;
         Ok(())
@@ -139,6 +160,10 @@ impl Link {
         if allowed >= self.need {
             return Ok(());
         }
+        if self.raised.as_deref() == Some(session.owner()) {
+            return Ok(());
+        }
+        self.raised = Some(session.owner().to_owned());
         if let Err(error) = session.raise_delay_max(self.need).await {
             let error: &dyn std::error::Error = &error;
             tracing::warn!(error, "logind's InhibitDelayMaxSec is too small and cannot be raised");
@@ -170,4 +195,15 @@ impl Link {
             self.complained = Some(text);
         }
     }
+}
+
+/// Lets the lock go whenever it is not wanted, whatever the conversation waits for: it may be all that keeps the machine up.
+async fn let_go(mut wanted: watch::Receiver<bool>, held: &Held) -> Infallible {
+    while wanted.wait_for(|wanted| !wanted).await.is_ok() {
+        held.put(None);
+        if wanted.changed().await.is_err() {
+            break;
+        }
+    }
+    std::future::pending().await
 }

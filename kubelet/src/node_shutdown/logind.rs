@@ -2,7 +2,7 @@
 //!
 //! The seam of this part: the real one is [`SystemBus`], tests have one that follows a script. Nothing here decides.
 
-use crate::dbus::bus::{Bus, BusError};
+use crate::dbus::bus::{Bus, BusError, DEADLINE};
 use crate::dbus::message::{Call, Target, Value};
 use async_trait::async_trait;
 use std::fmt::Debug;
@@ -79,6 +79,8 @@ pub trait Logind: Debug + Send + Sync + 'static {
 /// A conversation with logind. After an error it is of no use any more.
 #[async_trait]
 pub trait Session: Send {
+    /// Which logind it is: another one after a restart.
+    fn owner(&self) -> &str;
     /// How long locks delay a shutdown at most (`InhibitDelayMaxUSec`).
     async fn delay_max(&mut self) -> Result<Duration, LogindError>;
     /// Has logind told to allow that much. It may take a moment.
@@ -95,6 +97,7 @@ pub trait Session: Send {
 #[derive(Clone, Debug)]
 pub struct SystemBus {
     socket: PathBuf,
+    deadline: Duration,
     settings: PathBuf,
 }
 
@@ -103,26 +106,35 @@ impl SystemBus {
     pub fn new(socket: impl Into<PathBuf>, settings: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
+            deadline: DEADLINE,
             settings: settings.into(),
         }
+    }
+
+    /// The same for a test on a machine that may be busy.
+    #[cfg(test)]
+    pub(crate) fn patient(self) -> Self {
+        let deadline = crate::dbus::bus::testing::DEADLINE;
+        Self { deadline, ..self }
     }
 }
 
 #[async_trait]
 impl Logind for SystemBus {
     async fn connect(&self) -> Result<Box<dyn Session>, LogindError> {
-        let mut bus = Bus::connect(&self.socket).await?;
+        let mut bus = Bus::connect(&self.socket, self.deadline).await?;
         // Before it is asked who that is: who comes after is not missed.
         bus.subscribe_to_owner(NAME).await?;
         let owner = bus.owner(NAME).await?;
-        bus.subscribe(owner, MANAGER, PREPARE).await?;
+        bus.subscribe(owner.clone(), MANAGER, PREPARE).await?;
         let settings = self.settings.clone();
-        Ok(Box::new(Conversation { bus, settings }))
+        Ok(Box::new(Conversation { bus, owner, settings }))
     }
 }
 
 struct Conversation {
     bus: Bus,
+    owner: String,
     settings: PathBuf,
 }
 
@@ -137,6 +149,10 @@ impl Conversation {
 
 #[async_trait]
 impl Session for Conversation {
+    fn owner(&self) -> &str {
+        &self.owner
+    }
+
     async fn delay_max(&mut self) -> Result<Duration, LogindError> {
         let name = "InhibitDelayMaxUSec";
         match self.property(name).await? {

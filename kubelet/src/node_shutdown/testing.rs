@@ -17,6 +17,8 @@ pub(crate) struct FakeLogind {
     preparing: watch::Sender<bool>,
     /// Which of its lives it is in; 0: it is not there.
     life: watch::Sender<u64>,
+    /// Whether nobody who is new is answered.
+    hangs: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,7 @@ impl FakeLogind {
             state: Arc::new(Mutex::new(state)),
             preparing: watch::Sender::new(false),
             life: watch::Sender::new(1),
+            hangs: watch::Sender::new(false),
         }
     }
 
@@ -55,6 +58,11 @@ impl FakeLogind {
     /// Is gone, with every conversation.
     pub(crate) fn leave(&self) {
         self.life.send_replace(0);
+    }
+
+    /// Answers nobody who is new from now on.
+    pub(crate) fn hang(&self) {
+        self.hangs.send_replace(true);
     }
 
     /// Comes back as another.
@@ -86,6 +94,7 @@ impl FakeLogind {
 
 struct Conversation {
     logind: FakeLogind,
+    owner: String,
     preparing: watch::Receiver<bool>,
     life: watch::Receiver<u64>,
 }
@@ -93,12 +102,15 @@ struct Conversation {
 #[async_trait]
 impl Logind for FakeLogind {
     async fn connect(&self) -> Result<Box<dyn Session>, LogindError> {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
         let life = self.life.subscribe();
-        if *life.borrow() == 0 {
+        let owner = life.borrow().to_string();
+        if owner == "0" {
             return Err(BusError::Authenticate("nobody is there".to_owned()).into());
         }
         Ok(Box::new(Conversation {
             logind: self.clone(),
+            owner,
             preparing: self.preparing.subscribe(),
             life,
         }))
@@ -107,6 +119,10 @@ impl Logind for FakeLogind {
 
 #[async_trait]
 impl Session for Conversation {
+    fn owner(&self) -> &str {
+        &self.owner
+    }
+
     async fn delay_max(&mut self) -> Result<Duration, LogindError> {
         Ok(self.logind.state().delay_max)
     }

@@ -340,7 +340,74 @@ async fn a_logind_that_allows_less_is_asked_for_more_and_delayed_all_the_same() 
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(bench.logind.raised(), [Duration::from_secs(30)], "once");
     assert_eq!(bench.logind.locks(), (1, 1));
+    // It is the same after a conversation that broke.
+    bench.logind.leave();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bench.logind.live(1);
+    bench.until("locked", |b| b.logind.locks() == (2, 1)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(bench.logind.raised().len(), 1);
     kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_logind_that_hangs_holds_nobody_up() {
+    let bench = bench();
+    bench.logind.hang();
+    let kubelet = bench.start();
+    let begun = bench.clock.now();
+    bench.api.create(&simple("p", "slow", 0));
+    bench.until("ready", |b| is_running(b, "p")).await;
+    assert!((10..=20).contains(&seconds_since(&bench, begun)));
+    assert_eq!(phase(&kubelet), Phase::Up);
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_goes_also_while_a_new_logind_hangs() {
+    let bench = bench();
+    let kubelet = bench.start();
+    bench.api.create(&simple("p", "deaf", 0));
+    bench.until("ready", |b| is_running(b, "p")).await;
+    bench.until("locked", |b| b.logind.locks() == (1, 1)).await;
+    bench.logind.prepare(true);
+    bench.until("begun", |b| told(b, BEGUN) == 1).await;
+    bench.logind.hang();
+    bench.logind.live(2);
+    bench.until("the lock to be let go", is_released).await;
+    assert!(terminated(&bench, "p").is_some());
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_file_runs_again_once_a_shutdown_is_taken_back() {
+    for is_restarted in [false, true] {
+        let bench = bench();
+        bench.write_manifest("a.yaml", "static", "slow:latest");
+        let mut kubelet = bench.start();
+        let runs = |b: &Bench| is_running(b, "static-node-a");
+        bench.until("ready", runs).await;
+        bench.until("locked", |b| b.logind.locks() == (1, 1)).await;
+        bench.logind.prepare(true);
+        bench.until("the lock to be let go", is_released).await;
+        assert!(bench.runtime.running().is_empty());
+        if is_restarted {
+            kubelet.kill().await;
+            kubelet = bench.start();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(bench.runtime.running().is_empty(), "the machine still goes down");
+        }
+        bench.write_manifest("b.yaml", "late", "slow:latest");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(bench.runtime.running().is_empty(), "nor is another let in");
+        bench.logind.prepare(false);
+        bench.until("running again", |b| b.runtime.running().len() == 2).await;
+        bench.until("told", |b| runs(b) && is_running(b, "late-node-a")).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(runs(&bench) && bench.runtime.running().len() == 2, "and stays");
+        assert!(bench.runtime.doubled().is_empty());
+        kubelet.kill().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -187,12 +187,13 @@ impl Static {
             true => self.topology.all.difference(&self.reserved),
             false => self.topology.all.clone(),
         };
-        if held.shared.is_empty() {
-            if !held.exclusive.is_empty() {
-                return Err(PolicyError::NothingShared);
-            }
+        if held.shared.is_empty() && held.exclusive.is_empty() {
             held.shared = now;
             return Ok(true);
+        }
+        // Where nothing that is reserved is shared, all can be given.
+        if held.shared.is_empty() && !(strict && held.taken() == now) {
+            return Err(PolicyError::NothingShared);
         }
         let (both, shared) = (self.reserved.intersection(&held.shared), held.shared.to_string());
         if strict && !both.is_empty() {
@@ -471,6 +472,11 @@ impl Assignments {
     pub fn of(&self, pod: &str, container: &str) -> &CpuSet {
         let own = self.exclusive.get(pod).and_then(|of| of.get(container));
         own.unwrap_or(&self.shared)
+    }
+
+    /// Whether a container has CPUs alone.
+    pub fn has(&self, pod: &str, container: &str) -> bool {
+        self.exclusive.get(pod).is_some_and(|of| of.contains_key(container))
     }
 
     /// All CPUs that somebody has alone.

@@ -30,7 +30,7 @@ fn file(directory: &Path) -> String {
 
 fn cpus_of(pinning: &Pinning, uid: &str) -> String {
     let mut resources = LinuxContainerResources::default();
-    pinning.fit(&PodUid::from(uid), "c", &mut resources);
+    pinning.fit(&PodUid::from(uid), "c", &mut resources).expect("CPUs");
     resources.cpuset_cpus
 }
 

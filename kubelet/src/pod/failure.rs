@@ -7,7 +7,7 @@ use crate::cgroup::CgroupError;
 use crate::host::WorkError;
 use crate::id::{ContainerId, PodUid};
 use crate::objects::ObjectError;
-use crate::pinning::WriteError;
+use crate::pinning::PinError;
 use crate::pod::execute::ResizeError;
 use crate::pod::hook::handler::HookError;
 use crate::pod::spec::SpecError;
@@ -154,9 +154,9 @@ pub enum StartError {
     /// Its files cannot be made or read, or its pod has no ids.
     #[error(transparent)]
     Files(VolumeError),
-    /// What it has to itself is not on disk.
+    /// What it has to itself is not on disk, or there is no CPU for it.
     #[error(transparent)]
-    Pinning(WriteError),
+    Pinning(PinError),
     /// Its earlier logs cannot be listed.
     #[error("list the logs of container {container:?}: {why}")]
     Logs {

@@ -5,6 +5,7 @@
 //! ```
 
 use super::grace;
+use crate::node_shutdown::Phase;
 use crate::pod_object;
 use crate::reason;
 use crate::runtime::observed::ObservedPod;
@@ -121,13 +122,13 @@ impl PodState {
     }
 
     /// Whether what an earlier kubelet marked is to go on. A pod of a file that ended because the machine went down runs again once
-    /// that is up; that it is another boot shows in nothing of the pod running.
-    pub(super) fn resumes(mark: &Ending, pod: &Pod, observed: &ObservedPod) -> bool {
+    /// that is up; that it is another boot shows in nothing of the pod running, and in the machine not going down any more.
+    pub(super) fn resumes(mark: &Ending, pod: &Pod, observed: &ObservedPod, phase: Phase) -> bool {
         let by_shutdown = mark
             .failed
             .as_ref()
             .is_some_and(|failed| failed.reason == reason::pod::TERMINATED);
-        !(by_shutdown && pod_object::is_static(pod) && observed.is_stopped())
+        !(by_shutdown && pod_object::is_static(pod) && observed.is_stopped() && phase == Phase::Up)
     }
 
     /// Goes on with an end that an earlier kubelet began: what has passed of its grace has passed. A pod that ends for no other
@@ -186,14 +187,15 @@ mod tests {
         };
         let left = observed("p").sandbox(false).exited("c", 137, 90).build();
         let runs = observed("p").sandbox(true).running("c").build();
-        for (pod, reason, observed, expected) in [
-            (&of_file, "Terminated", &left, false),
-            (&of_file, "Terminated", &runs, true),
-            (&of_file, "Evicted", &left, true),
-            (&of_api, "Terminated", &left, true),
+        for (pod, reason, observed, phase, expected) in [
+            (&of_file, "Terminated", &left, Phase::Up, false),
+            (&of_file, "Terminated", &left, Phase::ShuttingDown, true),
+            (&of_file, "Terminated", &runs, Phase::Up, true),
+            (&of_file, "Evicted", &left, Phase::Up, true),
+            (&of_api, "Terminated", &left, Phase::Up, true),
         ] {
             assert_eq!(
-                PodState::resumes(&mark(reason), pod, observed),
+                PodState::resumes(&mark(reason), pod, observed, phase),
                 expected,
                 "{reason} {expected}"
             );

@@ -25,6 +25,7 @@ use super::status;
 use crate::allocation::decide::Pending;
 use crate::api_status::StatusWriter;
 use crate::id::PodUid;
+use crate::node_shutdown::Phase;
 use crate::parts::Parts;
 use crate::probe::prober::{self, Prober};
 use crate::reason;
@@ -182,8 +183,11 @@ impl Worker {
                 self.remember(&desired.pod, observed);
                 self.remember_resources(&desired.pod, observed);
                 if !observed.is_empty() {
-                    let mark = self.shared.parts.volumes.ending(&self.uid).await;
-                    self.resumed = mark.filter(|mark| PodState::resumes(mark, &desired.pod, observed));
+                    tokio::select! {
+                        biased;
+                        () = shutdown.cancelled() => return Exit::Shutdown,
+                        mark = mark(&self.shared, &self.uid, &desired.pod, observed) => self.resumed = mark,
+                    }
                 }
                 remembered = true;
             }
@@ -442,6 +446,16 @@ impl Drop for Worker {
             task.abort();
         }
     }
+}
+
+/// The mark of an end that an earlier kubelet began and that is to go on. Whether the machine goes down is waited for: who it ended
+/// would start once more.
+async fn mark(shared: &Shared, uid: &PodUid, pod: &Pod, observed: &ObservedPod) -> Option<Ending> {
+    let mark = shared.parts.volumes.ending(uid).await?;
+    let mut phase = shared.parts.phase.subscribe();
+    let phase = phase.wait_for(|phase| *phase != Phase::Asking).await;
+    let phase = phase.map_or(Phase::Up, |phase| *phase);
+    PodState::resumes(&mark, pod, observed, phase).then_some(mark)
 }
 
 enum Turn {

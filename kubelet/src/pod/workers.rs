@@ -10,6 +10,7 @@ mod pinning;
 mod preemption;
 mod resize;
 mod shares;
+mod shutdown;
 #[cfg(test)]
 mod tests;
 
@@ -191,8 +192,14 @@ impl Workers {
             }
         }
         self.look_at_orphans(&pods, &known, complete);
+        if complete {
+            self.release_unknown(&pods, &known);
+        }
         for pod in in_order(&pods, &known) {
             let uid = pod_object::uid(pod);
+            if phase == Phase::Up {
+                self.bring_back(&uid, pod);
+            }
             if let Some(live) = self.live.get_mut(&uid) {
                 live.update(pod, &self.shared.parts.metrics.resizes);
                 continue;
@@ -359,6 +366,7 @@ impl Workers {
         let observed = self.shared.parts.pleg.watch(&uid).borrow().clone();
         let Some(observed) = observed.filter(|observed| !observed.is_empty()) else {
             self.shared.parts.pleg.forget(&uid);
+            self.release_pinned(&uid);
             // It vanished between two looks (a removal an earlier kubelet had asked for): its directories are still there.
             self.leftovers.look_again();
             return;

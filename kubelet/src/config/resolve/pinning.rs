@@ -4,7 +4,7 @@ use super::Reader;
 use crate::config::KubeletConfiguration;
 use crate::pinning::cpu::options;
 use crate::pinning::cpu_set::CpuSet;
-use crate::pinning::hint::Policy;
+use crate::pinning::hint::{self, Policy};
 use crate::pinning::{CpuRules, Rules, TopologyRules, reserved_list};
 use std::collections::BTreeMap;
 
@@ -121,6 +121,12 @@ fn topology_option(rules: &mut TopologyRules, name: &str, value: &str) -> Result
             }
         },
         NODES_MAX => match value.parse() {
+            Ok(nodes) if nodes > hint::NODES_MAX => {
+                let most = hint::NODES_MAX;
+                return Err(format!(
+                    "{name:?} is {nodes}: containers are aligned on no more than {most} NUMA nodes"
+                ));
+            }
             Ok(nodes) if nodes >= NODES_MIN => rules.nodes_max = Some(nodes),
             Ok(_) => {
                 return Err(format!(

@@ -6,7 +6,15 @@ use std::io::{BufRead, BufReader, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::process::{Child, Command, Stdio};
 
+/// No step takes long; on a machine that is busy it may.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
 impl Bus {
+    /// Sends a message that is not short.
+    pub(crate) async fn shout(&mut self, bytes: &[u8]) {
+        self.send("shout", bytes).await.expect("sent");
+    }
+
     /// Takes a well-known name.
     pub(crate) async fn own(&mut self, name: &str) {
         let mut call = Call::new(BUS, "RequestName", "su");

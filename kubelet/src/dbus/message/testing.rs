@@ -87,6 +87,50 @@ pub(crate) fn signal(path: &str, interface: &str, member: &str, value: bool, to:
     message(SIGNAL, &fields, "b", body)
 }
 
+/// A signal to one of more than he takes.
+pub(crate) fn large_signal(path: &str, interface: &str, to: &str) -> Vec<u8> {
+    let fields = [
+        (FIELD_PATH, Value::Text(path.into())),
+        (FIELD_INTERFACE, Value::Text(interface.into())),
+        (FIELD_MEMBER, Value::Text("Much".into())),
+        (FIELD_DESTINATION, Value::Text(to.into())),
+    ];
+    let mut body = Writer::default();
+    body.text(&"x".repeat(2 * MESSAGE_BYTES_MAX));
+    message(SIGNAL, &fields, "s", body)
+}
+
+/// A signal without a body, in the other byte order.
+pub(crate) fn foreign_signal(path: &str, interface: &str, member: &str, to: &str) -> Vec<u8> {
+    let mut out = vec![BIG_ENDIAN, SIGNAL, 1, VERSION, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0];
+    for (field, kind, text) in [
+        (FIELD_PATH, b'o', path),
+        (FIELD_INTERFACE, b's', interface),
+        (FIELD_MEMBER, b's', member),
+        (FIELD_DESTINATION, b's', to),
+    ] {
+        out.resize(out.len().next_multiple_of(8), 0);
+        out.extend([field, 1, kind, 0]);
+        out.extend(length(text.len()).to_be_bytes());
+        out.extend(text.as_bytes());
+        out.push(0);
+    }
+    let bytes = length(out.len() - FIXED_BYTES).to_be_bytes();
+    out[12..16].copy_from_slice(&bytes);
+    out.resize(out.len().next_multiple_of(8), 0);
+    out
+}
+
+/// A signal with header fields that nobody knows yet.
+pub(crate) fn newer_signal(member: &str) -> Vec<u8> {
+    let fields = [
+        (42, Value::Bool(true)),
+        (43, Value::Number(7)),
+        (FIELD_MEMBER, Value::Text(member.into())),
+    ];
+    message(SIGNAL, &fields, "", Writer::default())
+}
+
 /// The reply that names a job.
 pub(crate) fn job_started(call: u32, job: &str) -> Vec<u8> {
     encode(

@@ -110,9 +110,9 @@ fn what_is_cut_or_foreign_is_an_error_and_never_a_panic() {
         let length = message_length(&whole[..end]).expect("no mistake yet");
         assert!(length.is_none_or(|length| length == whole.len()), "{end}");
     }
-    let mut big_endian = whole.clone();
-    big_endian[0] = b'B';
-    assert!(message_length(&big_endian).is_err());
+    let mut other = whole.clone();
+    other[0] = b'x';
+    assert!(message_length(&other).is_err());
     let mut huge = whole.clone();
     huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(message_length(&huge).is_err());
@@ -123,4 +123,38 @@ fn what_is_cut_or_foreign_is_an_error_and_never_a_panic() {
             let _ = read.values();
         }
     }
+}
+
+#[test]
+fn what_others_send_in_their_way_is_read_as_well() {
+    let foreign = testing::foreign_signal("/o", "org.x.Y", "Z", ":1.4");
+    assert_eq!(message_length(&foreign), Ok(Some(foreign.len())));
+    let read = decode(&foreign).expect("whole");
+    let read = (read.serial, read.interface.as_deref(), read.member.as_deref());
+    assert_eq!(read, (7, Some("org.x.Y"), Some("Z")));
+    let read = decode(&testing::newer_signal("Z")).expect("what is new is passed over");
+    assert_eq!(read.member.as_deref(), Some("Z"));
+    let large = testing::large_signal("/o", "org.x.Y", ":1.4");
+    assert!(message_length(&large).is_err());
+    assert_eq!(announced_length(&large), Ok(Some(large.len())));
+}
+
+#[test]
+fn values_of_any_type_are_passed_over() {
+    let mut call = Call::new(SYSTEMD, "X", "");
+    call.bool(true)
+        .properties(&[("a", Value::Text("b".into())), ("c", Value::Number(9))])
+        .no_structs()
+        .text("end");
+    let mut reader = Reader::new(&call.body.0, false);
+    let mut rest: &[u8] = b"ba(sv)a{sa(yt)}s";
+    for left in ["a(sv)a{sa(yt)}s", "a{sa(yt)}s", "s"] {
+        rest = reader.skip(rest, DEPTH_MAX).expect("a value");
+        assert_eq!(rest, left.as_bytes());
+    }
+    assert_eq!(reader.text().as_deref(), Some("end"));
+    let deep = "(".repeat(255);
+    assert_eq!(Reader::new(&[0; 8], false).skip(deep.as_bytes(), DEPTH_MAX), None);
+    assert_eq!(Reader::new(&[0; 8], false).skip(b"(s", DEPTH_MAX), None);
+    assert_eq!(Reader::new(&[0; 8], false).skip(b"", DEPTH_MAX), None);
 }

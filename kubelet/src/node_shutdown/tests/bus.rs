@@ -1,6 +1,6 @@
 //! What is said to logind, over a real bus.
 
-use crate::dbus::bus::testing::Daemon;
+use crate::dbus::bus::testing::{DEADLINE, Daemon};
 use crate::dbus::bus::{Bus, BusError};
 use crate::dbus::message::{Received, Value, testing};
 use crate::node_shutdown::logind::{Logind, LogindError, Session, SystemBus};
@@ -100,7 +100,7 @@ struct Running {
 }
 
 async fn start(socket: &Path, settings: &Path) -> Running {
-    let mut bus = Bus::connect(socket).await.expect("a bus");
+    let mut bus = Bus::connect(socket, DEADLINE).await.expect("a bus");
     for name in ["org.freedesktop.login1", "org.freedesktop.systemd1"] {
         bus.own(name).await;
     }
@@ -132,9 +132,14 @@ impl Running {
 
 /// Somebody else on the bus says the same to us alone.
 async fn pretend(socket: &Path, to: &str) {
-    let mut stranger = Bus::connect(socket).await.expect("a bus");
+    let mut stranger = Bus::connect(socket, DEADLINE).await.expect("a bus");
     stranger
         .say(&testing::signal(PATH, MANAGER, PREPARE, true, Some(to)), None)
+        .await;
+    // What is too large for us, or in another byte order, is passed over.
+    stranger.shout(&testing::large_signal(PATH, MANAGER, to)).await;
+    stranger
+        .shout(&testing::foreign_signal(PATH, MANAGER, PREPARE, to))
         .await;
     // The bus takes one after the other: what came before this was passed on.
     stranger.owner("org.freedesktop.login1").await.expect("an owner");
@@ -150,7 +155,7 @@ async fn logind_is_spoken_to_over_a_bus() {
         let mut daemon = Daemon::start();
         let settings = tempfile::tempdir().expect("a directory");
         let directory = settings.path().join("logind.conf.d");
-        let bus = SystemBus::new(daemon.socket(), &directory);
+        let bus = SystemBus::new(daemon.socket(), &directory).patient();
         let mut logind = start(&daemon.socket(), &directory).await;
         let mut session = bus.connect().await.expect("a conversation");
         assert_eq!(session.delay_max().await.expect("a property"), Duration::from_secs(5));
@@ -175,11 +180,8 @@ async fn logind_is_spoken_to_over_a_bus() {
             "{refused:?}"
         );
         drop(lock);
-        assert_eq!(
-            held.read(&mut [0]).expect("a pipe"),
-            0,
-            "the lock was held by nobody else"
-        );
+        let end = client::blocking::spawn(move || held.read(&mut [0]).expect("a pipe"));
+        assert_eq!(end.await.expect("read"), 0, "the lock was held by nobody else");
 
         logind.stop().await;
         assert!(matches!(session.next().await, Err(LogindError::Restarted)));
@@ -198,11 +200,11 @@ async fn logind_is_spoken_to_over_a_bus() {
 #[tokio::test]
 async fn a_machine_without_a_bus_or_a_logind_says_so() {
     let directory = tempfile::tempdir().expect("a directory");
-    let nowhere = SystemBus::new(directory.path().join("bus"), directory.path());
+    let nowhere = SystemBus::new(directory.path().join("bus"), directory.path()).patient();
     let error = nowhere.connect().await.err().expect("nobody there").to_string();
     assert!(error.starts_with("connect to the system bus at "), "{error}");
     let daemon = Daemon::start();
-    let no_logind = SystemBus::new(daemon.socket(), directory.path());
+    let no_logind = SystemBus::new(daemon.socket(), directory.path()).patient();
     let error = no_logind.connect().await.err().expect("nobody there").to_string();
     assert!(error.contains("org.freedesktop.DBus.Error.NameHasNoOwner"), "{error}");
 }

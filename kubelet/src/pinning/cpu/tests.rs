@@ -150,6 +150,9 @@ fn a_state_that_does_not_fit_is_told_in_upstreams_words() {
         (&plain, held("0,2-4,6-7", "1,5"), ""),
         (&strict, held("1-7", ""), ""),
         (&plain, held("", "1,5"), "default cpuset cannot be empty"),
+        (&plain, held("", "0-7"), "default cpuset cannot be empty"),
+        (&strict, held("", "1-7"), ""),
+        (&strict, held("", "1-6"), "default cpuset cannot be empty"),
         (
             &plain,
             held("1-7", ""),

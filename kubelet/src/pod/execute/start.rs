@@ -4,7 +4,7 @@ use super::{Executor, Subject, log_file};
 use crate::events::Severity;
 use crate::id::{ContainerId, SandboxId};
 use crate::objects::ResolvedObjects;
-use crate::pinning::{WriteError, cpu_set::CpuSet};
+use crate::pinning::{PinError, cpu_set::CpuSet};
 use crate::pod::failure::StartError;
 use crate::pod::spec::{self, ContainerInput, SpecError};
 use crate::pod_object;
@@ -151,17 +151,21 @@ impl Executor {
 }
 
 impl Executor {
-    /// Says where the container is to run, once that is on disk; tells the CPUs.
+    /// Says where the container is to run; tells the CPUs. What it has alone is on disk before that: the next kubelet would give it
+    /// to somebody else. Who shares CPUs waits for nothing.
     async fn pin(
         &self,
         subject: &Subject,
         container: &Container,
         config: &mut ContainerConfig,
-    ) -> Result<Option<CpuSet>, WriteError> {
+    ) -> Result<Option<CpuSet>, PinError> {
         let resources = config.linux.as_mut().and_then(|linux| linux.resources.as_mut());
         let Some(resources) = resources else { return Ok(None) };
-        self.parts.pinning.kept().await?;
-        Ok(self.parts.pinning.fit(&subject.uid, &container.name, resources))
+        let pinning = &self.parts.pinning;
+        if pinning.is_alone(&subject.uid, &container.name) {
+            pinning.kept().await?;
+        }
+        pinning.fit(&subject.uid, &container.name, resources)
     }
 
     /// The images a container mounts.

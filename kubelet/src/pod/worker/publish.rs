@@ -70,6 +70,15 @@ impl Worker {
         let orphaned = matches!(self.state.termination().map(|t| &t.cause), Some(Cause::Orphaned));
         let deleting = desired.pod.metadata.deletion_timestamp.is_some();
         let active = !matches!(self.state, PodState::Released(_));
+        // Before it is shown as ended: whoever waits for the end looks next for what is still to be told.
+        if desired.present && !orphaned {
+            let update = Update {
+                pod: desired.pod.clone(),
+                status: self.status.clone(),
+                delete: deleting && (!active || planted::is(Fault::ObjectBeforeEnd)),
+            };
+            self.shared.statuses.publish(&self.uid, update);
+        }
         if !orphaned {
             let snapshot = PodSnapshot {
                 pod: desired.pod.clone(),
@@ -84,14 +93,6 @@ impl Worker {
                 },
             };
             self.shared.parts.pods.publish(self.uid.clone(), snapshot);
-        }
-        if desired.present && !orphaned {
-            let update = Update {
-                pod: desired.pod.clone(),
-                status: self.status.clone(),
-                delete: deleting && (!active || planted::is(Fault::ObjectBeforeEnd)),
-            };
-            self.shared.statuses.publish(&self.uid, update);
         }
     }
 }

@@ -4,7 +4,9 @@ use super::Workers;
 use crate::admission::decide::Rejection;
 use crate::admission::placement::NodeView;
 use crate::id::PodUid;
+use crate::pod::status::is_terminal;
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What becomes of a new pod.
@@ -13,7 +15,7 @@ pub(super) enum Verdict {
     Admitted,
     /// The node cannot take it.
     Rejected(Rejection),
-    /// Others make room for it.
+    /// Others make room for it, or have CPUs that are not theirs for long.
     Later,
 }
 
@@ -26,7 +28,12 @@ impl Workers {
             Ok(share) => share,
             Err(refused) => {
                 let first = self.ledger.judge_first(node, pod);
-                return Verdict::Rejected(first.err().unwrap_or(refused));
+                return match first {
+                    Err(first) => Verdict::Rejected(first),
+                    // What is held by who is about to end is free soon.
+                    Ok(()) if self.is_held_by_others() => Verdict::Later,
+                    Ok(()) => Verdict::Rejected(refused),
+                };
             }
         };
         let rejection = self.ledger.admit(node, pod).err();
@@ -58,6 +65,27 @@ impl Workers {
         self.ledger.release_ended(has_ended);
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
         pinning.retain(|uid| !has_ended(&PodUid::from(uid)), metrics);
+    }
+
+    /// Takes back what pods have that went, or ended for good, while no kubelet looked. What the runtime still has may run, until a
+    /// worker has ended it.
+    pub(super) fn release_unknown(&self, desired: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) {
+        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        let is_kept = |uid: &PodUid| {
+            let may_run = self.live.contains_key(uid) || known.contains(uid) || self.looking.contains(uid);
+            may_run || desired.get(uid).is_some_and(|pod| !is_terminal(pod.status.as_ref()))
+        };
+        pinning.retain(|uid| is_kept(&PodUid::from(uid)), metrics);
+    }
+
+    /// Whether somebody has CPUs who is not wanted any more, or not known yet.
+    fn is_held_by_others(&self) -> bool {
+        let pods = self.pods.borrow();
+        let is_wanted = |uid: &str| {
+            let pod = pods.desired.get(&PodUid::from(uid));
+            pod.is_some_and(|pod| !is_terminal(pod.status.as_ref()))
+        };
+        self.shared.parts.pinning.is_held(|uid| !is_wanted(uid))
     }
 
     /// Takes back what a pod has that is gone.

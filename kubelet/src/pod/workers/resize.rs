@@ -205,8 +205,6 @@ impl Workers {
         let kept = self.live.keys().chain(desired.keys());
         let kept: BTreeSet<String> = kept.map(ToString::to_string).collect();
         let (allocated, actuated) = (self.shared.parts.allocated.clone(), self.shared.parts.actuated.clone());
-        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
-        pinning.retain(|uid| kept.contains(uid), metrics);
         self.resizes.keeping.spawn(async move {
             let first = allocated.retain(|uid| kept.contains(uid)).await;
             let result = first.and(actuated.retain(|uid| kept.contains(uid)).await);

@@ -112,6 +112,13 @@ fn what_cannot_be_is_told_by_its_field() {
         ),
         (
             KubeletConfiguration {
+                topology_manager_policy_options: map(&[(NODES_MAX, "11")]),
+                ..base.clone()
+            },
+            "topologyManagerPolicyOptions: \"max-allowable-numa-nodes\" is 11: containers are aligned on no more than 10 NUMA nodes",
+        ),
+        (
+            KubeletConfiguration {
                 topology_manager_policy_options: map(&[("nearest", "true")]),
                 ..base.clone()
             },

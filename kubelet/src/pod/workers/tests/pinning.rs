@@ -130,6 +130,10 @@ async fn nothing_is_created_before_what_it_has_is_on_disk() {
     let told = |b: &Bench| has_event(b, "Failed", "cpu_manager_state");
     bench.until("told", told).await;
     assert!(bench.runtime.containers().is_empty());
+    // Who has nothing alone needs nothing on disk.
+    bench.api.create(&sized("others", "500m"));
+    bench.until("ready", |b| is_ready(b, "others")).await;
+    assert_eq!(bench.running("mine"), 0);
     std::fs::remove_dir(&beside).expect("removed");
     bench.until("ready", |b| is_ready(b, "mine")).await;
     assert_eq!(runs_on(&bench, "mine"), "1,5");
@@ -169,4 +173,82 @@ async fn exclusive_cpus_are_not_resized_and_memory_is() {
         .await;
     assert_eq!(resources(&bench, "mine").cpu_quota, -1);
     kubelet.kill().await;
+}
+
+fn phase(bench: &Bench, pod: &str) -> String {
+    let status = bench.api.status(pod);
+    status.and_then(|status| status.phase).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_by_a_pod_that_went_while_no_kubelet_looked_is_given_to_its_successor() {
+    for is_terminal in [false, true] {
+        let mut bench = node();
+        let first = bench.start();
+        bench.api.create(&sized("gone", "6"));
+        bench.until("ready", |b| is_ready(b, "gone")).await;
+        first.kill().await;
+        bench.runtime = crate::runtime::fake::FakeRuntime::new(bench.clock.clone(), 2);
+        bench.runtime.add_image("img:latest");
+        match is_terminal {
+            true => bench.api.edit("gone", |pod| {
+                pod["status"] = json!({"phase": "Failed", "reason": "Evicted"})
+            }),
+            false => bench.api.remove("gone"),
+        }
+        bench.api.create(&sized("next", "6"));
+        let second = bench.start();
+        bench
+            .until("judged", |b| is_ready(b, "next") || phase(b, "next") == "Failed")
+            .await;
+        assert_eq!(phase(&bench, "next"), "Running", "{is_terminal}");
+        assert!(!file(&bench).contains("gone"));
+        second.kill().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_given_the_cpus_of_an_orphan_that_runs() {
+    let bench = node();
+    let first = bench.start();
+    bench.api.create(&sized("orphan", "6"));
+    bench.until("ready", |b| is_ready(b, "orphan")).await;
+    first.kill().await;
+    bench.api.remove("orphan");
+    bench.runtime.next("ContainerStatus", Mishap::Hang);
+    bench.api.create(&sized("next", "6"));
+    bench.api.create(&sized("small", "1"));
+    let second = bench.start();
+    // What is left is given at once; what is not, is waited for.
+    bench.until("ready", |b| is_ready(b, "small")).await;
+    assert_eq!((bench.running("orphan"), bench.running("next")), (1, 0));
+    assert_ne!(phase(&bench, "next"), "Failed");
+    assert!(file(&bench).contains(r#""orphan":{"orphan":"#), "{}", file(&bench));
+    bench.api.delete("small", 1, at(0));
+    bench.until("ready", |b| is_ready(b, "next")).await;
+    assert_eq!(bench.running("orphan"), 0);
+    second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_shares_cpus_where_all_are_given() {
+    let mut bench = node();
+    let (rules, _) = bench.pinning.as_mut().expect("pinned");
+    rules.cpu.as_mut().expect("static").options.strict_reservation = true;
+    let first = bench.start();
+    bench.api.create(&sized("mine", "7"));
+    bench.until("ready", |b| is_ready(b, "mine")).await;
+    assert_eq!(runs_on(&bench, "mine"), "1-7");
+    bench.api.create(&sized("others", "500m"));
+    let why = "there is no CPU to run on";
+    bench.until("told", |b| has_event(b, "Failed", why)).await;
+    first.kill().await;
+    // The next kubelet begins with that.
+    let second = bench.start();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((bench.running("mine"), bench.running("others")), (1, 0));
+    bench.api.delete("mine", 1, at(0));
+    bench.until("ready", |b| is_ready(b, "others")).await;
+    assert_eq!(runs_on(&bench, "others"), "1-7");
+    second.kill().await;
 }
