@@ -165,6 +165,21 @@ async fn the_first_read_has_an_answer() {
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 405));
 }
 
+/// As an autoscaler asks: what it reads does not grow with labels.
+#[tokio::test(start_paused = true)]
+async fn readers_of_this_process_may_leave_labels_aside() {
+    let world = world().await;
+    let mut request = Request::get(PODS).body(Vec::new()).unwrap();
+    request.extensions_mut().insert(crate::resource::usage::Unlabelled);
+    let pods: Value = world.client.request(request).await.unwrap();
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 2);
+    for pod in pods {
+        assert_eq!(pod["containers"][0]["usage"]["cpu"], "10m");
+        assert!(pod["metadata"]["labels"].is_null(), "{pod:#}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn selectors_choose_among_running_pods() {
     let world = world().await;
