@@ -8,7 +8,7 @@ use super::informers::Informers;
 use super::write::{self, EventText, Failure, Plan, Verb, Write, event};
 use behavior::History;
 use client::{Clock, Key};
-use decide::{Decision, Known, Rescale};
+use decide::{Decision, Known, RIVALS_TOLD, Rescale, Rivals};
 use futures::future::BoxFuture;
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus,
@@ -20,7 +20,7 @@ use kube::ResourceExt;
 use observe::{Observed, Target};
 use proto::api::selector::Selector;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ const SYNC: Duration = Duration::from_secs(15);
 /// What is remembered of an autoscaler, for as long as there is one.
 #[derive(Default)]
 struct Memory {
+    /// Whose this is: another of the same name begins with nothing.
+    uid: String,
     /// What the last decision was made for.
     spec: HorizontalPodAutoscalerSpec,
     /// When the next one is due.
@@ -51,13 +53,28 @@ struct Memory {
     history: History,
 }
 
+impl Memory {
+    /// Forgets what another autoscaler left that had the same name.
+    fn belong_to(&mut self, uid: String) {
+        if self.uid != uid {
+            *self = Self { uid, ..Self::default() };
+        }
+    }
+}
+
+/// How long it is until something is due; never longer than from one decision to the next, if the clock went back meanwhile.
+fn until(due: Timestamp, now: Timestamp) -> Duration {
+    let left = Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO);
+    left.min(SYNC)
+}
+
 /// The controller.
 pub struct Autoscalers {
     /// The shared informers.
     pub informers: Informers,
     /// Wall time: when a look at the target is due is known before a plan.
     pub clock: Arc<dyn Clock>,
-    /// By autoscaler.
+    /// By autoscaler; those of a namespace stand together.
     memories: Mutex<BTreeMap<Key, Memory>>,
 }
 
@@ -75,14 +92,18 @@ impl Autoscalers {
         self.memories.lock().expect("no holder of this lock panics")
     }
 
+    /// Sees to it that what is remembered is of this autoscaler.
+    fn begin(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler) {
+        let uid = autoscaler.uid().unwrap_or_default();
+        self.memories().entry(key.clone()).or_default().belong_to(uid);
+    }
+
     /// How long it is until a decision is due.
     fn due_in(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler, now: Timestamp) -> Duration {
         let memories = self.memories();
         let memory = memories.get(key).filter(|memory| memory.spec == autoscaler.spec);
         let due = memory.and_then(|memory| memory.due);
-        due.map_or(Duration::ZERO, |due| {
-            Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO)
-        })
+        due.map_or(Duration::ZERO, |due| until(due, now))
     }
 
     fn pods(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Pod>> {
@@ -93,35 +114,40 @@ impl Autoscalers {
         chosen.collect()
     }
 
+    /// The autoscalers of the namespace whose selectors choose any of these pods, among them that of this key, which has the selector `own`.
+    fn rivals(&self, key: &Key, own: &Selector, pods: &[Arc<Pod>]) -> Rivals {
+        let memories = self.memories();
+        let of_namespace = memories
+            .range(Key::new(key.namespace.clone(), "")..)
+            .take_while(|(other, _)| other.namespace == key.namespace);
+        // Most pods of a target have the same labels.
+        let labels: BTreeSet<_> = pods.iter().map(|pod| pod.metadata.labels.as_ref()).collect();
+        let mut rivals = Rivals::default();
+        for (other, memory) in of_namespace {
+            let selector = if other == key {
+                Some(own)
+            } else {
+                memory.selector.as_ref()
+            };
+            let chooses = |selector: &Selector| labels.iter().any(|labels| selector.matches_optional(*labels));
+            if selector.is_some_and(chooses) {
+                rivals.count += 1;
+                if rivals.first.len() < RIVALS_TOLD {
+                    rivals.first.push(other.name.clone());
+                }
+            }
+        }
+        rivals
+    }
+
     /// Decides, and remembers it.
     fn decide(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler, observed: &Observed, now: Timestamp) -> Decision {
-        let (mut history, others) = {
-            let mut memories = self.memories();
-            let others: Vec<(String, Selector)> = memories
-                .iter()
-                .filter(|(other, _)| other.namespace == key.namespace && *other != key)
-                .filter_map(|(other, memory)| Some((other.name.clone(), memory.selector.clone()?)))
-                .collect();
-            (
-                std::mem::take(&mut memories.entry(key.clone()).or_default().history),
-                others,
-            )
-        };
+        let mut history = std::mem::take(&mut self.memories().entry(key.clone()).or_default().history);
         let known = Known {
             autoscaler,
             observed,
             pods: &|selector| self.pods(&key.namespace, selector),
-            rivals: &|own, pods| {
-                let own = (key.name.clone(), own.clone());
-                let all = others.iter().chain([&own]);
-                let choosing = all.filter(|(_, selector)| {
-                    let mut labels = pods.iter().map(|pod| pod.metadata.labels.as_ref());
-                    labels.any(|labels| selector.matches_optional(labels))
-                });
-                let mut names: Vec<String> = choosing.map(|(name, _)| name.clone()).collect();
-                names.sort();
-                names
-            },
+            rivals: &|own, pods| self.rivals(key, own, pods),
             now,
         };
         let decision = decide::decide(&known, &mut history);
@@ -180,6 +206,7 @@ impl Controller for Autoscalers {
 
     fn look_up<'a>(&'a self, key: &Key, client: &'a kube::Client) -> Option<BoxFuture<'a, ()>> {
         let autoscaler = self.informers.autoscalers.get_key(key)?;
+        self.begin(key, &autoscaler);
         let is_written = self.memories().get(key).is_none_or(|memory| memory.decided.is_none());
         if !is_written || !self.due_in(key, &autoscaler, self.clock.now()).is_zero() {
             return None;
@@ -196,6 +223,7 @@ impl Controller for Autoscalers {
             self.memories().remove(key);
             return Plan::default();
         };
+        self.begin(key, &autoscaler);
         let observed = match self.memories().get_mut(key) {
             // Its target was scaled: now the status follows.
             Some(memory) if memory.decided.is_some() => None,
@@ -265,4 +293,29 @@ fn with_time(mut status: HorizontalPodAutoscalerStatus, scaled: Option<Timestamp
         status.last_scale_time = Some(Time(latest));
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_goes_back_puts_nothing_off() {
+        let due = Timestamp::from_second(1_000_000).unwrap();
+        for (now, expected) in [(999_990, 10), (1_000_000, 0), (1_000_100, 0), (990_000, 15)] {
+            let now = Timestamp::from_second(now).unwrap();
+            assert_eq!(until(due, now), Duration::from_secs(expected), "{now}");
+        }
+    }
+
+    #[test]
+    fn another_of_the_same_name_begins_with_nothing() {
+        let mut memory = Memory::default();
+        memory.belong_to("u1".to_owned());
+        memory.scaled = Some(Timestamp::UNIX_EPOCH);
+        memory.belong_to("u1".to_owned());
+        assert_eq!(memory.scaled, Some(Timestamp::UNIX_EPOCH));
+        memory.belong_to("u2".to_owned());
+        assert_eq!((memory.scaled, &*memory.uid), (None, "u2"));
+    }
 }

@@ -1,4 +1,5 @@
-//! The event recorder: creates core v1 events, counts repeats, never blocks and never fails its caller.
+//! The event recorder: creates core v1 events, counts repeats, never blocks and never fails its caller. What one object may have of
+//! them is bounded ([`spam`]).
 
 use super::write::EventText;
 use client::Clock;
@@ -6,12 +7,15 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::Request;
 use serde_json::{Value, json};
+use spam::SpamFilter;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+mod spam;
 
 /// Events waiting to be sent; more are dropped.
 const BACKLOG: usize = 1000;
@@ -19,6 +23,10 @@ const BACKLOG: usize = 1000;
 const REMEMBERED: usize = 1024;
 /// Requests at the same time.
 const CONCURRENCY: usize = 16;
+/// The longest message, in bytes: that of a note of events.k8s.io.
+const MESSAGE_BYTES: usize = 1024;
+/// How a message ends that was longer.
+const CUT: &str = " ...";
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A handle that accepts events.
@@ -43,6 +51,7 @@ struct Writer {
     known: BTreeMap<Identity, Known>,
     order: VecDeque<Identity>,
     made: u64,
+    spam: SpamFilter,
 }
 
 /// A request under way, and what to do if it fails.
@@ -64,16 +73,25 @@ impl Recorder {
             known: BTreeMap::new(),
             order: VecDeque::new(),
             made: 0,
+            spam: SpamFilter::default(),
         };
         tokio::spawn(writer.run(receive));
         Self { send }
     }
 
-    /// Records an event; drops it when too many wait.
-    pub fn record(&self, event: EventText) {
+    /// Records an event; drops it when too many wait, or its object has had too many. A long message is cut.
+    pub fn record(&self, mut event: EventText) {
+        cut(&mut event.message);
         if self.send.try_send(event).is_err() {
             tracing::warn!("event dropped: too many are waiting");
         }
+    }
+}
+
+fn cut(message: &mut String) {
+    if message.len() > MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES - CUT.len()));
+        message.push_str(CUT);
     }
 }
 
@@ -130,8 +148,9 @@ impl Writer {
                 }
                 event = receive.recv(), if sending.len() < CONCURRENCY => match event {
                     Some(event) => {
-                        let next = self.prepare(event);
-                        sending.push(send(self.client.clone(), next));
+                        if let Some(next) = self.prepare(event) {
+                            sending.push(send(self.client.clone(), next));
+                        }
                     }
                     None => break,
                 },
@@ -140,23 +159,28 @@ impl Writer {
         while sending.next().await.is_some() {}
     }
 
-    /// An event seen before is counted, another one created.
-    fn prepare(&mut self, event: EventText) -> Sending {
+    /// An event seen before is counted, another one created. Of an object that has had too many only repeats are counted, until there is
+    /// one again that may be sent.
+    fn prepare(&mut self, event: EventText) -> Option<Sending> {
         let identity = identity(&event);
+        let is_admitted = self.spam.admits(&event.regarding, Instant::now());
         let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(known) = self.known.get_mut(&identity) else {
-            return self.create(identity, event);
+            return is_admitted.then(|| self.create(identity, event));
         };
         known.count += 1;
+        if !is_admitted {
+            return None;
+        }
         let patch = json!({"count": known.count, "lastTimestamp": now});
         let request = Request::patch(format!("{}/{}", collection(&event), known.name));
         let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
-        Sending {
+        Some(Sending {
             identity,
             event,
             request: request.body(patch.to_string().into_bytes()),
             repeats: true,
-        }
+        })
     }
 
     fn create(&mut self, identity: Identity, event: EventText) -> Sending {
@@ -216,3 +240,6 @@ impl Writer {
         self.known.insert(identity, Known { name, count: 1 });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,10 +22,12 @@ use serde_json::{Map, Value, json};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// About what one item takes while the reply is made, in bytes.
-const ITEM_BYTES: usize = 1024;
-/// After so many objects others have a turn.
-const TURN: usize = 256;
+/// About what one container takes in an item while the reply is made, in bytes.
+const CONTAINER_BYTES: usize = 256;
+/// After so many bytes of objects others have a turn.
+const TURN_BYTES: usize = 64 << 10;
+/// An object counts for at least so many.
+const LEAST_BYTES: usize = 256;
 
 /// What is listed, and what is known of it.
 struct Found {
@@ -36,6 +38,41 @@ struct Found {
 enum Of {
     Node(Rate),
     Pod(PodRates),
+}
+
+/// How an item is written.
+#[derive(Clone, Copy)]
+struct Form<'a> {
+    kind: &'a Arc<Kind>,
+    has_labels: bool,
+    now: Timestamp,
+}
+
+impl Found {
+    /// About what its item takes while the reply is made, in bytes: its labels may be most of the object.
+    fn cost(&self) -> usize {
+        let containers = match &self.usage {
+            Of::Node(_) => 1,
+            Of::Pod(rates) => rates.len(),
+        };
+        self.stored.raw().len().max(LEAST_BYTES) + containers * CONTAINER_BYTES
+    }
+}
+
+/// Counts bytes, and lets others have a turn.
+#[derive(Default)]
+struct Turns {
+    bytes: usize,
+}
+
+impl Turns {
+    async fn after(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes >= TURN_BYTES {
+            self.bytes = 0;
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 /// Answers an authorized `get` or `list`.
@@ -65,14 +102,19 @@ pub(in crate::apiserver) async fn answer(
     }
     let is_remote = parts.extensions.get::<Keeps>().is_some_and(Keeps::is_remote);
     let wanted = match is_remote {
-        true => Allowance::wanted(found.len() * ITEM_BYTES, output),
+        true => Allowance::wanted(found.iter().map(Found::cost).sum(), output),
         false => 0,
     };
     let room = match wanted {
         0 => None,
         bytes => Some(server.flow().reply(user, info, bytes).await?),
     };
-    let value = value(kind, found, (output.shape, is_one), &query, server.now()).await?;
+    let form = Form {
+        kind,
+        has_labels: parts.extensions.get::<usage::Unlabelled>().is_none(),
+        now: server.now(),
+    };
+    let value = value(form, found, (output.shape, is_one), &query).await?;
     let mut response = reply::finish(200, reply::encode(&value, output)?, output.encoding, &parts.headers);
     if let Some(room) = room {
         response.extensions_mut().insert(Arc::new(room));
@@ -94,13 +136,13 @@ async fn find(own: &Usage, server: &ApiServer, info: &RequestInfo) -> Result<Vec
     let objects = server.reader().objects("", plural).unwrap_or_default();
     let from = (Bound::Included(within.as_str()), Bound::Unbounded);
     let mut found = Vec::new();
-    for (seen, (key, stored)) in objects.range::<_, str>(from).enumerate() {
+    let mut turns = Turns::default();
+    for (key, stored) in objects.range::<_, str>(from) {
         if !key.starts_with(&within) {
             break;
         }
-        if seen % TURN == TURN - 1 {
-            tokio::task::yield_now().await;
-        }
+        // What selectors ask may have to be read of the object first.
+        turns.after(stored.raw().len().max(LEAST_BYTES)).await;
         let is_asked = info.name.is_empty() || stored.name() == info.name;
         if !is_asked || !filter.matches(stored) {
             continue;
@@ -135,18 +177,17 @@ fn pod(own: &Usage, selectable: &Selectable) -> Option<Of> {
 }
 
 async fn value(
-    kind: &Arc<Kind>,
+    form: Form<'_>,
     found: Vec<Found>,
     (shape, is_one): (Shape, bool),
     query: &Query,
-    now: Timestamp,
 ) -> Result<Value, ApiError> {
+    let Form { kind, now, .. } = form;
     let mut items = Vec::with_capacity(found.len());
-    for (made, found) in found.into_iter().enumerate() {
-        if made % TURN == TURN - 1 {
-            tokio::task::yield_now().await;
-        }
-        items.push(object(kind, &found, now));
+    let mut turns = Turns::default();
+    for found in found {
+        turns.after(found.cost()).await;
+        items.push(object(form, &found));
     }
     Ok(match shape {
         Shape::Whole if is_one => items.pop().unwrap_or_default(),
@@ -171,12 +212,13 @@ async fn value(
     })
 }
 
-fn object(kind: &Kind, found: &Found, now: Timestamp) -> Value {
+fn object(form: Form<'_>, found: &Found) -> Value {
+    let Form { kind, has_labels, now } = form;
     let tree = found.stored.tree();
     let own = &tree["metadata"];
     let mut metadata = Map::new();
     for key in ["name", "namespace", "labels"] {
-        if !own[key].is_null() {
+        if !own[key].is_null() && (has_labels || key != "labels") {
             metadata.insert(key.to_owned(), own[key].clone());
         }
     }
@@ -247,6 +289,24 @@ mod tests {
         ] {
             assert_eq!(go_duration(ms), text);
         }
+    }
+
+    #[test]
+    fn an_item_costs_what_its_object_and_its_containers_take() {
+        let rate = Rate {
+            at_ms: 1,
+            window_ms: 1,
+            nanocores: 1,
+            memory: 1,
+        };
+        let cost = |bytes: usize, usage: Of| {
+            let raw = vec![b' '; bytes].into();
+            let stored = Arc::new(Stored::new(Arc::from("k"), 1, 1, raw));
+            Found { stored, usage }.cost()
+        };
+        assert_eq!(cost(2 << 20, Of::Node(rate)), (2 << 20) + 256);
+        let containers: PodRates = (0..1000).map(|i| (format!("c{i}").into(), rate)).collect();
+        assert_eq!(cost(1000, Of::Pod(containers)), 1000 + 256_000);
     }
 
     #[test]

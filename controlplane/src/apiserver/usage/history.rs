@@ -85,6 +85,7 @@ impl Track {
 struct PodHistory {
     namespace: Box<str>,
     name: Box<str>,
+    /// Sorted by name.
     containers: Box<[(Box<str>, Track)]>,
 }
 
@@ -140,9 +141,9 @@ impl NodeHistory {
 impl PodHistory {
     fn after(before: Option<&Self>, pod: PodPoints) -> Self {
         let containers = pod.containers.into_iter().map(|(name, point)| {
-            let mut known = before.into_iter().flat_map(|before| before.containers.iter());
-            let old = known.find(|(old, _)| *old == name).map(|(_, track)| track);
-            let track = Track::after(old, point);
+            let known = before.map_or(&[][..], |before| &before.containers);
+            let old = known.binary_search_by(|(old, _)| old.cmp(&name)).ok();
+            let track = Track::after(old.map(|at| &known[at].1), point);
             (name, track)
         });
         Self {

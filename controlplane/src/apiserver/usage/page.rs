@@ -149,9 +149,9 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// The number times a unit, if it is an amount at all.
+/// The number times a unit, if it is an amount at all. The nearest one: a decimal fraction is rarely whole once it is binary.
 fn amount(value: f64, unit: f64) -> Option<u64> {
-    let scaled = value * unit;
+    let scaled = (value * unit).round();
     (0.0..=AMOUNT_MAX).contains(&scaled).then_some(scaled as u64)
 }
 

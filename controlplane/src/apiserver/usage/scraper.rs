@@ -76,17 +76,17 @@ async fn ask(server: &ApiServer, usage: &Usage, name: String, node: Arc<Value>) 
     let answer = answer.unwrap_or_else(|_| Err("deadline exceeded".to_owned()));
     let page = answer.and_then(|bytes| page::read(&bytes).map_err(|error| error.to_string()));
     server.metrics().scraped(page.is_ok(), began.elapsed());
-    let mut nodes = usage.nodes();
     match page {
         Ok(page) => {
-            let before = nodes.get(&name).map(|kept| &*kept.history);
-            let history = Arc::new(NodeHistory::after(before, page));
+            // Nobody else writes this node's: it is made without holding up who reads.
+            let before = usage.nodes().get(&name).map(|kept| Arc::clone(&kept.history));
+            let history = Arc::new(NodeHistory::after(before.as_deref(), page));
             let kept = Kept { history, answers: true };
-            nodes.insert(name, kept);
+            usage.nodes().insert(name, kept);
         }
         Err(error) => {
             tracing::warn!(node = name, error, "failed to scrape node");
-            if let Some(kept) = nodes.get_mut(&name) {
+            if let Some(kept) = usage.nodes().get_mut(&name) {
                 kept.answers = false;
             }
         }

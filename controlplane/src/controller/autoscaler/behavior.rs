@@ -34,8 +34,11 @@ fn keep(entries: &mut Vec<Entry>, now: Timestamp, number: i32) {
 }
 
 impl History {
-    /// What there is counts as recommended, before anything is.
+    /// What there is counts as recommended, before anything is. What is of a time to come is nothing that was: the clock went back.
     pub(super) fn begin(&mut self, now: Timestamp, current: i32) {
+        for entries in [&mut self.recommendations, &mut self.ups, &mut self.downs] {
+            entries.retain(|(at, _)| *at <= now);
+        }
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use proto::api::quantity::Quantity;
 use proto::api::{condition, resources};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -201,7 +202,7 @@ struct Ratio {
     average_milli: i64,
 }
 
-fn ratio_of(samples: &Samples, requests: &BTreeMap<String, i64>, wanted: Wanted) -> Result<Ratio, String> {
+fn ratio_of(samples: &Samples, requests: &Requests, wanted: Wanted) -> Result<Ratio, String> {
     let sum = |values: &mut dyn Iterator<Item = i64>| values.map(i128::from).sum::<i128>();
     match wanted {
         Wanted::AverageMilli(wanted) => {
@@ -243,26 +244,60 @@ fn ceil(value: f64) -> i32 {
     value.ceil() as i32
 }
 
-/// The replicas a resource asks for.
+/// What pods request of a resource, in thousandths by name of the pod.
+type Requests = BTreeMap<String, i64>;
+
+/// What a walk over the pods finds out about a resource, whatever is wanted of it.
+pub(super) struct Prepared {
+    /// Of the pods that count.
+    samples: Samples,
+    groups: Groups,
+    /// Known once it is asked for.
+    requests: OnceCell<Result<Requests, String>>,
+}
+
+impl Prepared {
+    /// For all metrics that ask about the same resource of the same container.
+    ///
+    /// # Errors
+    /// As [`replicas`].
+    pub(super) fn of(question: &Question<'_>, mut samples: Samples) -> Result<Self, String> {
+        if question.pods.is_empty() {
+            return Err("no pods returned by selector while calculating replica count".to_owned());
+        }
+        let groups = group(question, &samples);
+        samples.retain(|name, _| !groups.ignored.contains(name) && !groups.unready.contains(name));
+        if samples.is_empty() {
+            return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
+        }
+        Ok(Self {
+            samples,
+            groups,
+            requests: OnceCell::new(),
+        })
+    }
+
+    fn requests(&self, question: &Question<'_>) -> Result<&Requests, String> {
+        let all = || {
+            let pods = question.pods.iter();
+            pods.map(|pod| Ok((pod.name_any(), request(pod, question)?))).collect()
+        };
+        self.requests.get_or_init(all).as_ref().map_err(String::clone)
+    }
+}
+
+/// The replicas a resource asks for, of what was prepared for the same question.
 ///
 /// # Errors
 /// Upstream's text of what is missing.
-pub(super) fn replicas(question: &Question<'_>, mut samples: Samples, wanted: Wanted) -> Result<Proposal, String> {
-    if question.pods.is_empty() {
-        return Err("no pods returned by selector while calculating replica count".to_owned());
-    }
-    let groups = group(question, &samples);
-    samples.retain(|name, _| !groups.ignored.contains(name) && !groups.unready.contains(name));
-    if samples.is_empty() {
-        return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
-    }
-    let mut requests = BTreeMap::new();
-    if matches!(wanted, Wanted::Utilization(_)) {
-        for pod in question.pods {
-            requests.insert(pod.name_any(), request(pod, question)?);
-        }
-    }
-    let first = ratio_of(&samples, &requests, wanted)?;
+pub(super) fn replicas(question: &Question<'_>, prepared: &Prepared, wanted: Wanted) -> Result<Proposal, String> {
+    let groups = &prepared.groups;
+    let none = Requests::new();
+    let requests = match wanted {
+        Wanted::Utilization(_) => prepared.requests(question)?,
+        Wanted::AverageMilli(_) => &none,
+    };
+    let first = ratio_of(&prepared.samples, requests, wanted)?;
     let proposal = |replicas| Proposal {
         replicas,
         utilization: first.utilization,
@@ -275,6 +310,7 @@ pub(super) fn replicas(question: &Question<'_>, mut samples: Samples, wanted: Wa
             false => ceil(first.ratio * groups.ready as f64),
         }));
     }
+    let mut samples = prepared.samples.clone();
     let assumed = |milli| Sample {
         at: question.now,
         window: SignedDuration::ZERO,
@@ -297,7 +333,7 @@ pub(super) fn replicas(question: &Question<'_>, mut samples: Samples, wanted: Wa
     if grows_with_unready {
         samples.extend(groups.unready.iter().map(|name| (name.clone(), assumed(0))));
     }
-    let second = ratio_of(&samples, &requests, wanted)?.ratio;
+    let second = ratio_of(&samples, requests, wanted)?.ratio;
     let turns = (first.ratio < 1.0 && second > 1.0) || (first.ratio > 1.0 && second < 1.0);
     if turns || question.tolerances.is_within(second) {
         return Ok(proposal(question.current));

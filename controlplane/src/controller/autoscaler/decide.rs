@@ -1,7 +1,7 @@
 //! What an autoscaler does now: the replicas it wants, and its status. Pure; reasons and messages are upstream's (`horizontal.go`).
 
 use super::behavior::{self, Bounds, History};
-use super::metric::{self, Inputs, MetricError};
+use super::metric::{Computing, Inputs, MetricError};
 use super::observe::{Observed, PodUsage, Target};
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
@@ -40,8 +40,42 @@ pub(super) struct Decision {
     pub(super) events: Vec<Told>,
 }
 
-/// Names autoscalers, given a selector and the pods it chooses.
-type Rivals<'a> = &'a dyn Fn(&Selector, &[Arc<Pod>]) -> Vec<String>;
+/// Rivals named where there are too many: each of them names the others.
+pub(super) const RIVALS_TOLD: usize = 5;
+/// Metrics that are computed of one autoscaler, at most: its list has no end, and each takes a walk over the pods.
+const METRICS_MAX: usize = 100;
+/// Metrics that fail and have events of their own, at most, of one decision.
+const FAILURES_TOLD: usize = 5;
+/// The longest message of a condition, in bytes, as conditions elsewhere have it (`metav1.Condition`).
+const MESSAGE_BYTES: usize = 32 << 10;
+
+/// Autoscalers that choose the same pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rivals {
+    /// The first of them by name, at most [`RIVALS_TOLD`].
+    pub(super) first: Vec<String>,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+impl Rivals {
+    /// As Go prints a list of them; of many, how many more there are.
+    fn text(&self, namespace: &str) -> String {
+        let mut names: Vec<String> = self
+            .first
+            .iter()
+            .map(|name| format!("{{{name} {namespace}}}"))
+            .collect();
+        let more = self.count.saturating_sub(self.first.len());
+        if more > 0 {
+            names.push(format!("and {more} more"));
+        }
+        names.join(" ")
+    }
+}
+
+/// Finds autoscalers, given a selector and the pods it chooses.
+type FindRivals<'a> = &'a dyn Fn(&Selector, &[Arc<Pod>]) -> Rivals;
 
 /// What a decision is made from beside the history.
 pub(super) struct Known<'a> {
@@ -49,8 +83,8 @@ pub(super) struct Known<'a> {
     pub(super) observed: &'a Observed,
     /// The pods that a selector chooses in the autoscaler's namespace.
     pub(super) pods: &'a dyn Fn(&Selector) -> Vec<Arc<Pod>>,
-    /// All autoscalers of the namespace whose selectors choose any of these pods, this one among them, by name and in order.
-    pub(super) rivals: Rivals<'a>,
+    /// The autoscalers of the namespace whose selectors choose any of these pods, this one among them.
+    pub(super) rivals: FindRivals<'a>,
     pub(super) now: Timestamp,
 }
 
@@ -66,9 +100,10 @@ pub(super) fn set(
     status: &mut HorizontalPodAutoscalerStatus,
     kind: &str,
     is_true: bool,
-    (reason, message): (&str, String),
+    (reason, mut message): (&str, String),
     now: Timestamp,
 ) {
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
     let conditions = status.conditions.get_or_insert_default();
     let text = if is_true { "True" } else { "False" };
     let at = conditions.iter().position(|condition| condition.type_ == kind);
@@ -243,18 +278,18 @@ impl Turn<'_> {
         };
         let specs = self.known.autoscaler.spec.metrics.as_deref().unwrap_or_default();
         let usage: &Result<Vec<PodUsage>, String> = &self.known.observed.usage;
-        let inputs = Inputs {
+        let mut computing = Computing::of(Inputs {
             autoscaler: self.known.autoscaler,
             usage,
             pods: &pods,
             current,
             now: self.known.now,
-        };
+        });
         let mut most: Option<(i32, String)> = None;
         let mut failed: Vec<MetricError> = Vec::new();
-        let mut statuses = Vec::with_capacity(specs.len());
-        for spec in specs {
-            match metric::compute(&inputs, spec) {
+        let mut statuses = Vec::new();
+        for spec in specs.iter().take(METRICS_MAX) {
+            match computing.compute(spec) {
                 Ok(found) => {
                     statuses.push(found.status);
                     if most.as_ref().is_none_or(|(replicas, _)| found.replicas > *replicas) {
@@ -264,10 +299,19 @@ impl Turn<'_> {
                 Err(error) => {
                     // Readers go by the place of a metric, so the place stays.
                     statuses.push(MetricStatus::default());
-                    self.tell(error.reason, &*error.cause);
+                    if failed.len() < FAILURES_TOLD {
+                        self.tell(error.reason, &*error.cause);
+                    }
                     failed.push(error);
                 }
             }
+        }
+        let rest = specs.len().saturating_sub(METRICS_MAX);
+        let invalid = failed.len() + rest;
+        if rest > 0 {
+            let error = MetricError::too_many(METRICS_MAX, specs.len());
+            self.tell(error.reason, &*error.cause);
+            failed.push(error);
         }
         self.status.current_metrics = (!statuses.is_empty()).then_some(statuses);
         // What is not known might ask for more, so nothing goes away meanwhile.
@@ -280,9 +324,9 @@ impl Turn<'_> {
             (_, Some(first)) => {
                 let message = format!("the HPA was unable to compute the replica count: {}", first.cause);
                 self.condition(ACTIVE, false, first.reason, message);
-                let (count, all) = (failed.len(), specs.len());
                 Err(format!(
-                    "invalid metrics ({count} invalid out of {all}), first error is: {}",
+                    "invalid metrics ({invalid} invalid out of {}), first error is: {}",
+                    specs.len(),
                     first.message
                 ))
             }
@@ -309,12 +353,11 @@ impl Turn<'_> {
         };
         let pods = (self.known.pods)(&selector);
         let rivals = (self.known.rivals)(&selector, &pods);
-        if rivals.len() > 1 {
+        if rivals.count > 1 {
             let namespace = self.known.autoscaler.metadata.namespace.as_deref().unwrap_or_default();
-            let all: Vec<String> = rivals.iter().map(|name| format!("{{{name} {namespace}}}")).collect();
             let error = format!(
                 "pods by selector {text} are controlled by multiple HPAs: [{}]",
-                all.join(" ")
+                rivals.text(namespace)
             );
             self.condition(ACTIVE, false, "AmbiguousSelector", &*error);
             return Err(self.refuse("AmbiguousSelector", error));

@@ -3,7 +3,7 @@
 //! Resource metrics come from metrics.k8s.io. Nothing serves metrics of Pods, Objects or from outside here: they fail with what upstream
 //! says where their APIs are absent.
 
-use super::calculate::{self, Proposal, Question, Sample, Samples, Tolerances, Wanted};
+use super::calculate::{self, Prepared, Proposal, Question, Sample, Samples, Tolerances, Wanted};
 use super::observe::PodUsage;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use proto::api::quantity::Quantity;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const NO_CUSTOM: &str =
@@ -28,6 +29,18 @@ pub(super) struct MetricError {
     pub(super) cause: String,
     /// As the autoscaler's whole error says it.
     pub(super) message: String,
+}
+
+impl MetricError {
+    /// Of the metrics beyond the first `most` of so many.
+    pub(super) fn too_many(most: usize, all: usize) -> Self {
+        let cause = format!("too many metrics: the first {most} of {all} are computed");
+        Self {
+            reason: "TooManyMetrics",
+            message: cause.clone(),
+            cause,
+        }
+    }
 }
 
 /// What a metric proposes.
@@ -50,10 +63,31 @@ pub(super) struct Inputs<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What a metric says.
-pub(super) fn compute(inputs: &Inputs<'_>, metric: &MetricSpec) -> Result<Proposed, MetricError> {
+/// The metrics of one decision as they are computed: what several have in common is found once.
+pub(super) struct Computing<'a> {
+    inputs: Inputs<'a>,
+    /// By names of the resource and of the container.
+    prepared: BTreeMap<(String, String), Result<Prepared, String>>,
+}
+
+impl<'a> Computing<'a> {
+    /// From these inputs.
+    pub(super) fn of(inputs: Inputs<'a>) -> Self {
+        Self {
+            inputs,
+            prepared: BTreeMap::new(),
+        }
+    }
+
+    /// What a metric says.
+    pub(super) fn compute(&mut self, metric: &MetricSpec) -> Result<Proposed, MetricError> {
+        compute(self, metric)
+    }
+}
+
+fn compute(computing: &mut Computing<'_>, metric: &MetricSpec) -> Result<Proposed, MetricError> {
     if let Some(source) = metric.resource.as_ref().filter(|_| metric.type_ == "Resource") {
-        let found = resource(inputs, &source.name, "", &source.target);
+        let found = resource(computing, &source.name, "", &source.target);
         let (proposal, name) = found.map_err(|cause| MetricError {
             reason: "FailedGetResourceMetric",
             message: format!("failed to get {} resource metric value: {cause}", source.name),
@@ -70,7 +104,7 @@ pub(super) fn compute(inputs: &Inputs<'_>, metric: &MetricSpec) -> Result<Propos
         .as_ref()
         .filter(|_| metric.type_ == "ContainerResource")
     {
-        let found = resource(inputs, &source.name, &source.container, &source.target);
+        let found = resource(computing, &source.name, &source.container, &source.target);
         let (proposal, name) = found.map_err(|cause| MetricError {
             reason: "FailedGetContainerResourceMetric",
             message: format!("failed to get {} container metric value: {cause}", source.container),
@@ -85,7 +119,7 @@ pub(super) fn compute(inputs: &Inputs<'_>, metric: &MetricSpec) -> Result<Propos
             all.container_resource = Some(status);
         }));
     }
-    Err(unserved(inputs, metric))
+    Err(unserved(&computing.inputs, metric))
 }
 
 fn proposed(proposal: Proposal, name: String, metric: &MetricSpec, fill: impl FnOnce(&mut MetricStatus)) -> Proposed {
@@ -111,7 +145,7 @@ fn current(proposal: Proposal) -> MetricValueStatus {
 
 /// What the pods, or one container of each, use of a resource; and how it is called.
 fn resource(
-    inputs: &Inputs<'_>,
+    computing: &mut Computing<'_>,
     resource: &str,
     container: &str,
     target: &MetricTarget,
@@ -136,11 +170,7 @@ fn resource(
         }
     };
     let failed = |error: String| format!("failed to get {resource} {what}: {error}");
-    let samples = match inputs.usage {
-        Ok(usage) => samples(inputs, usage, resource, container),
-        Err(error) => Err(error.clone()),
-    };
-    let samples = samples.map_err(|error| failed(format!("unable to get metrics for resource {resource}: {error}")))?;
+    let inputs = &computing.inputs;
     let question = Question {
         pods: inputs.pods,
         resource,
@@ -149,7 +179,17 @@ fn resource(
         tolerances: Tolerances::of(inputs.autoscaler.spec.behavior.as_ref()),
         now: inputs.now,
     };
-    let proposal = calculate::replicas(&question, samples, wanted).map_err(failed)?;
+    let names = (resource.to_owned(), container.to_owned());
+    let prepared = computing.prepared.entry(names).or_insert_with(|| {
+        let samples = match inputs.usage {
+            Ok(usage) => samples(inputs, usage, resource, container),
+            Err(error) => Err(error.clone()),
+        };
+        let samples = samples.map_err(|error| format!("unable to get metrics for resource {resource}: {error}"))?;
+        Prepared::of(&question, samples)
+    });
+    let prepared = prepared.as_ref().map_err(|error| failed(error.clone()))?;
+    let proposal = calculate::replicas(&question, prepared, wanted).map_err(failed)?;
     Ok((proposal, name))
 }
 

@@ -3,14 +3,14 @@
 use crate::controller::discovery;
 use crate::controller::disruption::scale::is_segment;
 use crate::controller::write::Resource;
+use crate::resource::usage::Unlabelled;
 use client::Key;
 use http::Request;
 use k8s_openapi::api::autoscaling::v2::{CrossVersionObjectReference, HorizontalPodAutoscaler};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::{Api, Client};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectList};
+use kube::{Client, Resource as _, ResourceExt};
 use proto::api::quantity::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -136,9 +136,12 @@ async fn served(client: &Client, group: &str) -> Vec<String> {
 async fn usage(client: &Client, namespace: &str, selector: &str) -> Result<Vec<PodUsage>, String> {
     let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
     let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let options = ListParams::default().labels(selector);
-    let listed = match timeout(DEADLINE, api.list(&options)).await {
+    let asked = kube::api::Request::new(DynamicObject::url_path(&resource, Some(namespace)));
+    let asked = asked.list(&ListParams::default().labels(selector));
+    let mut asked = asked.map_err(|error| error.to_string())?;
+    asked.extensions_mut().insert(Unlabelled);
+    let listing = client.request::<ObjectList<DynamicObject>>(asked);
+    let listed = match timeout(DEADLINE, listing).await {
         Ok(Ok(listed)) => Ok(listed),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(format!("{ABSENT} (get pods.metrics.k8s.io)")),
         Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),

@@ -66,7 +66,7 @@ async fn reasons(world: &World, about: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn replicas_follow_what_pods_use() {
     let world = world(2).await;
-    world.usage.use_cpu(100.0);
+    world.usage.use_cpu(100);
     world.create(AUTOSCALERS, autoscaler("web", of_web(), 7, cpu())).await;
     world.until(WEB, |web| web["spec"]["replicas"] == 4).await;
     world.until(WEB, |web| web["spec"]["replicas"] == 7).await;
@@ -82,7 +82,7 @@ async fn replicas_follow_what_pods_use() {
     let current = &limited["status"]["currentMetrics"][0]["resource"]["current"];
     assert_eq!(current, &json!({"averageUtilization": 100, "averageValue": "100m"}));
     // Down only when nothing higher has been recommended for five minutes.
-    world.usage.use_cpu(10.0);
+    world.usage.use_cpu(10);
     let asked_at = world.clock.now();
     world
         .until(&path, |own| said(own, "AbleToScale") == "True ScaleDownStabilized")
@@ -196,7 +196,7 @@ async fn what_cannot_be_scaled_is_told() {
 #[tokio::test(start_paused = true)]
 async fn two_of_the_same_pods_are_one_too_many() {
     let world = world(2).await;
-    world.usage.use_cpu(100.0);
+    world.usage.use_cpu(100);
     let first = autoscaler("first", of_web(), 2, cpu());
     world.create(AUTOSCALERS, first).await;
     let path = |name: &str| format!("{AUTOSCALERS}/{name}");

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// How much each running pod uses, and has used so far.
+/// How much each running pod uses, and has used so far. Whole numbers, so that every rate is exact whenever it is taken.
 struct Load {
-    since: jiff::Timestamp,
-    used_seconds: f64,
-    millicores: f64,
+    /// In milliseconds since the epoch.
+    since_ms: i64,
+    used_nanos: i64,
+    millicores: i64,
     memory: u64,
 }
 
@@ -29,9 +30,9 @@ pub(super) struct Kubelets {
 impl Kubelets {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let load = Load {
-            since: clock.now(),
-            used_seconds: 1.0,
-            millicores: 10.0,
+            since_ms: clock.now().as_millisecond(),
+            used_nanos: 1_000_000_000,
+            millicores: 10,
             memory: 1 << 20,
         };
         Self {
@@ -63,11 +64,11 @@ impl Kubelets {
     }
 
     /// From now on each pod uses so much.
-    pub(super) fn use_cpu(&self, millicores: f64) {
-        let now = self.clock.now();
+    pub(super) fn use_cpu(&self, millicores: i64) {
+        let now_ms = self.clock.now().as_millisecond();
         let mut load = self.load.lock().unwrap();
-        load.used_seconds = load.used(now);
-        (load.since, load.millicores) = (now, millicores);
+        load.used_nanos = load.used(now_ms);
+        (load.since_ms, load.millicores) = (now_ms, millicores);
     }
 
     fn say(&self, node: &str, page: Result<String, String>) {
@@ -83,9 +84,10 @@ impl Kubelets {
         if let Some(page) = self.pages.lock().unwrap().get(node) {
             return page.clone().map(Bytes::from);
         }
-        let now = self.clock.now();
+        let ms = self.clock.now().as_millisecond();
         let load = self.load.lock().unwrap();
-        let (used, memory, ms) = (load.used(now), load.memory, now.as_millisecond());
+        let (used, memory) = (load.used(ms), load.memory);
+        let used = format!("{}.{:09}", used / 1_000_000_000, used % 1_000_000_000);
         let mut page =
             format!("node_cpu_usage_seconds_total {used} {ms}\nnode_memory_working_set_bytes {memory} {ms}\n");
         let pods = self.server.get().unwrap().reader().list("", "pods", "");
@@ -105,8 +107,9 @@ impl Kubelets {
 }
 
 impl Load {
-    fn used(&self, now: jiff::Timestamp) -> f64 {
-        self.used_seconds + now.duration_since(self.since).as_secs_f64() * self.millicores / 1000.0
+    /// CPU time in nanoseconds: a thousandth of a core is a thousand of them in a millisecond.
+    fn used(&self, now_ms: i64) -> i64 {
+        self.used_nanos + (now_ms - self.since_ms) * self.millicores * 1000
     }
 }
 
@@ -160,6 +163,21 @@ async fn the_first_read_has_an_answer() {
     }
     let refused = world.call("DELETE", &format!("{NODES}/n0"), None).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 405));
+}
+
+/// As an autoscaler asks: what it reads does not grow with labels.
+#[tokio::test(start_paused = true)]
+async fn readers_of_this_process_may_leave_labels_aside() {
+    let world = world().await;
+    let mut request = Request::get(PODS).body(Vec::new()).unwrap();
+    request.extensions_mut().insert(crate::resource::usage::Unlabelled);
+    let pods: Value = world.client.request(request).await.unwrap();
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 2);
+    for pod in pods {
+        assert_eq!(pod["containers"][0]["usage"]["cpu"], "10m");
+        assert!(pod["metadata"]["labels"].is_null(), "{pod:#}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,7 +265,7 @@ async fn kubelets_are_asked_while_somebody_reads() {
     tokio::time::sleep(Duration::from_secs(65)).await;
     let during = world.usage.times_asked();
     assert_eq!(during, 4 + 2 * 4, "every 15 seconds");
-    world.usage.use_cpu(300.0);
+    world.usage.use_cpu(300);
     tokio::time::sleep(Duration::from_secs(31)).await;
     let nodes = world.get(NODES).await.unwrap();
     assert_eq!(

@@ -44,6 +44,17 @@ fn a_page_is_read() {
     assert_eq!(page.pods, [pod]);
 }
 
+/// What is written with nanoseconds is read as these: a rate must not depend on the moment.
+#[test]
+fn no_nanosecond_is_lost() {
+    for nanos in (0..2000).map(|step: u64| 1_000_000_000 + step * 10_010_001) {
+        let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let page = format!("node_cpu_usage_seconds_total {seconds}.{rest:09} 5\nnode_memory_working_set_bytes 1 5\n");
+        let node = read(page.as_bytes()).unwrap().node;
+        assert_eq!(node, Some(point(5, 0, nanos, 1)));
+    }
+}
+
 /// Whatever a page is cut to, it is an error or, at the end of a line, a page with less in it: never another number.
 #[test]
 fn a_page_that_is_cut_off_is_not_believed() {

@@ -161,6 +161,20 @@ fn bounds_hold_whatever_policies_say() {
 }
 
 #[test]
+fn what_is_of_a_time_to_come_is_forgotten() {
+    let mut history = History::default();
+    history.begin(at(1000), 9);
+    history.rescaled(at(1000), 5, 9);
+    history.rescaled(at(500), 9, 5);
+    history.begin(at(1000), 3);
+    assert_eq!(history.recommendations, [(at(1000), 9)]);
+    // The clock went back.
+    history.begin(at(600), 3);
+    assert_eq!(history.recommendations, [(at(600), 3)]);
+    assert_eq!((history.ups, history.downs), (vec![], vec![(at(500), 4)]));
+}
+
+#[test]
 fn what_is_remembered_is_bounded() {
     let mut history = History::default();
     for second in 0..10_000 {

@@ -78,7 +78,8 @@ fn ask(
         tolerances: Tolerances::of(None),
         now: now(),
     };
-    replicas(&question, samples, wanted)
+    let prepared = Prepared::of(&question, samples)?;
+    replicas(&question, &prepared, wanted)
 }
 
 /// Pods `p0`, `p1`, ... in these states that use so much, or say nothing.

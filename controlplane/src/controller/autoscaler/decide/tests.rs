@@ -56,6 +56,14 @@ fn observed(replicas: i32, cpu: i64) -> Observed {
     }
 }
 
+fn found(rivals: &[&str]) -> Rivals {
+    let first = rivals.iter().take(RIVALS_TOLD);
+    Rivals {
+        first: first.map(|name| (*name).to_owned()).collect(),
+        count: rivals.len(),
+    }
+}
+
 fn take(autoscaler: &HorizontalPodAutoscaler, observed: &Observed, rivals: &[&str]) -> Decision {
     let known = Known {
         autoscaler,
@@ -65,7 +73,7 @@ fn take(autoscaler: &HorizontalPodAutoscaler, observed: &Observed, rivals: &[&st
             all.filter(|pod| selector.matches_optional(pod.metadata.labels.as_ref()))
                 .collect()
         },
-        rivals: &|_, _| rivals.iter().map(|name| (*name).to_owned()).collect(),
+        rivals: &|_, _| found(rivals),
         now: now(),
     };
     decide(&known, &mut History::default())
@@ -279,6 +287,61 @@ fn metrics_that_nothing_serves_say_so() {
     }
 }
 
+/// What many do to each other does not grow with how many they are.
+#[test]
+fn of_many_rivals_the_first_are_named() {
+    let names: Vec<String> = (0..9000).map(|i| format!("r{i:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let decision = take(&autoscaler(json!([cpu()])), &observed(2, 100), &names);
+    let all = "[{r0000 a} {r0001 a} {r0002 a} {r0003 a} {r0004 a} and 8995 more]";
+    let text = format!("pods by selector app=web are controlled by multiple HPAs: {all}");
+    assert_eq!(message(&decision, ACTIVE), text);
+    assert_eq!(events(&decision)[0], ("AmbiguousSelector", &*text));
+}
+
+#[test]
+fn a_long_message_of_a_condition_is_cut() {
+    let mut status = HorizontalPodAutoscalerStatus::default();
+    set(&mut status, ABLE, true, ("Long", "é".repeat(MESSAGE_BYTES)), now());
+    let condition = &status.conditions.unwrap()[0];
+    assert_eq!(condition.message.as_ref().unwrap().len(), MESSAGE_BYTES);
+}
+
+/// A list of metrics has no end, what is computed and told of it has.
+#[test]
+fn of_many_metrics_the_first_are_computed_and_of_many_failures_the_first_are_told() {
+    let hits = json!({"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "5"}}});
+    let many = |metric: &Value, count: usize| autoscaler(Value::from(vec![metric.clone(); count]));
+    let failing = take(&many(&hits, METRICS_MAX), &observed(2, 100), &["web"]);
+    assert_eq!(failing.events.len(), FAILURES_TOLD + 1);
+    let told = &failing.events[FAILURES_TOLD];
+    assert_eq!(told.reason, "FailedComputeMetricsReplicas");
+    assert!(
+        told.message
+            .starts_with("invalid metrics (100 invalid out of 100), first error is: ")
+    );
+    let most = take(&many(&cpu(), METRICS_MAX), &observed(4, 1), &["web"]);
+    assert_eq!(
+        (most.events.len(), most.status.current_metrics.unwrap().len()),
+        (0, METRICS_MAX)
+    );
+    // What is beyond might ask for more.
+    let beyond = take(&many(&cpu(), 30_000), &observed(4, 1), &["web"]);
+    let cause = "too many metrics: the first 100 of 30000 are computed";
+    assert_eq!(beyond.rescale, None);
+    assert_eq!(conditions(&beyond)[1], "ScalingActive False TooManyMetrics");
+    assert_eq!(
+        message(&beyond, ACTIVE),
+        format!("the HPA was unable to compute the replica count: {cause}")
+    );
+    let whole = format!("invalid metrics (29900 invalid out of 30000), first error is: {cause}");
+    assert_eq!(
+        events(&beyond),
+        [("TooManyMetrics", cause), ("FailedComputeMetricsReplicas", &*whole)]
+    );
+    assert_eq!(beyond.status.current_metrics.unwrap().len(), METRICS_MAX);
+}
+
 /// What is not known might ask for more: the others may add replicas and take none away.
 #[test]
 fn a_metric_that_fails_keeps_what_there_is() {
@@ -335,7 +398,7 @@ fn a_condition_that_stays_keeps_its_time() {
         autoscaler: &autoscaler,
         observed: &known,
         pods: &|_| vec![pod("p0"), pod("p1")],
-        rivals: &|_, _| vec!["web".to_owned()],
+        rivals: &|_, _| found(&["web"]),
         now: now() + SignedDuration::from_secs(60),
     };
     assert_eq!(decide(&known, &mut History::default()).status, first.status);
