@@ -158,13 +158,6 @@ async fn pass(seconds: usize) {
 async fn a_full_quota_makes_no_controller_try_without_pause() {
     let world = World::start(2).await;
     quota(&world, json!({"pods": "0"})).await;
-    let nodes = "/api/v1/nodes";
-    let is_open = |node: &Value| node["spec"]["taints"].as_array().is_none_or(Vec::is_empty);
-    world
-        .until(nodes, |nodes| {
-            count(nodes) == 2 && nodes["items"].as_array().is_some_and(|all| all.iter().all(is_open))
-        })
-        .await;
     let (selector, labels) = (json!({"matchLabels": {"app": "x"}}), json!({"labels": {"app": "x"}}));
     let container = json!([{"name": "c", "image": "i"}]);
     let lasting = json!({"metadata": labels, "spec": {"containers": container}});
@@ -183,12 +176,6 @@ async fn a_full_quota_makes_no_controller_try_without_pause() {
             json!({"replicas": 2, "serviceName": "s", "podManagementPolicy": "Parallel", "selector": selector, "template": lasting}),
         ),
         (
-            "DaemonSet",
-            "apps/v1",
-            "daemonsets",
-            json!({"selector": selector, "template": lasting}),
-        ),
-        (
             "Job",
             "batch/v1",
             "jobs",
@@ -201,7 +188,7 @@ async fn a_full_quota_makes_no_controller_try_without_pause() {
     }
     pass(600).await;
     let events = world.items("/api/v1/namespaces/default/events").await;
-    let tries = ["ReplicaSet", "StatefulSet", "DaemonSet", "Job"].map(|kind| {
+    let tries = ["ReplicaSet", "StatefulSet", "Job"].map(|kind| {
         let failures = events
             .iter()
             .filter(|e| e["involvedObject"]["kind"] == kind && e["reason"] == "FailedCreate");
