@@ -189,6 +189,17 @@ impl Quota {
         !self.has_status && self.wanted.keys().any(|name| evaluator.measures(name))
     }
 
+    /// What it says is used and has to be proven: not what `before`, this quota as it was, said no less of. As long as something is
+    /// enforced, what is said to be used covers all that was charged.
+    pub fn unproven(&self, before: &Self) -> Usage {
+        let is_covered = |name: &String, amount: &Quantity| {
+            let told = before.used.get(name).filter(|_| before.hard.contains_key(name));
+            told.is_some_and(|told| *told <= *amount)
+        };
+        let all = self.used.iter().filter(|(name, amount)| !is_covered(name, amount));
+        all.map(|(name, amount)| (name.clone(), *amount)).collect()
+    }
+
     /// Whether it has any scope: then it is about pods or claims alone.
     pub fn is_scoped(&self) -> bool {
         !self.scopes.is_empty()

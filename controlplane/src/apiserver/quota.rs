@@ -3,7 +3,8 @@
 //! Owns the order of charges. All that is charged in a namespace goes through one turn: whoever has it charges everything that waits, in one
 //! write of each quota, over the revision it was judged by. A write holds the namespace's [`Charge`] until it is stored or refused;
 //! a quota's status is written by others only while nobody holds one, and never says less than what is stored then
-//! ([`Charges::never_less`]). So what is stored never exceeds a quota, whatever its controller has not seen yet. What a crash leaves
+//! ([`Charges::never_less`]). The order of locks is that of [`super::write_locks`]: who counts in a namespace keeps its writes
+//! waiting, and nobody else's. So what is stored never exceeds a quota, whatever its controller has not seen yet. What a crash leaves
 //! charged and not stored, the controller counts anew. The rules themselves are [`crate::quota`].
 
 use super::admission::{Attributes, Operation};
@@ -75,11 +76,18 @@ enum Refusal {
     Failed(String),
 }
 
+/// Had by a write from before its charge until it is stored or refused: nobody counts meanwhile. Once for each write: whoever has one
+/// and waits for another waits for a counter, who waits for the first.
+#[derive(Clone)]
+pub(super) struct Entry {
+    space: Arc<Namespace>,
+    _fence: Arc<OwnedRwLockReadGuard<()>>,
+}
+
 /// What is charged for a write; held until the write is stored or refused.
 pub(super) struct Charge {
-    space: Arc<Namespace>,
+    entry: Entry,
     taken: Vec<Taken>,
-    _fence: OwnedRwLockReadGuard<()>,
 }
 
 /// Held while a quota's status is written: nothing is charged, and everything charged is stored.
@@ -182,7 +190,18 @@ impl Charges {
         }
     }
 
-    /// Charges what the write adds to the quotas of its namespace. `None` for what no quota can count.
+    /// Waits until nobody counts in the namespace. `None` for what no quota can count.
+    pub(super) async fn enter(&self, attributes: &Attributes<'_>) -> Option<Entry> {
+        evaluator_of(attributes)?;
+        let space = self.namespace(attributes.namespace);
+        let fence = Arc::clone(&space.fence).read_owned().await;
+        Some(Entry {
+            space,
+            _fence: Arc::new(fence),
+        })
+    }
+
+    /// Charges what the write adds to the quotas of its namespace, which it has entered. `None` for what no quota can count.
     ///
     /// # Errors
     /// 403 with upstream's text where a quota refuses; 500 where the store does.
@@ -191,18 +210,15 @@ impl Charges {
         server: &ServerState,
         served: &Served,
         attributes: &Attributes<'_>,
-        new: &Value,
-        old: Option<&Value>,
+        entry: Entry,
+        (new, old): (&Value, Option<&Value>),
     ) -> Result<Option<Charge>, ApiError> {
         let Some(evaluator) = evaluator_of(attributes) else {
             return Ok(None);
         };
-        let space = self.namespace(attributes.namespace);
-        let fence = Arc::clone(&space.fence).read_owned().await;
         let mut charge = Charge {
-            space,
+            entry,
             taken: Vec::new(),
-            _fence: fence,
         };
         let known = quotas(served, attributes.namespace);
         if known.is_empty() {
@@ -222,9 +238,10 @@ impl Charges {
             dry_run: attributes.dry_run,
             answer,
         };
-        lock(&charge.space.waiting).push(waiting);
-        let turn = charge.space.turn.lock().await;
-        let all = std::mem::take(&mut *lock(&charge.space.waiting));
+        let space = &charge.entry.space;
+        lock(&space.waiting).push(waiting);
+        let turn = space.turn.lock().await;
+        let all = std::mem::take(&mut *lock(&space.waiting));
         if !all.is_empty() {
             batch::settle(server, served, attributes.namespace, all).await;
         }
@@ -238,7 +255,8 @@ impl Charges {
         Ok(Some(charge))
     }
 
-    /// Raises what a quota's new status says is used to what the stored objects use. Only while [`Counting`] is held.
+    /// Raises what a quota's new status says is used to what the stored objects use, where `old` does not prove that it covers them.
+    /// Only while [`Counting`] is held.
     ///
     /// # Errors
     /// If the store cannot tell what there is.
@@ -246,10 +264,10 @@ impl Charges {
         &self,
         served: &Served,
         namespace: &str,
-        quota: &mut Value,
+        (quota, old): (&mut Value, &Value),
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        count::raise(served, namespace, quota, now).await
+        count::raise(served, namespace, (quota, old), now).await
     }
 }
 
@@ -275,13 +293,26 @@ fn demand(evaluator: Evaluator, new: &Value, old: Option<&Value>, now: Timestamp
 impl Charge {
     /// Takes the charge back: the write was refused for certain.
     pub(super) async fn give_back(self, server: &ServerState, served: &Served) {
-        let _turn = self.space.turn.lock().await;
+        let _turn = self.entry.space.turn.lock().await;
         batch::give_back(server, served, &self.taken).await;
     }
 }
 
+/// Why what a quota says is used is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    Charge,
+    /// A write that was refused is taken back: also when the disk is nearly full, which may be why.
+    GiveBack,
+}
+
 /// Writes what a quota says is used over its revision. Waits until readers see it.
-async fn write(server: &ServerState, served: &Served, stored: &Stored, used: &Usage) -> Result<(), StoreError> {
+async fn write(
+    server: &ServerState,
+    served: &Served,
+    stored: &Stored,
+    (writing, used): (Writing, &Usage),
+) -> Result<(), StoreError> {
     let mut object = stored.tree();
     let used: serde_json::Map<String, Value> = used
         .iter()
@@ -290,10 +321,11 @@ async fn write(server: &ServerState, served: &Served, stored: &Stored, used: &Us
     object["status"]["used"] = Value::Object(used);
     let of = TypeMeta::new("v1", "ResourceQuota");
     let raw = Bytes::from(canonical_owned(&of, &object, stored.owners()));
-    let revision = server
-        .store()
-        .put(&stored.key, raw, Expect::At(stored.revision))
-        .await?;
+    let store = server.store();
+    let revision = match writing {
+        Writing::Charge => store.put(&stored.key, raw, Expect::At(stored.revision)).await?,
+        Writing::GiveBack => store.put_for_deletion(&stored.key, raw, stored.revision).await?,
+    };
     match served.resource("", "resourcequotas") {
         Some(resource) => resource.window.reach(revision).await,
         None => Ok(()),

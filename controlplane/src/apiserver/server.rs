@@ -175,6 +175,11 @@ impl ApiServer {
         self.inner.state.write_locks()
     }
 
+    #[cfg(test)]
+    pub(super) fn charges(&self) -> &super::quota::Charges {
+        self.inner.state.charges()
+    }
+
     pub(super) fn gate(&self) -> &dyn Gate {
         self.inner.state.gate()
     }

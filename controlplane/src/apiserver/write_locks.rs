@@ -1,6 +1,10 @@
 //! Writes that must not overtake each other, beyond what one object's revision can tell: what is made in a namespace and the
 //! beginning of that namespace's end; custom resources that are made and the end of their definition; Services, whose addresses must differ from those of all other Services.
 //!
+//! They are taken in one order: a namespace, a definition, what charges quotas in the namespace ([`super::quota`]), the Services. Whoever
+//! counts a quota has nothing of these but that namespace's charges. So what all namespaces share is never held while one of them is
+//! waited for.
+//!
 //! Owns the locks, nothing else. A lock is held until its guard is dropped, which is after the write is stored and readers see it:
 //! also when the request is given up meanwhile, for it runs in a task of its own (`verbs`).
 

@@ -27,6 +27,31 @@ fn container(resources: Value) -> Value {
 }
 
 #[test]
+fn what_is_lowered_or_was_not_enforced_has_to_be_proven() {
+    let of = |hard: Value, used: Value| quota(json!({}), json!({"hard": hard, "used": used}));
+    let both = json!({"pods": "9", "services": "9"});
+    for (hard, told, new, unproven) in [
+        (&both, json!({"pods": "2", "services": "1"}), "2", ""),
+        (&both, json!({"pods": "2", "services": "1"}), "2000m", ""),
+        (&both, json!({"pods": "2", "services": "1"}), "3", ""),
+        (&both, json!({"pods": "2", "services": "1"}), "1", "pods=1"),
+        (&both, json!({"pods": "2", "services": "2"}), "1", "pods=1 services=1"),
+        (&both, json!({"services": "1"}), "3", "pods=3"),
+        (
+            &json!({"services": "9"}),
+            json!({"pods": "2", "services": "1"}),
+            "3",
+            "pods=3",
+        ),
+        (&json!({}), json!({}), "3", "pods=3 services=1"),
+    ] {
+        let before = of(hard.clone(), told.clone());
+        let now = of(both.clone(), json!({"pods": new, "services": "1"}));
+        assert_eq!(text(&now.unproven(&before)), unproven, "{hard} {told} {new}");
+    }
+}
+
+#[test]
 fn what_a_pod_uses() {
     let big = json!({"requests": {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "2Gi", "example.com/gpu": "2",
         "hugepages-2Mi": "4Mi"}, "limits": {"cpu": "1", "memory": "2Gi"}});

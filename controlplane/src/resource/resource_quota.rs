@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Strategy;
 use super::field::{at, entries, list, text};
 use super::resource_name;
+use super::{clear_status, isolate};
 use crate::resource::field_error::{FieldError, FieldErrors};
 
 /// The ResourceQuota kind's strategy.
@@ -39,6 +40,16 @@ impl Strategy for ResourceQuota {
         scopes(&mut errors, spec);
         selected_scopes(&mut errors, spec);
         errors
+    }
+
+    /// What was counted under another selector says nothing of what the quota is about now: nothing is charged to it until it is counted
+    /// anew. Upstream keeps the status, and charges on top of it.
+    fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
+        isolate(new, old, subresource);
+        let path = &["spec", "scopeSelector"];
+        if subresource.is_empty() && at(new, path) != at(old, path) {
+            clear_status(new);
+        }
     }
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {

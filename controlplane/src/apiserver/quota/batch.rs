@@ -1,6 +1,6 @@
 //! One turn of charges: everything that waits in a namespace is judged in its order, and each quota is written once.
 
-use super::{ATTEMPTS, Refusal, Taken, Waiting, quotas, read, write};
+use super::{ATTEMPTS, Refusal, Taken, Waiting, Writing, quotas, read, write};
 use crate::apiserver::served::Served;
 use crate::apiserver::state::ServerState;
 use crate::quota::{Quota, Usage};
@@ -105,7 +105,7 @@ async fn put(
         if charged.is_empty() {
             return refused;
         }
-        match write(server, served, &stored, &used).await {
+        match write(server, served, &stored, (Writing::Charge, &used)).await {
             Ok(()) => return refused,
             // It is gone, and bounds nothing any more.
             Err(StoreError::Conflict { current: None, .. }) => return refused,
@@ -151,7 +151,7 @@ pub(super) async fn give_back(server: &ServerState, served: &Served, taken: &[Ta
             let Some(stored) = found else { break };
             let mut quota = read(&stored);
             quota.give_back(&taken.added);
-            match write(server, served, &stored, &quota.used).await {
+            match write(server, served, &stored, (Writing::GiveBack, &quota.used)).await {
                 Err(StoreError::Conflict {
                     current: Some(record), ..
                 }) => {

@@ -18,17 +18,19 @@ use std::sync::Arc;
 /// Objects that are read before others have a turn.
 const CHUNK: usize = 64;
 
-/// Raises `status.used` where it says less than what is stored.
+/// Raises `status.used` where it says less than what is stored. Only what is lowered is read: `old` covers what was charged.
 pub(super) async fn raise(
     served: &Served,
     namespace: &str,
-    object: &mut Value,
+    (object, old): (&mut Value, &Value),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let Ok(typed) = ResourceQuota::deserialize(&*object) else {
         return Ok(());
     };
-    let quota = Quota::of(&typed);
+    let before = ResourceQuota::deserialize(old).map_or_else(|_| Quota::default(), |old| Quota::of(&old));
+    let mut quota = Quota::of(&typed);
+    quota.used = quota.unproven(&before);
     let mut there = Usage::new();
     there.extend(sum::<PodParts, Pod>(served, namespace, &quota, &Evaluator::Pods, now).await?);
     there.extend(sum::<Service, Service>(served, namespace, &quota, &Evaluator::Services, now).await?);

@@ -9,6 +9,9 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+mod locks;
+mod refused;
+
 const SPACE: &str = "/api/v1/namespaces/a";
 
 #[derive(Clone)]
@@ -32,7 +35,11 @@ impl World {
 
     /// A server with a namespace `a`, and no controllers.
     async fn start() -> Self {
-        let world = Self::over(Arc::new(Memory::new())).await;
+        Self::in_namespace(Arc::new(Memory::new())).await
+    }
+
+    async fn in_namespace(store: Arc<dyn Store>) -> Self {
+        let world = Self::over(store).await;
         let namespace = json!({"metadata": {"name": "a"}});
         assert_eq!(world.send("POST", "/api/v1/namespaces", &namespace).await.0, 201);
         let account = json!({"metadata": {"name": "default"}});
@@ -300,6 +307,25 @@ async fn a_status_never_says_less_than_what_is_stored() {
         .await;
     let there = json!({"pods": "2", "requests.cpu": "200m", "count/configmaps": "1", "services": "0"});
     assert_eq!(world.used("q").await, there);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_is_about_others_than_before_is_to_be_counted_anew() {
+    let world = World::start().await;
+    world.quota("q", json!({"pods": "3"})).await;
+    let path = format!("{SPACE}/resourcequotas/q");
+    let label = json!({"metadata": {"labels": {"l": "x"}}});
+    assert_eq!(world.send("PATCH", &path, &label).await.0, 200);
+    assert_eq!(world.used("q").await, json!({"pods": "0"}));
+    let rules = json!([{"scopeName": "NotBestEffort", "operator": "Exists"}]);
+    let selector = json!({"spec": {"scopeSelector": {"matchExpressions": rules}}});
+    assert_eq!(world.send("PATCH", &path, &selector).await.0, 200);
+    assert_eq!(world.used("q").await, Value::Null);
+    let refused = world.pod("p", "1").await;
+    assert!(
+        why(&refused).ends_with("status unknown for quota: q, resources: pods"),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

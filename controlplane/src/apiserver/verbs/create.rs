@@ -2,7 +2,9 @@
 
 use super::Operation;
 use super::owners::Owners;
-use super::{Answer, Call, object, patch, store_failed};
+use super::quota::Unwritten;
+use super::{Answer, Call, object, patch};
+use crate::apiserver::quota::{Charge, Entry};
 use crate::apiserver::reader;
 use crate::apiserver::status::ApiError;
 use crate::managed_fields;
@@ -67,11 +69,12 @@ pub(super) async fn insert(
         false => None,
     };
     if !object::is_service(&call.kind) {
-        let answer = insert_now(call, object, dry_run, owners).await?;
+        let answer = insert_now(call, object, dry_run, owners, None).await?;
         return call.noticed(None, answer).await;
     }
+    let entry = call.enter(Operation::Create, dry_run).await;
     let _among_services = server.write_locks().write_service().await;
-    let answer = insert_now(call, object, dry_run, owners).await?;
+    let answer = insert_now(call, object, dry_run, owners, entry).await?;
     call.seen(answer).await
 }
 
@@ -85,7 +88,13 @@ fn still_taken(call: &Call<'_>) -> Result<(), ApiError> {
     }
 }
 
-async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: Owners) -> Result<Answer, ApiError> {
+async fn insert_now(
+    call: &mut Call<'_>,
+    object: Value,
+    dry_run: bool,
+    owners: Owners,
+    entry: Option<Entry>,
+) -> Result<Answer, ApiError> {
     if !object::revision(&object).is_empty() {
         return Err(ApiError::new(
             500,
@@ -95,18 +104,36 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
     }
     let mut object = call.stored_form(object)?;
     let kind = Arc::clone(call.kind.storage());
-    let strategy = &kind.strategy;
     object::clear_system_fields(&mut object);
-    strategy.default(&mut object);
+    kind.strategy.default(&mut object);
     // Of what a patch makes, upstream says the same as of what admission makes.
     let sent_twice = object::drop_repeated_owners(&mut object, call.info.verb == "patch");
     let owners = call.owners_of(&mut object, None, owners);
     call.mutate(Operation::Create, dry_run, &mut object, None).await?;
     let admitted_twice = object::drop_repeated_owners(&mut object, true);
-    let repeated: Vec<String> = sent_twice.into_iter().chain(admitted_twice).collect();
-    let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
-    let mut attempts = 0;
+    let mut warnings: Vec<String> = sent_twice.into_iter().chain(admitted_twice).collect();
     let mut charge = None;
+    match named(call, (&object, owners.as_deref()), dry_run, entry, &mut charge).await {
+        Ok((answer, said)) => {
+            warnings.extend(said);
+            call.warnings.extend(warnings);
+            Ok(answer)
+        }
+        Err(why) => Err(call.unwritten(charge, why).await),
+    }
+}
+
+/// Stores the object under its name, or one that is made for it; gives the warnings about it. What is charged for it is left in `charge`.
+async fn named(
+    call: &Call<'_>,
+    (object, owners): (&Value, Option<&str>),
+    dry_run: bool,
+    entry: Option<Entry>,
+    charge: &mut Option<Charge>,
+) -> Result<(Answer, Vec<String>), Unwritten> {
+    let kind = call.kind.storage();
+    let is_generated = object::name(object).is_empty() && !text(object, &["metadata", "generateName"]).is_empty();
+    let mut attempts = 0;
     loop {
         attempts += 1;
         let mut candidate = object.clone();
@@ -118,30 +145,24 @@ async fn insert_now(call: &mut Call<'_>, object: Value, dry_run: bool, owners: O
         // With its name: strategies put it into labels and selectors.
         prepare(call, &mut candidate);
         let mut errors = call.problems(&candidate, None).await?;
-        errors.extend(managed_fields::problems(owners.as_deref()));
+        errors.extend(managed_fields::problems(owners));
         if !errors.is_empty() {
             let name = object::name(&candidate);
-            return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, name, errors));
+            return Err(ApiError::invalid(&call.kind.group, &call.kind.kind, name, errors).into());
         }
         call.admit(Operation::Create, dry_run, &candidate, None).await?;
         if charge.is_none() {
-            charge = call.charge(Operation::Create, dry_run, &candidate, None).await?;
+            let asked = (&candidate, None);
+            *charge = call.charge(Operation::Create, dry_run, entry.as_ref(), asked).await?;
         }
-        let mut warnings = repeated.clone();
-        warnings.extend(strategy.warnings(&candidate));
-        warnings.extend(deprecated::fields(&kind, &candidate));
-        warnings.extend(without_effect::warnings(&kind, &candidate));
-        match store(call, candidate, owners.as_deref(), dry_run).await {
-            Err(error) if error.reason == "AlreadyExists" && is_generated && attempts < NAME_ATTEMPTS => {}
-            Err(error) => {
-                call.give_back(charge, &error).await;
-                let is_exhausted = error.reason == "AlreadyExists" && is_generated;
-                return Err(if is_exhausted { exhausted(error) } else { error });
-            }
-            outcome => {
-                call.warnings.extend(warnings);
-                return outcome;
-            }
+        let mut warnings = kind.strategy.warnings(&candidate);
+        warnings.extend(deprecated::fields(kind, &candidate));
+        warnings.extend(without_effect::warnings(kind, &candidate));
+        match store(call, candidate, owners, dry_run).await {
+            Ok(answer) => return Ok((answer, warnings)),
+            Err(why) if !is_generated || why.error.reason != "AlreadyExists" => return Err(why),
+            Err(why) if attempts == NAME_ATTEMPTS => return Err(exhausted(why.error).into()),
+            Err(_) => {}
         }
     }
 }
@@ -159,12 +180,12 @@ fn prepare(call: &Call<'_>, object: &mut Value) {
     }
 }
 
-async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run: bool) -> Result<Answer, ApiError> {
+async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run: bool) -> Result<Answer, Unwritten> {
     let name = object::name(&object);
     let (raw, owners) = fitting(call, &object, owners, tree::SIZE_MAX_BYTES)?;
     if dry_run {
         if let Some(existing) = call.find(name).await? {
-            return Err(exists(call, name, &existing.tree()));
+            return Err(exists(call, name, &existing.tree()).into());
         }
         managed_fields::put(&mut object, owners);
         return Ok(Answer::Object { code: 201, object });
@@ -178,9 +199,9 @@ async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run
         }),
         Err(StoreError::Conflict { current, .. }) => {
             let existing = current.map_or(Value::Null, |record| Stored::from(record).tree());
-            Err(exists(call, name, &existing))
+            Err(exists(call, name, &existing).into())
         }
-        Err(error) => Err(store_failed(&error)),
+        Err(error) => Err(Unwritten::by_store(&error)),
     }
 }
 

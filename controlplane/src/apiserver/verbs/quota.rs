@@ -1,9 +1,43 @@
 //! Where the verbs charge quotas: after admission has agreed, before the store is asked ([`crate::apiserver::quota`]).
 
 use super::{Answer, Call, Operation, object, store_failed};
-use crate::apiserver::quota::{Charge, Counting};
+use crate::apiserver::quota::{Charge, Counting, Entry};
 use crate::apiserver::status::ApiError;
+use crate::store::StoreError;
 use serde_json::Value;
+
+/// Why something is not written.
+pub(super) struct Unwritten {
+    pub(super) error: ApiError,
+    /// Whether it may be stored all the same.
+    is_uncertain: bool,
+}
+
+impl Unwritten {
+    /// The store failed, or refused it.
+    pub(super) fn by_store(error: &StoreError) -> Self {
+        Self {
+            is_uncertain: !matches!(error, StoreError::Conflict { .. } | StoreError::Full { .. }),
+            error: store_failed(error),
+        }
+    }
+}
+
+/// It was refused before the store was asked.
+impl From<ApiError> for Unwritten {
+    fn from(error: ApiError) -> Self {
+        Self {
+            error,
+            is_uncertain: false,
+        }
+    }
+}
+
+impl From<Unwritten> for ApiError {
+    fn from(unwritten: Unwritten) -> Self {
+        unwritten.error
+    }
+}
 
 impl Call<'_> {
     /// Waits until the quotas that the write falls under have been counted once; before any lock is taken.
@@ -14,7 +48,16 @@ impl Call<'_> {
         }
     }
 
-    /// Charges what the write adds; kept until it is stored or refused.
+    /// Waits until nobody counts in the namespace, if the write may be charged; before the lock of all Services is taken.
+    pub(super) async fn enter(&self, operation: Operation, dry_run: bool) -> Option<Entry> {
+        if !self.server.gate().enforces_quota() {
+            return None;
+        }
+        let attributes = self.attributes(operation, "", dry_run);
+        self.server.charges().enter(&attributes).await
+    }
+
+    /// Charges what the write adds; kept until it is stored or refused. `entry` is what the write has entered already.
     ///
     /// # Errors
     /// 403 where a quota refuses.
@@ -22,22 +65,33 @@ impl Call<'_> {
         &self,
         operation: Operation,
         dry_run: bool,
-        new: &Value,
-        old: Option<&Value>,
+        entry: Option<&Entry>,
+        (new, old): (&Value, Option<&Value>),
     ) -> Result<Option<Charge>, ApiError> {
-        if !self.server.gate().enforces_quota() {
+        let entry = match entry {
+            Some(entry) => Some(entry.clone()),
+            None => self.enter(operation, dry_run).await,
+        };
+        let Some(entry) = entry else {
             return Ok(None);
-        }
+        };
         let attributes = self.attributes(operation, object::name(new), dry_run);
         let (server, served) = (self.server, self.served);
-        server.charges().charge(server, served, &attributes, new, old).await
+        let charges = server.charges();
+        charges.charge(server, served, &attributes, entry, (new, old)).await
     }
 
-    /// Takes a charge back after an error, if that says for certain that nothing was stored.
-    pub(super) async fn give_back(&self, charge: Option<Charge>, error: &ApiError) {
-        if let Some(charge) = charge.filter(|_| matches!(error.code, 404 | 409 | 413)) {
+    /// Takes the charge of a write back that was refused for certain.
+    pub(super) async fn give_back(&self, charge: Option<Charge>) {
+        if let Some(charge) = charge {
             charge.give_back(self.server, self.served).await;
         }
+    }
+
+    /// Takes the charge back of what is not written, unless it may be stored all the same: that is counted anew.
+    pub(super) async fn unwritten(&self, charge: Option<Charge>, why: Unwritten) -> ApiError {
+        self.give_back(charge.filter(|_| !why.is_uncertain)).await;
+        why.error
     }
 
     /// Whether the request writes what a quota says is used.
@@ -58,10 +112,10 @@ impl Call<'_> {
     ///
     /// # Errors
     /// If the store cannot tell what there is.
-    pub(super) async fn never_less(&self, quota: &mut Value) -> Result<(), ApiError> {
+    pub(super) async fn never_less(&self, quota: &mut Value, old: &Value) -> Result<(), ApiError> {
         let charges = self.server.charges();
         let raised = charges
-            .never_less(self.served, self.namespace, quota, self.server.now())
+            .never_less(self.served, self.namespace, (quota, old), self.server.now())
             .await;
         raised.map_err(|error| store_failed(&error))
     }

@@ -2,8 +2,10 @@
 
 use super::Operation;
 use super::owners::{New, Old, Owners};
-use super::{ATTEMPTS, Answer, Call, create, object, parse_revision, store_failed};
+use super::quota::Unwritten;
+use super::{ATTEMPTS, Answer, Call, create, object, parse_revision};
 use crate::apiserver::heavy;
+use crate::apiserver::quota::Entry;
 use crate::apiserver::status::ApiError;
 use crate::managed_fields;
 use crate::resource::field::set;
@@ -77,8 +79,19 @@ pub(super) enum OnConflict {
 #[derive(Clone, Copy)]
 enum Holds {
     Nothing,
+    /// A quota is counted: what is made in its namespace waits for it, and may have a turn meanwhile.
+    Counting,
     /// All writes of Services wait for it, so it waits for nobody.
     ServiceLock,
+}
+
+/// What there is when a change begins.
+struct Begun {
+    holds: Holds,
+    /// Of a Service: the new object that was made of the named revision before the lock that is held now.
+    made: Option<(Revision, New)>,
+    /// Of a Service: what its namespace's counters wait for, taken before the lock that is held now.
+    entry: Option<Entry>,
 }
 
 /// How the new object comes of the old one, which is complete.
@@ -114,6 +127,7 @@ impl<F: Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static> Make<F> {
         let work = move || make(&old);
         match holds {
             Holds::Nothing => heavy::run(call.server.flow(), call.user, call.info, work).await?,
+            Holds::Counting => heavy::run_locked(call.server.flow(), call.user, call.info, work).await?,
             Holds::ServiceLock => heavy::run_without_turn(work).await?,
         }
     }
@@ -130,33 +144,39 @@ pub(super) async fn change(
 ) -> Result<Answer, ApiError> {
     if !object::is_service(&call.kind) {
         let counting = call.counting().await;
-        let answer = change_now(call, name, dry_run, on_conflict, make, None).await?;
+        let begun = Begun {
+            holds: counting.as_ref().map_or(Holds::Nothing, |_| Holds::Counting),
+            made: None,
+            entry: None,
+        };
+        let answer = change_now(call, name, dry_run, on_conflict, make, begun).await?;
         return call.noticed(counting, answer).await;
     }
     // Made before the turn, which all Services share; made again in it if the Service has changed meanwhile.
     let stored = call.current(name).await?;
     let made = make.from(call, &stored, &call.old(&stored), Holds::Nothing).await?;
     let server = call.server;
+    let entry = call.enter(Operation::Update, dry_run).await;
     let _among_services = server.write_locks().write_service().await;
-    let made = Some((stored.revision, made));
-    let answer = change_now(call, name, dry_run, on_conflict, make, made).await?;
+    let begun = Begun {
+        holds: Holds::ServiceLock,
+        made: Some((stored.revision, made)),
+        entry,
+    };
+    let answer = change_now(call, name, dry_run, on_conflict, make, begun).await?;
     call.seen(answer).await
 }
 
-/// `made`, for a Service, is the new object that was made of the named revision before the lock that is held now.
 async fn change_now(
     call: &mut Call<'_>,
     name: &str,
     dry_run: bool,
     on_conflict: OnConflict,
     make: Make<impl Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static>,
-    mut made: Option<(Revision, New)>,
+    begun: Begun,
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
-    let holds = match made {
-        Some(_) => Holds::ServiceLock,
-        None => Holds::Nothing,
-    };
+    let Begun { holds, mut made, entry } = begun;
     for _ in 0..ATTEMPTS {
         let old = call.old(&stored);
         let New { object: new, owners } = match made.take().filter(|(revision, _)| *revision == stored.revision) {
@@ -179,20 +199,18 @@ async fn change_now(
             warnings.extend(deprecated::fields(call.kind.storage(), &new));
             warnings.extend(without_effect::warnings(call.kind.storage(), &new));
         }
-        let charge = call.charge(Operation::Update, dry_run, &new, Some(&old.object)).await?;
+        let asked = (&new, Some(&old.object));
+        let charge = call.charge(Operation::Update, dry_run, entry.as_ref(), asked).await?;
         let lost = match store(call, &stored, new, owners.as_deref(), dry_run).await {
             Ok(Outcome::Done(answer)) => {
                 call.warnings.extend(warnings);
                 return Ok(answer);
             }
             Ok(Outcome::Lost(current)) => {
-                call.give_back(charge, &call.modified(name)).await;
+                call.give_back(charge).await;
                 current
             }
-            Err(error) => {
-                call.give_back(charge, &error).await;
-                return Err(error);
-            }
+            Err(why) => return Err(call.unwritten(charge, why).await),
         };
         // What was deleted meanwhile is gone, whatever revision the sender knew.
         stored = lost.ok_or_else(|| call.not_found(name))?;
@@ -262,7 +280,7 @@ async fn prepare(
     }
     call.admit(Operation::Update, dry_run, new, Some(old)).await?;
     if call.writes_count() {
-        call.never_less(new).await?;
+        call.never_less(new, old).await?;
     }
     Ok(managed_fields::settled(new, owners, before.live()))
 }
@@ -289,7 +307,7 @@ async fn store(
     mut new: Value,
     owners: Option<&str>,
     dry_run: bool,
-) -> Result<Outcome, ApiError> {
+) -> Result<Outcome, Unwritten> {
     // What is too large already may shrink, or stay as large.
     let most = SIZE_MAX_BYTES.max(stored.raw().len());
     let (raw, owners) = create::fitting(call, &new, owners, most)?;
@@ -325,7 +343,7 @@ async fn store(
         Err(StoreError::Conflict { current, .. }) => {
             Ok(Outcome::Lost(current.map(|record| Arc::new(Stored::from(record)))))
         }
-        Err(error) => Err(store_failed(&error)),
+        Err(error) => Err(Unwritten::by_store(&error)),
     }
 }
 

@@ -143,3 +143,58 @@ async fn what_a_range_fills_in_is_what_the_quota_counts() {
     let why = "maximum cpu usage per Container is 1, but limit is 2";
     assert!(refused.to_string().contains(why), "{refused}");
 }
+
+/// Time passes though somebody may never pause.
+async fn pass(seconds: usize) {
+    for _ in 0..seconds {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_quota_makes_no_controller_try_without_pause() {
+    let world = World::start(2).await;
+    quota(&world, json!({"pods": "0"})).await;
+    let (selector, labels) = (json!({"matchLabels": {"app": "x"}}), json!({"labels": {"app": "x"}}));
+    let container = json!([{"name": "c", "image": "i"}]);
+    let lasting = json!({"metadata": labels, "spec": {"containers": container}});
+    let ending = json!({"spec": {"containers": container, "restartPolicy": "Never"}});
+    for (kind, version, plural, spec) in [
+        (
+            "ReplicaSet",
+            "apps/v1",
+            "replicasets",
+            json!({"replicas": 2, "selector": selector, "template": lasting}),
+        ),
+        (
+            "StatefulSet",
+            "apps/v1",
+            "statefulsets",
+            json!({"replicas": 2, "serviceName": "s", "podManagementPolicy": "Parallel", "selector": selector, "template": lasting}),
+        ),
+        (
+            "Job",
+            "batch/v1",
+            "jobs",
+            json!({"parallelism": 2, "completions": 2, "template": ending}),
+        ),
+    ] {
+        let path = format!("/apis/{version}/namespaces/default/{plural}");
+        let object = json!({"kind": kind, "apiVersion": version, "metadata": {"name": "x"}, "spec": spec});
+        world.create(&path, object).await;
+    }
+    pass(600).await;
+    let events = world.items("/api/v1/namespaces/default/events").await;
+    let tries = ["ReplicaSet", "StatefulSet", "Job"].map(|kind| {
+        let failures = events
+            .iter()
+            .filter(|e| e["involvedObject"]["kind"] == kind && e["reason"] == "FailedCreate");
+        let tries: u64 = failures.map(|event| event["count"].as_u64().unwrap_or(1)).sum();
+        (kind, tries)
+    });
+    // Two pods, some twenty tries that wait twice as long each time.
+    assert!(tries.iter().all(|(_, tries)| (2..=100).contains(tries)), "{tries:?}");
+}
