@@ -14,7 +14,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -28,8 +28,8 @@ mod live;
 pub(super) use follow::REDISCOVERY;
 
 use follow::Unlisted;
-use graph::{Graph, ObjectId, Observed, Owner};
-use live::Absent;
+use graph::{Graph, ObjectId, Observed, Owner, identity};
+use live::{Absent, Question};
 
 /// Upstream's service account name.
 pub const NAME: &str = "generic-garbage-collector";
@@ -41,6 +41,21 @@ const CONCURRENCY: usize = 16;
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 const RETRY_CAP: Duration = Duration::from_secs(60);
 
+/// Owners looked up in one turn of an object; the others' turn comes in between.
+const LOOK_UPS: usize = 50;
+
+type Answers = Vec<(OwnerReference, Owner)>;
+
+/// What a turn of an object ended with.
+enum Turn {
+    /// A change of what there is brings the next one.
+    Settled,
+    /// Nobody will tell when it is to be looked at again: an owner that the server has, and that may go without ever having been seen.
+    Unsettled,
+    /// There are more owners to ask about.
+    Unfinished,
+}
+
 struct Collector {
     environment: Environment,
     graph: Mutex<Graph>,
@@ -49,6 +64,8 @@ struct Collector {
     kinds: Mutex<BTreeMap<(String, String), Resource>>,
     absent: Mutex<Absent>,
     delays: Mutex<BTreeMap<String, Backoff>>,
+    /// What has been answered about objects with more owners to ask about than one turn asks; no more than the graph has references.
+    learnt: Mutex<BTreeMap<String, Answers>>,
     unlisted: Mutex<Unlisted>,
     /// A definition has changed, and with it perhaps what there is.
     definitions: Notify,
@@ -66,6 +83,7 @@ pub async fn run(mut environment: Environment) {
         kinds: Mutex::default(),
         absent: Mutex::default(),
         delays: Mutex::default(),
+        learnt: Mutex::default(),
         unlisted: Mutex::default(),
         definitions: Notify::new(),
     });
@@ -137,11 +155,15 @@ impl Collector {
 
     async fn reconcile(&self, uid: String) -> String {
         let again = match self.collect(&uid).await {
-            Ok(true) => {
+            Ok(Turn::Settled) => {
                 lock(&self.delays).remove(&uid);
                 return uid;
             }
-            Ok(false) => "an owner has not been seen yet".to_owned(),
+            Ok(Turn::Unfinished) => {
+                self.queue.add(uid.clone());
+                return uid;
+            }
+            Ok(Turn::Unsettled) => "an owner has not been seen yet".to_owned(),
             Err(error) => error,
         };
         let new = || Backoff::new(RETRY_FIRST, RETRY_CAP, 0);
@@ -152,22 +174,26 @@ impl Collector {
         uid
     }
 
-    /// Looks at an object and does what is to be done; false if nobody will tell when it is to be looked at again: an owner that the server
-    /// has, and that may go without ever having been seen.
-    async fn collect(&self, uid: &str) -> Result<bool, String> {
+    /// Looks at an object and does what is to be done.
+    async fn collect(&self, uid: &str) -> Result<Turn, String> {
         let unknown = lock(&self.graph).unknown_owners(uid);
-        let mut answers: Vec<(OwnerReference, Owner)> = Vec::new();
+        let mut answers = lock(&self.learnt).remove(uid).unwrap_or_default();
         if let Some((object, owners)) = unknown {
-            for owner in owners {
-                let answer = self.look_up(&object, &owner).await?;
-                answers.push((owner, answer));
+            let asked = self.ask(&object, owners, &mut answers).await;
+            if !matches!(asked, Ok(true)) && !answers.is_empty() {
+                lock(&self.learnt).insert(uid.to_owned(), answers);
+                return asked.map(|_| Turn::Unfinished);
+            }
+            if !asked? {
+                return Ok(Turn::Unfinished);
             }
         }
-        let judge = |owner: &OwnerReference| {
-            let answer = answers.iter().find(|(asked, _)| asked == owner);
-            // What has become unknown meanwhile wakes the object once more.
-            answer.map_or(Owner::Present, |(_, answer)| *answer)
-        };
+        let asked: HashMap<_, Owner> = answers
+            .iter()
+            .map(|(owner, answer)| (identity(owner), *answer))
+            .collect();
+        // What has become unknown meanwhile wakes the object once more.
+        let judge = |owner: &OwnerReference| asked.get(&identity(owner)).copied().unwrap_or(Owner::Present);
         let (action, is_settled) = {
             let graph = lock(&self.graph);
             let is_there = |answer: &Owner| matches!(answer, Owner::Present | Owner::Waiting);
@@ -175,7 +201,32 @@ impl Collector {
             (graph.decide(uid, judge), !answers.iter().any(unseen))
         };
         self.act(action).await?;
-        Ok(is_settled)
+        Ok(if is_settled { Turn::Settled } else { Turn::Unsettled })
+    }
+
+    /// Asks about owners that are not among the answers yet, of no more than [`LOOK_UPS`] of them the server; whether those were all. Asks
+    /// about none if one of them is of a kind that is not known.
+    async fn ask(&self, object: &ObjectId, owners: Vec<OwnerReference>, answers: &mut Answers) -> Result<bool, String> {
+        let known: HashSet<_> = answers.iter().map(|(owner, _)| identity(owner)).collect();
+        let open: Vec<_> = owners
+            .iter()
+            .filter(|owner| !known.contains(&identity(owner)))
+            .collect();
+        let questions: Result<Vec<_>, String> = open.iter().map(|owner| self.question(object, owner)).collect();
+        drop(known);
+        let (mut asked, is_shared) = (0, owners.len() <= LOOK_UPS);
+        for (owner, question) in open.into_iter().zip(questions?) {
+            let answer = match question {
+                Question::Answered(answer) => answer,
+                Question::Of(_) if asked == LOOK_UPS => return Ok(false),
+                Question::Of(resource) => {
+                    asked += 1;
+                    self.look_up(object, owner, &resource, is_shared).await?
+                }
+            };
+            answers.push((owner.clone(), answer));
+        }
+        Ok(true)
     }
 }
 

@@ -56,6 +56,13 @@ pub async fn run(environment: Environment) {
         environment,
         delays: Mutex::default(),
     };
+    // A namespace must not be looked at before its pods' grace periods are known.
+    let informers = emptier.environment.informers.clone();
+    tokio::select! {
+        biased;
+        () = emptier.environment.shutdown.cancelled() => return,
+        _ = async { tokio::join!(informers.namespaces.synced(), informers.pods.synced()) } => {}
+    }
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -158,8 +165,14 @@ impl Emptier {
         };
         let pods = self.environment.informers.pods.list_namespace(&key.name);
         let grace = grace(&pods, deleted.0, self.environment.clock.now());
-        let remains = content::empty(&self.environment.client, &key.name, grace).await;
-        self.report(&namespace, &remains).await?;
+        let Some(remains) = content::empty(&self.environment.client, &namespace, grace).await else {
+            // It is gone, or another one by now: news of that one come as an event.
+            return Ok(Look::Done);
+        };
+        if let Err(error) = self.report(&namespace, &remains).await {
+            // Conditions are no precondition of finalizing.
+            tracing::warn!(namespace = key.name, error, "conditions not written");
+        }
         if let Some(failure) = remains.failure() {
             return Ok(Look::Failed(failure));
         }
@@ -180,7 +193,7 @@ impl Emptier {
         body["apiVersion"] = json!("v1");
         body["kind"] = json!("Namespace");
         body["status"]["conditions"] = json!(new);
-        // Whoever wrote in between must not be overwritten, but conditions are no precondition of finalizing.
+        // Whoever wrote in between must not be overwritten.
         let path = format!("{}/status", NAMESPACES.path(&Key::of(namespace)));
         match call(&self.environment.client, Method::PUT, &path, Some(&body)).await {
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),

@@ -25,11 +25,15 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a node may be silent.
 const GRACE: Duration = Duration::from_secs(50);
 /// How long a new node may take to report first.
 const STARTUP: Duration = Duration::from_secs(60);
+/// How long a node must have been seen not to be ready before it may be tainted NoExecute: upstream's monitor period. When all fall silent
+/// together, the first must not be judged while the others still count as ready.
+const SETTLE: Duration = Duration::from_secs(5);
 const LEASES: &str = "kube-node-lease";
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -43,13 +47,15 @@ const PRESSURES: [(&str, &str); 4] = [
     ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// When a node was last heard of. Times are ours, not the node's: its clock may be wrong.
+/// When a node was last heard of. Times are ours, not the node's: its clock may be wrong. And they are no wall clock's: that may be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// What it said last.
     pub sign: String,
     /// When we saw that first.
-    pub at: Timestamp,
+    pub at: Instant,
+    /// Since when we see that it is not ready.
+    pub unready_since: Option<Instant>,
     /// The node's UID.
     pub uid: Option<String>,
 }
@@ -78,7 +84,7 @@ fn is_ready(node: &Node) -> bool {
 
 impl NodeLifecycle {
     /// Updates what was heard; tells whether the node is new to us.
-    fn listen(&self, node: &Node, now: Timestamp) -> (Heartbeat, bool) {
+    fn listen(&self, node: &Node, now: Instant) -> (Heartbeat, bool) {
         let name = node.name_any();
         let lease = self.informers.node_leases.get(LEASES, &name);
         let renewed = lease.and_then(|l| l.spec.as_ref().and_then(|s| s.renew_time.as_ref().map(|t| t.0)));
@@ -89,17 +95,20 @@ impl NodeLifecycle {
         let beat = Heartbeat {
             sign,
             at: now,
+            unready_since: None,
             uid: node.metadata.uid.clone(),
         };
         let entry = heard.entry(name).or_insert_with(|| beat.clone());
+        let unready_since = entry.unready_since.unwrap_or(now);
         if entry.sign != beat.sign {
             *entry = beat;
         }
+        entry.unready_since = (!is_ready(node)).then_some(unready_since);
         (entry.clone(), fresh)
     }
 
     /// Whether the node may get (or keep) its NoExecute taint now.
-    fn pace(&self, node: &Node, now: Timestamp) -> Pace {
+    fn pace(&self, node: &Node, heard: &Heartbeat, now: Instant) -> Pace {
         // Asked only where it matters: a ready node's plan does not depend on the others.
         if is_ready(node) {
             return Pace::Hold;
@@ -116,7 +125,10 @@ impl NodeLifecycle {
             return Pace::Hold;
         };
         let limits = self.limits.lock().expect("no holder of this lock panics");
-        match limits.wait(&zone, interval, now) {
+        let unready = heard
+            .unready_since
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        match limits.wait(&zone, interval, now).max(SETTLE.saturating_sub(unready)) {
             Duration::ZERO => Pace::Go(zone),
             wait => Pace::Wait(wait),
         }
@@ -150,17 +162,14 @@ impl Controller for NodeLifecycle {
     const NAME: &'static str = "node-controller";
 
     fn wire(&self, wiring: &mut Wiring) {
-        let census = Arc::clone(&self.census);
+        let (census, rates) = (Arc::clone(&self.census), self.rates);
         wiring.on(&self.informers.nodes, move |change| {
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
             let mut census = census.lock().expect("no holder of this lock panics");
-            census.change(old, new);
-            let mut keys = vec![change.key.clone()];
             // Whether others are ready, and where, matters to those that are not.
-            let place = |node: &Node| (is_ready(node), disruption::zone_of(node));
-            if old.map(place) != new.map(place) {
-                keys.extend(census.silent().map(|name| Key::new("", name)));
-            }
+            let concerned = census.change_and_wake(old, new, &rates);
+            let mut keys = vec![change.key.clone()];
+            keys.extend(concerned.into_iter().map(|name| Key::new("", name)));
             keys
         });
         wiring.on(&self.informers.node_leases, |change| {
@@ -180,16 +189,17 @@ impl Controller for NodeLifecycle {
                 ..Plan::default()
             };
         };
-        let (heard, fresh) = self.listen(&node, now);
-        let pace = self.pace(&node, now);
+        let instant = Instant::now();
+        let (heard, fresh) = self.listen(&node, instant);
+        let pace = self.pace(&node, &heard, instant);
         let may_drain = matches!(pace, Pace::Keep | Pace::Go(_));
-        let mut plan = plan(&node, &heard, may_drain, now);
+        let mut plan = plan(&node, instant.saturating_duration_since(heard.at), may_drain, now);
         match pace {
             Pace::Go(zone) if plan.writes.iter().any(is_tainting) => {
                 self.limits
                     .lock()
                     .expect("no holder of this lock panics")
-                    .note(zone, now);
+                    .note(zone, instant);
             }
             Pace::Wait(wait) => plan.again_in = Some(plan.again_in.map_or(wait, |other| other.min(wait))),
             _ => {}
@@ -244,13 +254,12 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Write {
     Write::new(write::PODS, Key::of(pod), verb)
 }
 
-/// Conditions and taints a node should have, given when it was last heard of and whether it may be tainted NoExecute.
-pub fn plan(node: &Node, heard: &Heartbeat, may_drain: bool, now: Timestamp) -> Plan {
+/// Conditions and taints a node should have, given for how long it has been silent and whether it may be tainted NoExecute.
+pub fn plan(node: &Node, silent: Duration, may_drain: bool, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if node.metadata.deletion_timestamp.is_some() {
         return plan;
     }
-    let silent = Duration::try_from(now.duration_since(heard.at)).unwrap_or(Duration::ZERO);
     let grace = if ready(node).is_some() { GRACE } else { STARTUP };
     if silent < grace {
         plan.again_in = Some(grace - silent);

@@ -90,14 +90,18 @@ pub fn sum(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Result<Option<Vec<Po
     Ok(Some(rules))
 }
 
-/// Gives the role these rules, if it has others. An apply of the rules alone, of this very role: who else has a part in it keeps his.
+/// Gives the role these rules, if it has others. An apply of the rules alone, of this very role: who else has a part in it keeps his. And of
+/// the revision that was read: what a late look at the parts summed up must not bring back rights that were taken away since.
 fn write(role: &ClusterRole, rules: &[PolicyRule]) -> Option<Write> {
     if rules_of(role).eq(rules.iter().cloned()) {
         return None;
     }
     let body = json!({
         "apiVersion": CLUSTER_ROLES.api_version(), "kind": CLUSTER_ROLES.kind,
-        "metadata": {"name": role.metadata.name, "uid": role.metadata.uid}, "rules": rules,
+        "metadata": {
+            "name": role.metadata.name, "uid": role.metadata.uid, "resourceVersion": role.metadata.resource_version,
+        },
+        "rules": rules,
     });
     let verb = Verb::Patch(PatchKind::Apply(MANAGER), "", body);
     Some(Write::new(CLUSTER_ROLES, Key::of(role), verb))

@@ -50,6 +50,8 @@ impl Collector {
                     self.set_owners(dependent, &revision, owners).await
                 });
                 freed.buffer_unordered(CONCURRENCY).try_collect::<()>().await?;
+                // A dependent may be heard of only once its owner is gone.
+                lock(&self.graph).release(&object);
                 self.patch(object, &revision, "finalizers", json!(finalizers)).await
             }
         }

@@ -88,6 +88,14 @@ fn wanted(found: Vec<Discovered>, failed: &[FailedVersion], followed: &BTreeSet<
     wanted
 }
 
+/// The versions whose failure leaves something unknown that may be depended on: those of groups of which nothing is followed. Of another
+/// group's new resources a dependent may be heard of late, as of any: it is judged then.
+fn unlisted_versions(failed: &[FailedVersion], wanted: &BTreeSet<Resource>) -> Vec<String> {
+    let is_followed = |version: &FailedVersion| wanted.iter().any(|resource| *resource.group == version.group);
+    let unknown = failed.iter().filter(|version| !is_followed(version));
+    unknown.map(ToString::to_string).collect()
+}
+
 impl Collector {
     pub(super) async fn rediscover(self: &Arc<Self>, followed: &mut BTreeMap<Resource, Followed>) {
         loop {
@@ -119,7 +127,7 @@ impl Collector {
             let mut unlisted = lock(&self.unlisted);
             unlisted.resources.retain(|resource| wanted.contains(resource));
             unlisted.resources.extend(wanted.difference(&present).cloned());
-            unlisted.versions = failed.into_iter().map(|version| version.to_string()).collect();
+            unlisted.versions = unlisted_versions(&failed, &wanted);
         }
         for gone in present.difference(&wanted) {
             if let Some(mut followed) = followed.remove(gone) {
@@ -272,15 +280,23 @@ mod tests {
             resource("park", "v1", "benches"),
             resource("events.k8s.io", "v1", "events"),
         );
-        let followed = BTreeSet::from([old.clone(), gone]);
+        let followed = BTreeSet::from([old.clone(), gone.clone()]);
         let failed = FailedVersion {
             group: "zoo".into(),
             group_version: "zoo/v1".into(),
             error: "unavailable".into(),
         };
         let now = found(&[new.clone(), other.clone(), event]);
+        let unlisted = |followed: &[&Resource]| {
+            unlisted_versions(
+                std::slice::from_ref(&failed),
+                &followed.iter().copied().cloned().collect(),
+            )
+        };
+        assert_eq!(unlisted(&[&gone]), ["zoo/v1: unavailable"]);
+        assert_eq!(unlisted(&[&gone, &other]), [""; 0]);
         assert_eq!(
-            wanted(now.clone(), &[failed], &followed),
+            wanted(now.clone(), std::slice::from_ref(&failed), &followed),
             BTreeSet::from([old, other.clone()])
         );
         assert_eq!(wanted(now, &[], &followed), BTreeSet::from([new, other]));

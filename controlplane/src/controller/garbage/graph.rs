@@ -5,7 +5,7 @@ use crate::controller::write::Resource;
 use client::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 pub mod decide;
 
@@ -27,10 +27,34 @@ pub struct ObjectId {
     pub uid: String,
 }
 
+impl ObjectId {
+    /// Whether it is where it can own the object: in its namespace, or in none.
+    fn can_own(&self, object: &ObjectId) -> bool {
+        let namespace = &self.key.namespace;
+        namespace.is_empty() || *namespace == object.key.namespace
+    }
+
+    /// Whether the reference calls it by its kind and name.
+    fn is_named_by(&self, owner: &OwnerReference) -> bool {
+        let resource = &self.resource;
+        resource.kind == owner.kind && resource.group == group_of(&owner.api_version) && self.key.name == owner.name
+    }
+}
+
+/// What tells one reference of an object from another: UID, API version, kind and name.
+pub(super) type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+/// The identity of a reference.
+pub(super) fn identity(owner: &OwnerReference) -> Identity<'_> {
+    (&owner.uid, &owner.api_version, &owner.kind, &owner.name)
+}
+
 #[derive(Clone, Debug)]
 struct Node {
     id: ObjectId,
     owners: Vec<OwnerReference>,
+    /// Places in `owners`, by UID: an object may have tens of thousands of them.
+    by_uid: Vec<usize>,
     finalizers: Vec<String>,
     deleting: bool,
     revision: String,
@@ -45,21 +69,16 @@ impl Node {
         self.finalizers.iter().filter(|f| *f != finalizer).cloned().collect()
     }
 
+    /// Its references to an owner.
+    fn references_to(&self, owner: &str) -> impl Iterator<Item = &OwnerReference> {
+        let uid = |at: &usize| self.owners[*at].uid.as_str();
+        let first = self.by_uid.partition_point(|at| uid(at) < owner);
+        let count = self.by_uid[first..].partition_point(|at| uid(at) == owner);
+        self.by_uid[first..first + count].iter().map(|at| &self.owners[*at])
+    }
+
     fn blocks(&self, owner: &str) -> bool {
-        let blocking = |o: &OwnerReference| o.uid == owner && o.block_owner_deletion == Some(true);
-        self.owners.iter().any(blocking)
-    }
-
-    /// Whether it is where it can own the object: in its namespace, or in none.
-    fn can_own(&self, object: &Node) -> bool {
-        let namespace = &self.id.key.namespace;
-        namespace.is_empty() || *namespace == object.id.key.namespace
-    }
-
-    /// Whether the reference calls it by its kind and name.
-    fn is_named_by(&self, owner: &OwnerReference) -> bool {
-        let resource = &self.id.resource;
-        resource.kind == owner.kind && resource.group == group_of(&owner.api_version) && self.id.key.name == owner.name
+        self.references_to(owner).any(|o| o.block_owner_deletion == Some(true))
     }
 }
 
@@ -79,25 +98,54 @@ pub struct Observed {
     pub gone: Option<ObjectId>,
 }
 
+/// Owners remembered that let their dependents go.
+const RELEASED: usize = 4096;
+
+/// Owners that were deleted with their dependents orphaned, the latest ones: a dependent whose event comes only afterwards is not to go
+/// with its owner.
+#[derive(Debug, Default)]
+struct Released {
+    known: BTreeMap<String, ObjectId>,
+    order: VecDeque<String>,
+}
+
+impl Released {
+    fn add(&mut self, owner: &ObjectId) {
+        if self.known.insert(owner.uid.clone(), owner.clone()).is_none() {
+            self.order.push_back(owner.uid.clone());
+        }
+        while self.order.len() > RELEASED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+}
+
 /// All objects by UID. Owners that were never seen are no nodes.
 #[derive(Debug, Default)]
 pub struct Graph {
     nodes: BTreeMap<String, Node>,
     /// Dependents by owner.
     dependents: BTreeMap<String, BTreeSet<String>>,
+    released: Released,
 }
 
 impl Graph {
     fn insert(&mut self, resource: &Resource, key: &Key, meta: &ObjectMeta) -> String {
         let uid = meta.uid.clone().unwrap_or_default();
         self.disconnect(&uid);
+        let owners = meta.owner_references.clone().unwrap_or_default();
+        let mut by_uid: Vec<usize> = (0..owners.len()).collect();
+        by_uid.sort_by_key(|at| &owners[*at].uid);
         let node = Node {
             id: ObjectId {
                 resource: resource.clone(),
                 key: key.clone(),
                 uid: uid.clone(),
             },
-            owners: meta.owner_references.clone().unwrap_or_default(),
+            owners,
+            by_uid,
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             revision: meta.resource_version.clone().unwrap_or_default(),
@@ -132,7 +180,7 @@ impl Graph {
 
     /// The objects that a node owns: what refers to it from another namespace is none of them.
     fn dependents_of<'a>(&'a self, owner: &'a Node) -> impl Iterator<Item = &'a Node> {
-        self.referring_to(&owner.id.uid).filter(|d| owner.can_own(d))
+        self.referring_to(&owner.id.uid).filter(|d| owner.id.can_own(&d.id))
     }
 
     /// Takes in a change.
@@ -169,12 +217,14 @@ impl Graph {
 
     /// Notes references that are wrong: new ones of the object, and those to it, if it is new.
     fn note_references(&self, before: Option<&Node>, now: &Node, observed: &mut Observed) {
-        let added = now
-            .owners
-            .iter()
-            .filter(|o| before.is_none_or(|b| !b.owners.contains(o)));
-        for owner in added {
-            if self.nodes.get(&owner.uid).is_some_and(|known| !known.can_own(now)) {
+        let before: Option<HashSet<Identity<'_>>> = before.map(|b| b.owners.iter().map(identity).collect());
+        let is_new = |o: &&OwnerReference| before.as_ref().is_none_or(|before| !before.contains(&identity(o)));
+        for owner in now.owners.iter().filter(is_new) {
+            if self
+                .nodes
+                .get(&owner.uid)
+                .is_some_and(|known| !known.id.can_own(&now.id))
+            {
                 observed.misplaced.push((now.id.clone(), owner.clone()));
             }
         }
@@ -182,10 +232,12 @@ impl Graph {
             return;
         }
         for dependent in self.referring_to(&now.id.uid).filter(|d| d.id.uid != now.id.uid) {
-            let references = dependent.owners.iter().filter(|o| o.uid == now.id.uid);
-            for owner in references.filter(|owner| !self.is_known(dependent, owner)) {
+            for owner in dependent
+                .references_to(&now.id.uid)
+                .filter(|owner| !self.is_known(dependent, owner))
+            {
                 observed.wake.push(dependent.id.uid.clone());
-                if !now.can_own(dependent) {
+                if !now.id.can_own(&dependent.id) {
                     observed.misplaced.push((dependent.id.clone(), owner.clone()));
                 }
             }
@@ -217,6 +269,17 @@ impl Graph {
         uids.iter().flat_map(|uid| self.remove(uid).wake).collect()
     }
 
+    /// Remembers that an owner orphans its dependents. To be called before the owner can go.
+    pub fn release(&mut self, owner: &ObjectId) {
+        self.released.add(owner);
+    }
+
+    /// Whether the reference is to an owner that orphaned its dependents, this object among them.
+    fn is_released(&self, node: &Node, owner: &OwnerReference) -> bool {
+        let released = self.released.known.get(&owner.uid);
+        released.is_some_and(|released| released.can_own(&node.id) && released.is_named_by(owner))
+    }
+
     /// Whether the object of that UID has been seen.
     pub fn contains(&self, uid: &str) -> bool {
         self.nodes.contains_key(uid)
@@ -232,6 +295,6 @@ impl Graph {
     /// Whether the owner is a node that may own the object and that the reference names rightly.
     fn is_known(&self, node: &Node, owner: &OwnerReference) -> bool {
         let known = self.nodes.get(&owner.uid);
-        known.is_some_and(|known| known.can_own(node) && known.is_named_by(owner))
+        known.is_some_and(|known| known.id.can_own(&node.id) && known.id.is_named_by(owner))
     }
 }

@@ -38,6 +38,14 @@ impl Place {
     }
 }
 
+/// What there is to ask about an owner.
+pub(super) enum Question {
+    /// Nothing.
+    Answered(Owner),
+    /// Whether the server has it, of that resource.
+    Of(Resource),
+}
+
 /// Owners known to be gone: a UID never comes back.
 #[derive(Default)]
 pub(super) struct Absent {
@@ -79,11 +87,11 @@ impl Absent {
 pub(super) type Live = PartialObjectMeta<DynamicObject>;
 
 impl Collector {
-    /// What the server says of the owner that a reference names.
-    pub(super) async fn look_up(&self, dependent: &ObjectId, owner: &OwnerReference) -> Result<Owner, String> {
+    /// What is to be asked about the owner that a reference names. Asks nobody.
+    pub(super) fn question(&self, dependent: &ObjectId, owner: &OwnerReference) -> Result<Question, String> {
         let namespace = dependent.key.namespace.as_str();
         if lock(&self.absent).has(owner, namespace) || planted::is(planted::Fault::NoLiveLookup) {
-            return Ok(Owner::Absent);
+            return Ok(Question::Answered(Owner::Absent));
         }
         let (version, kind) = (&owner.api_version, &owner.kind);
         let key = (group_of(version).to_owned(), kind.clone());
@@ -91,14 +99,30 @@ impl Collector {
         let Some(resource) = resource else {
             return Err(format!("owner kind {kind} of {version} is not known"));
         };
-        let namespace = match (resource.namespaced, namespace) {
-            (true, "") => return Ok(Owner::Impossible),
-            (true, namespace) => namespace,
-            (false, _) => "",
+        Ok(match resource.namespaced && namespace.is_empty() {
+            true => Question::Answered(Owner::Impossible),
+            false => Question::Of(resource),
+        })
+    }
+
+    /// What the server says of the owner that a reference names; `is_shared` says whether others may profit from an absence.
+    pub(super) async fn look_up(
+        &self,
+        dependent: &ObjectId,
+        owner: &OwnerReference,
+        resource: &Resource,
+        is_shared: bool,
+    ) -> Result<Owner, String> {
+        let namespace = if resource.namespaced {
+            dependent.key.namespace.as_str()
+        } else {
+            ""
         };
-        let live = self.live(&resource, &Key::new(namespace, owner.name.clone())).await?;
+        let live = self.live(resource, &Key::new(namespace, owner.name.clone())).await?;
         let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&*owner.uid)) else {
-            lock(&self.absent).add(Place::of(owner, namespace));
+            if is_shared {
+                lock(&self.absent).add(Place::of(owner, namespace));
+            }
             return Ok(Owner::Absent);
         };
         let finalizers = live.metadata.finalizers.unwrap_or_default();

@@ -153,6 +153,30 @@ fn orphaning_strips_the_reference_from_dependents() {
 }
 
 #[test]
+fn a_dependent_heard_of_after_its_owner_was_let_go_stays() {
+    let mut graph = Graph::default();
+    put(&mut graph, meta("o", vec![], true, &[ORPHAN]));
+    let Action::Orphan { object, .. } = graph.decide("o", |_| Owner::Absent) else {
+        panic!("it is being orphaned")
+    };
+    graph.release(&object);
+    remove(&mut graph, "o");
+    put(&mut graph, meta("d", vec![owner("o", true)], false, &[]));
+    assert_eq!(decide(&graph, "d"), "owners ");
+    put(
+        &mut graph,
+        meta("d", vec![owner("o", true), owner("gone", true)], false, &[]),
+    );
+    assert_eq!(decide(&graph, "d"), "owners gone", "which is judged next");
+    put_in("elsewhere", &mut graph, meta("e", vec![owner("o", true)], false, &[]));
+    assert_eq!(
+        decide(&graph, "e"),
+        "delete e Background",
+        "it was none of its dependents"
+    );
+}
+
+#[test]
 fn owners_in_other_namespaces_are_none_and_told_of() {
     let told = |observed: &Observed| {
         let (object, owner) = &observed.misplaced[0];
@@ -172,6 +196,36 @@ fn owners_in_other_namespaces_are_none_and_told_of() {
     assert_eq!((told(&early), early.wake), ((text.to_owned(), 1), vec!["d".to_owned()]));
     let again = put_in("elsewhere", &mut graph, meta("o", vec![], true, &[]));
     assert_eq!(again.misplaced, [], "once is enough");
+}
+
+#[test]
+fn each_of_many_references_is_found_by_its_uid() {
+    let mut graph = Graph::default();
+    put(&mut graph, meta("m", vec![], true, &[FOREGROUND]));
+    let others = |blocking: bool| {
+        ["z", "m", "a", "m", "c"]
+            .map(|uid| owner(uid, blocking && uid == "m"))
+            .to_vec()
+    };
+    put(&mut graph, meta("d", others(false), true, &["x"]));
+    assert_eq!(decide(&graph, "m"), "finalizers ", "nothing blocks it");
+    let mut one_of_two = others(false);
+    one_of_two[3].block_owner_deletion = Some(true);
+    for owners in [others(true), one_of_two] {
+        put(&mut graph, meta("d", owners, true, &["x"]));
+        assert_eq!(decide(&graph, "m"), "nothing", "it waits for what blocks it");
+    }
+}
+
+/// With a look through all references for each of them this would take minutes.
+#[test]
+fn tens_of_thousands_of_owners_are_taken_in_and_judged() {
+    let many = |count: usize| -> Vec<OwnerReference> { (0..count).map(|n| owner(&format!("u{n}"), true)).collect() };
+    let mut graph = Graph::default();
+    put(&mut graph, meta("d", many(50_000), false, &[]));
+    put(&mut graph, meta("d", many(49_999), false, &[]));
+    assert_eq!(unknown(&graph, "d").len(), 49_999);
+    assert_eq!(decide(&graph, "d"), "delete d Background");
 }
 
 #[test]

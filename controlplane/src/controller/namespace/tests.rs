@@ -2,9 +2,11 @@
 
 use super::condition::Remains;
 use super::*;
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use proto::api::condition as list;
 use serde_json::Value;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn found(conditions: &[NamespaceCondition], kind: &str) -> (String, String, String) {
     let all = conditions.to_vec();
@@ -127,4 +129,98 @@ fn what_is_written_into_its_status_is_no_news_of_a_namespace() {
         Some(&with(json!({"spec": {"finalizers": ["x"]}})))
     ));
     assert!(is_news(Some(&gone), Some(&with(json!({"metadata": {"uid": "2"}})))));
+}
+
+const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// A server of one namespace with config maps, where another one of the same name takes its place at the request `replaced_at`: the
+/// requests there were.
+async fn requests_of_a_look(replaced_at: usize, pages: usize) -> (Option<Remains>, Vec<String>) {
+    let seen = Arc::new(Mutex::new(Vec::<String>::new()));
+    let (log, count) = (Arc::clone(&seen), Arc::new(AtomicUsize::new(0)));
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let at = count.fetch_add(1, Ordering::Relaxed);
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let accept = request
+            .headers()
+            .get("accept")
+            .map_or("", |accept| accept.to_str().unwrap());
+        let accept = accept.to_owned();
+        let is_metadata = accept.contains("as=PartialObjectMetadataList");
+        log.lock().unwrap().push(format!("{method} {}", uri.path()));
+        let going =
+            |uid: &str| json!({"metadata": {"name": "a", "uid": uid, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let answer = match (method.as_str(), uri.path()) {
+            ("GET", "/api/v1/namespaces/a") if at < replaced_at => going("1"),
+            ("GET", "/api/v1/namespaces/a") => going("2"),
+            ("GET", "/api") => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
+            ("GET", "/apis") => json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
+            ("GET", "/api/v1") => {
+                json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": [
+                {"name": "configmaps", "singularName": "", "namespaced": true, "kind": "ConfigMap", "verbs": ["delete", "deletecollection", "list"]}]})
+            }
+            ("GET", MAPS) => json!({"items": [{"metadata": {"name": "kept", "finalizers": ["x"]}}], "metadata": {}}),
+            ("DELETE", MAPS) => {
+                let query = uri.query().unwrap_or_default();
+                assert!(
+                    is_metadata && query.contains("limit=500"),
+                    "the whole collection is answered: {accept} {query}"
+                );
+                let page: usize = query.rsplit_once("continue=").unwrap().1.parse().unwrap_or(1);
+                let next = if page < pages {
+                    (page + 1).to_string()
+                } else {
+                    String::new()
+                };
+                json!({"items": [], "metadata": {"continue": next}})
+            }
+            _ => json!({"items": [], "metadata": {}}),
+        };
+        async move {
+            Ok::<_, std::convert::Infallible>(Response::new(kube::client::Body::from(answer.to_string().into_bytes())))
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "a", "uid": "1"}})).unwrap();
+    let remains = content::empty(&client, &namespace, 0).await;
+    let seen = seen.lock().unwrap().clone();
+    (remains, seen)
+}
+
+#[tokio::test]
+async fn nothing_of_a_namespace_made_anew_during_a_look_is_deleted() {
+    let is_delete = |request: &&String| request.starts_with("DELETE");
+    let (remains, whole) = requests_of_a_look(usize::MAX, 1).await;
+    assert_eq!(
+        remains.unwrap().objects,
+        BTreeMap::from([("configmaps.".to_owned(), 1)])
+    );
+    let deletion = whole.iter().position(|request| is_delete(&request)).unwrap();
+    assert_eq!(whole[deletion - 1], "GET /api/v1/namespaces/a", "{whole:?}");
+    for replaced_at in 0..deletion {
+        let (remains, requests) = requests_of_a_look(replaced_at, 1).await;
+        assert_eq!(
+            (remains, requests.iter().filter(is_delete).count()),
+            (None, 0),
+            "{replaced_at}: {requests:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_large_collection_is_deleted_page_by_page() {
+    let deletions = |requests: &[String]| requests.iter().filter(|r| **r == format!("DELETE {MAPS}")).count();
+    let (remains, requests) = requests_of_a_look(usize::MAX, 3).await;
+    assert_eq!((remains.is_some(), deletions(&requests)), (true, 3));
+    let second = requests
+        .iter()
+        .position(|request| request.starts_with("DELETE"))
+        .unwrap()
+        + 1;
+    let (remains, requests) = requests_of_a_look(second, 3).await;
+    assert_eq!(
+        (remains, deletions(&requests)),
+        (None, 1),
+        "the next page may be another namespace's"
+    );
 }

@@ -2,11 +2,11 @@
 //!
 //! Kept by what changes, so that a node's readiness costs what it concerns: the nodes that are not ready, and no look at all others.
 
-use super::disruption::zone_of;
+use super::disruption::{Rates, zone_of};
 use super::is_ready;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Ready nodes and others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,8 @@ impl Count {
 #[derive(Debug, Default)]
 pub struct Census {
     zones: BTreeMap<(String, String), Count>,
-    silent: BTreeSet<String>,
+    /// Zones of nodes that are not ready, by the nodes' names.
+    silent: BTreeMap<String, (String, String)>,
     ready: usize,
 }
 
@@ -53,7 +54,7 @@ impl Census {
             let is_ready = is_ready(node);
             self.ready += usize::from(is_ready);
             if !is_ready {
-                self.silent.insert(node.name_any());
+                self.silent.insert(node.name_any(), zone_of(node));
             }
             *self.zones.entry(zone_of(node)).or_default().of(is_ready) += 1;
         }
@@ -64,9 +65,22 @@ impl Census {
         self.ready > 0
     }
 
-    /// Names of nodes that are not ready.
-    pub fn silent(&self) -> impl Iterator<Item = &str> {
-        self.silent.iter().map(String::as_str)
+    /// As [`Census::change`]; gives the names of nodes that are not ready and whose pace is another one by it.
+    pub fn change_and_wake(&mut self, old: Option<&Node>, new: Option<&Node>, rates: &Rates) -> Vec<String> {
+        let zones: Vec<_> = old.into_iter().chain(new).map(zone_of).collect();
+        let pace = |census: &Self| -> Vec<_> {
+            let interval = |zone| rates.interval(census.has_ready(), census.zone(zone));
+            zones.iter().map(interval).collect()
+        };
+        let (had_ready, before) = (self.has_ready(), pace(self));
+        self.change(old, new);
+        let is_any_other = had_ready != self.has_ready();
+        let after = pace(self);
+        let changed = zones.iter().zip(before.iter().zip(&after));
+        let changed: Vec<_> = changed.filter(|(_, (before, after))| before != after).collect();
+        let is_concerned = |zone: &(String, String)| is_any_other || changed.iter().any(|(other, _)| *other == zone);
+        let concerned = self.silent.iter().filter(|(_, zone)| is_concerned(zone));
+        concerned.map(|(name, _)| name.clone()).collect()
     }
 
     /// How many nodes of a zone there are.
@@ -99,11 +113,44 @@ mod tests {
         assert_eq!(census.zone(&zone("a")), Count { ready: 2, silent: 0 });
         census.change(Some(&up), Some(&down));
         assert_eq!(census.zone(&zone("a")), Count { ready: 1, silent: 1 });
-        assert_eq!(census.silent().collect::<Vec<_>>(), ["n"]);
+        assert_eq!(census.silent.keys().collect::<Vec<_>>(), ["n"]);
         census.change(Some(&down), Some(&moved));
         assert_eq!(census.zone(&zone("b")), Count { ready: 0, silent: 1 });
         census.change(Some(&moved), None);
         census.change(Some(&node("m", "a", "True")), None);
-        assert!(!census.has_ready() && census.silent().next().is_none() && census.zones.is_empty());
+        assert!(!census.has_ready() && census.silent.is_empty() && census.zones.is_empty());
+    }
+
+    #[test]
+    fn a_nodes_readiness_concerns_those_whose_pace_it_changes() {
+        let node = |name: &str, zone: &str, status: &str| -> Node {
+            let labels = json!({"topology.kubernetes.io/zone": zone});
+            let node = json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": [{"type": "Ready", "status": status}]}});
+            serde_json::from_value(node).unwrap()
+        };
+        let (rates, mut census) = (Rates::default(), Census::default());
+        let mut turn = |name: &str, zone: &str, old: Option<&str>, new: Option<&str>| {
+            let (old, new) = (old.map(|s| node(name, zone, s)), new.map(|s| node(name, zone, s)));
+            census.change_and_wake(old.as_ref(), new.as_ref(), &rates)
+        };
+        turn("far", "b", None, Some("False"));
+        for name in ["1", "2", "3", "4"] {
+            let woken = turn(name, "a", None, Some("True"));
+            assert_eq!(
+                woken,
+                if name == "1" { vec!["far"] } else { vec![] },
+                "the first one that is ready at all"
+            );
+        }
+        let (up, down) = (Some("True"), Some("Unknown"));
+        assert_eq!(turn("1", "a", up, down), [""; 0]);
+        assert_eq!(turn("2", "a", up, down), [""; 0], "two are not too many");
+        assert_eq!(turn("3", "a", up, down), ["1", "2", "3"], "and of its zone alone");
+        assert_eq!(turn("3", "a", down, down), [""; 0]);
+        assert_eq!(
+            turn("4", "a", up, down),
+            ["1", "2", "3", "4", "far"],
+            "the last one that was ready"
+        );
     }
 }

@@ -5,10 +5,10 @@
 
 use super::census::Count;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -76,21 +76,20 @@ pub(super) fn zone_of(node: &Node) -> (String, String) {
     (label(REGION), label(ZONE))
 }
 
-/// When each zone's last node was tainted.
+/// When each zone's last node was tainted. No clock that somebody sets says how long ago that is.
 #[derive(Debug, Default)]
-pub struct Limits(BTreeMap<(String, String), Timestamp>);
+pub struct Limits(BTreeMap<(String, String), Instant>);
 
 impl Limits {
     /// How long the zone's next node has to wait; zero when it may go now.
-    pub(super) fn wait(&self, zone: &(String, String), interval: Duration, now: Timestamp) -> Duration {
+    pub(super) fn wait(&self, zone: &(String, String), interval: Duration, now: Instant) -> Duration {
         self.0.get(zone).map_or(Duration::ZERO, |last| {
-            let since = Duration::try_from(now.duration_since(*last)).unwrap_or(Duration::ZERO);
-            interval.saturating_sub(since)
+            interval.saturating_sub(now.saturating_duration_since(*last))
         })
     }
 
     /// A node of the zone goes now.
-    pub(super) fn note(&mut self, zone: (String, String), now: Timestamp) {
+    pub(super) fn note(&mut self, zone: (String, String), now: Instant) {
         self.0.insert(zone, now);
     }
 }
@@ -154,7 +153,8 @@ mod tests {
 
     #[test]
     fn zones_wait_for_themselves_alone() {
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let begun = Instant::now();
+        let at = |second| begun + Duration::from_secs(second);
         let zone = |name: &str| ("r".to_owned(), name.to_owned());
         let interval = Duration::from_secs(10);
         let mut limits = Limits::default();

@@ -8,12 +8,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn heard() -> Heartbeat {
-    Heartbeat {
-        sign: String::new(),
-        at: at(0),
-        uid: None,
-    }
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
 fn node(conditions: &[(&str, &str)], taints: &[(&str, &str)], extra: Value) -> Node {
@@ -93,7 +89,7 @@ fn conditions_become_taints() {
         ),
     ];
     for (name, conditions, taints, others, want) in table {
-        let plan = plan(&node(&conditions, &taints, json!({})), &heard(), others, at(1));
+        let plan = plan(&node(&conditions, &taints, json!({})), seconds(1), others, at(1));
         let want = want.map(|list| {
             list.into_iter()
                 .map(|(k, e)| (k.to_owned(), e.to_owned()))
@@ -103,7 +99,7 @@ fn conditions_become_taints() {
     }
     let cordoned = node(&[("Ready", "True")], &[], json!({"spec": {"unschedulable": true}}));
     assert_eq!(
-        tainted(&plan(&cordoned, &heard(), true, at(1))).unwrap()[0].0,
+        tainted(&plan(&cordoned, seconds(1), true, at(1))).unwrap()[0].0,
         UNSCHEDULABLE
     );
 }
@@ -111,9 +107,9 @@ fn conditions_become_taints() {
 #[test]
 fn silence_makes_a_node_unknown_after_its_grace() {
     let quiet = node(&[("Ready", "True"), ("MemoryPressure", "False")], &[], json!({}));
-    let early = plan(&quiet, &heard(), true, at(49));
+    let early = plan(&quiet, seconds(49), true, at(49));
     assert_eq!((early.writes.len(), early.again_in), (0, Some(Duration::from_secs(1))));
-    let late = plan(&quiet, &heard(), true, at(50));
+    let late = plan(&quiet, seconds(50), true, at(50));
     let Verb::Patch(PatchKind::Strategic, "status", body) = &late.writes[0].verb else {
         panic!()
     };
@@ -126,8 +122,8 @@ fn silence_makes_a_node_unknown_after_its_grace() {
     );
     assert_eq!(late.events[0].reason, "NodeNotReady");
     let never = node(&[], &[(NOT_READY, "NoSchedule")], json!({}));
-    assert_eq!(plan(&never, &heard(), false, at(59)).writes.len(), 0);
-    assert_eq!(plan(&never, &heard(), false, at(60)).writes.len(), 1);
+    assert_eq!(plan(&never, seconds(59), false, at(59)).writes.len(), 0);
+    assert_eq!(plan(&never, seconds(60), false, at(60)).writes.len(), 1);
 }
 
 #[test]
@@ -138,5 +134,43 @@ fn an_unknown_node_is_left_alone() {
         &[(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")],
         json!({}),
     );
-    assert_eq!(plan(&gone, &heard(), true, at(500)), Plan::default());
+    assert_eq!(plan(&gone, seconds(500), true, at(500)), Plan::default());
+}
+
+fn lifecycle() -> NodeLifecycle {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    NodeLifecycle {
+        informers: Informers::spawn(&kube::Client::new(service, "default"), 0),
+        rates: Rates::default(),
+        heard: Mutex::default(),
+        limits: Mutex::default(),
+        census: Arc::default(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_drained_only_once_the_others_have_had_time_to_fall_silent_too() {
+    let lifecycle = lifecycle();
+    let ready = node(&[("Ready", "True")], &[], json!({"metadata": {"name": "ready"}}));
+    let silent = node(&[("Ready", "Unknown")], &[], json!({}));
+    {
+        let mut census = lifecycle.census.lock().unwrap();
+        census.change(None, Some(&ready));
+        census.change(None, Some(&silent));
+    }
+    let pace = || {
+        let now = Instant::now();
+        let (heard, _) = lifecycle.listen(&silent, now);
+        lifecycle.pace(&silent, &heard, now)
+    };
+    assert!(matches!(pace(), Pace::Wait(SETTLE)));
+    tokio::time::advance(seconds(4)).await;
+    assert!(matches!(pace(), Pace::Wait(wait) if wait == seconds(1)));
+    tokio::time::advance(seconds(1)).await;
+    assert!(matches!(pace(), Pace::Go(_)));
+    let up = node(&[("Ready", "True")], &[], json!({}));
+    lifecycle.listen(&up, Instant::now());
+    assert!(matches!(pace(), Pace::Wait(SETTLE)), "it was ready meanwhile");
 }

@@ -24,8 +24,10 @@ fn resources(rules: &[PolicyRule]) -> Vec<&str> {
 }
 
 fn whole(selectors: Value, rules: Value) -> Arc<ClusterRole> {
-    role(json!({"metadata": {"name": "sum", "uid": "1", "labels": {"to": "sum"}},
-        "aggregationRule": {"clusterRoleSelectors": selectors}, "rules": rules}))
+    role(
+        json!({"metadata": {"name": "sum", "uid": "1", "resourceVersion": "7", "labels": {"to": "sum"}},
+        "aggregationRule": {"clusterRoleSelectors": selectors}, "rules": rules}),
+    )
 }
 
 #[test]
@@ -65,7 +67,11 @@ fn rules_are_written_only_where_they_differ() {
         let Verb::Patch(PatchKind::Apply(MANAGER), "", body) = &write.verb else {
             panic!("{write:?}")
         };
-        assert_eq!(body["metadata"], json!({"name": "sum", "uid": "1"}), "and of no other");
+        assert_eq!(
+            body["metadata"],
+            json!({"name": "sum", "uid": "1", "resourceVersion": "7"}),
+            "and of no other"
+        );
         assert_eq!(
             body["rules"],
             json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}])

@@ -234,3 +234,22 @@ async fn an_owner_made_anew_under_its_name_is_another_one() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert!(world.get(&format!("{MAPS}/of-the-second")).await.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn more_owners_than_one_turn_asks_about_are_all_judged() {
+    let world = World::start(0).await;
+    let never: Vec<Value> = (0..120)
+        .map(|n| {
+            let uid = format!("2f0c9a3e-0000-4000-8000-{n:012}");
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("never{n}"), "uid": uid}})
+        })
+        .collect();
+    let there = owned(&world, "default", "there", &[]).await;
+    let mut owners: Vec<&Value> = never.iter().collect();
+    owned(&world, "default", "lost", &owners).await;
+    owners.insert(60, &there);
+    owned(&world, "default", "kept", &owners).await;
+    world.until(&format!("{MAPS}/lost"), Value::is_null).await;
+    let alone = |map: &Value| map["metadata"]["ownerReferences"] == json!([reference(&there)]);
+    world.until(&format!("{MAPS}/kept"), alone).await;
+}

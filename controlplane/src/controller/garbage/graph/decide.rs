@@ -84,6 +84,8 @@ struct Owners {
     solid: Vec<OwnerReference>,
     is_any_gone: bool,
     is_any_waiting: bool,
+    /// Some are gone and orphaned the object.
+    is_any_released: bool,
 }
 
 impl Graph {
@@ -105,6 +107,15 @@ impl Graph {
             return Action::Nothing;
         };
         let (object, revision) = (node.id.clone(), node.revision.clone());
+        if owners.solid.is_empty() && owners.is_any_released {
+            // Without them it is judged anew.
+            let others = node.owners.iter().filter(|o| !self.is_released(node, o));
+            return Action::SetOwners {
+                object,
+                revision,
+                owners: others.cloned().collect(),
+            };
+        }
         if owners.solid.is_empty() {
             return Action::Delete {
                 object,
@@ -136,7 +147,10 @@ impl Graph {
             match is {
                 Owner::Present => owners.solid.push(owner.clone()),
                 Owner::Waiting => owners.is_any_waiting = true,
-                Owner::Absent => owners.is_any_gone = true,
+                Owner::Absent => {
+                    owners.is_any_gone = true;
+                    owners.is_any_released |= self.is_released(node, owner);
+                }
                 Owner::Impossible => return None,
             }
         }

@@ -3,11 +3,13 @@
 
 use super::*;
 use crate::controller::informers::MetadataChange;
-use crate::controller::write::{CONFIG_MAPS, NODES, Resource};
+use crate::controller::write::{CONFIG_MAPS, NODES, Resource, SECRETS};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const COUNT: usize = 7;
+/// What objects in namespaces are: the collector may hear of the one kind long before it hears of the other.
+const KINDS: [Resource; 2] = [CONFIG_MAPS, SECRETS];
 const HELD: &str = "example.com/held";
 const POLICIES: [&str; 3] = ["Background", "Foreground", "Orphan"];
 
@@ -18,14 +20,21 @@ struct Plan {
     /// 0 is no namespace.
     place: u8,
     held: bool,
+    /// Whether it is made only right before the first deletion, if that leaves the others as they are.
+    late: bool,
     owners: BTreeMap<usize, bool>,
 }
 
 fn plans() -> impl Strategy<Value = Vec<Plan>> {
     let owners = proptest::collection::btree_map(0..COUNT + 1, any::<bool>(), 0..4);
     let place = prop_oneof![1 => Just(0_u8), 6 => Just(1), 1 => Just(2)];
-    let plan = (place, proptest::bool::weighted(0.2), owners);
-    let plan = plan.prop_map(|(place, held, owners)| Plan { place, held, owners });
+    let plan = (place, proptest::bool::weighted(0.2), any::<bool>(), owners);
+    let plan = plan.prop_map(|(place, held, late, owners)| Plan {
+        place,
+        held,
+        late,
+        owners,
+    });
     proptest::collection::vec(plan, COUNT)
 }
 
@@ -40,8 +49,10 @@ struct World {
     plans: Vec<Plan>,
     objects: BTreeMap<String, Object>,
     revision: u64,
-    /// What the collector has not heard yet, in order.
-    unheard: VecDeque<(Resource, MetadataChange)>,
+    /// What the collector has not heard yet: of each resource in order, but of one before or after the other as it comes.
+    unheard: BTreeMap<Resource, VecDeque<MetadataChange>>,
+    /// Every resource's first list has been heard.
+    is_listed: bool,
     graph: Graph,
     queue: BTreeSet<String>,
 }
@@ -60,22 +71,34 @@ impl World {
             plans,
             objects: BTreeMap::new(),
             revision: 0,
-            unheard: VecDeque::new(),
+            unheard: BTreeMap::new(),
+            is_listed: false,
             graph: Graph::default(),
             queue: BTreeSet::new(),
         };
-        for n in 0..COUNT {
-            let plan = world.plans[n].clone();
-            // What is never collected would hold up for ever what it blocks, as upstream.
-            let is_stuck = plan.place == 0 && plan.owners.keys().any(|o| !world.is_node(*o));
-            let reference = |(o, blocking): (&usize, &bool)| world.reference(*o, *blocking && !is_stuck);
-            let owners = plan.owners.iter().map(reference);
-            let mut meta = meta(&uid(n), owners.collect(), false, if plan.held { &[HELD] } else { &[] });
-            meta.namespace = Some(namespace(plan.place).to_owned());
-            let resource = if plan.place == 0 { NODES } else { CONFIG_MAPS };
-            world.put(Object { resource, meta });
-        }
+        world.make_all(false);
         world
+    }
+
+    /// Makes what is late, or what is not.
+    fn make_all(&mut self, late: bool) {
+        for n in 0..COUNT {
+            if is_late(&self.plans, n) == late {
+                self.make(n);
+            }
+        }
+    }
+
+    fn make(&mut self, n: usize) {
+        let plan = self.plans[n].clone();
+        // What is never collected would hold up for ever what it blocks, as upstream.
+        let is_stuck = plan.place == 0 && plan.owners.keys().any(|o| !self.is_node(*o));
+        let reference = |(o, blocking): (&usize, &bool)| self.reference(*o, *blocking && !is_stuck);
+        let owners = plan.owners.iter().map(reference);
+        let mut meta = meta(&uid(n), owners.collect(), false, if plan.held { &[HELD] } else { &[] });
+        meta.namespace = Some(namespace(plan.place).to_owned());
+        let resource = if plan.place == 0 { NODES } else { KINDS[n % 2].clone() };
+        self.put(Object { resource, meta });
     }
 
     fn is_node(&self, n: usize) -> bool {
@@ -86,7 +109,7 @@ impl World {
         let is_node = self.is_node(owner);
         OwnerReference {
             api_version: "v1".into(),
-            kind: if is_node { "Node" } else { "ConfigMap" }.into(),
+            kind: if is_node { NODES } else { KINDS[owner % 2].clone() }.kind.into_owned(),
             ..super::owner(&uid(owner), blocking)
         }
     }
@@ -98,15 +121,12 @@ impl World {
 
     fn hear_later(&mut self, old: Option<Object>, new: Option<Object>) {
         let any = new.as_ref().or(old.as_ref()).unwrap();
-        let change = (
-            any.resource.clone(),
-            MetadataChange {
-                key: Self::key(any),
-                old: old.as_ref().map(|o| o.meta.clone()),
-                new: new.as_ref().map(|o| o.meta.clone()),
-            },
-        );
-        self.unheard.push_back(change);
+        let change = MetadataChange {
+            key: Self::key(any),
+            old: old.as_ref().map(|o| o.meta.clone()),
+            new: new.as_ref().map(|o| o.meta.clone()),
+        };
+        self.unheard.entry(any.resource.clone()).or_default().push_back(change);
     }
 
     fn put(&mut self, mut object: Object) {
@@ -185,14 +205,21 @@ impl World {
         }
     }
 
-    fn hear(&mut self) {
-        if let Some((resource, change)) = self.unheard.pop_front() {
-            self.queue.extend(self.graph.observe(&resource, &change).wake);
+    /// The collector hears the next change of one of the resources.
+    fn hear(&mut self, which: usize) {
+        let heard: Option<Resource> = self.unheard.keys().nth(which % self.unheard.len().max(1)).cloned();
+        let Some(resource) = heard else { return };
+        let news = self.unheard.get_mut(&resource).unwrap();
+        let change = news.pop_front().unwrap();
+        if news.is_empty() {
+            self.unheard.remove(&resource);
         }
+        self.is_listed |= self.unheard.is_empty();
+        self.queue.extend(self.graph.observe(&resource, &change).wake);
     }
 
     /// The collector looks at one object of its queue.
-    fn work(&mut self, which: usize, must_know_all: bool) {
+    fn work(&mut self, which: usize) {
         let Some(uid) = self.queue.iter().nth(which % self.queue.len().max(1)).cloned() else {
             return;
         };
@@ -211,7 +238,7 @@ impl World {
                 .map_or(Owner::Present, |(_, a)| *a)
         };
         let action = self.graph.decide(&uid, judge);
-        let is_late = action.needs_all_dependents() && must_know_all;
+        let is_late = action.needs_all_dependents() && !self.is_listed;
         let unseen = answers
             .iter()
             .any(|(o, a)| *a != Owner::Absent && *a != Owner::Impossible && !self.graph.contains(&o.uid));
@@ -259,8 +286,9 @@ impl World {
                 let mut freed = dependents.into_iter().map(|(d, revision, owners)| {
                     self.change(&d.uid, &revision, |meta| meta.owner_references = Some(owners))
                 });
-                freed.all(|freed| freed)
-                    && self.change(&object.uid, &revision, |meta| meta.finalizers = Some(finalizers))
+                let is_done = freed.all(|freed| freed);
+                self.graph.release(&object);
+                is_done && self.change(&object.uid, &revision, |meta| meta.finalizers = Some(finalizers))
             }
         }
     }
@@ -269,8 +297,8 @@ impl World {
     fn turns(&mut self, turns: &[usize]) {
         for turn in turns {
             match turn % 2 {
-                0 => self.hear(),
-                _ => self.work(turn / 2, !self.unheard.is_empty()),
+                0 => self.hear(turn / 2),
+                _ => self.work(turn / 2),
             }
         }
     }
@@ -285,8 +313,9 @@ impl World {
                     return;
                 }
             }
-            self.hear();
-            self.work(order.wrapping_mul(round + 1), !self.unheard.is_empty());
+            let which = order.wrapping_mul(round + 1);
+            self.hear(which >> 8);
+            self.work(which);
         }
         panic!("it never ends: {:?} of {:?}", self.queue, self.objects);
     }
@@ -375,6 +404,13 @@ impl Rule {
     }
 }
 
+/// Whether an object is made late: nothing depends on it, and all its owners are such that it stays as it is.
+fn is_late(plans: &[Plan], n: usize) -> bool {
+    let is_owner = plans.iter().any(|plan| plan.owners.contains_key(&n));
+    let owners: BTreeSet<usize> = plans[n].owners.keys().copied().collect();
+    plans[n].late && !is_owner && Rule::new(plans).owners.get(&n) == Some(&owners)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
@@ -389,6 +425,7 @@ proptest! {
         let mut world = World::new(plans);
         world.turns(&turns);
         world.settle(order);
+        world.make_all(true);
         prop_assert_eq!(world.there(), rule.owners.clone());
         for (n, policy) in deletions {
             world.delete(&uid(n), POLICIES[policy]);
@@ -409,6 +446,7 @@ proptest! {
     ) {
         let mut rule = Rule::new(&plans);
         let mut world = World::new(plans);
+        world.make_all(true);
         for (n, policy, turns) in deletions {
             world.turns(&turns);
             world.delete(&uid(n), POLICIES[policy]);
