@@ -4,7 +4,7 @@ use super::Simulation;
 use crate::checker::RuntimeView;
 use crate::workload::{self, Script};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use std::collections::BTreeSet;
@@ -59,6 +59,11 @@ impl Simulation {
             pods.iter()
                 .filter(|pod| pod.metadata.deletion_timestamp.is_some())
                 .map(|pod| format!("pod {:?} is still being deleted", pod.metadata.name)),
+        );
+        missing.extend(
+            pods.iter()
+                .filter(|pod| is_ending(pod))
+                .map(|pod| format!("pod {} is Running, and all its containers have ended", name_of(pod))),
         );
         let known: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
         for node in &self.nodes {
@@ -206,4 +211,14 @@ fn pods_running(view: &RuntimeView) -> usize {
         .map(|container| &container.uid)
         .collect();
     uids.len()
+}
+
+/// Whether the pod's next status is its last, or its containers begin again: a moment that is no rest.
+fn is_ending(pod: &Pod) -> bool {
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_ref());
+    let ended = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    is_running(pod) && statuses.is_some_and(|all| !all.is_empty() && all.iter().all(ended))
 }
