@@ -78,13 +78,12 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 54] = [
+const DECIDING: [&str; 53] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
     "controlplane/src/controller/autoscaler/metric",
     "controlplane/src/controller/namespace/condition",
-    "controlplane/src/controller/node_lifecycle/disruption",
     "controlplane/src/controller/selection",
     "controlplane/src/apiserver/usage/history",
     "controlplane/src/apiserver/usage/page",
