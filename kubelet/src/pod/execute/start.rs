@@ -11,8 +11,8 @@ use crate::pod_object;
 use crate::reason::event;
 use crate::runtime::RuntimeVersion;
 use crate::volume::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
-use k8s_openapi::api::core::v1::Container;
-use proto::cri::ContainerConfig;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use proto::cri::{CdiDevice, ContainerConfig};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,7 @@ impl Executor {
             ctx: context,
         })
         .map_err(StartError::Spec)?;
+        config.cdi_devices = self.claimed_devices(pod, container).await?;
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
         let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids).map_err(StartError::Spec)?;
 
@@ -168,6 +169,23 @@ impl Executor {
         pinning.fit(&subject.uid, &container.name, resources)
     }
 
+    /// The devices a container has by resource claims.
+    ///
+    /// # Errors
+    /// They were not prepared, or the runtime would leave them out: an older one knows nothing of such devices.
+    async fn claimed_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<CdiDevice>, StartError> {
+        let names = self.parts.dra.devices(pod, container).map_err(StartError::Claims)?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        match self.parts.runtime.version().await {
+            Ok(RuntimeVersion { name, version }) if lacks_devices(&name, &version) => {
+                Err(StartError::NoDevices(format!("{name} {version}")))
+            }
+            _ => Ok(names.into_iter().map(|name| CdiDevice { name }).collect()),
+        }
+    }
+
     /// The images a container mounts.
     ///
     /// # Errors
@@ -210,9 +228,21 @@ impl Executor {
 
 /// Whether the runtime is known not to mount images; of others nobody knows before they are asked.
 fn lacks_image_mounts(name: &str, version: &str) -> bool {
+    is_containerd_before(name, version, (2, 1))
+}
+
+/// Whether the runtime is known to leave devices out that are named in the Container Device Interface.
+fn lacks_devices(name: &str, version: &str) -> bool {
+    is_containerd_before(name, version, (1, 7))
+}
+
+fn is_containerd_before(name: &str, version: &str, least: (u32, u32)) -> bool {
     let mut numbers = version.trim_start_matches('v').split(['.', '-', '+', '~']);
     let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
-    name == "containerd" && next().is_some_and(|major| major < 2 || (major == 2 && next() == Some(0)))
+    let Some(major) = next().filter(|_| name == "containerd") else {
+        return false;
+    };
+    major < least.0 || (major == least.0 && next().is_some_and(|minor| minor < least.1))
 }
 
 /// The container whose processes an ephemeral container is to see, if it names one.
