@@ -17,7 +17,7 @@ pub mod reconcile;
 mod state;
 mod status;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod wipe;
