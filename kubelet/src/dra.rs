@@ -214,7 +214,11 @@ impl Dra {
                 let (namespace, name) = key;
                 return Err(DraError::Unprepared { name, namespace });
             };
-            let devices = prepared.drivers.values().flatten().filter(|device| device.serves(&request));
+            let devices = prepared
+                .drivers
+                .values()
+                .flatten()
+                .filter(|device| device.serves(&request));
             for id in devices.filter_map(|device| device.cdi_device_ids.as_ref()).flatten() {
                 // Two requests may lead to one device.
                 if !names.contains(id) {

@@ -9,9 +9,9 @@ mod plan;
 pub mod registry;
 pub mod sockets;
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use client::{Connections, channel};
 pub use registry::Registry;

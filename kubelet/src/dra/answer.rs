@@ -43,9 +43,15 @@ pub(super) fn prepared(
         let mut taken = Vec::new();
         for device in devices {
             let place = (device.pool_name, device.device_name);
-            if wanted.drivers.get(driver).is_none_or(|allocated| !allocated.contains(&place)) {
+            if wanted
+                .drivers
+                .get(driver)
+                .is_none_or(|allocated| !allocated.contains(&place))
+            {
                 let (pool, name) = (cut(&place.0), cut(&place.1));
-                return Err(wrong(format!("device {name:?} of pool {pool:?}, which is not allocated,")));
+                return Err(wrong(format!(
+                    "device {name:?} of pool {pool:?}, which is not allocated,"
+                )));
             }
             let names = device.request_names.iter().chain(&device.cdi_device_ids);
             let long = names.clone().any(|name| name.len() > NAME_BYTES_MAX);
@@ -89,7 +95,10 @@ fn judge(driver: &str, call: &str, asked: &[(&str, &str)], told: &HashMap<&str, 
     };
     let strangers = told.keys().filter(|uid| asked.iter().all(|(known, _)| known != *uid));
     if let Some(stranger) = strangers.min() {
-        return Err(wrong(format!("returned result for unknown claim UID {}", cut(stranger))));
+        return Err(wrong(format!(
+            "returned result for unknown claim UID {}",
+            cut(stranger)
+        )));
     }
     let failed = |(uid, name): &(&str, &str)| {
         let error = told.get(uid).filter(|error| !error.is_empty())?;
@@ -98,10 +107,18 @@ fn judge(driver: &str, call: &str, asked: &[(&str, &str)], told: &HashMap<&str, 
     if let Some(error) = asked.iter().find_map(failed) {
         return Err(error);
     }
-    let skipped: Vec<&str> = asked.iter().filter(|(uid, _)| !told.contains_key(uid)).map(|(_, name)| *name).collect();
+    let skipped: Vec<&str> = asked
+        .iter()
+        .filter(|(uid, _)| !told.contains_key(uid))
+        .map(|(_, name)| *name)
+        .collect();
     match skipped.is_empty() {
         true => Ok(()),
-        false => Err(wrong(format!("skipped {} ResourceClaims: {}", skipped.len(), skipped.join(", ")))),
+        false => Err(wrong(format!(
+            "skipped {} ResourceClaims: {}",
+            skipped.len(),
+            skipped.join(", ")
+        ))),
     }
 }
 
@@ -197,13 +214,19 @@ mod tests {
                 "NodePrepareResources returned 257 devices, more than 256, for ResourceClaim b (DRA driver d)",
             ),
             (
-                vec![("1", good()), ("2", only(vec![device("pool", "dev", &"x".repeat(2000))]))],
+                vec![
+                    ("1", good()),
+                    ("2", only(vec![device("pool", "dev", &"x".repeat(2000))])),
+                ],
                 "NodePrepareResources returned more names than are believed of device \"dev\" for ResourceClaim b (DRA driver d)",
             ),
         ];
         let (a, b) = (wanted("a", "1"), wanted("b", "2"));
         for (answers, expected) in table {
-            let answers = answers.into_iter().map(|(uid, answer)| (uid.to_owned(), answer)).collect();
+            let answers = answers
+                .into_iter()
+                .map(|(uid, answer)| (uid.to_owned(), answer))
+                .collect();
             let error = prepared("d", &[&a, &b], answers).err().map(|error| error.to_string());
             assert_eq!(error.unwrap_or_default(), expected);
         }

@@ -96,7 +96,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Claims, CheckpointError> {
         let prepared = Prepared {
             uid: entry.uid,
             pods: entry.pods.unwrap_or_default().into_keys().collect(),
-            drivers: drivers.map(|(name, driver)| (name, driver.devices.unwrap_or_default())).collect(),
+            drivers: drivers
+                .map(|(name, driver)| (name, driver.devices.unwrap_or_default()))
+                .collect(),
             prepared: false,
         };
         ((entry.namespace, entry.name), prepared)
@@ -111,7 +113,12 @@ pub(super) fn write(claims: &Claims) -> Vec<u8> {
         name: name.clone(),
         namespace: namespace.clone(),
         pods: Some(held.pods.iter().map(|pod| (pod.clone(), Present {})).collect()),
-        drivers: Some(held.drivers.iter().map(|(name, devices)| (name.clone(), driver(devices))).collect()),
+        drivers: Some(
+            held.drivers
+                .iter()
+                .map(|(name, devices)| (name.clone(), driver(devices)))
+                .collect(),
+        ),
     });
     let content = Content {
         kind: KIND.to_owned(),
@@ -160,7 +167,10 @@ mod tests {
     #[test]
     fn what_is_damaged_or_anothers_is_told_as_such() {
         let error = |file: &[u8]| read(file).expect_err("of no use");
-        assert!(matches!(error(&sealed(DATA, 7)), CheckpointError::Checksum { told: 7, .. }));
+        assert!(matches!(
+            error(&sealed(DATA, 7)),
+            CheckpointError::Checksum { told: 7, .. }
+        ));
         assert!(matches!(error(b"{"), CheckpointError::Form(_)));
         let other = DATA.replace("k8s.io/v1", "k8s.io/v2");
         let sum = crc32fast::hash(other.as_bytes());

@@ -116,7 +116,10 @@ fn reference(pod: &Pod, claim: &PodResourceClaim) -> Result<Option<Reference>, D
             "Pod {namespace}/{name}, spec.resourceClaim {claim}: none of the supported fields are set"
         )));
     }
-    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.resource_claim_statuses.as_ref());
     match statuses.into_iter().flatten().find(|status| status.name == claim.name) {
         Some(status) => {
             let named = status.resource_claim_name.clone();
@@ -158,12 +161,17 @@ pub(super) fn of_container(pod: &Pod, container: &Container) -> Result<Vec<(Stri
     let mut used = Vec::new();
     let resources = container.resources.as_ref();
     for claim in pod_object::spec(pod).resource_claims.iter().flatten() {
-        let named = resources.and_then(|resources| resources.claims.as_ref()).into_iter().flatten();
+        let named = resources
+            .and_then(|resources| resources.claims.as_ref())
+            .into_iter()
+            .flatten();
         let requests: Vec<_> = named.filter(|named| named.name == claim.name).collect();
         if requests.is_empty() {
             continue;
         }
-        let Some(reference) = reference(pod, claim)? else { continue };
+        let Some(reference) = reference(pod, claim)? else {
+            continue;
+        };
         used.extend(requests.iter().map(|named| {
             let request = named.request.clone().unwrap_or_default();
             (reference.name.clone(), request)
@@ -196,7 +204,12 @@ pub(super) fn wanted(pod: &Pod, reference: &Reference, claim: &Claim) -> Result<
             of.namespace, of.name
         )));
     }
-    if claim.status.reserved_for.iter().all(|consumer| consumer.uid != uid.as_str()) {
+    if claim
+        .status
+        .reserved_for
+        .iter()
+        .all(|consumer| consumer.uid != uid.as_str())
+    {
         return Err(DraError::Claim(format!(
             "pod {name} ({uid}) is not allowed to use ResourceClaim {} ({})",
             reference.name, of.uid

@@ -1,7 +1,7 @@
 //! One instance of a driver: the calls of it, and the task that keeps its connection and hears of its devices' health.
 
-use super::health::{Report, State};
 use super::HealthBoard;
+use super::health::{Report, State};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Connections, Plugin, channel};
 use proto::dra::health::dra_resource_health_client::DraResourceHealthClient;
@@ -53,7 +53,10 @@ impl Service {
             ));
         }
         let offered = |name: &str| plugin.versions.iter().any(|offered| offered == name);
-        let best = SERVICES.iter().find(|(name, _)| offered(name)).map(|(_, service)| *service);
+        let best = SERVICES
+            .iter()
+            .find(|(name, _)| offered(name))
+            .map(|(_, service)| *service);
         best.ok_or_else(|| {
             let list = |names: &mut dyn Iterator<Item = &str>| {
                 let names: Vec<String> = names.take(16).map(|name| format!("{name:?}")).collect();
@@ -179,7 +182,11 @@ impl Driver {
                 Ok(stream) => {
                     wait = STREAM_AGAIN;
                     let ended = self.take_all(stream.into_inner(), board).await;
-                    tracing::info!(driver = self.name, error = ended.map(|status| status.to_string()), "a driver tells no more of its devices");
+                    tracing::info!(
+                        driver = self.name,
+                        error = ended.map(|status| status.to_string()),
+                        "a driver tells no more of its devices"
+                    );
                     board.clear(&self.name);
                 }
                 Err(status) if status.code() == Code::Unimplemented => {
@@ -254,11 +261,16 @@ mod tests {
             })
         };
         assert_eq!(choose(&["v1beta1.DRAPlugin", "v1.DRAPlugin"]), Ok(Service::V1));
-        assert_eq!(choose(&["v1alpha1.DRAResourceHealth", "v1beta1.DRAPlugin"]), Ok(Service::V1beta1));
+        assert_eq!(
+            choose(&["v1alpha1.DRAResourceHealth", "v1beta1.DRAPlugin"]),
+            Ok(Service::V1beta1)
+        );
         let invalid = "invalid supported gRPC versions of DRA driver plugin d at endpoint /s: ";
         assert_eq!(
             choose(&[]),
-            Err(format!("{invalid}empty list of supported gRPC services (aka supported versions)"))
+            Err(format!(
+                "{invalid}empty list of supported gRPC services (aka supported versions)"
+            ))
         );
         assert_eq!(
             choose(&["v1alpha4.Node", "1.0.0"]),

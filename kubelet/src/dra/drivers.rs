@@ -90,7 +90,9 @@ impl Drivers {
         let instances = held.get(&plugin.name).map(Vec::as_slice).unwrap_or_default();
         if instances.iter().any(|other| other.driver.endpoint == plugin.endpoint) {
             let (name, endpoint) = (&plugin.name, plugin.endpoint.display());
-            return Err(format!("endpoint {endpoint} already registered for DRA driver plugin {name}"));
+            return Err(format!(
+                "endpoint {endpoint} already registered for DRA driver plugin {name}"
+            ));
         }
         if instances.len() >= INSTANCES_MAX || drivers >= DRIVERS_MAX {
             return Err("there are too many DRA driver plugins on this node".to_owned());
@@ -126,7 +128,9 @@ impl Handler for Drivers {
         }
         if !plugin.endpoint.is_absolute() {
             let endpoint = plugin.endpoint.display();
-            return Err(Refusal::Invalid(format!("the endpoint {endpoint} is no absolute path of a socket")));
+            return Err(Refusal::Invalid(format!(
+                "the endpoint {endpoint} is no absolute path of a socket"
+            )));
         }
         self.add(plugin, service).map_err(Refusal::Failed)?;
         self.note(name);

@@ -85,7 +85,9 @@ impl Health {
 
     /// Forgets what holds no longer; tells whether there was any.
     pub(super) fn expire(&mut self, driver: &str, now: Timestamp) -> bool {
-        let Some(known) = self.0.get_mut(driver) else { return false };
+        let Some(known) = self.0.get_mut(driver) else {
+            return false;
+        };
         let before = known.len();
         known.retain(|_, device| device.until > now);
         known.len() != before
@@ -105,7 +107,10 @@ impl Health {
     pub(super) fn of(&self, driver: &str, pool: &str, device: &str) -> (State, Option<&str>) {
         let place = (pool.to_owned(), device.to_owned());
         match self.0.get(driver).and_then(|known| known.get(&place)) {
-            Some(known) => (known.state, Some(known.message.as_str()).filter(|text| !text.is_empty())),
+            Some(known) => (
+                known.state,
+                Some(known.message.as_str()).filter(|text| !text.is_empty()),
+            ),
             None => (State::Unknown, None),
         }
     }
@@ -141,7 +146,12 @@ mod tests {
     #[test]
     fn a_report_holds_for_its_time_and_only_changes_are_news() {
         let mut health = Health::default();
-        let well = || vec![report("a", State::Healthy, "", 0), report("b", State::Unhealthy, "hot", 5)];
+        let well = || {
+            vec![
+                report("a", State::Healthy, "", 0),
+                report("b", State::Unhealthy, "hot", 5),
+            ]
+        };
         assert!(health.take("d", well(), at(0)));
         assert!(!health.take("d", well(), at(1)), "the same again");
         assert_eq!(health.of("d", "p", "b"), (State::Unhealthy, Some("hot")));
@@ -170,6 +180,9 @@ mod tests {
         assert!(health.take("d", long, at(0)));
         let (_, message) = health.of("d", "p", "0");
         let message = message.expect("a message");
-        assert!(message.len() <= MESSAGE_BYTES_MAX && message.ends_with("é..."), "{message}");
+        assert!(
+            message.len() <= MESSAGE_BYTES_MAX && message.ends_with("é..."),
+            "{message}"
+        );
     }
 }

@@ -51,7 +51,8 @@ impl Dra {
     pub async fn prepare(&self, pod: &Pod) -> Result<(), DraError> {
         let begun = Instant::now();
         let prepared = self.prepare_all(pod).await;
-        self.metrics.handled("PrepareResources", prepared.is_ok(), begun.elapsed());
+        self.metrics
+            .handled("PrepareResources", prepared.is_ok(), begun.elapsed());
         prepared
     }
 
@@ -82,7 +83,11 @@ impl Dra {
         // Whatever happens from here on, the next kubelet knows whom to ask to let go.
         self.keep().await?;
         for (name, driver) in &drivers {
-            let batch: Vec<&Wanted> = asked.iter().copied().filter(|wanted| wanted.drivers.contains_key(name)).collect();
+            let batch: Vec<&Wanted> = asked
+                .iter()
+                .copied()
+                .filter(|wanted| wanted.drivers.contains_key(name))
+                .collect();
             if batch.is_empty() {
                 continue;
             }
@@ -110,7 +115,8 @@ impl Dra {
     pub async fn unprepare(&self, pod: &str) -> Result<(), DraError> {
         let begun = Instant::now();
         let done = self.unprepare_all(pod).await;
-        self.metrics.handled("UnprepareResources", done.is_ok(), begun.elapsed());
+        self.metrics
+            .handled("UnprepareResources", done.is_ok(), begun.elapsed());
         done
     }
 
@@ -155,7 +161,10 @@ impl Dra {
         let answer = driver.unprepare(requested).await;
         let names = claims.iter().map(|(claim, _)| claim.1.as_str());
         let answer = answer.map_err(|status| failed("NodeUnprepareResources", name, names, &status))?;
-        let asked: Vec<(&str, &str)> = claims.iter().map(|(claim, uid)| (uid.as_str(), claim.1.as_str())).collect();
+        let asked: Vec<(&str, &str)> = claims
+            .iter()
+            .map(|(claim, uid)| (uid.as_str(), claim.1.as_str()))
+            .collect();
         answer::unprepared(name, &asked, &answer.claims)
     }
 

@@ -72,7 +72,11 @@ impl Claims {
         let name = (wanted.namespace.clone(), wanted.name.clone());
         let held = self.0.entry(name).or_insert_with(|| Prepared {
             uid: wanted.uid.clone(),
-            drivers: wanted.drivers.keys().map(|driver| (driver.clone(), Vec::new())).collect(),
+            drivers: wanted
+                .drivers
+                .keys()
+                .map(|driver| (driver.clone(), Vec::new()))
+                .collect(),
             ..Prepared::default()
         });
         if held.uid != wanted.uid {

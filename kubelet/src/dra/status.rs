@@ -22,17 +22,29 @@ pub(super) fn tell(
 }
 
 fn of_container(pod: &Pod, told: &mut ContainerStatus, claims: &Claims, look: Look<'_>) {
-    let Some(container) = pod_object::regulars(pod).iter().find(|container| container.name == told.name) else {
+    let Some(container) = pod_object::regulars(pod)
+        .iter()
+        .find(|container| container.name == told.name)
+    else {
         return;
     };
-    let named = container.resources.as_ref().and_then(|resources| resources.claims.as_ref());
+    let named = container
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.claims.as_ref());
     for named in named.into_iter().flatten() {
-        let Some(object) = claim::object(pod, &named.name) else { continue };
+        let Some(object) = claim::object(pod, &named.name) else {
+            continue;
+        };
         let key = (pod_object::namespace(pod).to_owned(), object);
         let Some(prepared) = claims.0.get(&key) else { continue };
         let request = named.request.as_deref().unwrap_or_default();
         let mut resources: Vec<ResourceHealth> = Vec::new();
-        for (driver, device) in prepared.drivers.iter().flat_map(|(name, all)| all.iter().map(move |d| (name, d))) {
+        for (driver, device) in prepared
+            .drivers
+            .iter()
+            .flat_map(|(name, all)| all.iter().map(move |d| (name, d)))
+        {
             // A device stands for a request, whichever of its alternatives was chosen.
             if !device.serves(request.split('/').next().unwrap_or_default()) {
                 continue;

@@ -60,7 +60,11 @@ impl Answers {
         self.manner.lock().expect("not poisoned").clone()
     }
 
-    async fn prepare(&self, version: &str, claims: Vec<Claim>) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+    async fn prepare(
+        &self,
+        version: &str,
+        claims: Vec<Claim>,
+    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         self.note(version, "+", &claims);
         let manner = self.manner();
         if manner == Manner::Hangs {
@@ -99,7 +103,10 @@ impl Answers {
         if let Manner::Fails(error) = self.manner() {
             return Err(Status::internal(error));
         }
-        let answer = claims.into_iter().map(|claim| (claim.uid, Default::default())).collect();
+        let answer = claims
+            .into_iter()
+            .map(|claim| (claim.uid, Default::default()))
+            .collect();
         Ok(Response::new(NodeUnprepareResourcesResponse { claims: answer }))
     }
 }

@@ -71,7 +71,9 @@ impl Node {
     fn store(&self, name: &str, drivers: &[&str], pods: &[&str]) {
         let allocated = |driver: &&str| json!({"request": "r", "driver": driver, "pool": "pool", "device": "dev"});
         let results: Vec<Value> = drivers.iter().map(allocated).collect();
-        let reserved = pods.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": pod}));
+        let reserved = pods
+            .iter()
+            .map(|pod| json!({"resource": "pods", "name": pod, "uid": pod}));
         let claim = json!({
             "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
             "status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved.collect::<Vec<_>>()},
@@ -99,7 +101,8 @@ fn pod(name: &str, claims: &[&str]) -> Pod {
 }
 
 fn devices(dra: &Dra, pod: &Pod) -> Vec<String> {
-    dra.devices(pod, &crate::pod_object::regulars(pod)[0]).expect("prepared")
+    dra.devices(pod, &crate::pod_object::regulars(pod)[0])
+        .expect("prepared")
 }
 
 async fn error(dra: &Dra, pod: &Pod) -> String {
@@ -147,7 +150,10 @@ async fn what_cannot_be_used_is_told_before_any_driver_is_asked() {
         "fetch ResourceClaim c: resourceclaims.resource.k8s.io \"c\" not found"
     );
     node.store("c", &["a.example"], &["q"]);
-    assert_eq!(error(&dra, &p).await, "pod p (p) is not allowed to use ResourceClaim c (uid-c)");
+    assert_eq!(
+        error(&dra, &p).await,
+        "pod p (p) is not allowed to use ResourceClaim c (uid-c)"
+    );
     node.store("c", &["a.example"], &["p"]);
     assert_eq!(error(&dra, &p).await, "DRA driver a.example is not registered");
     // Nothing is held: the pod can go though the driver never comes.
@@ -182,7 +188,10 @@ async fn a_driver_that_fails_or_lies_is_named_and_harms_nobody_else() {
     }
     bad.behave(Manner::Floods);
     let told = error(&dra, &p).await;
-    assert!(told.starts_with("NodePrepareResources: rpc error: code = ") && told.len() < 3000, "{told}");
+    assert!(
+        told.starts_with("NodePrepareResources: rpc error: code = ") && told.len() < 3000,
+        "{told}"
+    );
     assert!(told.ends_with("(DRA driver bad.example, ResourceClaims: c)"), "{told}");
     dra.prepare(&pod("q", &["d"])).await.expect("prepared");
     // What was begun is let go of, and until that works nothing is forgotten.
@@ -223,7 +232,11 @@ async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
     // And one that dies now: the devices are known to the next, which lets go of them.
     let last = node.dra();
     assert_eq!(devices(&last, &p), ["a.example/class=uid-c"]);
-    let why = last.unprepare("p").await.expect_err("its driver is not there").to_string();
+    let why = last
+        .unprepare("p")
+        .await
+        .expect_err("its driver is not there")
+        .to_string();
     assert_eq!(why, "DRA driver a.example is not registered");
     driver.register(&*last.handler(), V1);
     last.unprepare("p").await.expect("let go");
@@ -251,11 +264,21 @@ async fn the_newest_of_a_drivers_instances_is_asked() {
     std::fs::create_dir(&aside).expect("made");
     let new = SampleDriver::start(&aside, "a.example");
     new.register(&*dra.handler(), V1);
-    let twice = dra.handler().register(&new.plugin(V1)).expect_err("it is there").to_string();
-    assert!(twice.contains("already registered for DRA driver plugin a.example"), "{twice}");
+    let twice = dra
+        .handler()
+        .register(&new.plugin(V1))
+        .expect_err("it is there")
+        .to_string();
+    assert!(
+        twice.contains("already registered for DRA driver plugin a.example"),
+        "{twice}"
+    );
     // Each is connected before it is asked, or none is: the newest one it is.
     let mut usable = dra.drivers.usable();
-    usable.wait_for(|usable| usable.get("a.example") == Some(&true)).await.expect("connected");
+    usable
+        .wait_for(|usable| usable.get("a.example") == Some(&true))
+        .await
+        .expect("connected");
     dra.handler().deregister(&old.plugin(V1));
     dra.prepare(&pod("p", &["c"])).await.expect("prepared");
     assert_eq!((old.calls().len(), new.calls().len()), (0, 1));
@@ -301,7 +324,9 @@ async fn what_drivers_tell_of_devices_is_in_the_status() {
         message: "too hot".into(),
         ..DeviceHealth::default()
     };
-    driver.health.send_replace(NodeWatchResourcesResponse { devices: vec![device] });
+    driver
+        .health
+        .send_replace(NodeWatchResourcesResponse { devices: vec![device] });
     changes.changed().await.expect("told");
     assert_eq!(status(), told("Unhealthy", Some("too hot")));
     // A driver that is gone says nothing any more.
@@ -318,7 +343,10 @@ async fn slices_of_nobody_go_when_the_kubelet_starts() {
     let wiping = tokio::spawn(dra.wipe(stop.clone()));
     let mut deleted = node.deleted.subscribe();
     let first = deleted.wait_for(|all| !all.is_empty()).await.expect("asked")[0].clone();
-    assert_eq!(first, "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dnode-a");
+    assert_eq!(
+        first,
+        "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dnode-a"
+    );
     stop.cancel();
     wiping.await.expect("ended");
 }
@@ -340,7 +368,11 @@ async fn slices_of_a_driver_go_once_it_is_away_for_a_while() {
     let mut deleted = node.deleted.subscribe();
     let wiped = deleted.wait_for(|all| all.len() == 2).await.expect("asked")[1].clone();
     assert!(wiped.ends_with("%3Dnode-a%2Cspec.driver%3Da.example"), "{wiped}");
-    assert!(begun.elapsed() >= std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= std::time::Duration::from_secs(30),
+        "{:?}",
+        begun.elapsed()
+    );
     stop.cancel();
     assert!(wiping.now_or_never().is_none_or(|ended| ended.is_ok()));
 }

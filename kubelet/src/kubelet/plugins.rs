@@ -14,12 +14,7 @@ use tokio_util::sync::CancellationToken;
 const DIRECTORY: &str = "plugins_registry";
 
 /// Begins them.
-pub(super) fn begin(
-    tasks: &mut Tasks,
-    parts: &Arc<Parts>,
-    pods: watch::Receiver<Pods>,
-    shutdown: &CancellationToken,
-) {
+pub(super) fn begin(tasks: &mut Tasks, parts: &Arc<Parts>, pods: watch::Receiver<Pods>, shutdown: &CancellationToken) {
     let handlers: Handlers = [(DRA, parts.dra.handler())].into();
     let registry = Registry::new(parts.context.root_dir.join(DIRECTORY), handlers);
     tasks.spawn("plugin registration", registry.run(shutdown.clone()));

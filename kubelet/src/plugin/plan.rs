@@ -127,7 +127,10 @@ mod tests {
 
     #[test]
     fn waits_grow_up_to_a_bound() {
-        let seconds: Vec<u64> = [1, 2, 3, 7, 8, 9, u32::MAX].iter().map(|n| wait(*n).as_secs()).collect();
+        let seconds: Vec<u64> = [1, 2, 3, 7, 8, 9, u32::MAX]
+            .iter()
+            .map(|n| wait(*n).as_secs())
+            .collect();
         assert_eq!(seconds, [1, 2, 4, 64, 120, 120, 120]);
     }
 }

@@ -105,7 +105,9 @@ impl Registry {
                 // The next that ends makes room.
                 break;
             }
-            let Some(identity) = self.found.get(&path) else { continue };
+            let Some(identity) = self.found.get(&path) else {
+                continue;
+            };
             let record = self.records.entry(path.clone()).or_insert(Record {
                 identity: *identity,
                 state: State::Registering,
@@ -128,7 +130,9 @@ impl Registry {
     }
 
     fn take(&mut self, path: PathBuf, outcome: Outcome) {
-        let Some(record) = self.records.get_mut(&path) else { return };
+        let Some(record) = self.records.get_mut(&path) else {
+            return;
+        };
         if let Some(error) = &outcome.error {
             tracing::warn!(socket = %path.display(), error, "a plugin's registration");
         }
@@ -160,7 +164,9 @@ async fn register(socket: PathBuf, handlers: Arc<Handlers>) -> Outcome {
         Err(error) => return failed(error),
     };
     let taken = match handlers.get(registrant.kind.as_str()) {
-        Some(handler) => handler.register(&registrant.plugin).map_err(|refusal| refusal.to_string()),
+        Some(handler) => handler
+            .register(&registrant.plugin)
+            .map_err(|refusal| refusal.to_string()),
         None => Err(no_handler(&registrant.kind, &place)),
     };
     let told = registrant.tell(taken.as_ref().err().map(String::as_str)).await;

@@ -6,8 +6,9 @@
 use futures::{FutureExt, StreamExt};
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use std::collections::{BTreeMap, HashSet};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub(super) struct Found {
 
 /// Lists what is there; the directory is made if it is not. What vanishes meanwhile is not there.
 fn scan(root: &Path) -> io::Result<Found> {
-    std::fs::create_dir_all(root)?;
+    DirBuilder::new().recursive(true).mode(0o750).create(root)?;
     let mut found = Found::default();
     let (mut waiting, mut names) = (vec![root.to_owned()], 0);
     while let Some(directory) = waiting.pop() {
@@ -153,7 +154,11 @@ impl Watcher {
             Some((_, stream)) if !self.watched.is_empty() => {
                 let told = stream.next().await;
                 // What else there is to tell is seen with it.
-                while stream.next().now_or_never().is_some_and(|event| matches!(event, Some(Ok(_)))) {}
+                while stream
+                    .next()
+                    .now_or_never()
+                    .is_some_and(|event| matches!(event, Some(Ok(_))))
+                {}
                 matches!(told, Some(Ok(_)))
             }
             _ => {
@@ -184,7 +189,11 @@ mod tests {
         let _listeners = ["top.sock", "a/b/deep.sock", "a/.not.sock", ".hidden/x.sock"]
             .map(|name| UnixListener::bind(root.join(name)).expect("bound"));
         let found = scan(&root).expect("listed");
-        let paths: Vec<&Path> = found.sockets.keys().map(|path| path.strip_prefix(&root).expect("below")).collect();
+        let paths: Vec<&Path> = found
+            .sockets
+            .keys()
+            .map(|path| path.strip_prefix(&root).expect("below"))
+            .collect();
         assert_eq!(paths, [Path::new("a/b/deep.sock"), Path::new("top.sock")]);
         assert_eq!((found.directories.len(), found.cut), (3, false));
     }

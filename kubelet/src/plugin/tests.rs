@@ -20,7 +20,12 @@ struct Keeper {
 
 impl Keeper {
     fn note(&self, sign: &str, plugin: &Plugin) {
-        let endpoint = plugin.endpoint.file_name().expect("a file").to_string_lossy().into_owned();
+        let endpoint = plugin
+            .endpoint
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
         let call = format!("{sign}{}@{endpoint}", plugin.name);
         self.calls.send_modify(|calls| calls.push(call));
     }
@@ -155,7 +160,10 @@ async fn one_that_failed_is_tried_again() {
     *node.keeper.refusals.lock().expect("not poisoned") = 1;
     let mut plugin = SamplePlugin::start(&node.path("a.sock"), info(super::DRA, "a"));
     let told = plugin.told(1).await;
-    assert_eq!(told.error, "RegisterPlugin error -- plugin registration failed with err: not now");
+    assert_eq!(
+        told.error,
+        "RegisterPlugin error -- plugin registration failed with err: not now"
+    );
     assert!(plugin.told(2).await.plugin_registered);
     node.keeper.until(&["+a@a.sock"]).await;
 }

@@ -165,9 +165,7 @@ pub enum StartError {
     #[error(transparent)]
     Claims(DraError),
     /// Its devices are the runtime's to add, which this one cannot: it would run without them.
-    #[error(
-        "{0} cannot give containers devices of resource claims (CDI): containerd 1.7 with enable_cdi, or 2.0, is needed"
-    )]
+    #[error("the runtime would leave out the devices of its resource claims (CDI): {0}")]
     NoDevices(String),
     /// What it has to itself is not on disk, or there is no CPU for it.
     #[error(transparent)]

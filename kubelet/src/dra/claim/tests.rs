@@ -44,40 +44,61 @@ fn names_come_from_the_spec_or_from_what_was_made_for_it() {
     ] {
         let found = references(&pod(claims.clone(), status.clone()));
         let found = found.map(|all| all.into_iter().map(|found| (found.name, found.own)).collect::<Vec<_>>());
-        let expected = expected.map(|all| all.into_iter().map(|(name, own): (&str, bool)| (name.to_owned(), own)).collect());
-        assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(ToOwned::to_owned), "{claims} {status}");
+        let expected = expected.map(|all| {
+            all.into_iter()
+                .map(|(name, own): (&str, bool)| (name.to_owned(), own))
+                .collect()
+        });
+        assert_eq!(
+            found.map_err(|error| error.to_string()),
+            expected.map_err(ToOwned::to_owned),
+            "{claims} {status}"
+        );
     }
 }
 
 #[test]
 fn a_claim_is_used_only_where_it_is_allocated_for_the_pod() {
     let reserved = || json!([{"resource": "pods", "name": "p", "uid": "pod-1"}]);
-    let allocation = || json!({"devices": {"results": [
+    let allocation = || {
+        json!({"devices": {"results": [
         {"request": "r", "driver": "d", "pool": "p", "device": "0"},
         {"request": "s", "driver": "d", "pool": "p", "device": "1", "adminAccess": true},
-        {"request": "t", "driver": "e", "pool": "q", "device": "0"}]}});
+        {"request": "t", "driver": "e", "pool": "q", "device": "0"}]}})
+    };
     let good = json!({"reservedFor": reserved(), "allocation": allocation()});
     for (own, owner, status, expected) in [
         (true, "pod-1", good.clone(), ""),
         (false, "other", good.clone(), ""),
-        (true, "other", good, "ResourceClaim ns/c was not created for Pod ns/p (Pod is not owner)"),
+        (
+            true,
+            "other",
+            good,
+            "ResourceClaim ns/c was not created for Pod ns/p (Pod is not owner)",
+        ),
         (
             false,
             "pod-1",
             json!({"allocation": allocation()}),
             "pod p (pod-1) is not allowed to use ResourceClaim c (claim-1)",
         ),
-        (false, "pod-1", json!({"reservedFor": reserved()}), "ResourceClaim c: not allocated"),
+        (
+            false,
+            "pod-1",
+            json!({"reservedFor": reserved()}),
+            "ResourceClaim c: not allocated",
+        ),
     ] {
-        let reference = Reference {
-            name: "c".into(),
-            own,
-        };
+        let reference = Reference { name: "c".into(), own };
         let judged = wanted(&pod(json!([]), json!({})), &reference, &claim(status, owner));
         match judged {
             Ok(wanted) => {
                 assert_eq!(expected, "");
-                let devices: Vec<_> = wanted.drivers.iter().map(|(driver, all)| (driver.as_str(), all.len())).collect();
+                let devices: Vec<_> = wanted
+                    .drivers
+                    .iter()
+                    .map(|(driver, all)| (driver.as_str(), all.len()))
+                    .collect();
                 assert_eq!(devices, [("d", 2), ("e", 1)]);
             }
             Err(error) => assert_eq!(error.to_string(), expected),
@@ -104,7 +125,9 @@ fn a_container_has_what_it_names_and_what_its_extended_resources_stand_for() {
     .expect("a pod");
     let used = |index: usize| of_container(&pod, &pod_object::regulars(&pod)[index]).expect("known");
     let expect = |all: &[(&str, &str)]| -> Vec<(String, String)> {
-        all.iter().map(|(name, request)| ((*name).to_owned(), (*request).to_owned())).collect()
+        all.iter()
+            .map(|(name, request)| ((*name).to_owned(), (*request).to_owned()))
+            .collect()
     };
     assert_eq!(used(0), expect(&[("ca", ""), ("cb", "r")]));
     assert_eq!(used(1), expect(&[("ce", "container-1-request-0")]));

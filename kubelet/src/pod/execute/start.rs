@@ -178,11 +178,12 @@ impl Executor {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        match self.parts.runtime.version().await {
-            Ok(RuntimeVersion { name, version }) if lacks_devices(&name, &version) => {
-                Err(StartError::NoDevices(format!("{name} {version}")))
-            }
-            _ => Ok(names.into_iter().map(|name| CdiDevice { name }).collect()),
+        match self.parts.runtime.leaves_out_devices().await {
+            Ok(Some(why)) => Err(StartError::NoDevices(why)),
+            Ok(None) => Ok(names.into_iter().map(|name| CdiDevice { name }).collect()),
+            Err(error) => Err(StartError::NoDevices(format!(
+                "it does not tell whether it adds them: {error}"
+            ))),
         }
     }
 
@@ -228,21 +229,9 @@ impl Executor {
 
 /// Whether the runtime is known not to mount images; of others nobody knows before they are asked.
 fn lacks_image_mounts(name: &str, version: &str) -> bool {
-    is_containerd_before(name, version, (2, 1))
-}
-
-/// Whether the runtime is known to leave devices out that are named in the Container Device Interface.
-fn lacks_devices(name: &str, version: &str) -> bool {
-    is_containerd_before(name, version, (1, 7))
-}
-
-fn is_containerd_before(name: &str, version: &str, least: (u32, u32)) -> bool {
     let mut numbers = version.trim_start_matches('v').split(['.', '-', '+', '~']);
     let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
-    let Some(major) = next().filter(|_| name == "containerd") else {
-        return false;
-    };
-    major < least.0 || (major == least.0 && next().is_some_and(|minor| minor < least.1))
+    name == "containerd" && next().is_some_and(|major| major < 2 || (major == 2 && next() == Some(0)))
 }
 
 /// The container whose processes an ephemeral container is to see, if it names one.

@@ -36,7 +36,11 @@ fn devices_are_there_before_the_sandbox() {
 fn devices_are_let_go_of_once_nothing_runs_and_before_the_end_is_told() {
     let end = |seen: ObservedPod| Case::new(claiming(), seen).terminating(100, 30);
     let running = end(observed("p").sandbox(true).running("c").build());
-    assert!(!running.words().iter().any(|word| word.contains("claims")), "{:?}", running.words());
+    assert!(
+        !running.words().iter().any(|word| word.contains("claims")),
+        "{:?}",
+        running.words()
+    );
     let mut ended = end(observed("p").build());
     check("let go", &ended, &["releaseclaims"]);
     ended.memory.claims_released = true;

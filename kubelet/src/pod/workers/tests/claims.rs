@@ -33,11 +33,19 @@ async fn a_pod_waits_for_its_devices_and_lets_go_of_them_once_it_has_stopped() {
     let devices = bench.runtime.container_config("c").expect("a container").cdi_devices;
     let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
     assert_eq!(names, ["a.example/class=uid-c"]);
-    let status = bench.api.status("p").expect("a status").container_statuses.expect("containers");
+    let status = bench
+        .api
+        .status("p")
+        .expect("a status")
+        .container_statuses
+        .expect("containers");
     let health = status[0].allocated_resources_status.clone().expect("told");
     assert_eq!(health[0].name, "claim:gpu");
     bench.api.delete("p", 30, bench.clock.now());
     bench.until("gone", |b| !b.api.has("p")).await;
-    assert_eq!(driver.calls(), ["v1 +c beside 0 containers", "v1 -c beside 0 containers"]);
+    assert_eq!(
+        driver.calls(),
+        ["v1 +c beside 0 containers", "v1 -c beside 0 containers"]
+    );
     kubelet.kill().await;
 }
