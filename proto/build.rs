@@ -4,17 +4,24 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let wanted = [
-        ("CARGO_FEATURE_CRI", "cri.proto"),
-        ("CARGO_FEATURE_CONTAINERD", "containerd_events.proto"),
-        ("CARGO_FEATURE_HEALTH", "health.proto"),
+    let wanted: [(&str, &[&str]); 5] = [
+        ("CRI", &["cri.proto"]),
+        ("CONTAINERD", &["containerd_events.proto"]),
+        ("HEALTH", &["health.proto"]),
+        ("PLUGIN", &["plugin_registration.proto"]),
+        ("DRA", &["dra_v1.proto", "dra_v1beta1.proto", "dra_health.proto"]),
     ];
-    for (feature, file) in wanted {
-        if std::env::var_os(feature).is_some() {
-            let descriptors = protox::compile([file], ["proto"])?;
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    for (feature, files) in wanted {
+        if std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some() {
+            let descriptors = protox::compile(files, ["proto"])?;
+            // A place of each feature's own: packages of several are called `v1` or `v1alpha1`.
+            let place = out.join(feature.to_lowercase());
+            std::fs::create_dir_all(&place)?;
             // The bindings' own server half is what the tests' scripted runtimes implement.
             tonic_prost_build::configure()
                 .build_transport(true)
+                .out_dir(place)
                 .compile_fds(descriptors)?;
         }
     }

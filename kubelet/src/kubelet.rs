@@ -3,6 +3,7 @@
 //! A kubelet is a value: many live in one process, each with its own runtime, clock, directories and seed.
 
 mod network;
+mod plugins;
 #[cfg(test)]
 mod start_tests;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use crate::autonomy::keeper::Keeper;
 use crate::cgroup::CgroupError;
 use crate::collect::{self, Collector};
 use crate::container_log::Rotator;
+use crate::dra;
 use crate::events::{Severity, Sink};
 use crate::eviction::Killer;
 use crate::eviction::guard::Guard;
@@ -71,6 +73,9 @@ pub enum KubeletError {
     /// What an earlier kubelet kept of pods is neither kept current nor gone: deleted pods would come back with it.
     #[error("pods that were kept stay believable")]
     Autonomy(#[source] Useless),
+    /// What an earlier kubelet left of claims cannot be read.
+    #[error(transparent)]
+    Claims(dra::Useless),
     /// A task without which the node is not looked after.
     #[error("the task of {0} panicked")]
     Panicked(&'static str),
@@ -117,6 +122,9 @@ impl Kubelet {
         if let Some(useless) = &self.parts.unkept {
             return Err(KubeletError::Autonomy(useless.clone()));
         }
+        if let Some(useless) = self.parts.dra.useless() {
+            return Err(KubeletError::Claims(useless.clone()));
+        }
         self.tell(event::STARTING, "Starting kubelet.");
         if let Err(error) = self.set_up().await {
             self.warn(event::KUBELET_SETUP_FAILED, message_of(&error));
@@ -156,6 +164,7 @@ impl Kubelet {
         let workers = Workers::new(shared, Ledger::new(node), desired.clone(), killer.clone(), described);
 
         let (ends, wanted) = (statuses.clone(), desired.clone());
+        let desired_too = desired.clone();
         let mut tasks = Tasks::default();
         tasks.spawn("the runtime's events", self.parts.pleg.clone().run(shutdown.clone()));
         let runtime = self.parts.runtime.clone();
@@ -177,6 +186,9 @@ impl Kubelet {
                 pods: desired,
             };
             tasks.spawn("mirror pods", mirrors.run(shutdown.clone()));
+        }
+        if self.settings.plugins {
+            plugins::begin(&mut tasks, &self.parts, desired_too, &shutdown);
         }
         let sources = Sources {
             parts: self.parts.clone(),

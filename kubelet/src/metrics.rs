@@ -4,6 +4,7 @@
 //! Owns the registry and its text. Never decides anything, and holds no series that strangers can make.
 
 mod counts;
+mod dra;
 mod features;
 mod health;
 mod http;
@@ -20,6 +21,7 @@ mod runtime;
 mod text;
 mod volumes;
 
+pub use dra::DraMetrics;
 pub use features::{Gates, features};
 pub use health::HealthMetrics;
 pub use http::{Begun, Port};
@@ -52,6 +54,8 @@ pub struct Metrics {
     pub resizes: ResizeMetrics,
     /// What containers have to themselves.
     pub pinning: PinningMetrics,
+    /// What becomes of resource claims.
+    pub dra: DraMetrics,
     /// What becomes of volumes.
     pub volumes: VolumeMetrics,
     /// How probes go.
@@ -79,6 +83,7 @@ impl Metrics {
         let pods = PodMetrics::register(&mut registry);
         let resizes = ResizeMetrics::register(&mut registry);
         let pinning = PinningMetrics::register(&mut registry);
+        let dra = DraMetrics::register(&mut registry);
         let volumes = VolumeMetrics::register(&mut registry);
         let providers = ProviderMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, node);
@@ -89,6 +94,7 @@ impl Metrics {
             pods,
             resizes,
             pinning,
+            dra,
             volumes,
             probes: ProbeMetrics::new(),
             health: HealthMetrics::new(),

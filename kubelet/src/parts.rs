@@ -14,6 +14,7 @@ use crate::autonomy::{self, Kept, Useless};
 use crate::cgroup::Cgroups;
 use crate::collect::{self, Garbage};
 use crate::container_log;
+use crate::dra::{self, Dra};
 use crate::events::{Recorder, Severity, Sink};
 use crate::eviction;
 use crate::heartbeat::Heartbeat;
@@ -114,6 +115,8 @@ pub struct Settings {
     pub collect: collect::Rules,
     /// How long containers' logs may become, and how many of them stay.
     pub container_logs: container_log::Rules,
+    /// Whether plugins may register.
+    pub plugins: bool,
 }
 
 impl Default for Settings {
@@ -140,6 +143,7 @@ impl Default for Settings {
             requests: RequestMetrics::default(),
             collect: collect::Rules::default(),
             container_logs: container_log::Rules::default(),
+            plugins: false,
         }
     }
 }
@@ -194,6 +198,8 @@ pub struct Parts {
     pub actuated: Checkpoint,
     /// Who has CPUs and memory alone, likewise.
     pub pinning: Pinning,
+    /// The claims that are prepared here, likewise.
+    pub dra: Arc<Dra>,
 }
 
 impl Parts {
@@ -238,6 +244,13 @@ impl Parts {
             ids: settings.ids,
             metrics: metrics.volumes.clone(),
         };
+        let of_claims = dra::Given {
+            client: client.clone(),
+            node: context.node_name.clone(),
+            clock: clock.clone(),
+            metrics: metrics.dra.clone(),
+        };
+        let dra = Arc::new(Dra::open(&context.root_dir, of_claims));
         let checkpoint = |name: &str| Checkpoint::open(context.root_dir.join(name));
         let parts = Self {
             allocated: checkpoint("allocated_pods_state"),
@@ -258,6 +271,7 @@ impl Parts {
             garbage: watch::Sender::new(Arc::default()),
             described,
             pinning,
+            dra,
             metrics,
             client,
             runtime,

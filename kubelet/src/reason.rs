@@ -44,6 +44,8 @@ pub mod event {
     pub const FAILED_MOUNT: &str = "FailedMount";
     /// The runtime does not say how a sandbox is that it just made.
     pub const FAILED_POD_SANDBOX_STATUS: &str = "FailedPodSandBoxStatus";
+    /// What the pod's resource claims stand for could not be prepared.
+    pub const FAILED_PREPARE_DYNAMIC_RESOURCES: &str = "FailedPrepareDynamicResources";
     /// A postStart hook failed.
     pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
     /// A preStop hook failed.

@@ -249,6 +249,11 @@ pub trait Runtime: Send + Sync + 'static {
     async fn version(&self) -> Result<RuntimeVersion, RuntimeError>;
     /// `Status`: runtime and network readiness.
     async fn status(&self) -> Result<RuntimeStatus, RuntimeError>;
+    /// Why the runtime would leave out devices that a container is to have by the Container Device Interface (`CDI_devices`): it would
+    /// say nothing of it. Nothing where it adds them, as far as it tells.
+    async fn leaves_out_devices(&self) -> Result<Option<String>, RuntimeError> {
+        Ok(None)
+    }
     /// `RunPodSandbox`: creates and starts a sandbox; twice the ordinary deadline.
     async fn run_pod_sandbox(&self, config: pb::PodSandboxConfig, handler: &str) -> Result<SandboxId, RuntimeError>;
     /// `StopPodSandbox`: stops everything in it and frees its address; idempotent.

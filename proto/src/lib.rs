@@ -9,19 +9,46 @@ pub mod api;
 #[cfg(feature = "cri")]
 #[allow(missing_docs, clippy::all, unreachable_pub)]
 pub mod cri {
-    tonic::include_proto!("runtime.v1");
+    include!(concat!(env!("OUT_DIR"), "/cri/runtime.v1.rs"));
 }
 
 /// containerd's event service, which reports task starts and exits where CRI has no event stream.
 #[cfg(feature = "containerd")]
 #[allow(missing_docs, clippy::all, unreachable_pub)]
 pub mod containerd {
-    tonic::include_proto!("containerd.services.events.v1");
+    include!(concat!(env!("OUT_DIR"), "/containerd/containerd.services.events.v1.rs"));
 }
 
 /// The gRPC health checking protocol, which probes ask.
 #[cfg(feature = "health")]
 #[allow(missing_docs, clippy::all, unreachable_pub)]
 pub mod health {
-    tonic::include_proto!("grpc.health.v1");
+    include!(concat!(env!("OUT_DIR"), "/health/grpc.health.v1.rs"));
+}
+
+/// How a node's plugins register with the kubelet.
+#[cfg(feature = "plugin")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod plugin_registration {
+    include!(concat!(env!("OUT_DIR"), "/plugin/pluginregistration.rs"));
+}
+
+/// What the kubelet asks of drivers for dynamic resource allocation.
+#[cfg(feature = "dra")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod dra {
+    /// The service's present form.
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/dra/k8s.io.kubelet.pkg.apis.dra.v1.rs"));
+    }
+
+    /// The same under its older name.
+    pub mod v1beta1 {
+        include!(concat!(env!("OUT_DIR"), "/dra/k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"));
+    }
+
+    /// How drivers tell of their devices' health.
+    pub mod health {
+        include!(concat!(env!("OUT_DIR"), "/dra/v1alpha1.rs"));
+    }
 }

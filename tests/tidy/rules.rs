@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 53] = [
+const DECIDING: [&str; 59] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -87,6 +87,12 @@ const DECIDING: [&str; 53] = [
     "controlplane/src/controller/selection",
     "controlplane/src/apiserver/usage/history",
     "controlplane/src/apiserver/usage/page",
+    "kubelet/src/dra/answer",
+    "kubelet/src/dra/checkpoint",
+    "kubelet/src/dra/claim",
+    "kubelet/src/dra/health",
+    "kubelet/src/dra/state",
+    "kubelet/src/plugin/plan",
     "kubelet/src/pinning/assign",
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",

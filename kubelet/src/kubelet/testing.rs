@@ -44,6 +44,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 mod accounts;
+mod claims;
 mod reply;
 
 use reply::{not_found, refused, reply};
@@ -67,6 +68,7 @@ struct State {
     secrets: Vec<Value>,
     service_accounts: BTreeMap<String, Value>,
     runtime_classes: Vec<Value>,
+    claims: BTreeMap<String, Value>,
     events: Vec<(String, String)>,
     /// What they were annotated with, by reason.
     annotations: Vec<(String, Value)>,
@@ -268,6 +270,7 @@ impl Api {
                 pod["metadata"]["uid"] = json!(uid);
                 reply(201, &self.store(pod, "ADDED"))
             }
+            (Method::GET, false) if path.contains("/resourceclaims/") => self.claim(&path),
             (Method::GET, _) if path.contains("/nodes/") => {
                 let node =
                     json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a", "uid": "node-uid"}});

@@ -88,6 +88,11 @@ fn busy(metrics: &Metrics) {
     metrics.resizes.infeasible("static_pod");
     metrics.resizes.accepted("pods_removed");
     metrics.resizes.requested(None, Some(&cpu()));
+    metrics.dra.handled("PrepareResources", true, second);
+    metrics
+        .dra
+        .called("d", "/v1.DRAPlugin/NodePrepareResources".to_owned(), "OK", second);
+    metrics.dra.in_use((1, [("d".to_owned(), 1)].into()));
     let pinning = &metrics.pinning;
     pinning.pinned(true, true);
     pinning.pinned(false, true);

@@ -127,6 +127,8 @@ impl Executor {
             operation,
             Operation::Prepare
                 | Operation::Volumes
+                | Operation::PrepareClaims
+                | Operation::ReleaseClaims
                 | Operation::PrepareImage { .. }
                 | Operation::PostStart { .. }
                 | Operation::PreStop { .. }
@@ -169,6 +171,14 @@ impl Executor {
         match operation {
             Operation::Prepare => Effect::Done(self.prepare(subject).await),
             Operation::Volumes => Effect::Volumes(self.mount(subject).await),
+            Operation::PrepareClaims => {
+                let prepared = self.parts.dra.prepare(&subject.pod).await;
+                Effect::Done(prepared.map_err(Failure::PrepareClaims))
+            }
+            Operation::ReleaseClaims => {
+                let released = self.parts.dra.unprepare(subject.uid.as_str()).await;
+                Effect::Done(released.map_err(Failure::ReleaseClaims))
+            }
             Operation::StartSandbox { attempt } => {
                 let started = self.start_sandbox(subject, attempt).await;
                 Effect::Sandbox(attempt, started.map_err(Failure::Sandbox))

@@ -4,6 +4,7 @@
 //! An image's failure names its reason itself ([`crate::image::ImageError`]), and its back-off is the image's.
 
 use crate::cgroup::CgroupError;
+use crate::dra::DraError;
 use crate::host::WorkError;
 use crate::id::{ContainerId, PodUid};
 use crate::objects::ObjectError;
@@ -37,6 +38,12 @@ pub enum Failure {
     /// The pod's volumes.
     #[error(transparent)]
     Mount(VolumeError),
+    /// What its resource claims stand for.
+    #[error("prepare dynamic resources: {0}")]
+    PrepareClaims(DraError),
+    /// The end of that.
+    #[error("error killing pod: unprepare dynamic resources: {0}")]
+    ReleaseClaims(DraError),
     /// The pod's sandbox.
     #[error(transparent)]
     Sandbox(SandboxError),
@@ -154,6 +161,12 @@ pub enum StartError {
     /// Its files cannot be made or read, or its pod has no ids.
     #[error(transparent)]
     Files(VolumeError),
+    /// Its devices were not prepared.
+    #[error(transparent)]
+    Claims(DraError),
+    /// Its devices are the runtime's to add, which this one cannot: it would run without them.
+    #[error("the runtime would leave out the devices of its resource claims (CDI): {0}")]
+    NoDevices(String),
     /// What it has to itself is not on disk, or there is no CPU for it.
     #[error(transparent)]
     Pinning(PinError),
@@ -236,6 +249,8 @@ impl Failure {
                 (Some(event), None, Retry::Operation)
             }
             Self::Mount(_) => (Some(event::FAILED_MOUNT), None, Retry::Operation),
+            Self::PrepareClaims(_) => (Some(event::FAILED_PREPARE_DYNAMIC_RESOURCES), None, Retry::Operation),
+            Self::ReleaseClaims(_) => (Some(event::FAILED_KILL_POD), None, Retry::Operation),
             Self::Sandbox(_) => (Some(event::FAILED_CREATE_POD_SANDBOX), None, Retry::Operation),
             Self::Start(error) => (Some(event::FAILED), Some(error.waiting()), Retry::Operation),
             Self::PostStart(_) => {
@@ -272,6 +287,7 @@ impl Failure {
             Self::PostStart(_) => "PostStartHook failed".to_owned(),
             Self::PreStop(_) => "PreStopHook failed".to_owned(),
             Self::Start(error) => format!("Error: {error}"),
+            Self::PrepareClaims(_) => format!("Failed to prepare dynamic resources: {self}"),
             Self::Sandbox(error) => format!("Failed to create pod sandbox: {error}"),
             other => chain(other),
         }
@@ -303,6 +319,8 @@ impl StartError {
             | Self::Spec(_)
             | Self::Files(_)
             | Self::Pinning(_)
+            | Self::Claims(_)
+            | Self::NoDevices(_)
             | Self::Logs { .. } => waiting::CREATE_CONTAINER_CONFIG_ERROR,
             Self::Create { .. } => waiting::CREATE_CONTAINER_ERROR,
             Self::Run { .. } => waiting::RUN_CONTAINER_ERROR,

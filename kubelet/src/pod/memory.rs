@@ -109,6 +109,10 @@ pub struct Memory {
     pub mounted: BTreeSet<String>,
     /// Something was done whose effect has not been observed.
     pub stale: bool,
+    /// What its claims stand for is prepared for the next sandbox.
+    pub claims_ready: bool,
+    /// Its claims are let go of.
+    pub claims_released: bool,
     /// The volumes are released.
     pub volumes_released: bool,
     /// The cgroup is removed.

@@ -12,6 +12,8 @@ pub enum Key {
     Prepare,
     /// Volumes.
     Volumes,
+    /// What the pod's resource claims stand for.
+    Claims,
     /// The sandbox.
     Sandbox,
     /// A container's image, by the container and the reference it names: another name is another operation.
@@ -30,6 +32,8 @@ pub enum Key {
     Remove(ContainerId),
     /// A stopped sandbox's removal.
     RemoveSandbox(SandboxId),
+    /// The end of what its claims stand for.
+    ReleaseClaims,
     /// Unmounting.
     ReleaseVolumes,
     /// The pod cgroup's removal.
@@ -97,6 +101,8 @@ pub enum Operation {
     Prepare,
     /// Mount the pod's volumes.
     Volumes,
+    /// Have drivers prepare what the pod's resource claims stand for.
+    PrepareClaims,
     /// Create and start a sandbox.
     StartSandbox {
         /// Its attempt number.
@@ -166,6 +172,8 @@ pub enum Operation {
         /// Which.
         id: SandboxId,
     },
+    /// Have drivers let go of what its claims stand for.
+    ReleaseClaims,
     /// Unmount the pod's volumes.
     ReleaseVolumes,
     /// Remove the pod's cgroup.
@@ -215,6 +223,7 @@ impl Operation {
         match self {
             Self::Prepare => Key::Prepare,
             Self::Volumes => Key::Volumes,
+            Self::PrepareClaims => Key::Claims,
             Self::StartSandbox { .. } => Key::Sandbox,
             Self::PrepareImage { container, image } => Key::Image(container.clone(), image.clone()),
             Self::StartContainer { container, .. } => Key::Start(container.clone()),
@@ -224,6 +233,7 @@ impl Operation {
             Self::StopSandbox { id } => Key::StopSandbox(id.clone()),
             Self::RemoveContainer { id, .. } => Key::Remove(id.clone()),
             Self::RemoveSandbox { id } => Key::RemoveSandbox(id.clone()),
+            Self::ReleaseClaims => Key::ReleaseClaims,
             Self::ReleaseVolumes => Key::ReleaseVolumes,
             Self::ReleaseCgroup => Key::ReleaseCgroup,
             Self::Purge => Key::Purge,

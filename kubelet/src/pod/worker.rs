@@ -175,6 +175,8 @@ impl Worker {
         let mut host_ips = self.shared.parts.context.host_ips.clone();
         let mut trouble = self.shared.parts.pleg.trouble(&self.uid);
         let mut garbage = self.shared.parts.garbage.subscribe();
+        let has_claims = crate::dra::has_claims(&self.desired.borrow().pod);
+        let mut health = has_claims.then(|| self.shared.parts.dra.health_changes());
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -213,6 +215,7 @@ impl Worker {
                 Ok(()) = trouble.changed() => self.tell_trouble(&desired, trouble.borrow_and_update().as_ref()),
                 () = host_ips.changed() => {}
                 Ok(()) = garbage.changed() => {}
+                () = told_of(&mut health) => {}
                 () = sleep(wake) => {}
             }
         }
@@ -469,6 +472,16 @@ fn shortens(running: Option<Timestamp>, wanted: Option<Timestamp>) -> bool {
         (Some(running), Some(wanted)) => running.duration_since(wanted) > SignedDuration::from_secs(1),
         _ => false,
     }
+}
+
+/// Waits for a change, if there is anything that changes.
+async fn told_of(changes: &mut Option<watch::Receiver<u64>>) {
+    if let Some(changes) = changes
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 async fn sleep(wait: Option<Duration>) {

@@ -3,6 +3,7 @@
 //! Owns the connection and the deadline of every call (kubelet contract §6). Never retries: whoever calls decides.
 
 mod convert;
+mod devices;
 mod driver;
 mod stats;
 mod subscribe;
@@ -112,21 +113,10 @@ async fn bounded<T>(
 }
 
 fn from_status(call: &'static str, status: &Status) -> RuntimeError {
-    match too_large(status) {
+    match convert::too_large(status) {
         Some(message) => RuntimeError::new(call, Code::ResourceExhausted, message),
         None => RuntimeError::new(call, status.code(), status.message()),
     }
-}
-
-/// What users are told of a message beyond the bound, in the words they know; our gRPC library has other ones.
-fn too_large(status: &Status) -> Option<String> {
-    let length = status
-        .message()
-        .strip_prefix("Error, decoded message length too large: found ")?
-        .split(' ')
-        .next()?;
-    (status.code() == Code::OutOfRange)
-        .then(|| format!("grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"))
 }
 
 /// Turns "it is not there" into success, for calls that make something go away.
@@ -165,6 +155,10 @@ impl Runtime for CriRuntime {
         let request = pb::StatusRequest { verbose: false };
         let reply = bounded("Status", self.timeout, self.runtime.clone().status(request)).await?;
         Ok(convert::runtime_status(reply))
+    }
+
+    async fn leaves_out_devices(&self) -> Result<Option<String>, RuntimeError> {
+        self.without_devices().await
     }
 
     async fn run_pod_sandbox(&self, config: pb::PodSandboxConfig, handler: &str) -> Result<SandboxId, RuntimeError> {

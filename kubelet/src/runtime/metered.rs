@@ -65,6 +65,10 @@ macro_rules! hand_on {
                 result
             }
 
+            async fn leaves_out_devices(&self) -> Result<Option<String>, RuntimeError> {
+                self.counted("status", self.runtime.leaves_out_devices()).await
+            }
+
             async fn subscribe(&self) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError> {
                 self.runtime.subscribe().await
             }

@@ -11,8 +11,8 @@ use crate::pod_object;
 use crate::reason::event;
 use crate::runtime::RuntimeVersion;
 use crate::volume::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
-use k8s_openapi::api::core::v1::Container;
-use proto::cri::ContainerConfig;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use proto::cri::{CdiDevice, ContainerConfig};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,7 @@ impl Executor {
             ctx: context,
         })
         .map_err(StartError::Spec)?;
+        config.cdi_devices = self.claimed_devices(pod, container).await?;
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
         let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids).map_err(StartError::Spec)?;
 
@@ -166,6 +167,24 @@ impl Executor {
             pinning.kept().await?;
         }
         pinning.fit(&subject.uid, &container.name, resources)
+    }
+
+    /// The devices a container has by resource claims.
+    ///
+    /// # Errors
+    /// They were not prepared, or the runtime would leave them out: an older one knows nothing of such devices.
+    async fn claimed_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<CdiDevice>, StartError> {
+        let names = self.parts.dra.devices(pod, container).map_err(StartError::Claims)?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        match self.parts.runtime.leaves_out_devices().await {
+            Ok(Some(why)) => Err(StartError::NoDevices(why)),
+            Ok(None) => Ok(names.into_iter().map(|name| CdiDevice { name }).collect()),
+            Err(error) => Err(StartError::NoDevices(format!(
+                "it does not tell whether it adds them: {error}"
+            ))),
+        }
     }
 
     /// The images a container mounts.

@@ -3,6 +3,7 @@
 
 use super::stopping::{self, Wanted};
 use super::{Advance, Draft, garbage};
+use crate::dra;
 use crate::planted::{self, Fault};
 use crate::pod::operation::{Key, Operation, StopReason};
 use crate::pod::state::Termination;
@@ -41,9 +42,14 @@ pub(super) fn terminating(draft: &mut Draft<'_>, observed: &ObservedPod, termina
             draft.attempt(Operation::StopSandbox { id: sandbox.id.clone() });
         }
     }
-    let prepares = draft.is_running(&Key::Prepare);
+    let prepares = draft.is_running(&Key::Prepare) || draft.is_running(&Key::Claims);
     if stopped && observed.is_stopped() && !prepares {
-        draft.plan.advance = Some(Advance::Stopped);
+        // The end is told once nothing of the pod holds a device any more.
+        if dra::has_claims(draft.inputs.pod) && !draft.inputs.memory.claims_released {
+            draft.attempt(Operation::ReleaseClaims);
+        } else {
+            draft.plan.advance = Some(Advance::Stopped);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::stopping::{self, Wanted};
 use super::{Draft, Inputs};
+use crate::dra;
 use crate::planted::{self, Fault};
 use crate::pod::grace;
 use crate::pod::operation::{Key, Operation, StopReason};
@@ -92,6 +93,11 @@ fn start(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let inputs = &draft.inputs;
     let can_start = inputs.memory.prepared && (inputs.network_ready || pod_object::host_network(inputs.pod));
     if !can_start {
+        return;
+    }
+    // Its devices are the drivers' to make before anything of the pod is in a sandbox.
+    if dra::has_claims(inputs.pod) && !inputs.memory.claims_ready {
+        draft.attempt(Operation::PrepareClaims);
         return;
     }
     let after_newest = observed.sandboxes.first().map_or(0, |sandbox| sandbox.attempt + 1);

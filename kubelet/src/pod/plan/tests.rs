@@ -1,4 +1,5 @@
 mod changes;
+mod claims;
 mod ephemeral;
 mod hooks;
 mod interrupted;
@@ -133,8 +134,7 @@ fn word(operation: &Operation) -> String {
         Operation::RemoveSandbox { id } => format!("remove-sandbox {id}"),
         Operation::ReleaseVolumes => "release-volumes".into(),
         Operation::ReleaseCgroup => "release-cgroup".into(),
-        Operation::Purge => "purge".into(),
-        Operation::Observe => "observe".into(),
+        other => format!("{other:?}").to_lowercase(),
     }
 }
 

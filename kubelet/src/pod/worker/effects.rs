@@ -69,7 +69,11 @@ impl Worker {
                 Err(error) => self.complain(&key, &error),
             },
             Effect::Sandbox(attempt, result) => match result {
-                Ok(_) => true,
+                Ok(_) => {
+                    // Another sandbox is another start: whether the pod may use its claims is looked at again then.
+                    self.memory.claims_ready = false;
+                    true
+                }
                 Err(error) => {
                     if error.is_sandbox_reserved() {
                         self.memory.sandbox_attempt_min = attempt + 1;
@@ -110,6 +114,8 @@ impl Worker {
             Key::StopSandbox(id) => {
                 self.memory.stopped_sandboxes.insert(id.clone());
             }
+            Key::Claims => self.memory.claims_ready = true,
+            Key::ReleaseClaims => self.memory.claims_released = true,
             Key::ReleaseVolumes => self.memory.volumes_released = true,
             Key::ReleaseCgroup => self.memory.cgroup_released = true,
             Key::Purge => self.memory.purged = true,

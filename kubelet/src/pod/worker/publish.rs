@@ -60,6 +60,8 @@ impl Worker {
                 })
             }
         };
+        let mut status = status;
+        self.shared.parts.dra.tell_health(&desired.pod, &mut status);
         self.count_start(desired, &status, now);
         if *self.status != status {
             for ended in ended::containers(&self.status, &status) {

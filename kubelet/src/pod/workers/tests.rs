@@ -1,5 +1,6 @@
 mod addresses;
 mod admission;
+mod claims;
 mod classes;
 mod ephemeral;
 mod eviction;

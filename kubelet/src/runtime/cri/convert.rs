@@ -1,11 +1,24 @@
 //! CRI messages into our types. Pure.
 
+use super::MESSAGE_BYTES_MAX;
 use crate::id::{FullName, PodUid};
 use crate::runtime::observed::{ContainerState, ContainerSummary, ObservedContainer, ObservedSandbox, SandboxSummary};
 use crate::runtime::{CgroupDriver, ImageInfo, RuntimeStatus, labels, signal};
 use jiff::Timestamp;
 use proto::cri as pb;
 use std::collections::HashMap;
+use tonic::{Code, Status};
+
+/// What users are told of a message beyond the bound, in the words they know; our gRPC library has other ones.
+pub(super) fn too_large(status: &Status) -> Option<String> {
+    let length = status
+        .message()
+        .strip_prefix("Error, decoded message length too large: found ")?
+        .split(' ')
+        .next()?;
+    (status.code() == Code::OutOfRange)
+        .then(|| format!("grpc: received message larger than max ({length} vs. {MESSAGE_BYTES_MAX})"))
+}
 
 /// The label selector for one pod's things, or for everything.
 pub(super) fn pod_selector(pod: Option<&PodUid>) -> HashMap<String, String> {

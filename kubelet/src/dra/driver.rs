@@ -1,0 +1,283 @@
+//! One instance of a driver: the calls of it, and the task that keeps its connection and hears of its devices' health.
+
+use super::HealthBoard;
+use super::health::{Report, State};
+use crate::metrics::DraMetrics;
+use crate::plugin::{Connections, Plugin, channel};
+use proto::dra::health::dra_resource_health_client::DraResourceHealthClient;
+use proto::dra::health::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
+use proto::dra::v1::dra_plugin_client::DraPluginClient as V1;
+use proto::dra::v1::{
+    Claim, NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest,
+    NodeUnprepareResourcesResponse,
+};
+use proto::dra::v1beta1::dra_plugin_client::DraPluginClient as V1beta1;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status, Streaming};
+
+/// How long a call may take (kubelet contract §8).
+const CALL: Duration = Duration::from_secs(45);
+/// The wait before a stream that ended is begun again; it doubles while none begins.
+const STREAM_AGAIN: Duration = Duration::from_secs(5);
+/// The longest.
+const STREAM_AGAIN_MAX: Duration = Duration::from_secs(80);
+/// The largest answer that is read, bytes.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The services drivers may have, the best first.
+const SERVICES: [(&str, Service); 2] = [("v1.DRAPlugin", Service::V1), ("v1beta1.DRAPlugin", Service::V1beta1)];
+
+/// By which service a driver is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    V1,
+    V1beta1,
+}
+
+impl Service {
+    /// The best of those a plugin says it has. Pure.
+    ///
+    /// # Errors
+    /// There is none of them, in upstream's words.
+    pub(super) fn choose(plugin: &Plugin) -> Result<Self, String> {
+        let wrong = |why: String| {
+            let (name, endpoint) = (&plugin.name, plugin.endpoint.display());
+            format!("invalid supported gRPC versions of DRA driver plugin {name} at endpoint {endpoint}: {why}")
+        };
+        if plugin.versions.is_empty() {
+            return Err(wrong(
+                "empty list of supported gRPC services (aka supported versions)".to_owned(),
+            ));
+        }
+        let offered = |name: &str| plugin.versions.iter().any(|offered| offered == name);
+        let best = SERVICES
+            .iter()
+            .find(|(name, _)| offered(name))
+            .map(|(_, service)| *service);
+        best.ok_or_else(|| {
+            let list = |names: &mut dyn Iterator<Item = &str>| {
+                let names: Vec<String> = names.take(16).map(|name| format!("{name:?}")).collect();
+                names.join(" ")
+            };
+            let theirs = list(&mut plugin.versions.iter().map(String::as_str));
+            let ours = list(&mut SERVICES.iter().map(|(name, _)| *name));
+            wrong(format!(
+                "none of services supported by the plugin ([{theirs}]) are supported by the kubelet ([{ours}])"
+            ))
+        })
+    }
+
+    fn method(self, method: &str) -> String {
+        let version = match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        };
+        format!("/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/{method}")
+    }
+}
+
+/// A driver's plugin that is registered.
+pub(super) struct Driver {
+    pub(super) name: String,
+    pub(super) endpoint: PathBuf,
+    service: Service,
+    channel: Channel,
+    connections: Connections,
+    metrics: DraMetrics,
+}
+
+impl Driver {
+    pub(super) fn new(plugin: &Plugin, service: Service, metrics: DraMetrics) -> Self {
+        let connections = Connections::default();
+        Self {
+            name: plugin.name.clone(),
+            endpoint: plugin.endpoint.clone(),
+            service,
+            channel: channel(&plugin.endpoint, connections.clone()),
+            connections,
+            metrics,
+        }
+    }
+
+    /// Whether there is a connection to it.
+    pub(super) fn is_connected(&self) -> bool {
+        *self.connections.borrow() > 0
+    }
+
+    pub(super) async fn prepare(&self, claims: Vec<Claim>) -> Result<NodePrepareResourcesResponse, Status> {
+        let request = NodePrepareResourcesRequest { claims };
+        let call = async {
+            let channel = self.channel.clone();
+            match self.service {
+                Service::V1 => {
+                    let mut client = V1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+                    client.node_prepare_resources(request).await
+                }
+                Service::V1beta1 => {
+                    let mut client = V1beta1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+                    client.node_prepare_resources(request).await
+                }
+            }
+        };
+        self.bounded("NodePrepareResources", call).await
+    }
+
+    pub(super) async fn unprepare(&self, claims: Vec<Claim>) -> Result<NodeUnprepareResourcesResponse, Status> {
+        let request = NodeUnprepareResourcesRequest { claims };
+        let call = async {
+            let channel = self.channel.clone();
+            match self.service {
+                Service::V1 => {
+                    let mut client = V1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+                    client.node_unprepare_resources(request).await
+                }
+                Service::V1beta1 => {
+                    let mut client = V1beta1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+                    client.node_unprepare_resources(request).await
+                }
+            }
+        };
+        self.bounded("NodeUnprepareResources", call).await
+    }
+
+    async fn bounded<T>(
+        &self,
+        method: &str,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Status> {
+        let begun = Instant::now();
+        let answer = match tokio::time::timeout(CALL, call).await {
+            Ok(answer) => answer.map(Response::into_inner),
+            Err(_) => Err(Status::deadline_exceeded("context deadline exceeded")),
+        };
+        let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+        let code = crate::runtime::code_name(code);
+        let method = self.service.method(method);
+        self.metrics.called(&self.name, method, code, begun.elapsed());
+        answer
+    }
+
+    /// Keeps a connection to the driver and takes what it tells of its devices, until dropped.
+    pub(super) async fn attend(&self, note: impl Fn(&str), board: &HealthBoard) {
+        let mut connections = self.connections.subscribe();
+        let watch = async {
+            while connections.changed().await.is_ok() {
+                note(&self.name);
+            }
+        };
+        tokio::join!(watch, self.hear(board));
+    }
+
+    /// Asks for the stream again and again: the request is also what connects. A driver without it is asked again when its connection
+    /// broke.
+    async fn hear(&self, board: &HealthBoard) {
+        let mut wait = STREAM_AGAIN;
+        loop {
+            let mut client = DraResourceHealthClient::new(self.channel.clone());
+            // Nobody promises that a driver says anything before it has something to say, so that this has no deadline.
+            match client.node_watch_resources(NodeWatchResourcesRequest {}).await {
+                Ok(stream) => {
+                    wait = STREAM_AGAIN;
+                    let ended = self.take_all(stream.into_inner(), board).await;
+                    tracing::info!(
+                        driver = self.name,
+                        error = ended.map(|status| status.to_string()),
+                        "a driver tells no more of its devices"
+                    );
+                    board.clear(&self.name);
+                }
+                Err(status) if status.code() == Code::Unimplemented => {
+                    wait = STREAM_AGAIN;
+                    let mut connections = self.connections.subscribe();
+                    drop(connections.wait_for(|count| *count == 0).await);
+                }
+                Err(status) => {
+                    tracing::debug!(driver = self.name, %status, "a driver's stream of health does not begin");
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(STREAM_AGAIN_MAX);
+        }
+    }
+
+    /// Takes reports until the stream ends.
+    async fn take_all(&self, mut stream: Streaming<NodeWatchResourcesResponse>, board: &HealthBoard) -> Option<Status> {
+        loop {
+            let expiry = board.until_expiry(&self.name);
+            let told = tokio::select! {
+                biased;
+                told = stream.message() => told,
+                () = sleep(expiry) => {
+                    board.expire(&self.name);
+                    continue;
+                }
+            };
+            match told {
+                Ok(Some(told)) => board.take(&self.name, told.devices.into_iter().map(report).collect()),
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    }
+}
+
+fn report(told: DeviceHealth) -> Report {
+    let state = match told.health() {
+        HealthStatus::Healthy => State::Healthy,
+        HealthStatus::Unhealthy => State::Unhealthy,
+        HealthStatus::Unknown => State::Unknown,
+    };
+    let device = told.device.unwrap_or_default();
+    Report {
+        pool: device.pool_name,
+        device: device.device_name,
+        state,
+        message: told.message,
+        holds_seconds: told.health_check_timeout_seconds,
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_service_is_chosen_whatever_the_order() {
+        let choose = |versions: &[&str]| {
+            Service::choose(&Plugin {
+                name: "d".into(),
+                endpoint: "/s".into(),
+                versions: versions.iter().map(|version| (*version).to_owned()).collect(),
+            })
+        };
+        assert_eq!(choose(&["v1beta1.DRAPlugin", "v1.DRAPlugin"]), Ok(Service::V1));
+        assert_eq!(
+            choose(&["v1alpha1.DRAResourceHealth", "v1beta1.DRAPlugin"]),
+            Ok(Service::V1beta1)
+        );
+        let invalid = "invalid supported gRPC versions of DRA driver plugin d at endpoint /s: ";
+        assert_eq!(
+            choose(&[]),
+            Err(format!(
+                "{invalid}empty list of supported gRPC services (aka supported versions)"
+            ))
+        );
+        assert_eq!(
+            choose(&["v1alpha4.Node", "1.0.0"]),
+            Err(format!(
+                "{invalid}none of services supported by the plugin ([\"v1alpha4.Node\" \"1.0.0\"]) are supported by the kubelet \
+                 ([\"v1.DRAPlugin\" \"v1beta1.DRAPlugin\"])"
+            ))
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! The drivers that are registered on this node. Of one there may be several instances: its plugin is replaced by starting the new one
+//! before the old one ends.
+
+use super::driver::{Driver, Service};
+use super::{DraError, HealthBoard};
+use crate::metrics::DraMetrics;
+use crate::plugin::{Handler, Plugin, Refusal};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The longest name of a driver, as in the API.
+const NAME_BYTES_MAX: usize = 63;
+/// The most instances of one driver, and the most drivers.
+const INSTANCES_MAX: usize = 16;
+const DRIVERS_MAX: usize = 256;
+
+struct Instance {
+    driver: Arc<Driver>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Owns which drivers there are. Clones share them.
+#[derive(Clone)]
+pub(super) struct Drivers(Arc<Inner>);
+
+struct Inner {
+    held: Mutex<BTreeMap<String, Vec<Instance>>>,
+    /// Drivers that were registered here, and whether one can be asked now.
+    usable: watch::Sender<BTreeMap<String, bool>>,
+    board: HealthBoard,
+    metrics: DraMetrics,
+}
+
+impl Drivers {
+    pub(super) fn new(board: HealthBoard, metrics: DraMetrics) -> Self {
+        Self(Arc::new(Inner {
+            held: Mutex::default(),
+            usable: watch::Sender::default(),
+            board,
+            metrics,
+        }))
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Instance>>> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The instance of a driver that is to be asked: the newest one with a connection, or the newest.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn get(&self, name: &str) -> Result<Arc<Driver>, DraError> {
+        let held = self.held();
+        let instances = held.get(name).map(Vec::as_slice).unwrap_or_default();
+        let connected = instances.iter().rev().find(|instance| instance.driver.is_connected());
+        match connected.or(instances.last()) {
+            Some(instance) => Ok(instance.driver.clone()),
+            None => Err(DraError::NoDriver(name.to_owned())),
+        }
+    }
+
+    /// Which drivers can be asked.
+    pub(super) fn usable(&self) -> watch::Receiver<BTreeMap<String, bool>> {
+        self.0.usable.subscribe()
+    }
+
+    /// A driver that is gone for good is not spoken of any more.
+    pub(super) fn forget(&self, name: &str) {
+        let held = self.held();
+        if !held.contains_key(name) {
+            self.0.usable.send_if_modified(|usable| usable.remove(name).is_some());
+        }
+    }
+
+    /// Tells whether a driver can be asked now.
+    pub(super) fn note(&self, name: &str) {
+        let held = self.held();
+        let instances = held.get(name).map(Vec::as_slice).unwrap_or_default();
+        let now = instances.iter().any(|instance| instance.driver.is_connected());
+        self.0
+            .usable
+            .send_if_modified(|usable| usable.insert(name.to_owned(), now) != Some(now));
+    }
+
+    fn add(&self, plugin: &Plugin, service: Service) -> Result<(), String> {
+        let mut held = self.held();
+        let drivers = held.len();
+        let instances = held.get(&plugin.name).map(Vec::as_slice).unwrap_or_default();
+        if instances.iter().any(|other| other.driver.endpoint == plugin.endpoint) {
+            let (name, endpoint) = (&plugin.name, plugin.endpoint.display());
+            return Err(format!(
+                "endpoint {endpoint} already registered for DRA driver plugin {name}"
+            ));
+        }
+        if instances.len() >= INSTANCES_MAX || drivers >= DRIVERS_MAX {
+            return Err("there are too many DRA driver plugins on this node".to_owned());
+        }
+        let driver = Arc::new(Driver::new(plugin, service, self.0.metrics.clone()));
+        let (attended, board) = (driver.clone(), self.0.board.clone());
+        // Weak: a task that held them would keep them alive, and they it.
+        let drivers = Arc::downgrade(&self.0);
+        let note = move |name: &str| {
+            if let Some(inner) = drivers.upgrade() {
+                Self(inner).note(name);
+            }
+        };
+        let task = tokio::spawn(async move { attended.attend(note, &board).await });
+        held.entry(plugin.name.clone()).or_default().push(Instance {
+            driver,
+            _task: AbortOnDropHandle::new(task),
+        });
+        Ok(())
+    }
+}
+
+impl Handler for Drivers {
+    fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+        let service = Service::choose(plugin).map_err(Refusal::Invalid)?;
+        let name = &plugin.name;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+            let shown = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+            return Err(Refusal::Invalid(format!(
+                "{shown:?} is no name of a DRA driver: a DNS subdomain of {NAME_BYTES_MAX} characters at most is"
+            )));
+        }
+        if !plugin.endpoint.is_absolute() {
+            let endpoint = plugin.endpoint.display();
+            return Err(Refusal::Invalid(format!(
+                "the endpoint {endpoint} is no absolute path of a socket"
+            )));
+        }
+        self.add(plugin, service).map_err(Refusal::Failed)?;
+        self.note(name);
+        Ok(())
+    }
+
+    fn deregister(&self, plugin: &Plugin) {
+        let mut held = self.held();
+        if let Some(instances) = held.get_mut(&plugin.name) {
+            instances.retain(|instance| instance.driver.endpoint != plugin.endpoint);
+            if instances.is_empty() {
+                held.remove(&plugin.name);
+                self.0.board.clear(&plugin.name);
+            }
+        }
+        drop(held);
+        self.note(&plugin.name);
+    }
+}

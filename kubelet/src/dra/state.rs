@@ -1,0 +1,217 @@
+//! Which claims are prepared on this node, for which pods, and what came of it. Pure: what is written and who is called is decided by
+//! whoever holds it.
+
+use super::DraError;
+use super::claim::Wanted;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A claim's namespace and name: claims are known by these, as upstream's are.
+pub(super) type Name = (String, String);
+
+/// A device as its driver described it. The fields' names and order are the checkpoint's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct Device {
+    /// Its pool.
+    pub pool_name: String,
+    /// Its name there.
+    pub device_name: String,
+    /// The share of it, where several claims have it together.
+    #[serde(rename = "ShareID")]
+    pub share_id: Option<String>,
+    /// The claim's requests it stands for; none stands for all.
+    pub request_names: Option<Vec<String>>,
+    /// What the runtime is to be asked for.
+    #[serde(rename = "CDIDeviceIDs")]
+    pub cdi_device_ids: Option<Vec<String>>,
+}
+
+impl Device {
+    /// Whether it is there for a request; an empty one is for all.
+    pub(super) fn serves(&self, request: &str) -> bool {
+        let names = self.request_names.as_deref().unwrap_or_default();
+        request.is_empty() || names.is_empty() || names.iter().any(|name| name == request)
+    }
+}
+
+/// A claim that pods here use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// Its UID.
+    pub uid: String,
+    /// The pods, by UID.
+    pub pods: BTreeSet<String>,
+    /// What each of its drivers gave.
+    pub drivers: BTreeMap<String, Vec<Device>>,
+    /// Whether this kubelet has seen all drivers prepare it. The next one asks them again, as upstream's does.
+    pub prepared: bool,
+}
+
+/// What letting go of a claim asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// The pod had no part in it.
+    Nothing,
+    /// Others use it still.
+    Shared,
+    /// Nobody else does: its drivers are to be asked.
+    Last(Prepared),
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Claims(pub(super) BTreeMap<Name, Prepared>);
+
+impl Claims {
+    /// Notes that a pod uses a claim; tells whether its drivers are to be asked to prepare it.
+    ///
+    /// # Errors
+    /// An earlier claim of that name is still prepared.
+    pub(super) fn refer(&mut self, pod: &str, wanted: &Wanted) -> Result<bool, DraError> {
+        let name = (wanted.namespace.clone(), wanted.name.clone());
+        let held = self.0.entry(name).or_insert_with(|| Prepared {
+            uid: wanted.uid.clone(),
+            drivers: wanted
+                .drivers
+                .keys()
+                .map(|driver| (driver.clone(), Vec::new()))
+                .collect(),
+            ..Prepared::default()
+        });
+        if held.uid != wanted.uid {
+            return Err(DraError::Claim(format!(
+                "old ResourceClaim with same name {} and different UID {} still exists (previous pod force-deleted?!)",
+                wanted.name, held.uid
+            )));
+        }
+        held.pods.insert(pod.to_owned());
+        Ok(!held.prepared)
+    }
+
+    /// Takes over what a driver gave for a claim.
+    pub(super) fn give(&mut self, name: &Name, driver: &str, devices: Vec<Device>) {
+        if let Some(held) = self.0.get_mut(name) {
+            held.drivers.insert(driver.to_owned(), devices);
+        }
+    }
+
+    /// Notes that a claim is prepared by all its drivers.
+    pub(super) fn done(&mut self, name: &Name) {
+        if let Some(held) = self.0.get_mut(name) {
+            held.prepared = true;
+        }
+    }
+
+    /// The claims a pod uses.
+    pub(super) fn of_pod(&self, pod: &str) -> Vec<Name> {
+        let used = self.0.iter().filter(|(_, held)| held.pods.contains(pod));
+        used.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Lets a pod go of a claim. One that nobody else uses stays until its drivers have let go of it ([`Claims::remove`]).
+    pub(super) fn release(&mut self, pod: &str, name: &Name) -> Release {
+        let Some(held) = self.0.get_mut(name).filter(|held| held.pods.contains(pod)) else {
+            return Release::Nothing;
+        };
+        if held.pods.len() == 1 {
+            // What is under way may be half done: whoever comes next asks the drivers again.
+            held.prepared = false;
+            return Release::Last(held.clone());
+        }
+        held.pods.remove(pod);
+        Release::Shared
+    }
+
+    /// Forgets a claim that its drivers have let go of.
+    pub(super) fn remove(&mut self, name: &Name) {
+        self.0.remove(name);
+    }
+
+    /// The pods that use any claim.
+    pub(super) fn pods(&self) -> BTreeSet<String> {
+        self.0.values().flat_map(|held| held.pods.iter().cloned()).collect()
+    }
+
+    /// How many claims are prepared: in all, and by driver.
+    pub(super) fn in_use(&self) -> (usize, BTreeMap<String, usize>) {
+        let mut by_driver = BTreeMap::new();
+        let mut all = 0;
+        for held in self.0.values().filter(|held| held.prepared) {
+            all += 1;
+            for driver in held.drivers.keys() {
+                *by_driver.entry(driver.clone()).or_default() += 1;
+            }
+        }
+        (all, by_driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(name: &str, uid: &str) -> Wanted {
+        Wanted {
+            namespace: "ns".into(),
+            name: name.into(),
+            uid: uid.into(),
+            drivers: [("d".to_owned(), BTreeSet::new())].into(),
+        }
+    }
+
+    fn name(name: &str) -> Name {
+        ("ns".to_owned(), name.to_owned())
+    }
+
+    #[test]
+    fn a_shared_claim_goes_with_its_last_pod_and_no_sooner() {
+        let mut claims = Claims::default();
+        assert_eq!(claims.refer("a", &wanted("c", "1")), Ok(true));
+        claims.done(&name("c"));
+        assert_eq!(claims.refer("b", &wanted("c", "1")), Ok(false), "it is prepared");
+        assert_eq!(claims.in_use(), (1, [("d".to_owned(), 1)].into()));
+        // One that never used it takes nothing from those that do.
+        assert_eq!(claims.release("x", &name("c")), Release::Nothing);
+        assert_eq!(claims.release("a", &name("c")), Release::Shared);
+        assert_eq!(claims.release("x", &name("c")), Release::Nothing);
+        let Release::Last(last) = claims.release("b", &name("c")) else {
+            panic!("the last one");
+        };
+        assert_eq!(last.drivers.keys().collect::<Vec<_>>(), ["d"]);
+        // It stays until the driver has let go, and somebody who comes meanwhile has it prepared anew.
+        assert_eq!(claims.of_pod("b"), [name("c")]);
+        assert_eq!(claims.refer("c", &wanted("c", "1")), Ok(true));
+        claims.remove(&name("c"));
+        assert!(claims.pods().is_empty());
+    }
+
+    #[test]
+    fn another_claim_of_the_same_name_waits() {
+        let mut claims = Claims::default();
+        assert_eq!(claims.refer("a", &wanted("c", "1")), Ok(true));
+        let error = claims.refer("b", &wanted("c", "2")).expect_err("another");
+        assert_eq!(
+            error.to_string(),
+            "old ResourceClaim with same name c and different UID 1 still exists (previous pod force-deleted?!)"
+        );
+        assert_eq!(claims.pods(), ["a".to_owned()].into());
+    }
+
+    #[test]
+    fn a_device_serves_what_it_names() {
+        let of = |names: &[&str]| Device {
+            request_names: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..Device::default()
+        };
+        for (names, request, serves) in [
+            (&[][..], "a", true),
+            (&["a"], "", true),
+            (&["a"], "a", true),
+            (&["a"], "b", false),
+            (&["a", "b"], "b", true),
+        ] {
+            assert_eq!(of(names).serves(request), serves, "{names:?} {request}");
+        }
+    }
+}

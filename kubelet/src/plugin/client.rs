@@ -1,0 +1,178 @@
+//! Calls to plugins over their sockets. Every one has a deadline, and what comes back a bound.
+
+use super::Plugin;
+use hyper_util::rt::TokioIo;
+use proto::plugin_registration::registration_client::RegistrationClient;
+use proto::plugin_registration::{InfoRequest, PluginInfo, RegistrationStatus};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// How long a plugin may take until it takes a connection (kubelet contract §8).
+const DIAL: Duration = Duration::from_secs(10);
+/// How often is tried meanwhile: a socket is there a moment before anybody listens.
+const DIAL_AGAIN: Duration = Duration::from_millis(100);
+/// How long it may take to say who it is.
+const GET_INFO: Duration = Duration::from_secs(1);
+/// How long it may take to hear how its registration went.
+const NOTIFY: Duration = Duration::from_secs(5);
+/// The largest answer that is read, bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Counts the connections to one plugin that stand.
+pub(crate) type Connections = watch::Sender<usize>;
+
+/// A channel to whoever listens at a socket. It connects with the first call, and again after a connection broke.
+pub(crate) fn channel(path: &Path, connections: Connections) -> Channel {
+    let path = path.to_owned();
+    let connector = tower::service_fn(move |_: Uri| {
+        let (path, connections) = (path.clone(), connections.clone());
+        async move {
+            let stream = UnixStream::connect(path).await?;
+            Ok::<_, io::Error>(TokioIo::new(Counted::new(stream, connections)))
+        }
+    });
+    Endpoint::from_static("http://localhost")
+        .connect_timeout(Duration::from_secs(5))
+        .connect_with_connector_lazy(connector)
+}
+
+/// A connection that is counted as long as it stands.
+struct Counted {
+    stream: UnixStream,
+    connections: Connections,
+}
+
+impl Counted {
+    fn new(stream: UnixStream, connections: Connections) -> Self {
+        connections.send_modify(|count| *count += 1);
+        Self { stream, connections }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.connections.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// A plugin that said who it is.
+pub(super) struct Registrant {
+    client: RegistrationClient<Channel>,
+    /// Its type.
+    pub(super) kind: String,
+    /// Itself.
+    pub(super) plugin: Plugin,
+}
+
+/// Asks the plugin at a socket who it is.
+///
+/// # Errors
+/// Nobody answers, or not in time.
+pub(super) async fn ask(socket: PathBuf) -> Result<Registrant, String> {
+    let place = socket.display().to_string();
+    dial(&socket)
+        .await
+        .map_err(|error| format!("RegisterPlugin error -- dial failed at socket {place}, err: {error}"))?;
+    let channel = channel(&socket, Connections::default());
+    let mut client = RegistrationClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+    let asked = bounded(GET_INFO, client.get_info(InfoRequest {})).await;
+    let info = asked.map_err(|status| {
+        let error = told(&status);
+        format!("RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {place}, err: {error}")
+    })?;
+    let PluginInfo {
+        r#type,
+        name,
+        endpoint,
+        supported_versions,
+    } = info;
+    let endpoint = match endpoint.is_empty() {
+        true => socket,
+        false => PathBuf::from(endpoint),
+    };
+    Ok(Registrant {
+        client,
+        kind: r#type,
+        plugin: Plugin {
+            name,
+            endpoint,
+            versions: supported_versions,
+        },
+    })
+}
+
+impl Registrant {
+    /// Tells the plugin how its registration went; an error if it failed.
+    ///
+    /// # Errors
+    /// It does not hear it.
+    pub(super) async fn tell(&mut self, error: Option<&str>) -> Result<(), String> {
+        let status = RegistrationStatus {
+            plugin_registered: error.is_none(),
+            error: error.unwrap_or_default().to_owned(),
+        };
+        let told = bounded(NOTIFY, self.client.notify_registration_status(status)).await;
+        told.map(drop).map_err(|status| self::told(&status))
+    }
+}
+
+/// Waits until somebody takes connections at a socket.
+async fn dial(socket: &Path) -> Result<(), io::Error> {
+    let until = Instant::now() + DIAL;
+    loop {
+        let error = match tokio::time::timeout_at(until, UnixStream::connect(socket)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        if Instant::now() + DIAL_AGAIN >= until || error.kind() == io::ErrorKind::NotFound {
+            return Err(error);
+        }
+        tokio::time::sleep(DIAL_AGAIN).await;
+    }
+}
+
+async fn bounded<T>(
+    deadline: Duration,
+    reply: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
+    match tokio::time::timeout(deadline, reply).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner),
+        Err(_) => Err(Status::deadline_exceeded("context deadline exceeded")),
+    }
+}
+
+/// A failed call as users read it.
+fn told(status: &Status) -> String {
+    let code = crate::runtime::code_name(status.code());
+    format!("rpc error: code = {code} desc = {}", status.message())
+}
