@@ -416,7 +416,6 @@ impl Bench {
         node.resolv_conf = Some(self.resolv_conf());
         node.hosts_path = self.hosts();
         let pinning = self.pinning.as_ref().map(|(rules, machine)| {
-            node.exclusive_cpus = rules.lifts_quota();
             Pinning::open(&node.root_dir, rules, || Ok(machine.clone())).expect("opens")
         });
         let kubelet = Kubelet::new(Dependencies {
