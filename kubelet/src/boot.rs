@@ -313,6 +313,8 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
         flags: config.flags.clone(),
         gates: Gates {
             no_quota: config.pinning.no_quota,
+            memory_qos: config.cgroups.memory_throttling.is_some(),
+            qos_reserved: config.cgroups.qos_reserved_percent.is_some(),
             stop_signals: config.stop_signals,
             provider_tokens: config.provider_tokens,
             graceful_shutdown: config.graceful_shutdown,

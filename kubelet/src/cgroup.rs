@@ -308,7 +308,10 @@ impl Cgroups {
                 inner.ensure(tree, &top, &all)?;
                 let is_new = !tree.exists(&burstable);
                 let shares = of_class.cpu_shares.filter(|_| is_new);
-                let values = Values { cpu_shares: shares, ..of_class.clone() };
+                let values = Values {
+                    cpu_shares: shares,
+                    ..of_class.clone()
+                };
                 inner.ensure(tree, &burstable, &values)?;
                 inner.ensure(tree, &settings.naming.qos(QosClass::BestEffort), &of_class)
             },

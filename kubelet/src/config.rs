@@ -11,7 +11,7 @@ mod flags;
 mod gates;
 mod resolve;
 
-pub use file::KubeletConfiguration;
+pub use file::{KubeletConfiguration, MemorySwap};
 pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 

@@ -23,7 +23,10 @@ pub(super) fn open(config: &Config, facts: &Facts, driver: CgroupDriver) -> Resu
         per_qos: cgroups.per_qos,
     };
     if !cgroups.per_qos && cgroups.root != "/" {
-        tracing::warn!(cgroup_root = cgroups.root, "cgroupRoot has no effect with cgroupsPerQOS: false");
+        tracing::warn!(
+            cgroup_root = cgroups.root,
+            "cgroupRoot has no effect with cgroupsPerQOS: false"
+        );
     }
     let settings = CgroupSettings {
         naming: naming.clone(),
@@ -106,13 +109,17 @@ pub(super) fn tell(config: &Config, facts: &Facts, is_v2: bool) {
         }
     }
     if cgroups.limited_swap && !is_v2 {
-        tracing::warn!("memorySwap.swapBehavior: LimitedSwap has no effect with cgroups of version 1: containers have no swap");
+        tracing::warn!(
+            "memorySwap.swapBehavior: LimitedSwap has no effect with cgroups of version 1: containers have no swap"
+        );
     }
 }
 
 /// Whether a kernel's release is older than a version; one that cannot be read is not.
 fn is_older(release: &str, than: (u32, u32)) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) => (major, minor) < than,
         _ => false,

@@ -47,7 +47,7 @@ impl Part {
     /// What is told of it when it could not be.
     pub fn failed(&self, why: &str) -> String {
         match self {
-            Self::Pods(cgroup) => format!("Failed to update Node Allocatable Limits {cgroup:?}: {why}"),
+            Self::Pods(cgroup) => format!("Failed to update Node Allocatable Limits {cgroup}: {why}"),
             Self::Reserved(of) => {
                 let whose = match of.whose {
                     Whose::System => "System",
@@ -65,7 +65,10 @@ impl Part {
 
 /// All parts of a node.
 pub(super) fn parts(settings: &CgroupSettings) -> Vec<Part> {
-    let pods = settings.node_limits.as_ref().map(|_| Part::Pods(settings.naming.kubepods_parts()));
+    let pods = settings
+        .node_limits
+        .as_ref()
+        .map(|_| Part::Pods(settings.naming.kubepods_parts()));
     pods.into_iter()
         .chain(settings.reserved.iter().cloned().map(Part::Reserved))
         .collect()

@@ -112,7 +112,9 @@ impl Trees {
             ("pids", values.pids.is_some()),
         ];
         let is_absent = |controller: &str| self.in_tree(controller, path).is_some_and(|dir| !dir.is_dir());
-        let lacking = used.into_iter().filter(|(controller, used)| *used && is_absent(controller));
+        let lacking = used
+            .into_iter()
+            .filter(|(controller, used)| *used && is_absent(controller));
         lacking.map(|(controller, _)| controller.to_owned()).collect()
     }
 

@@ -74,7 +74,9 @@ impl Tree {
             ("pids", values.pids.is_some()),
         ];
         let is_absent = |controller: &str| !there.iter().any(|one| one == controller);
-        let lacking = used.into_iter().filter(|(controller, used)| *used && is_absent(controller));
+        let lacking = used
+            .into_iter()
+            .filter(|(controller, used)| *used && is_absent(controller));
         let lacking: Vec<String> = lacking.map(|(controller, _)| controller.to_owned()).collect();
         (!lacking.is_empty()).then_some(lacking)
     }

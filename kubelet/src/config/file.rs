@@ -365,7 +365,11 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     let gates = tree.get("featureGates").and_then(Value::as_object);
     config.pinning = gates.map(gates::pinning).unwrap_or_default();
     config.memory = gates.map(gates::memory).unwrap_or_default();
-    if !config.memory.qos && config.memory_throttling_factor.is_some_and(|factor| factor != DEFAULT_FACTOR) {
+    if !config.memory.qos
+        && config
+            .memory_throttling_factor
+            .is_some_and(|factor| factor != DEFAULT_FACTOR)
+    {
         inert.push("memoryThrottlingFactor (without feature gate MemoryQoS)".to_owned());
     }
     config.stop_signals = gates.is_some_and(gates::stop_signals);

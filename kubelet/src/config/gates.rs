@@ -398,8 +398,17 @@ mod tests {
             (json!({}), off),
             (json!({"AllBeta": true}), off),
             (json!({"MemoryQoS": true}), Memory { qos: true, ..off }),
-            (json!({"QOSReserved": true}), Memory { qos_reserved: true, ..off }),
-            (json!({"AllAlpha": true, "QOSReserved": false}), Memory { qos: true, ..off }),
+            (
+                json!({"QOSReserved": true}),
+                Memory {
+                    qos_reserved: true,
+                    ..off
+                },
+            ),
+            (
+                json!({"AllAlpha": true, "QOSReserved": false}),
+                Memory { qos: true, ..off },
+            ),
         ] {
             assert_eq!(memory(gates.as_object().expect("an object")), expected, "{gates}");
         }

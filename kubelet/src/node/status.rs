@@ -106,8 +106,16 @@ pub fn over_reserved(config: &Config, facts: &Facts) -> Vec<String> {
     let storage = with_kept(reserved.ephemeral_storage, Signal::NodeFsAvailable, disk);
     let all = [
         ("cpu", reserved.cpu_milli, machine.cpus * 1000),
-        ("memory", with_kept(reserved.memory, Signal::MemoryAvailable, memory), memory),
-        ("ephemeral-storage", if config.local_storage { storage } else { 0 }, disk),
+        (
+            "memory",
+            with_kept(reserved.memory, Signal::MemoryAvailable, memory),
+            memory,
+        ),
+        (
+            "ephemeral-storage",
+            if config.local_storage { storage } else { 0 },
+            disk,
+        ),
     ];
     let text = |name: &str, amount: i64| match name {
         "cpu" => Quantity::from_milli(amount).to_string(),

@@ -36,6 +36,9 @@ impl Pinning {
         };
         let held = inner.held();
         let given = held.cpus.exclusive.get(uid.as_str()).into_iter().flatten();
-        given.filter(|(_, cpus)| !cpus.is_empty()).map(|(name, _)| name.as_str()).collect()
+        given
+            .filter(|(_, cpus)| !cpus.is_empty())
+            .map(|(name, _)| name.as_str())
+            .collect()
     }
 }

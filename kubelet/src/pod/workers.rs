@@ -339,7 +339,12 @@ impl Workers {
         let now = Instant::now();
         let doubts = self.doubted.values().map(|doubt| doubt.until);
         let doubts = doubts.filter(|until| *until > now);
-        self.cooling.values().copied().chain(doubts).chain(self.shares.next).min()
+        self.cooling
+            .values()
+            .copied()
+            .chain(doubts)
+            .chain(self.shares.next)
+            .min()
     }
 
     /// Ends a pod that runs though no source has it; tries again in a while if it cannot be looked at.

@@ -139,7 +139,11 @@ mod tests {
             (2, 1, 10, 0),
             (1, 0, 10, 0),
         ] {
-            assert_eq!(swap_share(request, memory, capacity), share, "{request}/{memory}*{capacity}");
+            assert_eq!(
+                swap_share(request, memory, capacity),
+                share,
+                "{request}/{memory}*{capacity}"
+            );
         }
     }
 }

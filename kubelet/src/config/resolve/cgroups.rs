@@ -48,7 +48,11 @@ impl Amounts {
 
 /// What both keep from pods.
 fn total(both: [&Amounts; 2]) -> Reserved {
-    let sum = |of: fn(&Amounts) -> Option<i64>| both.iter().filter_map(|amounts| of(amounts)).fold(0, i64::saturating_add);
+    let sum = |of: fn(&Amounts) -> Option<i64>| {
+        both.iter()
+            .filter_map(|amounts| of(amounts))
+            .fold(0, i64::saturating_add)
+    };
     Reserved {
         cpu_milli: sum(|of| of.cpu_milli),
         memory: sum(|of| of.memory),
@@ -135,11 +139,16 @@ fn is_compressible(word: &str) -> bool {
 
 /// The words of `enforceNodeAllocatable`, and what they need of other fields.
 fn enforcement(reader: &mut Reader, written: &KubeletConfiguration, per_qos: bool) -> Vec<String> {
-    let words = written.enforce_node_allocatable.clone().unwrap_or_else(|| vec!["pods".into()]);
+    let words = written
+        .enforce_node_allocatable
+        .clone()
+        .unwrap_or_else(|| vec!["pods".into()]);
     for word in &words {
-        let is_known = ["pods", "none"].contains(&word.as_str()) || [Whose::System, Whose::Kube].iter().any(|whose| is_of(word, *whose));
+        let is_known = ["pods", "none"].contains(&word.as_str())
+            || [Whose::System, Whose::Kube].iter().any(|whose| is_of(word, *whose));
         if !is_known {
-            let known = "none, pods, system-reserved, system-reserved-compressible, kube-reserved, kube-reserved-compressible";
+            let known =
+                "none, pods, system-reserved, system-reserved-compressible, kube-reserved, kube-reserved-compressible";
             reader.wrong(ENFORCE, format!("{word:?} is not one of {known}"));
         }
     }
@@ -154,7 +163,13 @@ fn enforcement(reader: &mut Reader, written: &KubeletConfiguration, per_qos: boo
         (Whose::System, &written.system_reserved_cgroup, &written.system_reserved),
         (Whose::Kube, &written.kube_reserved_cgroup, &written.kube_reserved),
     ] {
-        reserved_cgroup(reader, &words, whose, cgroup.as_deref().unwrap_or_default(), amounts.as_ref());
+        reserved_cgroup(
+            reader,
+            &words,
+            whose,
+            cgroup.as_deref().unwrap_or_default(),
+            amounts.as_ref(),
+        );
         if !cgroup.as_deref().unwrap_or_default().is_empty() && !pinning::reserved(written).is_empty() {
             let why = format!("cannot be given together with {}", whose.field());
             reader.wrong("reservedSystemCPUs", why);
@@ -164,7 +179,13 @@ fn enforcement(reader: &mut Reader, written: &KubeletConfiguration, per_qos: boo
 }
 
 /// What a reservation that is enforced on a cgroup needs.
-fn reserved_cgroup(reader: &mut Reader, words: &[String], whose: Whose, cgroup: &str, amounts: Option<&BTreeMap<String, String>>) {
+fn reserved_cgroup(
+    reader: &mut Reader,
+    words: &[String],
+    whose: Whose,
+    cgroup: &str,
+    amounts: Option<&BTreeMap<String, String>>,
+) {
     let of: Vec<&String> = words.iter().filter(|word| is_of(word, whose)).collect();
     let Some(word) = of.first() else { return };
     if of.iter().any(|other| other != word) {
@@ -180,7 +201,10 @@ fn reserved_cgroup(reader: &mut Reader, words: &[String], whose: Whose, cgroup: 
         reader.wrong(whose.field(), "must not be the root of all cgroups");
     }
     if amounts.is_none_or(BTreeMap::is_empty) {
-        reader.wrong(whose.amounts(), format!("must be given when {ENFORCE} contains {word:?}"));
+        reader.wrong(
+            whose.amounts(),
+            format!("must be given when {ENFORCE} contains {word:?}"),
+        );
     }
 }
 

@@ -140,7 +140,12 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
         tty: container.tty == Some(true),
         stop_signal: signal::to_cri(pod_object::stop_signal(container).filter(|_| input.ctx.stop_signals)) as i32,
         linux: Some(cri::LinuxContainerConfig {
-            resources: Some(resources::container_resources(pod, container, input.ctx, input.unbounded)),
+            resources: Some(resources::container_resources(
+                pod,
+                container,
+                input.ctx,
+                input.unbounded,
+            )),
             security_context: Some(security::container_security(input)?),
         }),
         ..Default::default()

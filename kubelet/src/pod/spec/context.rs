@@ -1,7 +1,7 @@
 //! What the translation needs to know of the node.
 
-use crate::cgroup::limits::memory::{MemoryQos, Swap};
 use crate::cgroup::CgroupNaming;
+use crate::cgroup::limits::memory::{MemoryQos, Swap};
 use crate::downward::NodeAllocatable;
 use crate::host::addresses::HostIps;
 use std::path::PathBuf;

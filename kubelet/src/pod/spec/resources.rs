@@ -155,8 +155,15 @@ fn limit_swap(out: &mut cri::LinuxContainerResources, pod: &Pod, container: &Con
 
 /// The swap a container may use, bytes (KEP-2400): a part for those of Burstable pods whose request is not their limit, none for others.
 fn swap_limit(pod: &Pod, container: &Container, ctx: &NodeContext) -> i64 {
-    let (request, own) = (request(container, "memory").map_or(0, value), own_limit(container, "memory"));
-    let of_pod = || pod.spec.as_ref().is_some_and(|spec| qos_class(spec) == QosClass::Burstable);
+    let (request, own) = (
+        request(container, "memory").map_or(0, value),
+        own_limit(container, "memory"),
+    );
+    let of_pod = || {
+        pod.spec
+            .as_ref()
+            .is_some_and(|spec| qos_class(spec) == QosClass::Burstable)
+    };
     let may = ctx.swap.limited && request != own.map_or(0, value) && of_pod() && !pod_object::is_critical(pod);
     match may {
         true => swap_share(request, ctx.memory_capacity, ctx.swap.capacity),
@@ -172,7 +179,8 @@ fn reserve_memory(out: &mut cri::LinuxContainerResources, spec: &PodSpec, contai
         let kept = qos.reservation(qos_class(spec), request);
         let files = [("memory.min", kept.min), ("memory.low", kept.low)];
         let files = files.into_iter().filter(|(_, kept)| *kept > 0);
-        out.unified.extend(files.map(|(file, kept)| (file.to_owned(), kept.to_string())));
+        out.unified
+            .extend(files.map(|(file, kept)| (file.to_owned(), kept.to_string())));
     }
     if let Some(high) = qos.high(request, limit(container, spec, "memory").map(value)) {
         out.unified.insert("memory.high".into(), high.to_string());

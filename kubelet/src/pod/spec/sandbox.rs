@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn identity_labels_and_log_directory() {
-        let config = sandbox_config(&pod("{}"), 2, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
+        let config =
+            sandbox_config(&pod("{}"), 2, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
         assert_eq!(config.metadata.as_ref().map(|m| m.attempt), Some(2));
         assert_eq!(config.hostname, "web");
         assert_eq!(config.log_directory, "/var/log/pods/shop_web_u-1");
@@ -180,7 +181,8 @@ mod tests {
     fn sysctls_are_named_as_they_are_judged() {
         let spec = r#"{"securityContext":{"sysctls":[{"name":"net/ipv4/conf/eth0.100/arp_ignore","value":"1"},
             {"name":"net.ipv4.conf.eth0/100.arp_announce","value":"2"}]}}"#;
-        let config = sandbox_config(&pod(spec), 0, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
+        let config =
+            sandbox_config(&pod(spec), 0, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
         let sysctls = config.linux.expect("linux").sysctls;
         let of = |name: &str| sysctls.get(name).map(String::as_str);
         assert_eq!(of("net.ipv4.conf.eth0/100.arp_ignore"), Some("1"), "{sysctls:?}");
@@ -221,7 +223,8 @@ mod tests {
     #[test]
     fn ports_are_taken_once() {
         let spec = r#"{"containers":[{"name":"a","ports":[{"containerPort":80,"hostPort":8080},{"containerPort":80,"hostPort":8080},{"containerPort":53,"protocol":"UDP"}]}]}"#;
-        let config = sandbox_config(&pod(spec), 0, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
+        let config =
+            sandbox_config(&pod(spec), 0, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
         let ports: Vec<_> = config
             .port_mappings
             .iter()
