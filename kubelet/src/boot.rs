@@ -5,6 +5,7 @@
 //! [`crate::node`]'s.
 
 mod capabilities;
+mod cgroups;
 mod credentials;
 mod host;
 mod kernel;
@@ -18,7 +19,7 @@ use crate::admission::sysctl;
 use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
-use crate::cgroup::{self, CgroupDriver, CgroupError, CgroupNaming, CgroupSettings, Cgroups, NodeLimits};
+use crate::cgroup::{CgroupError, CgroupNaming};
 use crate::collect;
 use crate::config::Config;
 use crate::events::Severity;
@@ -113,6 +114,9 @@ pub enum BootError {
     /// The ids set aside for pods with users of their own.
     #[error("create user namespace manager: kubelet mappings")]
     Ids(#[source] PoolError),
+    /// More is reserved than there is.
+    #[error("invalid Node Allocatable configuration. {}", .0.join(" "))]
+    Reserved(Vec<String>),
     /// The cgroup tree.
     #[error("pod cgroups")]
     Cgroups(#[source] CgroupError),
@@ -222,31 +226,7 @@ async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
     }
 }
 
-fn cgroups(config: &Config, facts: &Facts, driver: CgroupDriver) -> Result<(Cgroups, CgroupNaming), BootError> {
-    let cgroups = &config.cgroups;
-    let naming = CgroupNaming {
-        driver,
-        root: cgroups.root.clone(),
-        per_qos: cgroups.per_qos,
-    };
-    let limits = NodeLimits {
-        memory: facts.machine.memory - cgroups.reserved.memory,
-        cpu_milli: facts.machine.cpus * 1000 - cgroups.reserved.cpu_milli,
-        pids: None,
-    };
-    let settings = CgroupSettings {
-        naming: naming.clone(),
-        cpu_cfs_quota: cgroups.cpu_cfs_quota,
-        exclusive_cpus: config.pinning.lifts_quota(),
-        cpu_cfs_period_us: cgroups.cpu_cfs_period_us,
-        pod_pids_limit: cgroups.pod_pids_limit,
-        node_limits: cgroups.enforce_pods.then_some(limits),
-    };
-    let cgroups = Cgroups::open(CGROUP_MOUNT, cgroup::systemd::SOCKET, settings).map_err(BootError::Cgroups)?;
-    Ok((cgroups, naming))
-}
-
-fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNaming, cgroup_v2: bool) -> NodeContext {
+fn context(config: &Config, facts: &Facts, host_ips: HostIps, naming: CgroupNaming, cgroup_v2: bool) -> NodeContext {
     NodeContext {
         node_name: facts.name.clone(),
         host_ips,
@@ -258,14 +238,15 @@ fn context(config: &Config, facts: &Facts, host_ips: HostIps, cgroups: CgroupNam
         hosts_path: PathBuf::from(ETC_HOSTS),
         allocatable: allocatable(config, facts),
         memory_capacity: facts.machine.memory,
-        cgroups,
+        cgroups: naming,
         cgroup_v2,
         cpu_cfs_quota: config.cgroups.cpu_cfs_quota,
-        exclusive_cpus: config.pinning.lifts_quota(),
         cpu_cfs_period_us: config.cgroups.cpu_cfs_period_us,
         huge_page_sizes: host::huge_page_sizes(facts),
         seccomp_default: config.pods.seccomp_default,
         single_process_oom_kill: config.pods.single_process_oom_kill.unwrap_or(!cgroup_v2),
+        memory_qos: cgroups::memory_qos(config, facts, cgroup_v2),
+        swap: cgroups::swap(config, facts, cgroup_v2),
         master_service_namespace: "default".to_owned(),
         stop_signals: config.stop_signals,
         selinux: host::has_selinux(&Roots::default()),
@@ -333,6 +314,8 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
         flags: config.flags.clone(),
         gates: Gates {
             no_quota: config.pinning.no_quota,
+            memory_qos: config.cgroups.memory_throttling.is_some(),
+            qos_reserved: config.cgroups.qos_reserved_percent.is_some(),
             stop_signals: config.stop_signals,
             provider_tokens: config.provider_tokens,
             graceful_shutdown: config.graceful_shutdown,
@@ -361,7 +344,8 @@ fn build(
     // First of all: what does not fit harms nothing then.
     let machine = || sysfs::read(&Roots::default().sys);
     let pinning = Pinning::open(&config.paths.root_dir, &config.pinning, machine).map_err(BootError::Pinning)?;
-    let (cgroups, naming) = cgroups(config, facts, found.driver)?;
+    let (pod_cgroups, naming) = cgroups::open(config, facts, found.driver)?;
+    cgroups::tell(config, facts, cgroup_v2);
     let pods_max = node::max_pods(config, &facts.machine);
     let ids = host::ids(&Roots::default(), config.pods.ids_per_pod, pods_max).map_err(BootError::Ids)?;
     let mut described = node::own_description(&config.node, facts);
@@ -372,7 +356,7 @@ fn build(
         clock: Arc::new(SystemClock),
         mounter: Arc::new(KernelMounter),
         seed: host::seed(),
-        cgroups,
+        cgroups: pod_cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
         logind: Arc::new(SystemBus::new(logind::SOCKET, logind::SETTINGS)),
         described: Describer::new(described),
@@ -437,6 +421,10 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
     let _root = lock_root(&config.paths.root_dir)?;
     let sockets = sockets(&config).await?;
     let facts = host::facts(&config, &roots);
+    let over = node::over_reserved(&config, &facts);
+    if !over.is_empty() {
+        return Err(BootError::Reserved(over));
+    }
     let mut tasks = JoinSet::new();
     let host_ips = host::ips(&config, &facts, &mut tasks, &stop);
     let known = credentials::find(&config, &facts, &host_ips, Arc::new(SystemClock), host::seed()).await?;

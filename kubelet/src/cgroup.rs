@@ -1,26 +1,36 @@
 //! Pod and QoS cgroups: their names, their limits, and making them in either hierarchy.
 //!
-//! Owns everything below `<cgroupRoot>/kubepods`. Never looks at containers: the runtime makes and removes those inside the pod's
-//! cgroup. Kills no process but one that stays in the cgroup of a pod nothing of which runs any more ([`stray`]).
+//! Owns everything below `<cgroupRoot>/kubepods`, and the limits of the cgroups that are reserved for others ([`reserve`]). Never looks
+//! at containers: the runtime makes and removes those inside the pod's cgroup. Kills no process but one that stays in the cgroup of a
+//! pod nothing of which runs any more ([`stray`]).
 
 mod hierarchy;
 pub mod limits;
 mod name;
+mod reserve;
+mod settings;
 mod stray;
 pub mod systemd;
 mod v1;
 mod v2;
+mod values;
 
 pub use hierarchy::Hierarchy;
+pub use limits::memory::{MemoryQos, Reservation};
+pub use limits::sums::Sums;
 pub use limits::{PodLimits, pod_limits};
 pub use name::{CgroupDriver, CgroupNaming};
+pub use reserve::Part;
+pub use settings::{CgroupSettings, NodeLimits, ReservedCgroup, Whose};
 pub use systemd::{Systemd, SystemdError};
+pub use values::{Usage, Values};
 
 use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
+use crate::pinning::Unbounded;
 use k8s_openapi::api::core::v1::Pod;
-use proto::api::qos::{QosClass, qos_class};
-use std::collections::{BTreeMap, BTreeSet};
+use proto::api::qos::QosClass;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,12 +98,44 @@ pub enum CgroupError {
         /// Why.
         source: SystemdError,
     },
+    /// A cgroup that is to be held to what is set aside for it is not there.
+    #[error(
+        "{field}: cgroup {cgroup:?} does not exist{}: make it, or take {word} out of enforceNodeAllocatable",
+        among(.missing)
+    )]
+    NoReserved {
+        /// The field that names it.
+        field: &'static str,
+        /// Its name.
+        cgroup: String,
+        /// The word that asks for it.
+        word: String,
+        /// The controllers whose trees lack it; none in the unified tree.
+        missing: Vec<String>,
+    },
+    /// More memory is in use than would be allowed: the kernel would end processes for it.
+    #[error("{used} bytes of memory are in use in {path}, more than the new limit {limit}")]
+    InUse {
+        /// The cgroup.
+        path: String,
+        /// The limit, bytes.
+        limit: i64,
+        /// What is in use and cannot go at once, bytes.
+        used: u64,
+    },
     /// The machine has no cgroup tree where it should be.
     #[error("no cgroup hierarchy at {0}")]
     NoHierarchy(PathBuf),
     /// The work is not over in time, or was lost.
     #[error(transparent)]
     Work(#[from] WorkError),
+}
+
+fn among(controllers: &[String]) -> String {
+    match controllers {
+        [] => String::new(),
+        some => format!(" among those of {}", some.join(", ")),
+    }
 }
 
 /// What the runtime is told to put a pod's containers under; empty when pods have no cgroup of their own.
@@ -105,49 +147,6 @@ impl CgroupParent {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-/// What shapes the limits of the tree: configuration and machine.
-#[derive(Debug, Clone)]
-pub struct CgroupSettings {
-    /// Names.
-    pub naming: CgroupNaming,
-    /// `cpuCFSQuota`.
-    pub cpu_cfs_quota: bool,
-    /// Pods whose containers have CPUs to themselves have no quota.
-    pub exclusive_cpus: bool,
-    /// `cpuCFSQuotaPeriod` in microseconds.
-    pub cpu_cfs_period_us: i64,
-    /// `podPidsLimit`; not positive means none.
-    pub pod_pids_limit: i64,
-    /// What all pods together may use (`enforceNodeAllocatable: pods`); `None` enforces nothing.
-    pub node_limits: Option<NodeLimits>,
-}
-
-#[cfg(any(test, feature = "test-util"))]
-impl CgroupSettings {
-    /// Upstream's defaults of everything but the names, and nothing enforced for all pods together.
-    pub fn with_defaults(naming: CgroupNaming) -> Self {
-        Self {
-            naming,
-            cpu_cfs_quota: true,
-            exclusive_cpus: false,
-            cpu_cfs_period_us: 100_000,
-            pod_pids_limit: -1,
-            node_limits: None,
-        }
-    }
-}
-
-/// Limits of the whole `kubepods` cgroup: capacity less the reservations (kubelet contract §7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeLimits {
-    /// Bytes.
-    pub memory: i64,
-    /// Millicores.
-    pub cpu_milli: i64,
-    /// Processes.
-    pub pids: Option<i64>,
 }
 
 /// The node's pod cgroups. Cheap to clone; file work runs on the blocking pool.
@@ -182,6 +181,19 @@ impl Inner {
         // Under systemd too: it hands down neither cpuset nor huge pages by itself, and rounds a quota.
         tree.ensure(path)?;
         tree.apply(path, values)
+    }
+
+    /// Brings one cgroup to values that change with the pods. Nothing is written where they hold already.
+    fn refresh(&self, tree: &Hierarchy, path: &str, mut values: Values) -> Result<(), CgroupError> {
+        // A limit below what is in use ends processes, or is refused: what is in use must not become more.
+        let used = values.memory.and_then(|_| tree.usage(path).memory);
+        let used = used.map(|used| i64::try_from(used).unwrap_or(i64::MAX));
+        values.memory = values.memory.max(used);
+        if tree.holds(path, &values) {
+            return Ok(());
+        }
+        self.tell_systemd(tree, path, &values)?;
+        tree.apply(path, &values)
     }
 
     fn tell_systemd(&self, tree: &Hierarchy, path: &str, values: &Values) -> Result<(), CgroupError> {
@@ -241,15 +253,16 @@ impl Cgroups {
         })
     }
 
-    /// Whether all pods together are held to what is allocatable.
-    pub fn enforces_node_limits(&self) -> bool {
-        self.inner.hierarchy.is_some() && self.inner.settings.node_limits.is_some()
-    }
-
     /// The memory all pods together may use, bytes, if they are held to that.
     pub fn memory_limit(&self) -> Option<i64> {
         self.inner.hierarchy.as_ref()?;
-        Some(self.inner.settings.node_limits?.memory)
+        let limits = self.inner.settings.node_limits.as_ref()?;
+        limits.enforced.then_some(limits.memory)
+    }
+
+    /// Whether pods have cgroups at all.
+    pub fn are_made(&self) -> bool {
+        self.inner.hierarchy.is_some()
     }
 
     async fn work<T: Send + 'static>(
@@ -269,34 +282,76 @@ impl Cgroups {
         self.files.run(uid, job).await?
     }
 
-    /// Makes `kubepods` with the node's limits and the QoS cgroups below it. Idempotent; call once before any pod.
+    /// Makes `kubepods` and the QoS cgroups below it. Idempotent; call once before any pod. A `kubepods` that is there keeps its limits
+    /// until [`Self::hold`]: more may be in use than it is to have.
+    ///
+    /// # Errors
+    /// One cannot be made, or a cgroup that is to be held to its reservation is not there.
     pub async fn setup(&self) -> Result<(), CgroupError> {
         self.work(
             TREE,
             |inner, tree| {
-                let naming = &inner.settings.naming;
-                let top = naming.kubepods();
-                let limits = inner.settings.node_limits.map(|n| limits::node(&n)).unwrap_or_default();
-                inner.ensure(tree, &top, &limits)?;
-                for class in [QosClass::Burstable, QosClass::BestEffort] {
-                    inner.ensure(tree, &naming.qos(class), &limits::qos(0))?;
+                let settings = &inner.settings;
+                reserve::check(tree, settings)?;
+                let (top, burstable) = (settings.naming.kubepods(), settings.naming.qos(QosClass::Burstable));
+                let mut all = match &settings.node_limits {
+                    Some(limits) if !tree.exists(&top) => limits::node(limits),
+                    _ => Values::default(),
+                };
+                let mut of_class = limits::qos(settings);
+                if settings.memory_qos.is_none() {
+                    // What a kubelet before this one kept of memory is nobody's any more.
+                    for values in [&mut all, &mut of_class] {
+                        (values.memory_min, values.memory_low) = (Some(0), Some(0));
+                    }
                 }
-                Ok(())
+                inner.ensure(tree, &top, &all)?;
+                let is_new = !tree.exists(&burstable);
+                let shares = of_class.cpu_shares.filter(|_| is_new);
+                let values = Values {
+                    cpu_shares: shares,
+                    ..of_class.clone()
+                };
+                inner.ensure(tree, &burstable, &values)?;
+                inner.ensure(tree, &settings.naming.qos(QosClass::BestEffort), &of_class)
             },
             (),
         )
         .await
     }
 
+    /// The cgroups that are to be held to their part of the node, each with [`Self::hold`].
+    pub fn parts(&self) -> Vec<Part> {
+        match self.inner.hierarchy {
+            Some(_) => reserve::parts(&self.inner.settings),
+            None => Vec::new(),
+        }
+    }
+
+    /// Holds one of them to its part. Until it could be, what was before stays.
+    ///
+    /// # Errors
+    /// The kernel or systemd refuses, or more memory is in use.
+    pub async fn hold(&self, part: &Part) -> Result<(), CgroupError> {
+        let part = part.clone();
+        let hold = move |inner: &Inner, tree: &Hierarchy| {
+            let (path, values) = part.values(&inner.settings);
+            tree.check_room(&path, &values)?;
+            inner.tell_systemd(tree, &path, &values)?;
+            tree.apply(&path, &values)
+        };
+        self.work(TREE, hold, ()).await
+    }
+
     /// Makes the pod's cgroup, or brings an existing one's limits up to date. Call before its sandbox.
-    pub async fn ensure_pod(&self, pod: &Pod) -> Result<CgroupParent, CgroupError> {
+    pub async fn ensure_pod(&self, pod: &Pod, unbounded: Unbounded) -> Result<CgroupParent, CgroupError> {
         let parent = CgroupParent(self.inner.settings.naming.pod_parent(pod));
         let pod = pod.clone();
         self.work(
             &uid_of(&pod),
             move |inner, tree| {
                 let path = inner.settings.naming.pod(&pod);
-                inner.ensure(tree, &path, &pod_limits(&pod, &inner.settings))
+                inner.ensure(tree, &path, &pod_limits(&pod, &inner.settings, &unbounded))
             },
             (),
         )
@@ -305,8 +360,8 @@ impl Cgroups {
     }
 
     /// The values that a pod's cgroup is given.
-    pub fn pod_values(&self, pod: &Pod) -> Values {
-        pod_limits(pod, &self.inner.settings)
+    pub fn pod_values(&self, pod: &Pod, unbounded: &Unbounded) -> Values {
+        pod_limits(pod, &self.inner.settings, unbounded)
     }
 
     /// Sets some values of the cgroup of a pod that runs; the others stay.
@@ -376,24 +431,20 @@ impl Cgroups {
         .await
     }
 
-    /// Brings the QoS cgroups' CPU shares to what the active pods request together; to be called when pods come or go.
-    pub async fn refresh_qos<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) -> Result<(), CgroupError> {
-        let burstable: i64 = pods
-            .into_iter()
-            .filter_map(|pod| pod.spec.as_ref())
-            .filter(|spec| qos_class(spec) == QosClass::Burstable)
-            .map(limits::cpu_request_milli)
-            .sum();
-        self.work(
-            TREE,
-            move |inner, tree| {
-                let (path, values) = (inner.settings.naming.qos(QosClass::Burstable), limits::qos(burstable));
-                inner.tell_systemd(tree, &path, &values)?;
-                tree.apply(&path, &values)
-            },
-            (),
-        )
-        .await
+    /// Brings the cgroups of all pods and of the QoS classes to what the active pods request together; to be called when pods come or
+    /// go, and now and then, for others write there, too. Returns what is kept of memory for pods.
+    ///
+    /// # Errors
+    /// The first value that could not be set; the others are.
+    pub async fn refresh_qos<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) -> Result<Reservation, CgroupError> {
+        let sums = Sums::of(pods);
+        let kept = sums.kept(&self.inner.settings);
+        let refresh = move |inner: &Inner, tree: &Hierarchy| {
+            let classes = sums.values(&inner.settings).into_iter();
+            let results = classes.map(|(class, values)| inner.refresh(tree, &inner.settings.naming.qos(class), values));
+            results.fold(Ok(()), Result::and).map(|()| kept)
+        };
+        self.work(TREE, refresh, Reservation::default()).await
     }
 
     /// One of the pod's processes: whatever runs in it is in the pod's network.
@@ -431,36 +482,6 @@ impl Cgroups {
 
 fn uid_of(pod: &Pod) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
-}
-
-/// What a cgroup has used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// CPU time in nanoseconds since the cgroup was made.
-    pub cpu_nanos: Option<u64>,
-    /// Memory in use, bytes.
-    pub memory: Option<u64>,
-    /// Memory in use less the page cache that can go at once, bytes.
-    pub working_set: Option<u64>,
-    /// Memory in swap, bytes; unknown of cgroups of version 1.
-    pub swap: Option<u64>,
-    /// Processes and threads in it.
-    pub processes: Option<u64>,
-}
-
-/// Values to write into one cgroup: abstract keys, the hierarchy knows its files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Values {
-    /// CPU shares in v1 terms.
-    pub cpu_shares: Option<i64>,
-    /// Quota and period in microseconds; quota -1 lifts it.
-    pub cpu_quota: Option<(i64, i64)>,
-    /// Memory limit in bytes; -1 lifts it.
-    pub memory: Option<i64>,
-    /// Process limit.
-    pub pids: Option<i64>,
-    /// Bytes by huge page size in the kernel's spelling (`2MB`).
-    pub hugepages: BTreeMap<String, i64>,
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ mod flags;
 mod gates;
 mod resolve;
 
-pub use file::KubeletConfiguration;
+pub use file::{KubeletConfiguration, MemorySwap};
 pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
-use crate::cgroup::CgroupDriver;
+use crate::cgroup::{CgroupDriver, ReservedCgroup};
 use crate::collect::containers::Limits as DeadContainers;
 use crate::collect::images::Rules as ImageCollection;
 use crate::container_log;
@@ -227,6 +227,16 @@ pub struct CgroupConfig {
     pub enforce_pods: bool,
     /// `systemReserved` and `kubeReserved` together.
     pub reserved: Reserved,
+    /// The cgroups that `enforceNodeAllocatable` has held to what is reserved for them.
+    pub reserved_cgroups: Vec<ReservedCgroup>,
+    /// `memoryThrottlingFactor`, with the gate `MemoryQoS`.
+    pub memory_throttling: Option<f64>,
+    /// `memoryReservationPolicy: TieredReservation`, with that gate.
+    pub reserves_memory: bool,
+    /// `memorySwap.swapBehavior: LimitedSwap`.
+    pub limited_swap: bool,
+    /// `qosReserved.memory`, percent, with the gate `QOSReserved`.
+    pub qos_reserved_percent: Option<i64>,
 }
 
 /// What is kept from pods.

@@ -4,6 +4,7 @@
 
 mod network;
 mod plugins;
+mod reserve;
 #[cfg(test)]
 mod start_tests;
 #[cfg(test)]
@@ -132,12 +133,7 @@ impl Kubelet {
             let _told = tokio::time::timeout(LAST_WORDS, self.sink.run()).await;
             return Err(error);
         }
-        if self.parts.cgroups.enforces_node_limits() {
-            self.tell(
-                event::NODE_ALLOCATABLE_ENFORCED,
-                "Updated Node Allocatable limit across pods",
-            );
-        }
+        let unheld = reserve::hold(&self.parts, self.parts.cgroups.parts()).await;
         let Some(runtime_name) = self.reach_runtime(&shutdown).await else {
             return Ok(());
         };
@@ -218,6 +214,10 @@ impl Kubelet {
         if self.parts.pinning.every().is_some() {
             let pinned = reconcile::run(self.parts.clone(), shutdown.clone());
             tasks.spawn("CPU sets", pinned);
+        }
+        if !unheld.is_empty() {
+            let held = reserve::keep_trying(self.parts.clone(), unheld, shutdown.clone());
+            tasks.spawn("reservations", held);
         }
         tasks.spawn("collection", collector.run(shutdown.clone()));
         let rotator = Rotator::new(self.parts.clone(), self.settings.container_logs.clone());

@@ -15,7 +15,7 @@ mod status;
 pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
 pub(crate) use status::architecture;
-pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
+pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status, over_reserved};
 
 use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;

@@ -16,10 +16,12 @@ mod rules;
 #[cfg(test)]
 mod tests;
 pub mod topology;
+mod unbounded;
 
 pub use open::OpenError;
 pub(crate) use open::reserved_list;
 pub use rules::{CpuRules, Rules, TopologyRules};
+pub use unbounded::Unbounded;
 
 use crate::admission::decide::Rejection;
 use crate::host::{FileWork, WorkError};
@@ -79,6 +81,8 @@ struct Inner {
     topology: TopologyRules,
     nodes: Nodes,
     every: Duration,
+    /// Who has CPUs alone has no quota of them.
+    no_quota: bool,
     path: PathBuf,
     held: Mutex<Held>,
     /// The CPUs that running containers were last given by the runtime.

@@ -78,6 +78,8 @@ pub mod event {
     pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
     /// Pods together are held to what is allocatable.
     pub const NODE_ALLOCATABLE_ENFORCED: &str = "NodeAllocatableEnforced";
+    /// Pods, or a cgroup that something is set aside for, could not be held to their part of the node yet.
+    pub const FAILED_NODE_ALLOCATABLE_ENFORCEMENT: &str = "FailedNodeAllocatableEnforcement";
     /// The node runs short of disk.
     pub const NODE_HAS_DISK_PRESSURE: &str = "NodeHasDiskPressure";
     /// The node runs short of memory.

@@ -38,13 +38,46 @@ impl Hierarchy {
 
     /// Writes values; files a kernel does not have are left out.
     pub(super) fn apply(&self, path: &str, values: &Values) -> Result<(), CgroupError> {
-        let files = match self {
-            Self::V1(trees) => trees.files(path, values),
-            Self::V2(tree) => tree.files(path, values),
-        };
+        let files = self.files(path, values);
         files
             .into_iter()
             .try_for_each(|(file, value)| write_value(&file, value))
+    }
+
+    fn files(&self, path: &str, values: &Values) -> Vec<(PathBuf, String)> {
+        match self {
+            Self::V1(trees) => trees.files(path, values),
+            Self::V2(tree) => tree.files(path, values),
+        }
+    }
+
+    /// Whether the cgroup has these values.
+    pub(super) fn holds(&self, path: &str, values: &Values) -> bool {
+        let is = |file: &Path, value: &str| fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
+        self.files(path, values).iter().all(|(file, value)| is(file, value))
+    }
+
+    /// Fails while more memory is in use than these values allow: of version 2 the kernel would end processes at once.
+    pub(super) fn check_room(&self, path: &str, values: &Values) -> Result<(), CgroupError> {
+        let (Some(limit), Some(used)) = (values.memory, self.usage(path).working_set) else {
+            return Ok(());
+        };
+        match u64::try_from(limit) {
+            Ok(room) if room < used => Err(CgroupError::InUse {
+                path: path.to_owned(),
+                limit,
+                used,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The controllers whose trees lack a cgroup though it is to have values there; `None` if it is where it must be.
+    pub(super) fn lacks(&self, path: &str, values: &Values) -> Option<Vec<String>> {
+        match self {
+            Self::V1(trees) => Some(trees.lacking(path, values)).filter(|lacking| !lacking.is_empty()),
+            Self::V2(tree) => tree.lacking(path, values),
+        }
     }
 
     fn roots(&self, path: &str) -> Vec<PathBuf> {

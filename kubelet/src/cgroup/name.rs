@@ -111,6 +111,30 @@ impl CgroupNaming {
         }
     }
 
+    /// The cgroup that a configuration names, of others' making: under systemd its last part is a slice, and says all above it.
+    pub fn named(&self, name: &str) -> String {
+        match self.driver {
+            CgroupDriver::Cgroupfs => {
+                let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+                format!("/{}", parts.join("/"))
+            }
+            CgroupDriver::Systemd => {
+                let slice = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+                let parts: Vec<&str> = slice.trim_end_matches(".slice").split('-').collect();
+                let slices = (1..=parts.len()).map(|n| format!("{}.slice", parts[..n].join("-")));
+                format!("/{}", slices.collect::<Vec<_>>().join("/"))
+            }
+        }
+    }
+
+    /// The cgroup of all pods as upstream's messages spell it, a list of its parts.
+    pub(super) fn kubepods_parts(&self) -> String {
+        let mut parts = self.root_parts();
+        parts.push("kubepods".to_owned());
+        let parts: Vec<String> = parts.iter().map(|part| format!("{part:?}")).collect();
+        format!("[{}]", parts.join(" "))
+    }
+
     /// The UID in the last part of a pod cgroup's path; `None` for other cgroups.
     pub fn uid_of(&self, name: &str) -> Option<PodUid> {
         match self.driver {

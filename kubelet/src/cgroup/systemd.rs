@@ -88,6 +88,9 @@ fn properties(values: &Values, unified: bool) -> Vec<Property> {
     if let Some(memory) = values.memory {
         out.push((if unified { "MemoryMax" } else { "MemoryLimit" }, amount(memory)));
     }
+    for (name, kept) in [("MemoryMin", values.memory_min), ("MemoryLow", values.memory_low)] {
+        out.extend(kept.filter(|_| unified).map(|kept| (name, amount(kept))));
+    }
     if let Some(pids) = values.pids {
         out.push(("TasksMax", amount(pids)));
     }

@@ -19,15 +19,24 @@ fn settings() -> CgroupSettings {
             per_qos: true,
         },
         cpu_cfs_quota: true,
-        exclusive_cpus: false,
         cpu_cfs_period_us: 100_000,
         pod_pids_limit: 50,
+        huge_page_sizes: Vec::new(),
         node_limits: Some(NodeLimits {
+            enforced: true,
             memory: 1 << 30,
             cpu_milli: 2000,
-            pids: None,
+            pids: Some(1000),
+            ..NodeLimits::default()
         }),
+        reserved: Vec::new(),
+        memory_qos: None,
+        qos_reserved_percent: None,
     }
+}
+
+fn nobody() -> Unbounded {
+    Unbounded::default()
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -51,7 +60,7 @@ async fn a_process_is_found_in_a_container_below_its_pod() {
     let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
     cgroups.setup().await.expect("setup");
     let pod = pod(BURSTABLE);
-    cgroups.ensure_pod(&pod).await.expect("ensure");
+    cgroups.ensure_pod(&pod, nobody()).await.expect("ensure");
     assert_eq!(cgroups.process(pod.clone()).await.expect("read"), None);
     let own = mount.path().join("memory/skiff/kubepods/burstable/podu-1");
     fs::write(own.join("cgroup.procs"), "").expect("written");
@@ -67,7 +76,7 @@ async fn v1_pod_has_its_limits_in_every_tree() {
     let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
     cgroups.setup().await.expect("setup");
     let pod = pod(BURSTABLE);
-    let parent = cgroups.ensure_pod(&pod).await.expect("ensure");
+    let parent = cgroups.ensure_pod(&pod, nobody()).await.expect("ensure");
     assert_eq!(parent.as_str(), "/skiff/kubepods/burstable/podu-1");
     let at = |tree: &str, file: &str| {
         read(
@@ -107,7 +116,7 @@ async fn v2_hands_controllers_down_and_writes_its_own_files() {
     fs::write(mount.path().join("cgroup.subtree_control"), "").expect("control");
     let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
     cgroups.setup().await.expect("setup");
-    cgroups.ensure_pod(&pod(BURSTABLE)).await.expect("ensure");
+    cgroups.ensure_pod(&pod(BURSTABLE), nobody()).await.expect("ensure");
     assert_eq!(
         read(mount.path().join("cgroup.subtree_control")),
         "+cpu +cpuset +memory +pids"
@@ -166,7 +175,10 @@ async fn without_cgroups_per_qos_nothing_is_touched() {
     off.naming.per_qos = false;
     let cgroups = Cgroups::open(NOWHERE, NOWHERE, off).expect("open");
     cgroups.setup().await.expect("setup");
-    assert_eq!(cgroups.ensure_pod(&pod("{}")).await.expect("ensure").as_str(), "");
+    assert_eq!(
+        cgroups.ensure_pod(&pod("{}"), nobody()).await.expect("ensure").as_str(),
+        ""
+    );
     cgroups.release_pod(&PodUid::from("u-1")).await.expect("release");
 }
 
@@ -201,14 +213,14 @@ async fn systemd_makes_slices_before_files_are_written_and_stops_empty_ones_alon
     let cgroups = Cgroups::open(mount.path(), systemd.socket(), systemd_settings()).expect("open");
     cgroups.setup().await.expect("setup");
     let pod = pod(BURSTABLE);
-    let parent = cgroups.ensure_pod(&pod).await.expect("ensure");
+    let parent = cgroups.ensure_pod(&pod, nobody()).await.expect("ensure");
     assert_eq!(parent.as_str(), "kubepods-burstable-podu_1.slice");
     let path = mount
         .path()
         .join("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice");
     assert_eq!(read(path.join("memory.max")), (64 << 20).to_string());
     assert_eq!(read(path.join("cpu.max")), "100000 100000");
-    cgroups.ensure_pod(&pod).await.expect("again");
+    cgroups.ensure_pod(&pod, nobody()).await.expect("again");
     assert_eq!(
         systemd.take_calls(),
         [
@@ -239,4 +251,191 @@ async fn systemd_makes_slices_before_files_are_written_and_stops_empty_ones_alon
     assert!(!path.exists());
     cgroups.release_pod(&PodUid::from("u-1")).await.expect("again");
     assert_eq!(systemd.take_calls(), [""; 0]);
+}
+
+fn put(path: impl AsRef<Path>, text: &str) {
+    let path = path.as_ref();
+    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    fs::write(path, text).expect("written");
+}
+
+fn system(cgroup: &str) -> ReservedCgroup {
+    ReservedCgroup {
+        whose: Whose::System,
+        compressible: false,
+        cgroup: cgroup.into(),
+        cpu_milli: Some(500),
+        memory: Some(1 << 20),
+        pids: Some(100),
+    }
+}
+
+async fn held(cgroups: &Cgroups) -> Vec<Result<String, String>> {
+    let mut told = Vec::new();
+    for part in cgroups.parts() {
+        let result = cgroups.hold(&part).await;
+        told.push(
+            result
+                .map(|()| part.held())
+                .map_err(|error| part.failed(&error.to_string())),
+        );
+    }
+    told
+}
+
+#[tokio::test]
+async fn parts_of_the_node_are_held_once_there_is_room() {
+    let mount = v2_mount();
+    let top = mount.path().join("skiff/kubepods");
+    // Of a kubelet before this one, which enforced nothing.
+    put(top.join("memory.current"), "2147483648\n");
+    put(top.join("memory.max"), "max\n");
+    put(mount.path().join("system/cgroup.controllers"), "cpu memory pids\n");
+    let cgroups = Cgroups::open(
+        mount.path(),
+        NOWHERE,
+        CgroupSettings {
+            reserved: vec![system("/system/")],
+            ..settings()
+        },
+    )
+    .expect("open");
+    cgroups.setup().await.expect("setup");
+    assert_eq!(read(top.join("memory.max")), "max\n", "what is there keeps its limits");
+    let why = "Failed to update Node Allocatable Limits [\"skiff\" \"kubepods\"]: 2147483648 bytes of memory are in use in \
+               /skiff/kubepods, more than the new limit 1073741824";
+    let system = "Updated limits on system reserved cgroup /system/";
+    assert_eq!(held(&cgroups).await, [Err(why.to_owned()), Ok(system.to_owned())]);
+    let of_system = |file: &str| read(mount.path().join("system").join(file));
+    assert_eq!(
+        (of_system("cpu.weight"), of_system("memory.max"), of_system("pids.max")),
+        ("20".into(), (1 << 20).to_string(), "100".into())
+    );
+    // Cache that can go at once is none that is in use.
+    put(top.join("memory.stat"), "anon 1\ninactive_file 2147480000\n");
+    let pods = "Updated Node Allocatable limit across pods";
+    assert_eq!(held(&cgroups).await, [Ok(pods.to_owned()), Ok(system.to_owned())]);
+    let of_pods = |file: &str| read(top.join(file));
+    assert_eq!(
+        (of_pods("cpu.weight"), of_pods("memory.max"), of_pods("pids.max")),
+        ("79".into(), (1 << 30).to_string(), "1000".into())
+    );
+    assert_eq!(cgroups.memory_limit(), Some(1 << 30));
+}
+
+#[tokio::test]
+async fn a_reserved_cgroup_that_is_not_there_is_refused_by_its_field() {
+    let (v1, v2) = (v1_mount(), v2_mount());
+    fs::create_dir(v1.path().join("memory/system")).expect("made");
+    put(v2.path().join("system/cgroup.controllers"), "memory\n");
+    let refused = |mount: &Path, cgroup: &str| {
+        let settings = CgroupSettings {
+            reserved: vec![system(cgroup)],
+            ..settings()
+        };
+        let cgroups = Cgroups::open(mount, NOWHERE, settings).expect("open");
+        async move { cgroups.setup().await.expect_err("refused").to_string() }
+    };
+    let make = "make it, or take system-reserved out of enforceNodeAllocatable";
+    assert_eq!(
+        refused(v2.path(), "/absent").await,
+        format!("systemReservedCgroup: cgroup \"/absent\" does not exist: {make}")
+    );
+    for (mount, lacking) in [(v1.path(), "cpu, pids"), (v2.path(), "cpu, pids")] {
+        assert_eq!(
+            refused(mount, "/system").await,
+            format!("systemReservedCgroup: cgroup \"/system\" does not exist among those of {lacking}: {make}")
+        );
+        assert!(
+            !mount.join("skiff").exists() && !mount.join("memory/skiff").exists(),
+            "nothing is made"
+        );
+    }
+}
+
+#[tokio::test]
+async fn classes_follow_their_pods_and_are_left_alone_otherwise() {
+    let mount = v2_mount();
+    let systemd = FakeSystemd::start();
+    let settings = CgroupSettings {
+        memory_qos: Some(MemoryQos {
+            factor: 0.9,
+            reserves: true,
+            allocatable: 1 << 30,
+            page: 4096,
+        }),
+        qos_reserved_percent: Some(100),
+        node_limits: Some(NodeLimits {
+            allocatable_memory: 1 << 30,
+            ..NodeLimits::default()
+        }),
+        ..systemd_settings()
+    };
+    let cgroups = Cgroups::open(mount.path(), systemd.socket(), settings).expect("open");
+    cgroups.setup().await.expect("setup");
+    assert_eq!(cgroups.memory_limit(), None, "it is not enforced");
+    systemd.take_calls();
+    let pod = pod(r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m","memory":"64Mi"}}}]}"#);
+    let kept = cgroups.refresh_qos([&pod]).await.expect("refresh");
+    assert_eq!((kept.min, kept.low), (0, 64 << 20));
+    let top = mount.path().join("kubepods.slice");
+    let burstable = top.join("kubepods-burstable.slice");
+    let best_effort = top.join("kubepods-besteffort.slice");
+    let of = |directory: &Path, file: &str| read(directory.join(file));
+    assert_eq!(of(&top, "memory.min"), (64 << 20).to_string());
+    assert_eq!(of(&burstable, "memory.low"), (64 << 20).to_string());
+    assert_eq!(of(&burstable, "cpu.weight"), "20");
+    assert_eq!(of(&burstable, "memory.max"), (1 << 30).to_string());
+    assert_eq!(of(&best_effort, "memory.max"), ((1 << 30) - (64 << 20)).to_string());
+    assert_eq!(systemd.take_calls().len(), 6, "three units, started or updated");
+    cgroups.refresh_qos([&pod]).await.expect("again");
+    assert_eq!(systemd.take_calls(), [""; 0], "nothing is to be done");
+    // Somebody wrote there, and more is in use than is to be: it must not become more.
+    put(best_effort.join("cpu.weight"), "100\n");
+    put(best_effort.join("memory.current"), "2000000000\n");
+    cgroups.refresh_qos([&pod]).await.expect("refresh");
+    assert_eq!(of(&best_effort, "cpu.weight"), "1");
+    assert_eq!(of(&best_effort, "memory.max"), "2000000000");
+    cgroups.refresh_qos([]).await.expect("refresh");
+    assert_eq!(
+        (of(&top, "memory.min"), of(&burstable, "memory.low")),
+        ("0".into(), "0".into())
+    );
+}
+
+#[tokio::test]
+async fn what_an_earlier_kubelet_kept_of_memory_goes_with_the_gate() {
+    let mount = v2_mount();
+    let top = mount.path().join("skiff/kubepods");
+    put(top.join("memory.min"), "4096\n");
+    put(top.join("burstable/memory.low"), "4096\n");
+    put(top.join("burstable/cpu.weight"), "50\n");
+    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
+    cgroups.setup().await.expect("setup");
+    assert_eq!(
+        (read(top.join("memory.min")), read(top.join("burstable/memory.low"))),
+        ("0".into(), "0".into())
+    );
+    assert_eq!(
+        read(top.join("burstable/cpu.weight")),
+        "50\n",
+        "its pods run, and are told later"
+    );
+}
+
+#[tokio::test]
+async fn a_value_the_kernel_refuses_is_told_with_its_file() {
+    let mount = v1_mount();
+    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
+    cgroups.setup().await.expect("setup");
+    // A directory in place of the file stands for a kernel that says no.
+    let file = mount.path().join("memory/skiff/kubepods/memory.limit_in_bytes");
+    fs::remove_file(&file).expect("removed");
+    fs::create_dir(&file).expect("made");
+    let told = held(&cgroups).await;
+    let why = told[0].as_ref().expect_err("refused");
+    assert!(
+        why.contains("memory.limit_in_bytes") && why.contains("1073741824"),
+        "{why}"
+    );
 }

@@ -104,6 +104,20 @@ impl Trees {
         out
     }
 
+    /// The controllers of these values in whose trees the cgroup is not.
+    pub(super) fn lacking(&self, path: &str, values: &Values) -> Vec<String> {
+        let used = [
+            ("cpu", values.cpu_shares.is_some()),
+            ("memory", values.memory.is_some()),
+            ("pids", values.pids.is_some()),
+        ];
+        let is_absent = |controller: &str| self.in_tree(controller, path).is_some_and(|dir| !dir.is_dir());
+        let lacking = used
+            .into_iter()
+            .filter(|(controller, used)| *used && is_absent(controller));
+        lacking.map(|(controller, _)| controller.to_owned()).collect()
+    }
+
     pub(super) fn usage(&self, path: &str) -> Usage {
         let memory_dir = self.in_tree("memory", path);
         let memory = memory_dir

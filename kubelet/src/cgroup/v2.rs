@@ -49,6 +49,9 @@ impl Tree {
         if let Some(memory) = values.memory {
             out.push((dir.join("memory.max"), max(memory)));
         }
+        for (file, kept) in [("memory.min", values.memory_min), ("memory.low", values.memory_low)] {
+            out.extend(kept.map(|kept| (dir.join(file), kept.to_string())));
+        }
         if let Some(pids) = values.pids {
             out.push((dir.join("pids.max"), max(pids)));
         }
@@ -56,6 +59,26 @@ impl Tree {
             out.push((dir.join(format!("hugetlb.{size}.max")), limit.to_string()));
         }
         out
+    }
+
+    /// What a cgroup lacks for these values: itself, or controllers that nobody handed down to it.
+    pub(super) fn lacking(&self, path: &str, values: &Values) -> Option<Vec<String>> {
+        let dir = self.at(path);
+        if !dir.is_dir() {
+            return Some(Vec::new());
+        }
+        let there = words(&dir, "cgroup.controllers");
+        let used = [
+            ("cpu", values.cpu_shares.is_some()),
+            ("memory", values.memory.is_some()),
+            ("pids", values.pids.is_some()),
+        ];
+        let is_absent = |controller: &str| !there.iter().any(|one| one == controller);
+        let lacking = used
+            .into_iter()
+            .filter(|(controller, used)| *used && is_absent(controller));
+        let lacking: Vec<String> = lacking.map(|(controller, _)| controller.to_owned()).collect();
+        (!lacking.is_empty()).then_some(lacking)
     }
 
     pub(super) fn usage(&self, path: &str) -> Usage {
@@ -72,14 +95,15 @@ impl Tree {
     }
 }
 
+fn words(dir: &Path, file: &str) -> Vec<String> {
+    let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Enables, for the children of `dir`, every controller we need that `dir` itself has and does not yet hand down.
 fn hand_down(dir: &Path) -> Result<(), CgroupError> {
-    let words = |file: &str| -> Vec<String> {
-        let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
-        text.split_whitespace().map(str::to_owned).collect()
-    };
-    let offered = words("cgroup.controllers");
-    let enabled = words("cgroup.subtree_control");
+    let offered = words(dir, "cgroup.controllers");
+    let enabled = words(dir, "cgroup.subtree_control");
     let missing: Vec<String> = WANTED
         .iter()
         .filter(|c| offered.iter().any(|o| o == *c) && !enabled.iter().any(|e| e == *c))

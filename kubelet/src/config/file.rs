@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
+/// Of `memoryThrottlingFactor`.
+pub(super) const DEFAULT_FACTOR: f64 = 0.9;
 
 /// The fields that have an effect; `None` is "not written". Names and meanings are upstream's (kubelet contract §1).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -116,6 +118,15 @@ pub struct KubeletConfiguration {
     pub merge_default_eviction_settings: Option<bool>,
     pub system_reserved: Option<BTreeMap<String, String>>,
     pub kube_reserved: Option<BTreeMap<String, String>>,
+    pub system_reserved_cgroup: Option<String>,
+    pub kube_reserved_cgroup: Option<String>,
+    pub memory_throttling_factor: Option<f64>,
+    pub memory_reservation_policy: Option<String>,
+    pub memory_swap: MemorySwap,
+    pub qos_reserved: Option<BTreeMap<String, String>>,
+    /// What `featureGates` say of memory.
+    #[serde(skip)]
+    pub memory: gates::Memory,
     pub pod_logs_dir: Option<String>,
     pub seccomp_default: Option<bool>,
     pub container_log_max_files: Option<i64>,
@@ -238,6 +249,14 @@ pub struct CrashLoopBackOff {
     pub max_container_restart_period: Option<String>,
 }
 
+/// `memorySwap`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct MemorySwap {
+    pub swap_behavior: Option<String>,
+}
+
 /// An item of `shutdownGracePeriodByPodPriority`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -345,6 +364,14 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     });
     let gates = tree.get("featureGates").and_then(Value::as_object);
     config.pinning = gates.map(gates::pinning).unwrap_or_default();
+    config.memory = gates.map(gates::memory).unwrap_or_default();
+    if !config.memory.qos
+        && config
+            .memory_throttling_factor
+            .is_some_and(|factor| factor != DEFAULT_FACTOR)
+    {
+        inert.push("memoryThrottlingFactor (without feature gate MemoryQoS)".to_owned());
+    }
     config.stop_signals = gates.is_some_and(gates::stop_signals);
     config.log_streams = gates.is_some_and(gates::log_streams);
     config.no_graceful_shutdown = gates.is_some_and(|gates| !gates::graceful_shutdown(gates));
@@ -374,14 +401,17 @@ mod tests {
     #[test]
     fn fields_are_read_and_inert_ones_named() {
         let (config, inert) = read(
-            "port: 1\nclusterDNS: [10.0.0.1]\nauthentication:\n  x509:\n    clientCAFile: /ca\n  webhook: {cacheTTL: 1m}\nfailCgroupV1: false\nmemoryThrottlingFactor: 0.5\n",
+            "port: 1\nclusterDNS: [10.0.0.1]\nauthentication:\n  x509:\n    clientCAFile: /ca\n  webhook: {cacheTTL: 1m}\nfailCgroupV1: false\nmemoryThrottlingFactor: 0.5\nkubeAPIQPS: 7\n",
         )
         .expect("sound");
         assert_eq!(config.port, Some(1));
         assert_eq!(config.cluster_dns.as_deref(), Some(&["10.0.0.1".to_owned()][..]));
         assert_eq!(config.authentication.x509.client_ca_file.as_deref(), Some("/ca"));
         assert_eq!(config.fail_cgroup_v1, Some(false));
-        assert_eq!(inert, ["memoryThrottlingFactor"]);
+        assert_eq!(
+            inert,
+            ["kubeAPIQPS", "memoryThrottlingFactor (without feature gate MemoryQoS)"]
+        );
     }
 
     #[test]

@@ -279,6 +279,29 @@ pub(super) fn pinning(gates: &Map<String, Value>) -> Pinning {
     }
 }
 
+/// The gates of memory that is kept, by containers and by classes.
+const MEMORY_QOS: &str = "MemoryQoS";
+const QOS_RESERVED: &str = "QOSReserved";
+
+/// What gates say of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Memory is kept for containers, and reclaimed before they meet their limits (KEP-2570).
+    pub qos: bool,
+    /// A part of what pods request is kept from those of lower classes.
+    pub qos_reserved: bool,
+}
+
+/// Reads what gates say of memory: off unless the gate, or that of all alpha features, is on.
+pub(super) fn memory(gates: &Map<String, Value>) -> Memory {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    let is_on = |name: &str| says(name).or_else(|| says("AllAlpha")).unwrap_or(false);
+    Memory {
+        qos: is_on(MEMORY_QOS),
+        qos_reserved: is_on(QOS_RESERVED),
+    }
+}
+
 /// The gates of graceful shutdown.
 const GRACEFUL_SHUTDOWN: &str = "GracefulNodeShutdown";
 const SHUTDOWN_BY_PRIORITY: &str = "GracefulNodeShutdownBasedOnPodPriority";
@@ -321,6 +344,8 @@ pub(super) fn without_effect(gates: &Value) -> Value {
         gates.remove(LOG_STREAMS);
         gates.remove(PROVIDER_TOKENS);
         gates.remove(NO_QUOTA);
+        gates.remove(MEMORY_QOS);
+        gates.remove(QOS_RESERVED);
         for name in CPU_OPTIONS {
             gates.remove(name);
         }
@@ -363,6 +388,29 @@ mod tests {
             (json!({"ContainerStopSignals": true}), true),
         ] {
             assert_eq!(stop_signals(gates.as_object().expect("an object")), on, "{gates}");
+        }
+    }
+
+    #[test]
+    fn memory_is_kept_if_a_gate_says_so() {
+        let off = Memory::default();
+        for (gates, expected) in [
+            (json!({}), off),
+            (json!({"AllBeta": true}), off),
+            (json!({"MemoryQoS": true}), Memory { qos: true, ..off }),
+            (
+                json!({"QOSReserved": true}),
+                Memory {
+                    qos_reserved: true,
+                    ..off
+                },
+            ),
+            (
+                json!({"AllAlpha": true, "QOSReserved": false}),
+                Memory { qos: true, ..off },
+            ),
+        ] {
+            assert_eq!(memory(gates.as_object().expect("an object")), expected, "{gates}");
         }
     }
 

@@ -81,11 +81,18 @@ fn working_set(meminfo: &str) -> Option<(i64, u64)> {
 
 /// How many processes and threads there may be on the machine, and how many there are.
 pub fn tasks(roots: &Roots) -> Option<(i64, u64)> {
-    let read = |name: &str| fs::read_to_string(roots.proc.join(name)).ok();
-    let limit = |name: &str| read(name)?.trim().parse::<i64>().ok();
+    let loads = fs::read_to_string(roots.proc.join("loadavg")).ok()?;
+    Some((tasks_max(roots)?, running(&loads)?))
+}
+
+/// How many processes and threads there may be on the machine.
+pub fn tasks_max(roots: &Roots) -> Option<i64> {
+    let limit = |name: &str| {
+        let text = fs::read_to_string(roots.proc.join(name)).ok()?;
+        text.trim().parse::<i64>().ok()
+    };
     let limits = [limit("sys/kernel/pid_max"), limit("sys/kernel/threads-max")];
-    let most = limits.into_iter().flatten().min()?;
-    Some((most, running(&read("loadavg")?)?))
+    limits.into_iter().flatten().min()
 }
 
 /// The number after the slash in `0.00 0.01 0.05 1/123 4567`.

@@ -23,6 +23,7 @@ const DONE: &[(&str, &str)] = &[
     ("KubeletFineGrainedAuthz", ""),
     ("NodeDeclaredFeatures", "BETA"),
     ("NodeLogQuery", ""),
+    ("NodeSwap", ""),
     ("PLEGOnDemandRelist", "BETA"),
     ("PodLevelResources", "BETA"),
     ("PodObservedGenerationTracking", ""),
@@ -50,15 +51,12 @@ const NOT_DONE: &[(&str, &str)] = &[
     ("KubeletPSI", ""),
     ("KubeletSeparateDiskGC", "BETA"),
     ("LocalStorageCapacityIsolationFSQuotaMonitoring", "BETA"),
-    ("MemoryQoS", "ALPHA"),
     ("MutableCSINodeAllocatableCount", ""),
-    ("NodeSwap", ""),
     ("PodAndContainerStatsFromCRI", "ALPHA"),
     ("PodCertificateRequest", "BETA"),
     ("PodLevelResourceManagers", "ALPHA"),
     ("PodLogsQuerySplitStreams", "ALPHA"),
     ("PodsAPI", "ALPHA"),
-    ("QOSReserved", "ALPHA"),
     ("ReduceDefaultCrashLoopBackOffDecay", "ALPHA"),
     ("RuntimeClassInImageCriAPI", "ALPHA"),
     ("SELinuxMount", "BETA"),
@@ -71,6 +69,10 @@ const NOT_DONE: &[(&str, &str)] = &[
 pub struct Gates {
     /// `DisableCPUQuotaWithExclusiveCPUs`.
     pub no_quota: bool,
+    /// `MemoryQoS`.
+    pub memory_qos: bool,
+    /// `QOSReserved`.
+    pub qos_reserved: bool,
     /// `ContainerStopSignals`.
     pub stop_signals: bool,
     /// `KubeletServiceAccountTokenForCredentialProviders`.
@@ -98,6 +100,8 @@ pub fn features(gates: Gates) -> String {
             "BETA",
             gates.provider_tokens,
         ),
+        ("MemoryQoS", "ALPHA", gates.memory_qos),
+        ("QOSReserved", "ALPHA", gates.qos_reserved),
     ];
     let told = |gates: &'static [(&str, &str)], on| gates.iter().map(move |(gate, stage)| (*gate, *stage, on));
     let mut out = format!(
@@ -117,6 +121,8 @@ mod tests {
     fn a_gate_is_told_once_and_those_that_can_be_turned_as_they_are() {
         let text = features(Gates {
             no_quota: true,
+            memory_qos: true,
+            qos_reserved: false,
             stop_signals: true,
             provider_tokens: false,
             graceful_shutdown: true,
@@ -128,7 +134,9 @@ mod tests {
             r#"kubernetes_feature_enabled{name="InPlacePodVerticalScaling",stage=""} 1"#,
             r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 1"#,
             r#"kubernetes_feature_enabled{name="GracefulNodeShutdownBasedOnPodPriority",stage="BETA"} 0"#,
-            r#"kubernetes_feature_enabled{name="NodeSwap",stage=""} 0"#,
+            r#"kubernetes_feature_enabled{name="NodeSwap",stage=""} 1"#,
+            r#"kubernetes_feature_enabled{name="MemoryQoS",stage="ALPHA"} 1"#,
+            r#"kubernetes_feature_enabled{name="QOSReserved",stage="ALPHA"} 0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }

@@ -1,6 +1,7 @@
 //! The node and this kubelet on it: names, versions, how long its start took, how long its certificates last.
 
 use super::labels::{Number, Numbers, label, number, numbers};
+use crate::cgroup::Reservation;
 use crate::config::VERSION;
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
@@ -22,6 +23,8 @@ pub struct NodeMetrics {
     server_certificate: Number,
     shutdown_began: Number,
     shutdown_ended: Number,
+    memory_min: Numbers,
+    memory_low: Numbers,
 }
 
 impl NodeMetrics {
@@ -74,6 +77,16 @@ impl NodeMetrics {
                 "kubelet_graceful_shutdown_end_time_seconds",
                 "When the pods of the node's last shutdown had ended, in seconds since 1970; 0 before that",
             ),
+            memory_min: numbers(
+                r,
+                "kubelet_memory_qos_node_memory_min_bytes",
+                "Memory that is kept for Guaranteed pods and never reclaimed",
+            ),
+            memory_low: numbers(
+                r,
+                "kubelet_memory_qos_node_memory_low_bytes",
+                "Memory that is kept for Burstable pods and reclaimed last",
+            ),
         };
         new.client_certificate.set(f64::INFINITY);
         new.server_certificate.set(f64::INFINITY);
@@ -83,6 +96,14 @@ impl NodeMetrics {
     /// Tells which version the node's cgroups are of.
     pub fn cgroups(&self, is_v2: bool) {
         self.cgroup_version.set(if is_v2 { 2.0 } else { 1.0 });
+    }
+
+    /// Tells how much memory is kept for pods; shown from then on.
+    pub fn memory_kept(&self, kept: Reservation) {
+        for (number, bytes) in [(&self.memory_min, kept.min), (&self.memory_low, kept.low)] {
+            #[expect(clippy::cast_precision_loss, reason = "amounts of memory are below 2^53")]
+            number.get_or_create(&Vec::new()).set(bytes as f64);
+        }
     }
 
     /// Tells that the runtime does not say which cgroup driver it uses, as it must from this version on.

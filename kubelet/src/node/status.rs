@@ -98,6 +98,40 @@ pub fn allocatable(config: &Config, facts: &Facts) -> NodeAllocatable {
     }
 }
 
+/// What more is reserved of than there is, together with what hard eviction thresholds keep: a sentence each, as upstream's.
+pub fn over_reserved(config: &Config, facts: &Facts) -> Vec<String> {
+    let (reserved, machine) = (&config.cgroups.reserved, &facts.machine);
+    let with_kept = |own: i64, signal, all| own.saturating_add(config.eviction.kept_back(signal, all));
+    let (memory, disk) = (machine.memory, facts.disk.capacity);
+    let storage = with_kept(reserved.ephemeral_storage, Signal::NodeFsAvailable, disk);
+    let all = [
+        ("cpu", reserved.cpu_milli, machine.cpus * 1000),
+        (
+            "memory",
+            with_kept(reserved.memory, Signal::MemoryAvailable, memory),
+            memory,
+        ),
+        (
+            "ephemeral-storage",
+            if config.local_storage { storage } else { 0 },
+            disk,
+        ),
+    ];
+    let text = |name: &str, amount: i64| match name {
+        "cpu" => Quantity::from_milli(amount).to_string(),
+        _ => Quantity::from_units(amount, Format::BinarySi).to_string(),
+    };
+    let over = all.into_iter().filter(|(_, own, capacity)| own > capacity);
+    over.map(|(name, own, capacity)| {
+        let (own, capacity) = (text(name, own), text(name, capacity));
+        format!(
+            "Resource {name:?} has a reservation of {own} but capacity of {capacity}. Expected capacity >= reservation \
+             (systemReserved, kubeReserved and evictionHard together)."
+        )
+    })
+    .collect()
+}
+
 fn capacities(config: &Config, facts: &Facts) -> (BTreeMap<String, ApiQuantity>, BTreeMap<String, ApiQuantity>) {
     let machine = &facts.machine;
     let pods = plain(max_pods(config, machine));

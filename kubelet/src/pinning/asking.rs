@@ -45,12 +45,6 @@ pub fn exclusive_cpus(spec: &PodSpec, container: &Container) -> usize {
     }
 }
 
-/// Whether a container of the pod has CPUs to itself where the static policy rules.
-pub fn has_exclusive_cpus(spec: &PodSpec) -> bool {
-    let all = spec.init_containers.iter().flatten().chain(&spec.containers);
-    all.into_iter().any(|container| exclusive_cpus(spec, container) > 0)
-}
-
 /// Whether the pod itself, beside its containers, requests or limits something.
 fn has_own_resources(spec: &PodSpec) -> bool {
     let has = |list: Option<&BTreeMap<String, Text>>| list.is_some_and(|list| !list.is_empty());
@@ -63,9 +57,9 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn cpus(spec: Value) -> (usize, bool) {
+    fn cpus(spec: Value) -> usize {
         let spec: PodSpec = serde_json::from_value(spec).expect("a spec");
-        (exclusive_cpus(&spec, &spec.containers[0]), has_exclusive_cpus(&spec))
+        exclusive_cpus(&spec, &spec.containers[0])
     }
 
     fn container(cpu: &str, memory: &str) -> Value {
@@ -77,19 +71,15 @@ mod tests {
     fn whole_cpus_of_guaranteed_pods_are_exclusive() {
         let burstable = json!({"name": "b", "resources": {"requests": {"cpu": "2"}}});
         for (spec, expected) in [
-            (json!({"containers": [container("2", "1Gi")]}), (2, true)),
-            (json!({"containers": [container("2000m", "1Gi")]}), (2, true)),
-            (json!({"containers": [container("1500m", "1Gi")]}), (0, false)),
-            (
-                json!({"containers": [container("1500m", "1Gi")], "initContainers": [container("1", "1Gi")]}),
-                (0, true),
-            ),
-            (json!({"containers": [container("2", "1Gi"), burstable]}), (0, false)),
+            (json!({"containers": [container("2", "1Gi")]}), 2),
+            (json!({"containers": [container("2000m", "1Gi")]}), 2),
+            (json!({"containers": [container("1500m", "1Gi")]}), 0),
+            (json!({"containers": [container("2", "1Gi"), burstable]}), 0),
             (
                 json!({"containers": [container("2", "1Gi")], "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}),
-                (0, false),
+                0,
             ),
-            (json!({"containers": [{"name": "c"}]}), (0, false)),
+            (json!({"containers": [{"name": "c"}]}), 0),
         ] {
             assert_eq!(cpus(spec.clone()), expected, "{spec}");
         }

@@ -110,6 +110,7 @@ impl Pinning {
             topology: rules.topology,
             nodes,
             every: rules.reconcile_every,
+            no_quota: rules.no_quota,
             path,
             held: Held {
                 cpus,

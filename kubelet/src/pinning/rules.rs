@@ -53,10 +53,3 @@ impl Default for Rules {
         }
     }
 }
-
-impl Rules {
-    /// Whether containers that have CPUs to themselves have no quota of them.
-    pub fn lifts_quota(&self) -> bool {
-        self.cpu.is_some() && self.no_quota
-    }
-}

@@ -24,6 +24,28 @@ fn guaranteed(uid: &str, cpu: &str) -> Pod {
     serde_json::from_value(pod).expect("a pod")
 }
 
+#[test]
+fn who_has_cpus_has_no_quota_unless_the_gate_keeps_it() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let metrics = Metrics::new("n").pinning;
+    let held = |rules: &Rules, directory: &str, cpu: &str| {
+        let pinning = opened(&dir.path().join(directory), rules).expect("opens");
+        let pod = guaranteed("u", cpu);
+        let share = pinning.place(&pod, &metrics).expect("placed");
+        pinning.commit(&"u".into(), share, &metrics);
+        pinning.unbounded(&"u".into())
+    };
+    let own = held(&rules(), "own", "2");
+    assert!(own.has("c") && own.any() && !own.has("d"));
+    assert_eq!(held(&rules(), "shared", "1500m"), Unbounded::default());
+    let keeps = Rules {
+        no_quota: false,
+        ..rules()
+    };
+    assert!(!held(&keeps, "gate", "2").any());
+    assert!(!Pinning::default().unbounded(&"u".into()).any());
+}
+
 fn file(directory: &Path) -> String {
     std::fs::read_to_string(directory.join(FILE)).unwrap_or_default()
 }

@@ -263,9 +263,10 @@ impl Executor {
     }
 
     async fn prepare(&self, subject: &Subject) -> Result<(), Failure> {
+        let unbounded = self.parts.pinning.unbounded(&subject.uid);
         let cgroup = async {
             let begun = Instant::now();
-            let made = self.parts.cgroups.ensure_pod(&subject.pod).await;
+            let made = self.parts.cgroups.ensure_pod(&subject.pod, unbounded).await;
             self.parts.metrics.pods.cgroup("create", begun.elapsed());
             made.map_err(Failure::PodCgroup)
         };
@@ -304,7 +305,8 @@ impl Executor {
             Some(_) => self.ids(subject).await.unwrap_or_default(),
             None => None,
         };
-        let sandbox = spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node, ids).ok();
+        let (context, unbounded) = (&self.parts.context, self.parts.pinning.unbounded(&subject.uid));
+        let sandbox = spec::sandbox_config(&subject.pod, attempt, context, &node, ids, &unbounded).ok();
         self.images.ensure(&subject.pod, &container, sandbox).await
     }
 

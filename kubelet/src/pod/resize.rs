@@ -9,6 +9,7 @@ use crate::allocation::named::Named;
 use crate::allocation::{PodResources, Resizable, amounts, same};
 use crate::cgroup::Values;
 use crate::id::ContainerId;
+use crate::pinning::Unbounded;
 use crate::pod_object;
 use crate::runtime::observed::{ContainerState, ObservedPod};
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
@@ -96,7 +97,7 @@ pub fn steps(
     applied: &Applied,
     updated: &[(ContainerId, &Container)],
     (old, new): (&Values, &Values),
-    ctx: &NodeContext,
+    (ctx, unbounded): (&NodeContext, &Unbounded),
 ) -> Vec<Step> {
     let mut steps = Vec::new();
     for of in Resizable::ALL {
@@ -108,7 +109,7 @@ pub fn steps(
                 resources: Some(resources),
                 ..(*container).clone()
             };
-            let resources = container_resources(pod, &container, ctx);
+            let resources = container_resources(pod, &container, ctx, unbounded);
             steps.push(Step::Container(id.clone(), Box::new(resources)));
         }
         steps.extend(last.map(Step::Pod));
@@ -121,12 +122,24 @@ pub fn steps(
 fn split(of: Resizable, old: &Values, new: &Values) -> (Option<Values>, Option<Values>) {
     let (mut first, mut last) = (Values::default(), Values::default());
     match of {
-        Resizable::Memory => match (old.memory, new.memory) {
-            (before, after) if before == after => {}
-            (Some(_), None) => first.memory = Some(-1),
-            (Some(before), Some(after)) if after > before => first.memory = Some(after),
-            (_, after) => last.memory = after,
-        },
+        Resizable::Memory => {
+            match (old.memory, new.memory) {
+                (before, after) if before == after => {}
+                (Some(_), None) => first.memory = Some(-1),
+                (Some(before), Some(after)) if after > before => first.memory = Some(after),
+                (_, after) => last.memory = after,
+            }
+            // No more is kept for a container than for its pod.
+            let kept: [fn(&mut Values) -> &mut Option<i64>; 2] = [|v| &mut v.memory_min, |v| &mut v.memory_low];
+            for of in kept {
+                let (before, after) = (*of(&mut old.clone()), *of(&mut new.clone()));
+                match after > before {
+                    _ if before == after => {}
+                    true => *of(&mut first) = after,
+                    false => *of(&mut last) = after,
+                }
+            }
+        }
         Resizable::Cpu => {
             let quota = |values: &Values| values.cpu_quota.map(|(quota, _)| quota);
             match (quota(old), quota(new)) {

@@ -82,10 +82,7 @@ pub struct Workers {
     /// Pods that the node's labels or taints refused when they were judged for the first time: what is known of the node may
     /// be older than what the scheduler has seen.
     doubted: BTreeMap<PodUid, Doubt>,
-    /// Pods came or went since the QoS cgroups' shares were last set.
-    shares_outdated: bool,
-    /// The one task that sets them.
-    sharing: JoinSet<()>,
+    shares: shares::Shares,
     resizes: resize::Resizes,
     /// Since when pods that have no worker yet are known.
     seen: BTreeMap<PodUid, Instant>,
@@ -111,6 +108,7 @@ impl Workers {
     pub fn new(shared: Shared, ledger: Ledger, pods: watch::Receiver<Pods>, killer: Killer, node: Description) -> Self {
         let (known, phase) = (shared.parts.pleg.known(), shared.parts.phase.subscribe());
         let leftovers = Leftovers::new(shared.executor.clone());
+        let shares = shares::Shares::new(&shared.parts.cgroups);
         Self {
             shared: Arc::new(shared),
             ledger,
@@ -129,8 +127,7 @@ impl Workers {
             unseen: BTreeSet::new(),
             leftovers,
             doubted: BTreeMap::new(),
-            shares_outdated: false,
-            sharing: JoinSet::new(),
+            shares,
             resizes: resize::Resizes::default(),
             seen: BTreeMap::new(),
         }
@@ -154,7 +151,7 @@ impl Workers {
                 Ok(()) = self.phase.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
-                Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
+                Some(_) = self.shares.task.join_next(), if !self.shares.task.is_empty() => {}
                 Some(Ok(kept)) = self.resizes.keeping.join_next(), if !self.resizes.keeping.is_empty() => self.take_kept(kept),
                 () = sleep_until(cooled) => {}
                 () = tokio::time::sleep(self.shared.parts.heartbeat.period()) => {}
@@ -225,7 +222,7 @@ impl Workers {
             self.forget_unknown(&pods);
         }
         self.resize(&node);
-        self.refresh_shares(&pods);
+        self.refresh_shares(&pods, complete);
     }
 
     fn is_taken(&self, name: &FullName, known: &BTreeSet<PodUid>) -> bool {
@@ -342,7 +339,12 @@ impl Workers {
         let now = Instant::now();
         let doubts = self.doubted.values().map(|doubt| doubt.until);
         let doubts = doubts.filter(|until| *until > now);
-        self.cooling.values().copied().chain(doubts).min()
+        self.cooling
+            .values()
+            .copied()
+            .chain(doubts)
+            .chain(self.shares.next)
+            .min()
     }
 
     /// Ends a pod that runs though no source has it; tries again in a while if it cannot be looked at.
@@ -428,7 +430,7 @@ impl Workers {
             Some((reason, _)) => metrics.rejected(reason),
             None => metrics.admitted(pod_object::regulars(&desired.pod).len()),
         }
-        self.shares_outdated = true;
+        self.shares.outdated = true;
         self.keep_given(&uid, &desired, &resizing);
         let name = pod_object::full_name(&desired.pod);
         let (sender, receiver) = watch::channel(desired);
@@ -467,7 +469,7 @@ impl Workers {
             .map(|(uid, _)| uid.clone());
         let Some(uid) = uid else { return };
         self.live.remove(&uid);
-        self.shares_outdated = true;
+        self.shares.outdated = true;
         if panicked {
             tracing::error!(pod = %uid, "a pod's worker panicked, it is started again in a while");
             self.cooling.insert(uid, Instant::now() + PANIC_PAUSE);

@@ -10,6 +10,8 @@ fn properties_by_hierarchy() {
         cpu_shares: Some(1024),
         cpu_quota: Some((50_000, 100_000)),
         memory: Some(64 << 20),
+        memory_min: Some(0),
+        memory_low: Some(4096),
         pids: Some(100),
         hugepages: [("2MB".to_owned(), 0)].into(),
     };
@@ -21,6 +23,8 @@ fn properties_by_hierarchy() {
             ("CPUQuotaPerSecUSec", number(500_000)),
             ("CPUQuotaPeriodUSec", number(100_000)),
             ("MemoryMax", number(64 << 20)),
+            ("MemoryMin", number(0)),
+            ("MemoryLow", number(4096)),
             ("TasksMax", number(100)),
         ]
     );

@@ -3,9 +3,8 @@
 //! start. Pure.
 
 use super::super::duration;
-use Shape::{Any, Bool, Bools, Int, Number, OneOf, Quantities, Text, Time, Tree};
+use Shape::{Any, Bool, Bools, Int, OneOf, Text, Time};
 use Waits::{ApiMachinery, Moot, Network, NodeResources, Nowhere, Observability, PodLife, Storage};
-use proto::api::quantity::Quantity;
 use serde_json::{Map, Value};
 
 const MAX: i64 = i32::MAX as i64;
@@ -16,18 +15,12 @@ enum Shape {
     Bool,
     /// A whole number in a range.
     Int(i64, i64),
-    /// A number above the first and up to the second.
-    Number(f64, f64),
     Text,
     OneOf(&'static [&'static str]),
     /// A duration.
     Time,
-    /// Text by name.
-    Tree,
     /// Truth by name.
     Bools,
-    /// Quantities, percentages of a whole perhaps, by name.
-    Quantities,
     /// An object or a list, looked into no further.
     Any,
 }
@@ -100,7 +93,6 @@ const FIELDS: &[Field] = &[
     ),
     Field("kubeAPIBurst", Int(0, MAX), "100", ApiMachinery),
     Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
-    Field("kubeReservedCgroup", Text, "", NodeResources),
     Field("kubeletCgroups", Text, "", NodeResources),
     Field("makeIPTablesUtilChains", Bool, "true", Network),
     Field(
@@ -109,20 +101,10 @@ const FIELDS: &[Field] = &[
         "\"None\"",
         NodeResources,
     ),
-    Field(
-        "memoryReservationPolicy",
-        OneOf(&["None", "TieredReservation"]),
-        "\"None\"",
-        NodeResources,
-    ),
-    Field("memorySwap", Tree, "{\"swapBehavior\":\"NoSwap\"}", NodeResources),
-    Field("memoryThrottlingFactor", Number(0.0, 1.0), "0.9", NodeResources),
-    Field("qosReserved", Quantities, "", NodeResources),
     Field("reservedMemory", Any, "", NodeResources),
     Field("runOnce", Bool, "false", Nowhere),
     Field("showHiddenMetricsForVersion", Text, "", Nowhere),
     Field("systemCgroups", Text, "", NodeResources),
-    Field("systemReservedCgroup", Text, "", NodeResources),
     Field("tracing", Any, "", Observability),
     Field(
         "volumePluginDir",
@@ -186,20 +168,13 @@ fn check(shape: Shape, value: &Value) -> Result<(), String> {
             Some(number) => Err(format!("{number} must be between {min} and {max}, inclusive")),
             None => Err(format!("{value} is not a whole number")),
         },
-        Number(above, max) => match value.as_f64() {
-            Some(number) if number > above && number <= max => Ok(()),
-            Some(number) => Err(format!("{number} must be greater than {above} and at most {max}")),
-            None => Err(format!("{value} is not a number")),
-        },
         Text => text(value).map(drop),
         OneOf(words) => match text(value)? {
             word if words.contains(&word) => Ok(()),
             word => Err(format!("{word:?} is not one of {}", words.join(", "))),
         },
         Time => duration::parse(text(value)?).map(drop),
-        Tree => named(value, |_, item| text(item).map(drop)),
         Bools => named(value, |_, item| check(Bool, item)),
-        Quantities => named(value, |_, item| amount(text(item)?)),
     }
 }
 
@@ -213,37 +188,12 @@ fn named(value: &Value, check: impl Fn(&str, &Value) -> Result<(), String>) -> R
     fields.try_for_each(|(name, item)| check(name, item).map_err(|why| format!("{name}: {why}")))
 }
 
-fn quantity(text: &str) -> Result<(), String> {
-    match Quantity::parse(text) {
-        Ok(amount) if !amount.is_negative() => Ok(()),
-        Ok(_) => Err(format!("{text:?} must not be negative")),
-        Err(_) => Err(format!("{text:?} is not a quantity")),
-    }
-}
-
-/// A quantity or a percentage.
-fn amount(text: &str) -> Result<(), String> {
-    match text.strip_suffix('%') {
-        None => quantity(text),
-        Some(percent) => match percent.parse::<f64>() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(()),
-            _ => Err(format!("{text:?} is not a percentage between 0% and 100%")),
-        },
-    }
-}
-
 /// Rules between fields without effect.
 pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
     let mut mistakes = Vec::new();
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     if tree.get("runOnce") == Some(&Value::Bool(true)) {
         mistakes.push("runOnce: unsupported, must be false".to_owned());
-    }
-    let cgroups = !text("systemReservedCgroup").is_empty() || !text("kubeReservedCgroup").is_empty();
-    if !text("reservedSystemCPUs").is_empty() && cgroups {
-        mistakes.push(
-            "reservedSystemCPUs: cannot be given together with systemReservedCgroup or kubeReservedCgroup".to_owned(),
-        );
     }
     if !text("systemCgroups").is_empty() && text("cgroupRoot").is_empty() {
         mistakes.push("systemCgroups: needs cgroupRoot".to_owned());

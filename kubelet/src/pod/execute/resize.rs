@@ -28,10 +28,10 @@ impl Executor {
     pub(super) async fn resize(&self, subject: &Subject) -> Result<Vec<String>, ResizeError> {
         let (pod, applied) = (&*subject.pod, &*subject.applied);
         let before = applied.cgroup.clone().unwrap_or_else(|| PodResources::of(pod));
-        let cgroups = &self.parts.cgroups;
+        let (cgroups, unbounded) = (&self.parts.cgroups, &self.parts.pinning.unbounded(&subject.uid));
         let values = (
-            &cgroups.pod_values(&before.applied_to(&subject.pod)),
-            &cgroups.pod_values(pod),
+            &cgroups.pod_values(&before.applied_to(&subject.pod), unbounded),
+            &cgroups.pod_values(pod, unbounded),
         );
         let updated = resize::updated(pod, applied, &subject.observed);
         let lowered = resize::lowered(applied, &updated, values);
@@ -39,7 +39,7 @@ impl Executor {
             return Err(ResizeError::InUse(why));
         }
         self.update_sandbox(subject).await?;
-        for step in resize::steps(pod, applied, &updated, values, &self.parts.context) {
+        for step in resize::steps(pod, applied, &updated, values, (&self.parts.context, unbounded)) {
             match step {
                 Step::Pod(values) => {
                     let begun = Instant::now();
@@ -83,7 +83,9 @@ impl Executor {
         let Some(sandbox) = subject.observed.sandbox() else {
             return Ok(());
         };
-        let (resources, overhead) = spec::sandbox_resources(crate::pod_object::spec(&subject.pod), &self.parts.context);
+        let (context, unbounded) = (&self.parts.context, self.parts.pinning.unbounded(&subject.uid));
+        let of_pod = crate::pod_object::spec(&subject.pod);
+        let (resources, overhead) = spec::sandbox_resources(of_pod, context, &unbounded);
         let runtime = &self.parts.runtime;
         match runtime.update_sandbox_resources(&sandbox.id, overhead, resources).await {
             Err(error) if !error.is_unimplemented() => Err(ResizeError::Runtime(error)),

@@ -33,8 +33,9 @@ impl Executor {
         self.check_users(subject, &handler)?;
         let ids = self.ids(subject).await.map_err(SandboxError::Ids)?;
         let node = self.resolver().await.map_err(SandboxError::NodeFile)?;
-        let mut config =
-            spec::sandbox_config(&subject.pod, attempt, &self.parts.context, &node, ids).map_err(SandboxError::Spec)?;
+        let (context, unbounded) = (&self.parts.context, self.parts.pinning.unbounded(&subject.uid));
+        let config = spec::sandbox_config(&subject.pod, attempt, context, &node, ids, &unbounded);
+        let mut config = config.map_err(SandboxError::Spec)?;
         note_source(&mut config.annotations, self.parts.clock.now());
         for warning in spec::dns_config(&subject.pod, &self.parts.context, &node).1 {
             self.warn(subject, warning.reason, warning.message);

@@ -87,6 +87,7 @@ impl Executor {
         let files = ContainerFiles { images, ..files };
         let image = subject.image.clone().unwrap_or_default();
         let ids = self.ids(subject).await.map_err(StartError::Files)?;
+        let unbounded = self.parts.pinning.unbounded(&subject.uid);
         let mut config = spec::container_config(&ContainerInput {
             pod,
             container,
@@ -101,12 +102,14 @@ impl Executor {
                 let status = self.parts.runtime_status.borrow();
                 status.has_recursive_read_only(&sandbox.handler)
             }),
+            unbounded: &unbounded,
             ctx: context,
         })
         .map_err(StartError::Spec)?;
         config.cdi_devices = self.claimed_devices(pod, container).await?;
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
-        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids).map_err(StartError::Spec)?;
+        let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids, &unbounded);
+        let sandbox_config = sandbox_config.map_err(StartError::Spec)?;
 
         let cpus = self
             .pin(subject, container, &mut config)

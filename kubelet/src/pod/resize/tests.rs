@@ -24,13 +24,23 @@ fn applied(pod: &Pod) -> Applied {
 }
 
 fn values(pod: &Pod) -> Values {
-    pod_limits(pod, &CgroupSettings::with_defaults(context().cgroups))
+    pod_limits(
+        pod,
+        &CgroupSettings::with_defaults(context().cgroups),
+        &Unbounded::default(),
+    )
 }
 
 /// The steps from one pod to another, in words.
 fn words(from: &Pod, to: &Pod) -> Vec<String> {
     let running = [("id".into(), &pod_object::regulars(to)[0])];
-    let steps = steps(to, &applied(from), &running, (&values(from), &values(to)), &context());
+    let steps = steps(
+        to,
+        &applied(from),
+        &running,
+        (&values(from), &values(to)),
+        (&context(), &Unbounded::default()),
+    );
     steps
         .iter()
         .map(|step| match step {

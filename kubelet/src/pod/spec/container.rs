@@ -3,6 +3,7 @@
 use super::room::Room;
 use super::{ContainerFiles, NodeContext, SpecError, hash, mounts, resources, security};
 use crate::id::ContainerId;
+use crate::pinning::Unbounded;
 use crate::pod_object;
 use crate::runtime::ImageInfo;
 use crate::runtime::{labels, signal};
@@ -35,6 +36,8 @@ pub struct ContainerInput<'a> {
     pub ids: Option<IdRange>,
     /// Whether its handler can make mounts read only with all that is below them.
     pub recursive_read_only: bool,
+    /// The pod's containers that have CPUs alone.
+    pub unbounded: &'a Unbounded,
     /// The node.
     pub ctx: &'a NodeContext,
 }
@@ -137,7 +140,12 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<cri::ContainerConf
         tty: container.tty == Some(true),
         stop_signal: signal::to_cri(pod_object::stop_signal(container).filter(|_| input.ctx.stop_signals)) as i32,
         linux: Some(cri::LinuxContainerConfig {
-            resources: Some(resources::container_resources(pod, container, input.ctx)),
+            resources: Some(resources::container_resources(
+                pod,
+                container,
+                input.ctx,
+                input.unbounded,
+            )),
             security_context: Some(security::container_security(input)?),
         }),
         ..Default::default()
@@ -173,6 +181,7 @@ mod tests {
             target: None,
             ids: None,
             recursive_read_only: false,
+            unbounded: &Default::default(),
             ctx: &ctx,
         };
         let config = container_config(&input).expect("valid");

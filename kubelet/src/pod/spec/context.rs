@@ -1,6 +1,7 @@
 //! What the translation needs to know of the node.
 
 use crate::cgroup::CgroupNaming;
+use crate::cgroup::limits::memory::{MemoryQos, Swap};
 use crate::downward::NodeAllocatable;
 use crate::host::addresses::HostIps;
 use std::path::PathBuf;
@@ -82,8 +83,6 @@ pub struct NodeContext {
     pub cgroup_v2: bool,
     /// `cpuCFSQuota`.
     pub cpu_cfs_quota: bool,
-    /// Containers that have CPUs to themselves (`cpuManagerPolicy: static`) have no quota of them.
-    pub exclusive_cpus: bool,
     /// `cpuCFSQuotaPeriod` in microseconds.
     pub cpu_cfs_period_us: i64,
     /// The sizes of huge pages the machine has, as cgroups name them (`2MB`).
@@ -96,6 +95,10 @@ pub struct NodeContext {
     pub selinux: bool,
     /// `singleProcessOOMKill`.
     pub single_process_oom_kill: bool,
+    /// Gate `MemoryQoS`, where cgroups are of version 2.
+    pub memory_qos: Option<MemoryQos>,
+    /// How containers may swap.
+    pub swap: Swap,
     /// Namespace the `kubernetes` service lives in.
     pub master_service_namespace: String,
     /// Existing `/sys/devices/system/cpu/cpuN/thermal_throttle` paths, which are masked from containers.

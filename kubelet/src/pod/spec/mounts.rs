@@ -264,6 +264,7 @@ mod tests {
             target: None,
             ids,
             recursive_read_only,
+            unbounded: &Default::default(),
             ctx: &context(),
         })
     }
@@ -483,6 +484,7 @@ mod tests {
                 target: None,
                 ids: None,
                 recursive_read_only: false,
+                unbounded: &Default::default(),
                 ctx: &ctx,
             });
             let mounts = mounts.expect("mounts").into_iter();

@@ -1,9 +1,10 @@
 //! Linux resources of sandboxes and containers, and the OOM score (kubelet contract §7).
 
 use super::NodeContext;
-use crate::cgroup::limits;
+use crate::cgroup::limits::{self, memory::swap_share};
 use crate::downward::{milli, value};
-use crate::pinning::asking::{exclusive_cpus, has_exclusive_cpus};
+use crate::pinning::Unbounded;
+use crate::pod_object;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proto::api::qos::{QosClass, qos_class};
@@ -18,10 +19,12 @@ const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
 const PRIORITY_NODE_CRITICAL: i32 = 2_000_001_000;
 
 fn limit<'a>(container: &'a Container, pod: &'a PodSpec, name: &str) -> Option<&'a Quantity> {
-    let own = container.resources.as_ref().and_then(|r| r.limits.as_ref());
     let of_pod = pod.resources.as_ref().and_then(|r| r.limits.as_ref());
-    own.and_then(|l| l.get(name))
-        .or_else(|| of_pod.and_then(|l| l.get(name)))
+    own_limit(container, name).or_else(|| of_pod.and_then(|l| l.get(name)))
+}
+
+fn own_limit<'a>(container: &'a Container, name: &str) -> Option<&'a Quantity> {
+    container.resources.as_ref()?.limits.as_ref()?.get(name)
 }
 
 fn request<'a>(container: &'a Container, name: &str) -> Option<&'a Quantity> {
@@ -102,8 +105,13 @@ fn hugepages(container: &Container, ctx: &NodeContext) -> Vec<cri::HugepageLimit
         .collect()
 }
 
-/// A container's Linux resources.
-pub fn container_resources(pod: &Pod, container: &Container, ctx: &NodeContext) -> cri::LinuxContainerResources {
+/// A container's Linux resources; `unbounded` are those of its pod's that have CPUs alone.
+pub fn container_resources(
+    pod: &Pod,
+    container: &Container,
+    ctx: &NodeContext,
+    unbounded: &Unbounded,
+) -> cri::LinuxContainerResources {
     let spec = pod.spec.clone().unwrap_or_default();
     let cpu_limit = limit(container, &spec, "cpu").map(milli);
     let cpu_shares = match request(container, "cpu").map(milli) {
@@ -118,25 +126,72 @@ pub fn container_resources(pod: &Pod, container: &Container, ctx: &NodeContext) 
     };
     if ctx.cpu_cfs_quota {
         out.cpu_period = ctx.cpu_cfs_period_us;
-        out.cpu_quota = match ctx.exclusive_cpus && exclusive_cpus(&spec, container) > 0 {
+        out.cpu_quota = match unbounded.has(&container.name) {
             true => -1,
             false => limits::cpu_quota(cpu_limit.unwrap_or(0), ctx.cpu_cfs_period_us).unwrap_or(0),
         };
     }
     out.hugepage_limits = hugepages(container, ctx);
-    if ctx.cgroup_v2 {
-        if !ctx.single_process_oom_kill {
-            out.unified.insert("memory.oom.group".into(), "1".into());
-        }
-        out.unified.insert("memory.swap.max".into(), "0".into());
+    if ctx.cgroup_v2 && !ctx.single_process_oom_kill {
+        out.unified.insert("memory.oom.group".into(), "1".into());
     }
+    limit_swap(&mut out, pod, container, ctx);
+    reserve_memory(&mut out, &spec, container, ctx);
     out
+}
+
+/// Sets how much a container may swap, where the kernel limits that.
+fn limit_swap(out: &mut cri::LinuxContainerResources, pod: &Pod, container: &Container, ctx: &NodeContext) {
+    match (ctx.swap.controlled, ctx.cgroup_v2) {
+        (false, _) => {}
+        (true, true) => {
+            let share = swap_limit(pod, container, ctx);
+            out.unified.insert("memory.swap.max".into(), share.to_string());
+        }
+        // Of version 1 this is memory and swap together: no swap beyond the limit, and none to set where there is no limit.
+        (true, false) => out.memory_swap_limit_in_bytes = out.memory_limit_in_bytes,
+    }
+}
+
+/// The swap a container may use, bytes (KEP-2400): a part for those of Burstable pods whose request is not their limit, none for others.
+fn swap_limit(pod: &Pod, container: &Container, ctx: &NodeContext) -> i64 {
+    let (request, own) = (
+        request(container, "memory").map_or(0, value),
+        own_limit(container, "memory"),
+    );
+    let of_pod = || {
+        pod.spec
+            .as_ref()
+            .is_some_and(|spec| qos_class(spec) == QosClass::Burstable)
+    };
+    let may = ctx.swap.limited && request != own.map_or(0, value) && of_pod() && !pod_object::is_critical(pod);
+    match may {
+        true => swap_share(request, ctx.memory_capacity, ctx.swap.capacity),
+        false => 0,
+    }
+}
+
+/// Sets what is kept of memory for a container, and from where on it is reclaimed (KEP-2570).
+fn reserve_memory(out: &mut cri::LinuxContainerResources, spec: &PodSpec, container: &Container, ctx: &NodeContext) {
+    let Some(qos) = &ctx.memory_qos else { return };
+    let request = request(container, "memory").map_or(0, value);
+    if qos.reserves {
+        let kept = qos.reservation(qos_class(spec), request);
+        let files = [("memory.min", kept.min), ("memory.low", kept.low)];
+        let files = files.into_iter().filter(|(_, kept)| *kept > 0);
+        out.unified
+            .extend(files.map(|(file, kept)| (file.to_owned(), kept.to_string())));
+    }
+    if let Some(high) = qos.high(request, limit(container, spec, "memory").map(value)) {
+        out.unified.insert("memory.high".into(), high.to_string());
+    }
 }
 
 /// The sandbox's hint of what its containers use together, by which runtimes size virtual machines, and the pod's overhead.
 pub fn sandbox_resources(
     spec: &PodSpec,
     ctx: &NodeContext,
+    unbounded: &Unbounded,
 ) -> (cri::LinuxContainerResources, cri::LinuxContainerResources) {
     let build = |request: i64, cpu_limit: i64, memory: i64| cri::LinuxContainerResources {
         cpu_shares: limits::cpu_shares(request),
@@ -162,7 +217,7 @@ pub fn sandbox_resources(
         cpu_limit,
         limits.get("memory").map_or(0, |amount| amount.value()),
     );
-    if ctx.cpu_cfs_quota && ctx.exclusive_cpus && has_exclusive_cpus(spec) {
+    if ctx.cpu_cfs_quota && unbounded.any() {
         resources.cpu_quota = -1;
     }
     let overhead = match &spec.overhead {
@@ -176,132 +231,4 @@ pub fn sandbox_resources(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::testing::{context, pod};
-    use super::*;
-
-    fn first(spec: &str) -> (Pod, Container) {
-        let pod = pod(spec);
-        let container = pod.spec.as_ref().expect("spec").containers[0].clone();
-        (pod, container)
-    }
-
-    #[test]
-    fn scores() {
-        let gib8 = 8i64 << 30;
-        for (spec, expected) in [
-            ("{}", 1000),
-            (
-                r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1","memory":"1Gi"}}}]}"#,
-                -997,
-            ),
-            (
-                r#"{"containers":[{"name":"c","resources":{"requests":{"memory":"2Gi"}}}]}"#,
-                750,
-            ),
-            (
-                r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}"#,
-                999,
-            ),
-            (
-                r#"{"containers":[{"name":"c","resources":{"requests":{"memory":"64Gi"}}}]}"#,
-                3,
-            ),
-            (r#"{"priorityClassName":"system-node-critical"}"#, -997),
-        ] {
-            let (pod, c) = first(spec);
-            assert_eq!(oom_score_adj(&pod, &c, gib8), expected, "{spec}");
-        }
-    }
-
-    #[test]
-    fn container_values() {
-        let (pod, c) = first(
-            r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"500m","memory":"64Mi"},"requests":{"cpu":"250m"}}}]}"#,
-        );
-        let r = container_resources(&pod, &c, &context());
-        assert_eq!(
-            (r.cpu_shares, r.cpu_period, r.cpu_quota, r.memory_limit_in_bytes),
-            (256, 100_000, 50_000, 64 << 20)
-        );
-        assert!(r.unified.is_empty());
-        let (pod, c) = first("{}");
-        let r = container_resources(&pod, &c, &context());
-        assert_eq!(
-            (r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes, r.oom_score_adj),
-            (2, 0, 0, 1000)
-        );
-    }
-
-    #[test]
-    fn who_has_cpus_alone_has_no_quota_of_them() {
-        let mut ctx = context();
-        let told = |ctx: &NodeContext, cpu: &str| {
-            let amounts = format!(r#"{{"cpu":"{cpu}","memory":"1Gi"}}"#);
-            let (pod, c) = first(&format!(
-                r#"{{"containers":[{{"name":"c","resources":{{"limits":{amounts},"requests":{amounts}}}}}]}}"#
-            ));
-            let own = container_resources(&pod, &c, ctx);
-            let (of_sandbox, _) = sandbox_resources(pod.spec.as_ref().expect("spec"), ctx);
-            (own.cpu_quota, own.cpu_period, of_sandbox.cpu_quota)
-        };
-        assert_eq!(told(&ctx, "2"), (200_000, 100_000, 200_000));
-        ctx.exclusive_cpus = true;
-        assert_eq!(told(&ctx, "2"), (-1, 100_000, -1));
-        assert_eq!(told(&ctx, "1500m"), (150_000, 100_000, 150_000));
-        ctx.cpu_cfs_quota = false;
-        assert_eq!(told(&ctx, "2"), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_limit_alone_gives_the_shares_and_v2_forbids_swap() {
-        let (pod, c) = first(r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"1"}}}]}"#);
-        let mut ctx = context();
-        ctx.cgroup_v2 = true;
-        ctx.single_process_oom_kill = false;
-        let r = container_resources(&pod, &c, &ctx);
-        assert_eq!(r.cpu_shares, 1024);
-        assert_eq!(r.unified.get("memory.swap.max").map(String::as_str), Some("0"));
-        assert_eq!(r.unified.get("memory.oom.group").map(String::as_str), Some("1"));
-    }
-
-    #[test]
-    fn huge_pages_are_limited_by_size() {
-        let mut ctx = context();
-        ctx.huge_page_sizes = vec!["2MB".into(), "1GB".into()];
-        let told = |spec: &str| {
-            let (pod, c) = first(spec);
-            let limits = container_resources(&pod, &c, &ctx).hugepage_limits;
-            let told = |limit: &cri::HugepageLimit| format!("{} {}", limit.page_size, limit.limit);
-            limits.iter().map(told).collect::<Vec<_>>()
-        };
-        assert_eq!(told("{}"), ["2MB 0", "1GB 0"]);
-        let some = r#"{"containers":[{"name":"c","resources":{"limits":{"hugepages-2Mi":"4Mi"}}}]}"#;
-        assert_eq!(told(some), ["2MB 4194304", "1GB 0"]);
-    }
-
-    #[test]
-    fn a_sandbox_is_told_all_that_runs_in_it_at_once() {
-        let told = |spec: &str| {
-            let pod = pod(spec);
-            let (r, overhead) = sandbox_resources(pod.spec.as_ref().expect("spec"), &context());
-            let own = (r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes >> 20);
-            (own, overhead.memory_limit_in_bytes >> 20)
-        };
-        let container = |policy: &str, cpu: &str, memory: &str| {
-            format!(
-                r#"{{"name":"c",{policy}"resources":{{"requests":{{"cpu":"{cpu}"}},"limits":{{"cpu":"{cpu}","memory":"{memory}"}}}}}}"#
-            )
-        };
-        let main = container("", "250m", "64Mi");
-        assert_eq!(told(&format!(r#"{{"containers":[{main}]}}"#)), ((256, 25_000, 64), 0));
-        let sidecar = container(r#""restartPolicy":"Always","#, "250m", "32Mi");
-        let with = format!(r#"{{"containers":[{main}],"initContainers":[{sidecar}],"overhead":{{"memory":"8Mi"}}}}"#);
-        assert_eq!(told(&with), ((512, 50_000, 96), 8));
-        let init = container("", "1", "16Mi");
-        let with = format!(r#"{{"containers":[{main}],"initContainers":[{init}]}}"#);
-        assert_eq!(told(&with), ((1024, 100_000, 64), 0));
-        let pod_level = format!(r#"{{"containers":[{main}],"resources":{{"limits":{{"memory":"1Gi"}}}}}}"#);
-        assert_eq!(told(&pod_level), ((256, 25_000, 1024), 0));
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use super::{NodeContext, ResolvConf, SpecError, dns, resources, security};
 use crate::admission::sysctl;
+use crate::pinning::Unbounded;
 use crate::runtime::labels;
 use crate::user_namespace::IdRange;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -97,13 +98,14 @@ fn port_mappings(spec: &PodSpec) -> Vec<cri::PortMapping> {
 
 /// The sandbox of a pod's `attempt`-th try (0 first) in CRI terms.
 ///
-/// `node` is what `resolvConf` says now, `ids` are those of a pod with users of its own.
+/// `node` is what `resolvConf` says now, `ids` are those of a pod with users of its own, `unbounded` its containers that have CPUs alone.
 pub fn sandbox_config(
     pod: &Pod,
     attempt: u32,
     ctx: &NodeContext,
     node: &ResolvConf,
     ids: Option<IdRange>,
+    unbounded: &Unbounded,
 ) -> Result<cri::PodSandboxConfig, SpecError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let meta = &pod.metadata;
@@ -128,7 +130,7 @@ pub fn sandbox_config(
         port_mappings: port_mappings(&spec),
         labels: sandbox_labels,
         annotations: meta.annotations.clone().unwrap_or_default().into_iter().collect(),
-        linux: Some(linux_config(pod, &spec, ctx, ids)?),
+        linux: Some(linux_config(pod, &spec, ctx, ids, unbounded)?),
         windows: None,
     })
 }
@@ -138,6 +140,7 @@ fn linux_config(
     spec: &PodSpec,
     ctx: &NodeContext,
     ids: Option<IdRange>,
+    unbounded: &Unbounded,
 ) -> Result<cri::LinuxPodSandboxConfig, SpecError> {
     let sysctls = spec
         .security_context
@@ -145,7 +148,7 @@ fn linux_config(
         .flat_map(|sc| sc.sysctls.iter().flatten())
         .map(|s| (sysctl::dotted(&s.name), s.value.clone()))
         .collect();
-    let (resources, overhead) = resources::sandbox_resources(spec, ctx);
+    let (resources, overhead) = resources::sandbox_resources(spec, ctx, unbounded);
     Ok(cri::LinuxPodSandboxConfig {
         cgroup_parent: ctx.cgroups.pod_parent(pod),
         security_context: Some(security::sandbox_security(spec, ids)?),
@@ -162,7 +165,8 @@ mod tests {
 
     #[test]
     fn identity_labels_and_log_directory() {
-        let config = sandbox_config(&pod("{}"), 2, &context(), &resolver(), None).expect("valid");
+        let config =
+            sandbox_config(&pod("{}"), 2, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
         assert_eq!(config.metadata.as_ref().map(|m| m.attempt), Some(2));
         assert_eq!(config.hostname, "web");
         assert_eq!(config.log_directory, "/var/log/pods/shop_web_u-1");
@@ -177,7 +181,8 @@ mod tests {
     fn sysctls_are_named_as_they_are_judged() {
         let spec = r#"{"securityContext":{"sysctls":[{"name":"net/ipv4/conf/eth0.100/arp_ignore","value":"1"},
             {"name":"net.ipv4.conf.eth0/100.arp_announce","value":"2"}]}}"#;
-        let config = sandbox_config(&pod(spec), 0, &context(), &resolver(), None).expect("valid");
+        let config =
+            sandbox_config(&pod(spec), 0, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
         let sysctls = config.linux.expect("linux").sysctls;
         let of = |name: &str| sysctls.get(name).map(String::as_str);
         assert_eq!(of("net.ipv4.conf.eth0/100.arp_ignore"), Some("1"), "{sysctls:?}");
@@ -218,7 +223,8 @@ mod tests {
     #[test]
     fn ports_are_taken_once() {
         let spec = r#"{"containers":[{"name":"a","ports":[{"containerPort":80,"hostPort":8080},{"containerPort":80,"hostPort":8080},{"containerPort":53,"protocol":"UDP"}]}]}"#;
-        let config = sandbox_config(&pod(spec), 0, &context(), &resolver(), None).expect("valid");
+        let config =
+            sandbox_config(&pod(spec), 0, &context(), &resolver(), None, &Unbounded::default()).expect("valid");
         let ports: Vec<_> = config
             .port_mappings
             .iter()

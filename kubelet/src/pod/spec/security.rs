@@ -315,6 +315,7 @@ mod tests {
             target: None,
             ids: None,
             recursive_read_only: false,
+            unbounded: &Default::default(),
             ctx: &ctx,
         })
     }
@@ -348,6 +349,7 @@ mod tests {
                 target: None,
                 ids: None,
                 recursive_read_only: false,
+                unbounded: &Default::default(),
                 ctx: &ctx,
             });
             context.expect("valid").apparmor_profile

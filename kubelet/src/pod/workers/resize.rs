@@ -338,7 +338,7 @@ impl Workers {
         }
         live.resizing.since = None;
         self.resizes.freed = Freed::PodResized;
-        self.shares_outdated = true;
+        self.shares.outdated = true;
         let text = message::started(&by, generation.unwrap_or(0));
         let recorder = &self.shared.parts.recorder;
         recorder.pod(&by, Severity::Normal, event::RESIZE_STARTED, text);

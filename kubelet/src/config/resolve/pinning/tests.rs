@@ -24,7 +24,7 @@ fn map(pairs: &[(&str, &str)]) -> Option<BTreeMap<String, String>> {
 fn nothing_is_given_alone_unless_it_is_asked_for() {
     let rules = read(KubeletConfiguration::default()).expect("sound");
     assert_eq!(rules, Rules::default());
-    assert!(!rules.lifts_quota());
+    assert!(rules.no_quota);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn the_static_policy_keeps_what_is_reserved() {
     };
     let rules = read(of(Some("1500m"), None)).expect("sound");
     let cpu = rules.cpu.as_ref().expect("static");
-    assert!(cpu.options.full_pcpus_only && rules.lifts_quota());
+    assert!(cpu.options.full_pcpus_only && rules.no_quota);
     assert_eq!((cpu.reserved_milli, rules.reconcile_every.as_secs()), (1500, 5));
     let expected = TopologyRules {
         policy: Policy::Restricted,

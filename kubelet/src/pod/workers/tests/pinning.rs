@@ -175,6 +175,33 @@ async fn exclusive_cpus_are_not_resized_and_memory_is() {
     kubelet.kill().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_asked_for_cpus_alone_and_got_none_keeps_its_quota() {
+    let mut bench = node();
+    // Eight CPUs were there for all; one of them is reserved once the policy is on.
+    let (rules, machine) = bench.pinning.take().expect("pinning");
+    let first = bench.start();
+    bench.api.create(&sized("large", "8"));
+    bench.until("ready", |b| is_ready(b, "large")).await;
+    first.kill().await;
+    bench.pinning = Some((rules, machine));
+    let second = bench.start();
+    bench
+        .until("taken over", |_| second.parts.pods.by_uid(&"large".into()).is_some())
+        .await;
+    bench.api.edit("large", |pod| {
+        let list = json!({"cpu": "8", "memory": "128Mi"});
+        pod["metadata"]["generation"] = json!(2);
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": list, "limits": list});
+    });
+    bench
+        .until("resized", |b| resources(b, "large").memory_limit_in_bytes == 128 << 20)
+        .await;
+    assert_eq!(resources(&bench, "large").cpu_quota, 800_000);
+    assert!(!second.parts.pinning.is_alone(&"large".into(), "large"));
+    second.kill().await;
+}
+
 fn phase(bench: &Bench, pod: &str) -> String {
     let status = bench.api.status(pod);
     status.and_then(|status| status.phase).unwrap_or_default()
