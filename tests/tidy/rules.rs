@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 53] = [
+const DECIDING: [&str; 54] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -90,6 +90,7 @@ const DECIDING: [&str; 53] = [
     "kubelet/src/pinning/assign",
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",
+    "kubelet/src/pinning/memory",
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",

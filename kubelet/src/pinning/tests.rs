@@ -1,4 +1,5 @@
-use super::hint::Policy;
+use super::hint::{NumaMask, Policy};
+use super::topology::NodeMemory;
 use super::topology::testing::{SMALL, TWO};
 use super::*;
 use crate::metrics::Metrics;
@@ -208,4 +209,113 @@ fn one_numa_node_or_none() {
     let refused = Pinning::open(&dir.path().join("many"), &rules, KEPT, || Ok(many.topology()));
     let why = refused.err().expect("too many").to_string();
     assert_eq!(why, "unsupported on machines with more than 8 NUMA Nodes");
+}
+
+/// The static memory policy that keeps this of nodes.
+fn memory_rules(kept: &[(u32, &str)]) -> Rules {
+    let of = |(node, text): &(u32, &str)| memory::reserve::Reservation {
+        node: *node,
+        limits: [("memory".to_owned(), text.parse().expect("a quantity"))].into(),
+    };
+    Rules {
+        memory: Some(kept.iter().map(of).collect()),
+        ..Rules::default()
+    }
+}
+
+#[test]
+fn a_kubelet_refuses_memory_that_another_policy_or_machine_left() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join(files::MEMORY);
+    let text = || std::fs::read_to_string(&path).unwrap_or_default();
+    let on = |rules: &Rules, shape: topology::testing::Shape| {
+        Pinning::open(dir.path(), rules, KEPT, || Ok(shape.topology())).map_err(|why| why.to_string())
+    };
+    let kept = memory_rules(&[(0, "3Gi")]);
+    on(&Rules::default(), TWO).expect("a new node");
+    assert_eq!(
+        text(),
+        r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#
+    );
+    let drain = format!(
+        ", please drain this node and delete the memory manager checkpoint file {path:?} before restarting Kubelet"
+    );
+    let start = "start memory manager error: could not restore state from checkpoint: ";
+    assert_eq!(
+        on(&kept, TWO).err(),
+        Some(format!(
+            "{start}[memorymanager] configured policy \"Static\" differs from state checkpoint policy \"None\"{drain}"
+        ))
+    );
+    std::fs::write(&path, r#"{"policyName":"Static","checksum":7}"#).expect("write");
+    assert_eq!(
+        on(&kept, TWO).err(),
+        Some(format!("{start}checkpoint is corrupted{drain}"))
+    );
+    std::fs::remove_file(&path).expect("removed");
+    on(&kept, TWO).expect("begun anew");
+    let begun = text();
+    let node = r#""1":{"numberOfAssignments":0,"memoryMap":{"hugepages-1Gi":{"total":0,"systemReserved":0,"allocatable":0,"reserved":0,"free":0},"hugepages-2Mi":{"total":1073741824,"systemReserved":0,"allocatable":1073741824,"reserved":0,"free":1073741824},"memory":{"total":17179869184,"systemReserved":0,"allocatable":16106127360,"reserved":0,"free":16106127360}},"cells":[1]}"#;
+    assert!(begun.contains(node), "{begun}");
+    on(&kept, TWO).expect("the same");
+    let misfit = format!(
+        "start memory manager error: [memorymanager] the expected machine state is different from the real one: invalid state, please drain node and remove policy state file {path:?}"
+    );
+    assert_eq!(on(&kept, SMALL).err(), Some(misfit.clone()));
+    assert_eq!(on(&memory_rules(&[(0, "2Gi"), (1, "1Gi")]), TWO).err(), Some(misfit));
+    let init = "Failed to initialize memory manager: ";
+    let sum = "the total amount \"2Gi\" of type \"memory\" is not equal to the value \"3Gi\" determined by Node Allocatable feature";
+    assert_eq!(
+        on(&memory_rules(&[(0, "2Gi")]), TWO).err(),
+        Some(format!("{init}{sum}"))
+    );
+    assert_eq!(text(), begun, "a refusal harms nothing");
+    let many = topology::testing::Shape { sockets: 11, ..TWO };
+    let why = on(&kept, many).err().expect("too many");
+    assert_eq!(why, "unsupported on machines with more than 10 NUMA Nodes");
+    let far = || {
+        let mut far = TWO.topology();
+        far.memory.insert(64, NodeMemory::default());
+        Ok(far)
+    };
+    let why = Pinning::open(dir.path(), &kept, KEPT, far)
+        .err()
+        .expect("too far")
+        .to_string();
+    assert_eq!(why, "unsupported on machines with a NUMA node 64: numbers up to 63 are");
+}
+
+#[tokio::test]
+async fn who_has_what_can_be_read_and_one_kind_alone_is_kept_too() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let metrics = Metrics::new("n").pinning;
+    let mut both = memory_rules(&[(0, "3Gi")]);
+    both.cpu = rules().cpu;
+    let pinning = Pinning::open(dir.path(), &both, KEPT, || Ok(TWO.topology())).expect("opens");
+    let uid = PodUid::from("a");
+    // It has memory to itself, and shares its CPUs.
+    let share = pinning
+        .place(&guaranteed("a", "500m"), &mut [], &metrics)
+        .expect("room");
+    pinning.commit(&uid, share, &metrics);
+    assert!(pinning.has_own(&uid, "c") && !pinning.has_own(&uid, "d") && pinning.is_held(|by| by == "a"));
+    assert_eq!(pinning.cpus_of(&uid, "c").len(), 0);
+    let block = memory::Block {
+        numas: NumaMask::of([0]),
+        resource: "memory".to_owned(),
+        bytes: 1 << 30,
+    };
+    assert_eq!(pinning.memory_of(&uid, "c"), [block]);
+    assert_eq!(pinning.allocatable_cpus().to_string(), "1-11");
+    let total: u64 = pinning.allocatable_memory().iter().map(|block| block.bytes >> 30).sum();
+    assert_eq!(total, 12 + 1 + 15 + 1);
+    pinning.kept().await.expect("written");
+    let next = Pinning::open(dir.path(), &both, KEPT, || Ok(TWO.topology())).expect("opens");
+    assert_eq!(next.memory_of(&uid, "c"), pinning.memory_of(&uid, "c"));
+    next.retain(|_| false, &metrics);
+    assert!(!next.has_own(&uid, "c") && !next.is_held(|_| true));
+    let fixed = |pinning: &Pinning| (pinning.fixed().cpu, pinning.fixed().memory);
+    assert_eq!(fixed(&next), (true, true));
+    assert_eq!(fixed(&Pinning::default()), (false, false));
+    assert!(Pinning::default().allocatable_memory().is_empty());
 }
