@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 59] = [
+const DECIDING: [&str; 60] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -96,6 +96,7 @@ const DECIDING: [&str; 59] = [
     "kubelet/src/pinning/assign",
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",
+    "kubelet/src/pinning/memory",
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",

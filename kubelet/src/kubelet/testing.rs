@@ -418,10 +418,10 @@ impl Bench {
         node.host_ips = self.host_ips.clone();
         node.resolv_conf = Some(self.resolv_conf());
         node.hosts_path = self.hosts();
-        let pinning = self
-            .pinning
-            .as_ref()
-            .map(|(rules, machine)| Pinning::open(&node.root_dir, rules, || Ok(machine.clone())).expect("opens"));
+        let pinning = self.pinning.as_ref().map(|(rules, machine)| {
+            let machine = || Ok(machine.clone());
+            Pinning::open(&node.root_dir, rules, crate::pinning::KEPT, machine).expect("opens")
+        });
         let kubelet = Kubelet::new(Dependencies {
             client: (!self.standalone).then(|| self.api.client()),
             mounter: self.mounter.clone(),

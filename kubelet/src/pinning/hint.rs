@@ -4,8 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-
 /// A set of NUMA nodes with ids below 64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NumaMask(u64);
@@ -32,13 +30,14 @@ impl NumaMask {
         self.0 == 0
     }
 
+    /// Whether all of them are among those.
+    pub fn is_within(self, those: Self) -> bool {
+        self.0 & !those.0 == 0
+    }
+
     /// Their ids, lowest first.
     pub fn ids(self) -> impl Iterator<Item = u32> {
         (0..u64::BITS).filter(move |id| self.has(*id))
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
     }
 
     /// Every set of some of these nodes, small ones first. As many as two to the power of the nodes, so these must be few.
@@ -57,8 +56,8 @@ impl NumaMask {
 /// More NUMA nodes are aligned to nowhere: the ways to choose some of them double with each.
 pub const NODES_MAX: usize = 10;
 
-/// NUMA nodes something could come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// NUMA nodes something could come from. By default none was looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
     /// The nodes; nothing where it does not matter.
     pub numas: Option<NumaMask>,
@@ -124,9 +123,9 @@ impl Nodes {
 }
 
 /// Brings the wishes together: the nodes all go to, if that matters, and whether that is good enough for the policy.
-pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Option<NumaMask>, bool) {
+pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Hint, bool) {
     if policy == Policy::None {
-        return (None, true);
+        return (Hint::default(), true);
     }
     let mut hints: Vec<Vec<Hint>> = wishes.into_iter().map(hints_of).collect();
     if policy == Policy::SingleNumaNode {
@@ -136,11 +135,11 @@ pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Option<Numa
     }
     let best = best(nodes, &hints);
     match policy {
-        Policy::None | Policy::BestEffort => (best.numas, true),
-        Policy::Restricted => (best.numas, best.preferred),
+        Policy::None | Policy::BestEffort => (best, true),
+        Policy::Restricted => (best, best.preferred),
         Policy::SingleNumaNode => {
-            let somewhere = best.numas.filter(|numas| *numas != nodes.all);
-            (somewhere, best.preferred)
+            let numas = best.numas.filter(|numas| *numas != nodes.all);
+            (Hint { numas, ..best }, best.preferred)
         }
     }
 }
@@ -154,35 +153,82 @@ fn hints_of(wishes: Wishes) -> Vec<Hint> {
     }
 }
 
+/// The ways to take one hint of each that differ in what they have in common, or in whether all were preferred and equal, or in
+/// whether anybody minded yet: few, however many ways there are.
+struct Ways {
+    /// The nodes that bits stand for here, lowest first.
+    ids: Vec<u32>,
+    there: Vec<bool>,
+}
+
+impl Ways {
+    fn of(nodes: &Nodes) -> Self {
+        let ids: Vec<u32> = nodes.all.ids().take(NODES_MAX).collect();
+        let mut there = vec![false; 4 << ids.len()];
+        let all = (1 << ids.len()) - 1;
+        there[Self::at(all, true, false)] = true;
+        Self { ids, there }
+    }
+
+    fn at(common: usize, preferred: bool, minded: bool) -> usize {
+        (common << 2) | (usize::from(preferred) << 1) | usize::from(minded)
+    }
+
+    fn bits(&self, numas: NumaMask) -> usize {
+        let own = self.ids.iter().enumerate().filter(|(_, id)| numas.has(**id));
+        own.fold(0, |bits, (index, _)| bits | (1 << index))
+    }
+
+    /// Lengthens every way by each of these.
+    fn take(&mut self, hints: &[Hint]) {
+        let hints: Vec<(Option<usize>, bool)> = hints
+            .iter()
+            .map(|hint| (hint.numas.map(|numas| self.bits(numas)), hint.preferred))
+            .collect();
+        let mut next = vec![false; self.there.len()];
+        for (at, _) in self.there.iter().enumerate().filter(|(_, there)| **there) {
+            let (common, preferred, minded) = (at >> 2, at & 2 != 0, at & 1 != 0);
+            for (numas, wished) in &hints {
+                let preferred = preferred && *wished;
+                let longer = match numas {
+                    None => Self::at(common, preferred, minded),
+                    Some(numas) => {
+                        // All equal, they are what they have in common.
+                        let equal = !minded || *numas == common;
+                        Self::at(common & numas, preferred && equal, true)
+                    }
+                };
+                next[longer] = true;
+            }
+        }
+        self.there = next;
+    }
+
+    /// What each has in common, and whether it is preferred.
+    fn all(&self) -> impl Iterator<Item = (NumaMask, bool)> {
+        let there = self.there.iter().enumerate().filter(|(_, there)| **there);
+        there.map(|(at, _)| {
+            let ids = self.ids.iter().enumerate();
+            let own = ids.filter(move |(index, _)| (at >> 2) & (1 << index) != 0);
+            (NumaMask::of(own.map(|(_, id)| *id)), at & 2 != 0)
+        })
+    }
+}
+
 /// The best of all ways to take one hint of each. What they have in common is all that matters of a way, so of ways with the same in
 /// common one is looked at.
 fn best(nodes: &Nodes, hints: &[Vec<Hint>]) -> Hint {
-    // What is in common, whether all were preferred and equal, and whether anybody minded yet.
-    let mut ways: BTreeSet<(NumaMask, bool, bool)> = [(nodes.all, true, false)].into();
+    let mut ways = Ways::of(nodes);
     for hints in hints {
-        let mut next = BTreeSet::new();
-        for (common, preferred, minded) in ways {
-            for hint in hints {
-                let preferred = preferred && hint.preferred;
-                next.insert(match hint.numas {
-                    None => (common, preferred, minded),
-                    Some(numas) => {
-                        // All equal, they are what they have in common.
-                        let equal = !minded || numas == common;
-                        (common.and(numas), preferred && equal, true)
-                    }
-                });
-            }
-        }
-        ways = next;
+        ways.take(hints);
     }
     let fewest = hints.iter().filter_map(|hints| {
         let counts = hints.iter().filter_map(|hint| hint.numas.map(NumaMask::len));
         counts.min()
     });
     let aim = fewest.max().unwrap_or(0);
-    let ways = ways.into_iter().filter(|(common, ..)| !common.is_empty());
-    let best = ways.min_by_key(|(common, preferred, _)| {
+    let ways = ways.all().filter(|(common, _)| !common.is_empty());
+    let best = ways.min_by_key(|(common, preferred)| {
         let many = common.len();
         // Without a preferred way: as near to what some giver needs as possible, rather below than above.
         let rank = match (preferred, many <= aim) {
@@ -192,7 +238,7 @@ fn best(nodes: &Nodes, hints: &[Vec<Hint>]) -> Hint {
         };
         (rank, nodes.spread(*common), *common)
     });
-    let (numas, preferred) = best.map_or((nodes.all, false), |(common, preferred, _)| (common, preferred));
+    let (numas, preferred) = best.unwrap_or((nodes.all, false));
     Hint {
         numas: Some(numas),
         preferred,

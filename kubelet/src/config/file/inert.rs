@@ -95,13 +95,6 @@ const FIELDS: &[Field] = &[
     Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
     Field("kubeletCgroups", Text, "", NodeResources),
     Field("makeIPTablesUtilChains", Bool, "true", Network),
-    Field(
-        "memoryManagerPolicy",
-        OneOf(&["None", "Static"]),
-        "\"None\"",
-        NodeResources,
-    ),
-    Field("reservedMemory", Any, "", NodeResources),
     Field("runOnce", Bool, "false", Nowhere),
     Field("showHiddenMetricsForVersion", Text, "", Nowhere),
     Field("systemCgroups", Text, "", NodeResources),

@@ -24,7 +24,7 @@ impl Workers {
     /// contract §14). It is given all of it, or nothing.
     pub(super) fn judge_new(&mut self, uid: &PodUid, pod: &Arc<Pod>, node: &NodeView) -> Verdict {
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
-        let share = match pinning.place(pod, metrics) {
+        let share = match pinning.place(pod, &mut [], metrics) {
             Ok(share) => share,
             Err(refused) => {
                 let first = self.ledger.judge_first(node, pod);
@@ -52,7 +52,7 @@ impl Workers {
     /// if there is still one; it runs on all the same.
     pub(super) fn keep_pinned(&self, uid: &PodUid, pod: &Pod) {
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
-        match pinning.place(pod, metrics) {
+        match pinning.place(pod, &mut [], metrics) {
             Ok(share) => pinning.commit(uid, share, metrics),
             Err(why) => tracing::error!(pod = %uid, %why, "a pod that runs does not get what it is to have alone"),
         }

@@ -105,7 +105,15 @@ impl State {
             let text = format!("container {id} is not running");
             return Err(RuntimeError::new("UpdateContainerResources", Code::NotFound, text));
         };
-        container.config.linux.get_or_insert_default().resources = Some(resources);
+        let own = container.config.linux.get_or_insert_default();
+        let before = own.resources.take().unwrap_or_default();
+        // A set that is not named stays, as with every runtime.
+        let kept = |named: String, before: String| if named.is_empty() { before } else { named };
+        own.resources = Some(pb::LinuxContainerResources {
+            cpuset_cpus: kept(resources.cpuset_cpus, before.cpuset_cpus),
+            cpuset_mems: kept(resources.cpuset_mems, before.cpuset_mems),
+            ..resources
+        });
         Ok(())
     }
 

@@ -198,7 +198,7 @@ async fn who_asked_for_cpus_alone_and_got_none_keeps_its_quota() {
         .until("resized", |b| resources(b, "large").memory_limit_in_bytes == 128 << 20)
         .await;
     assert_eq!(resources(&bench, "large").cpu_quota, 800_000);
-    assert!(!second.parts.pinning.is_alone(&"large".into(), "large"));
+    assert!(!second.parts.pinning.has_own(&"large".into(), "large"));
     second.kill().await;
 }
 
