@@ -105,6 +105,7 @@ fn busy(metrics: &Metrics) {
     metrics.volumes.did(mount, plugin, second, true);
     metrics.volumes.images(1, 2, Some(true));
     pods.cgroup("create", second);
+    metrics.node.memory_kept(crate::cgroup::Reservation { min: 1, low: 1 });
     drop(metrics.http_request(Port::ReadWrite, "GET", "/pods"));
 }
 

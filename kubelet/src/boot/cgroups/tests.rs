@@ -59,7 +59,7 @@ fn more_than_there_is_cannot_be_reserved() {
     let together = "Expected capacity >= reservation (systemReserved, kubeReserved and evictionHard together).";
     assert_eq!(
         of(
-            json!({"systemReserved": {"cpu": "4", "memory": "8Gi"}, "kubeReserved": {"cpu": "100m", "ephemeral-storage": "95Gi"}})
+            json!({"systemReserved": {"cpu": "4", "memory": "8Gi"}, "kubeReserved": {"cpu": "100m", "ephemeral-storage": "95Gi"}, "evictionHard": {"memory.available": "100Mi", "nodefs.available": "10Gi"}})
         ),
         [
             format!("Resource \"cpu\" has a reservation of 4100m but capacity of 4. {together}"),

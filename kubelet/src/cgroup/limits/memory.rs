@@ -104,7 +104,7 @@ mod tests {
             (1.0, 256 * MI, Some(512 * MI), Some(512 * MI)),
             // Without a limit it is the node's.
             (0.5, 0, None, Some(2048 * MI)),
-            (0.9, 128 * MI, None, Some(947_060 * 4096)),
+            (0.9, 128 * MI, None, Some(946_995 * 4096)),
             (0.9, 512 * MI, Some(512 * MI), None),
             // So small a part that nothing is above the request.
             (0.000_001, 512 * MI, Some(513 * MI), None),

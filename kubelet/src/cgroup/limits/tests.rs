@@ -2,7 +2,16 @@
 
 use super::super::{CgroupDriver, CgroupNaming};
 use super::*;
-use crate::pod::spec::testing::pod;
+
+/// A pod with this spec; one container is added when the text gives none.
+fn pod(spec: &str) -> Pod {
+    let mut spec: serde_json::Value = serde_json::from_str(spec).expect("test spec is JSON");
+    if spec.get("containers").is_none() {
+        spec["containers"] = serde_json::json!([{"name": "main"}]);
+    }
+    let pod = serde_json::json!({"metadata": {"name": "web", "uid": "u-1"}, "spec": spec});
+    serde_json::from_value(pod).expect("test pod decodes")
+}
 
 fn settings() -> CgroupSettings {
     CgroupSettings::with_defaults(CgroupNaming {
