@@ -252,6 +252,16 @@ impl Cgroups {
         Some(self.inner.settings.node_limits?.memory)
     }
 
+    /// Whether one tree has all controllers; nothing if pods have no cgroups of their own.
+    pub fn is_unified(&self) -> Option<bool> {
+        self.inner.hierarchy.as_ref().map(Hierarchy::is_unified)
+    }
+
+    /// Where the tree with that controller is, for whoever reads what cgroups use.
+    pub fn tree_of(&self, controller: &str) -> Option<PathBuf> {
+        self.inner.hierarchy.as_ref()?.tree_of(controller)
+    }
+
     async fn work<T: Send + 'static>(
         &self,
         uid: &str,

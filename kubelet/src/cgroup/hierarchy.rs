@@ -59,6 +59,14 @@ impl Hierarchy {
         matches!(self, Self::V2(_))
     }
 
+    /// Where the tree with a controller is.
+    pub(super) fn tree_of(&self, controller: &str) -> Option<PathBuf> {
+        match self {
+            Self::V1(trees) => trees.in_tree(controller, ""),
+            Self::V2(tree) => Some(tree.at("")),
+        }
+    }
+
     /// Whether the cgroup is there, in any tree.
     pub(super) fn exists(&self, path: &str) -> bool {
         self.roots(path).iter().any(|root| root.is_dir())
