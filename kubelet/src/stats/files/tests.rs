@@ -45,7 +45,8 @@ async fn what_hangs_is_absent_and_holds_up_nobody() {
     };
     let (hung, ()) = futures::future::join(hung, passing).await;
     assert_eq!(hung, Err(WorkError::Overdue));
-    let counting = files.counted(Timestamp::UNIX_EPOCH, &uids(&["hung"]), |_| Some(paths(dir.path())));
+    let one = uids(&["hung"]);
+    let counting = files.counted(Timestamp::UNIX_EPOCH, &one, |_| Some(paths(dir.path())));
     let passing = async {
         for _ in 0..4 {
             tokio::task::yield_now().await;
