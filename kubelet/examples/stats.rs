@@ -55,7 +55,6 @@ fn trees(path: &str) -> Vec<PathBuf> {
 }
 
 /// A cgroup below the pod's, in which somebody sleeps.
-#[expect(clippy::disallowed_methods, reason = "processes to be measured")]
 fn occupy(pod: &str, id: &str) -> anyhow::Result<Child> {
     let child = Command::new("sleep").arg("1000").spawn()?;
     for tree in trees(pod) {
