@@ -41,7 +41,7 @@ async fn what_hangs_is_absent_and_holds_up_nobody() {
     let hung = files.work.run("hung", move || hangs.recv().is_ok());
     let passing = async {
         tokio::task::yield_now().await;
-        tokio::time::advance(COUNT + END).await;
+        tokio::time::advance(COUNT + END + Duration::from_secs(1)).await;
     };
     let (hung, ()) = futures::future::join(hung, passing).await;
     assert_eq!(hung, Err(WorkError::Overdue));
@@ -50,7 +50,7 @@ async fn what_hangs_is_absent_and_holds_up_nobody() {
     let passing = async {
         for _ in 0..4 {
             tokio::task::yield_now().await;
-            tokio::time::advance(COUNT + END).await;
+            tokio::time::advance(COUNT + END + Duration::from_secs(1)).await;
         }
     };
     let (told, ()) = futures::future::join(counting, passing).await;

@@ -54,6 +54,7 @@ fn machine(root: &Path) {
 fn parts(root: &Path) -> Arc<Parts> {
     let runtime = FakeRuntime::new(Arc::new(Fixed), 0);
     let mut given: Dependencies = dependencies(root, context(), Arc::new(runtime), Arc::new(Fixed));
+    given.context.root_dir = root.join("kubelet");
     given.context.cgroups.per_qos = true;
     let settings = CgroupSettings::with_defaults(given.context.cgroups.clone());
     given.cgroups = Cgroups::open(root.join("tree"), root.join("no-bus"), settings).expect("a tree");
@@ -170,7 +171,8 @@ async fn a_runtime_that_does_not_answer_is_waited_for_in_vain_no_longer_than_the
     machine(dir.path());
     let runtime = FakeRuntime::new(Arc::new(Fixed), 0);
     runtime.next("ListContainerStats", crate::runtime::fake::Mishap::Hang);
-    let given = dependencies(dir.path(), context(), Arc::new(runtime), Arc::new(Fixed));
+    let mut given = dependencies(dir.path(), context(), Arc::new(runtime), Arc::new(Fixed));
+    given.context.root_dir = dir.path().join("kubelet");
     let (parts, _sink, _) = Parts::new(given);
     let begun = Instant::now();
     assert_eq!(*parts.stats.told(&parts).await, None);
