@@ -49,8 +49,14 @@ impl Clock for Wall {
 /// The pods' cgroups below each tree that has them.
 fn trees(path: &str) -> Vec<PathBuf> {
     let mount = Path::new(MOUNT);
-    let each = fs::read_dir(mount).into_iter().flatten().flatten().map(|entry| entry.path());
-    let roots = each.chain([mount.to_owned()]).map(|root| root.join(path.trim_start_matches('/')));
+    let each = fs::read_dir(mount)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let roots = each
+        .chain([mount.to_owned()])
+        .map(|root| root.join(path.trim_start_matches('/')));
     roots.filter(|path| path.is_dir()).collect()
 }
 
@@ -176,16 +182,27 @@ async fn measure(address: SocketAddr) -> anyhow::Result<()> {
             get(address, path).await?;
         }
         let each = (cpu_ms()? - begun) / f64::from(ROUNDS);
-        println!("{path}: {each:.2} ms of CPU a request, the first {:.2}; {bytes} bytes", begun - first);
+        println!(
+            "{path}: {each:.2} ms of CPU a request, the first {:.2}; {bytes} bytes",
+            begun - first
+        );
     }
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let count: u32 = std::env::args().nth(1).map_or(Ok(100), |text| text.parse()).context("PODS")?;
+    let count: u32 = std::env::args()
+        .nth(1)
+        .map_or(Ok(100), |text| text.parse())
+        .context("PODS")?;
     let dir = tempfile_dir()?;
-    let mut given = dependencies(&dir, context(), Arc::new(FakeRuntime::new(Arc::new(Wall), 0)), Arc::new(Wall));
+    let mut given = dependencies(
+        &dir,
+        context(),
+        Arc::new(FakeRuntime::new(Arc::new(Wall), 0)),
+        Arc::new(Wall),
+    );
     given.context.root_dir = dir.join("kubelet");
     given.context.pod_logs_dir = dir.join("logs");
     (given.context.cgroups.per_qos, given.context.cgroups.root) = (true, ROOT.to_owned());
@@ -230,7 +247,9 @@ async fn main() -> anyhow::Result<()> {
         child.wait()?;
     }
     for number in 0..count {
-        cgroups.release_pod(&PodUid::from(format!("u{number:04}").as_str())).await?;
+        cgroups
+            .release_pod(&PodUid::from(format!("u{number:04}").as_str()))
+            .await?;
     }
     for path in ["/kubepods/burstable", "/kubepods/besteffort", "/kubepods", ""] {
         trees(&format!("{ROOT}{path}")).iter().try_for_each(fs::remove_dir)?;

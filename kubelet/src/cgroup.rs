@@ -406,22 +406,6 @@ impl Cgroups {
         .await
     }
 
-    /// One of the pod's processes: whatever runs in it is in the pod's network.
-    pub async fn process(&self, pod: Pod) -> Result<Option<u32>, CgroupError> {
-        self.work(
-            &uid_of(&pod),
-            move |inner, tree| Ok(tree.process(&inner.settings.naming.pod(&pod))),
-            None,
-        )
-        .await
-    }
-
-    /// What the cgroup of a QoS class has used; that of all pods is the Guaranteed ones'.
-    pub async fn usage_of_class(&self, class: QosClass) -> Result<Usage, CgroupError> {
-        let read = move |inner: &Inner, tree: &Hierarchy| Ok(tree.usage(&inner.settings.naming.qos(class)));
-        self.work(TREE, read, Usage::default()).await
-    }
-
     /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
     pub async fn usage(&self, pod: Option<Pod>) -> Result<Usage, CgroupError> {
         self.work(

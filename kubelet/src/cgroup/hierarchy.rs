@@ -102,11 +102,6 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// A process in the cgroup or below it.
-    pub(super) fn process(&self, path: &str) -> Option<u32> {
-        self.roots(path).iter().find_map(|root| process(root))
-    }
-
     /// The processes in the cgroup and below it.
     pub(super) fn processes(&self, path: &str) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
@@ -196,18 +191,6 @@ fn check_empty(path: &Path) -> Result<(), CgroupError> {
         }),
         _ => Ok(()),
     }
-}
-
-fn process(path: &Path) -> Option<u32> {
-    let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-    // 0 is a process of another PID namespace.
-    let own = text.lines().find_map(|line| line.parse().ok().filter(|pid| *pid != 0));
-    own.or_else(|| {
-        child_dirs(path)
-            .unwrap_or_default()
-            .iter()
-            .find_map(|child| process(child))
-    })
 }
 
 fn processes(path: &Path, found: &mut BTreeSet<u32>) {
