@@ -290,6 +290,7 @@ fn settings(
         eviction: config.eviction.clone(),
         shutdown: config.shutdown.clone(),
         machine: Roots::default(),
+        runtime_socket: Some(config.runtime.socket.clone()),
         kernel_log: Some(PathBuf::from(KERNEL_LOG)),
         swap: Machine::swap_is_on(&Roots::default()),
         requests,

@@ -265,6 +265,16 @@ impl Cgroups {
         self.inner.hierarchy.is_some()
     }
 
+    /// Whether one tree has all controllers; nothing if pods have no cgroups of their own.
+    pub fn is_unified(&self) -> Option<bool> {
+        self.inner.hierarchy.as_ref().map(Hierarchy::is_unified)
+    }
+
+    /// Where the tree with that controller is, for whoever reads what cgroups use.
+    pub fn tree_of(&self, controller: &str) -> Option<PathBuf> {
+        self.inner.hierarchy.as_ref()?.tree_of(controller)
+    }
+
     async fn work<T: Send + 'static>(
         &self,
         uid: &str,
@@ -445,22 +455,6 @@ impl Cgroups {
             results.fold(Ok(()), Result::and).map(|()| kept)
         };
         self.work(TREE, refresh, Reservation::default()).await
-    }
-
-    /// One of the pod's processes: whatever runs in it is in the pod's network.
-    pub async fn process(&self, pod: Pod) -> Result<Option<u32>, CgroupError> {
-        self.work(
-            &uid_of(&pod),
-            move |inner, tree| Ok(tree.process(&inner.settings.naming.pod(&pod))),
-            None,
-        )
-        .await
-    }
-
-    /// What the cgroup of a QoS class has used; that of all pods is the Guaranteed ones'.
-    pub async fn usage_of_class(&self, class: QosClass) -> Result<Usage, CgroupError> {
-        let read = move |inner: &Inner, tree: &Hierarchy| Ok(tree.usage(&inner.settings.naming.qos(class)));
-        self.work(TREE, read, Usage::default()).await
     }
 
     /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.

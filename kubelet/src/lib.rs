@@ -44,5 +44,6 @@ pub mod reason;
 pub mod runtime;
 pub mod server;
 pub mod source;
+pub mod stats;
 pub mod user_namespace;
 pub mod volume;

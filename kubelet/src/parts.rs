@@ -35,6 +35,7 @@ use crate::runtime::pleg::Pleg;
 use crate::runtime::{Runtime, RuntimeStatus};
 use crate::server::Health;
 use crate::source::StaticSources;
+use crate::stats::{Sampler, Trees};
 use crate::user_namespace::IdPool;
 use crate::volume::{VolumeSettings, Volumes};
 use client::Clock;
@@ -105,6 +106,8 @@ pub struct Settings {
     pub shutdown: Periods,
     /// Where the machine tells how much of everything is left.
     pub machine: Roots,
+    /// Where the runtime listens, to tell what it uses itself.
+    pub runtime_socket: Option<PathBuf>,
     /// The kernel's log, if it is to be read.
     pub kernel_log: Option<PathBuf>,
     /// Whether the machine has swap.
@@ -138,6 +141,7 @@ impl Default for Settings {
             eviction: eviction::threshold::Rules::default(),
             shutdown: Periods::default(),
             machine: Roots::default(),
+            runtime_socket: None,
             kernel_log: None,
             swap: false,
             requests: RequestMetrics::default(),
@@ -190,6 +194,8 @@ pub struct Parts {
     pub described: Describer,
     /// What is counted.
     pub metrics: Metrics,
+    /// What the node and its pods use.
+    pub stats: Sampler,
     /// The sign of life of the loop over pods.
     pub heartbeat: Heartbeat,
     /// What pods were given, as the next kubelet will read it.
@@ -269,6 +275,12 @@ impl Parts {
             phase: watch::Sender::new(Phase::at_start(&settings.shutdown)),
             logind,
             garbage: watch::Sender::new(Arc::default()),
+            stats: Sampler::new(
+                settings.machine.clone(),
+                Trees::of(&cgroups),
+                context.cgroups.clone(),
+                settings.runtime_socket.clone(),
+            ),
             described,
             pinning,
             dra,

@@ -198,6 +198,8 @@ pub struct ContainerUsage {
     pub at_nanos: i64,
     /// CPU time since its start, nanoseconds.
     pub cpu_nanos: Option<u64>,
+    /// CPU time, nanoseconds a second, over a time of the runtime's choice.
+    pub cpu_rate: Option<u64>,
     /// Memory in use that cannot go at once, bytes.
     pub working_set: Option<u64>,
     /// Memory in use, bytes.

@@ -268,4 +268,4 @@ fn too_many(why: &ReviewError) -> Answer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

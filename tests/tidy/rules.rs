@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 60] = [
+const DECIDING: [&str; 65] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -119,6 +119,11 @@ const DECIDING: [&str; 60] = [
     "kubelet/src/node/status",
     "kubelet/src/node_shutdown/plan",
     "kubelet/src/source/merge",
+    "kubelet/src/stats/rate",
+    "kubelet/src/stats/v1",
+    "kubelet/src/stats/v2",
+    "kubelet/src/server/cadvisor/family",
+    "kubelet/src/server/summary/block",
     "controlplane/src/patch",
     "controlplane/src/schema",
     "controlplane/src/resource/pod",

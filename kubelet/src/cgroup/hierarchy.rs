@@ -92,6 +92,14 @@ impl Hierarchy {
         matches!(self, Self::V2(_))
     }
 
+    /// Where the tree with a controller is.
+    pub(super) fn tree_of(&self, controller: &str) -> Option<PathBuf> {
+        match self {
+            Self::V1(trees) => trees.in_tree(controller, ""),
+            Self::V2(tree) => Some(tree.at("")),
+        }
+    }
+
     /// Whether the cgroup is there, in any tree.
     pub(super) fn exists(&self, path: &str) -> bool {
         self.roots(path).iter().any(|root| root.is_dir())
@@ -125,11 +133,6 @@ impl Hierarchy {
         names.sort();
         names.dedup();
         Ok(names)
-    }
-
-    /// A process in the cgroup or below it.
-    pub(super) fn process(&self, path: &str) -> Option<u32> {
-        self.roots(path).iter().find_map(|root| process(root))
     }
 
     /// The processes in the cgroup and below it.
@@ -221,18 +224,6 @@ fn check_empty(path: &Path) -> Result<(), CgroupError> {
         }),
         _ => Ok(()),
     }
-}
-
-fn process(path: &Path) -> Option<u32> {
-    let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-    // 0 is a process of another PID namespace.
-    let own = text.lines().find_map(|line| line.parse().ok().filter(|pid| *pid != 0));
-    own.or_else(|| {
-        child_dirs(path)
-            .unwrap_or_default()
-            .iter()
-            .find_map(|child| process(child))
-    })
 }
 
 fn processes(path: &Path, found: &mut BTreeSet<u32>) {

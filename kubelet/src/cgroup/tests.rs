@@ -55,22 +55,6 @@ fn v1_mount() -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn a_process_is_found_in_a_container_below_its_pod() {
-    let mount = v1_mount();
-    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
-    cgroups.setup().await.expect("setup");
-    let pod = pod(BURSTABLE);
-    cgroups.ensure_pod(&pod, nobody()).await.expect("ensure");
-    assert_eq!(cgroups.process(pod.clone()).await.expect("read"), None);
-    let own = mount.path().join("memory/skiff/kubepods/burstable/podu-1");
-    fs::write(own.join("cgroup.procs"), "").expect("written");
-    let container = own.join("abc");
-    fs::create_dir(&container).expect("made");
-    fs::write(container.join("cgroup.procs"), "0\n4711\n4712\n").expect("written");
-    assert_eq!(cgroups.process(pod).await.expect("read"), Some(4711));
-}
-
-#[tokio::test]
 async fn v1_pod_has_its_limits_in_every_tree() {
     let mount = v1_mount();
     let cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");

@@ -58,7 +58,8 @@ impl Trees {
         trees.map(|tree| tree.join(relative)).collect()
     }
 
-    fn in_tree(&self, controller: &str, path: &str) -> Option<PathBuf> {
+    /// The cgroup's directory in the tree of a controller.
+    pub(super) fn in_tree(&self, controller: &str, path: &str) -> Option<PathBuf> {
         let tree = self.by_name.get(controller)?;
         Some(tree.join(path.trim_start_matches('/')))
     }

@@ -4,7 +4,7 @@ use super::machine::Roots;
 use std::fs;
 
 /// Nanoseconds in a tick of `/proc/stat` (`USER_HZ` is 100 on every Linux).
-const TICK_NANOS: u64 = 10_000_000;
+pub(crate) const TICK_NANOS: u64 = 10_000_000;
 /// The columns of `/proc/stat` that are work: user, nice, system, then irq, softirq and steal.
 const BUSY: [usize; 6] = [0, 1, 2, 5, 6, 7];
 
@@ -30,7 +30,8 @@ impl Load {
         Self::of(&text("stat"), &text("meminfo"))
     }
 
-    fn of(stat: &str, meminfo: &str) -> Self {
+    /// The load that `/proc/stat` and `/proc/meminfo` tell of.
+    pub(crate) fn of(stat: &str, meminfo: &str) -> Self {
         let kib = |name: &str| {
             let line = meminfo
                 .lines()
@@ -66,7 +67,8 @@ pub fn memory(roots: &Roots) -> Option<(i64, u64)> {
     working_set(&fs::read_to_string(roots.proc.join("meminfo")).ok()?)
 }
 
-fn working_set(meminfo: &str) -> Option<(i64, u64)> {
+/// The same of `/proc/meminfo`.
+pub(crate) fn working_set(meminfo: &str) -> Option<(i64, u64)> {
     let bytes = |name: &str| {
         let mut lines = meminfo.lines();
         let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

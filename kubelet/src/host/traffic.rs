@@ -5,50 +5,64 @@ use std::fs;
 
 /// Interfaces that say nothing of whom they belong to, by the beginning of their names.
 const IGNORED: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
+/// How many of a network's interfaces are told of: who may make some may make any number.
+const INTERFACES_MAX: usize = 100;
 
 /// One interface's numbers since it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     /// Its name.
     pub name: String,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Receptions that failed.
-    pub rx_errors: u64,
-    /// Bytes sent.
-    pub tx_bytes: u64,
-    /// Transmissions that failed.
-    pub tx_errors: u64,
+    /// What was received.
+    pub received: Carried,
+    /// What was sent.
+    pub sent: Carried,
 }
 
-/// The interfaces of the network a process is in, or of our own; none if it is gone.
-pub fn read(roots: &Roots, process: Option<u32>) -> Vec<Traffic> {
-    let file = match process {
-        Some(process) => format!("{process}/net/dev"),
-        None => "net/dev".to_owned(),
-    };
-    parse(&fs::read_to_string(roots.proc.join(file)).unwrap_or_default())
+/// One direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Bytes.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Failures.
+    pub errors: u64,
+    /// Packets that were thrown away.
+    pub dropped: u64,
+}
+
+/// The interfaces of our own network.
+pub fn read(roots: &Roots) -> Vec<Traffic> {
+    parse(&fs::read_to_string(roots.proc.join("net/dev")).unwrap_or_default())
 }
 
 /// Two lines of heading, then `name: 8 columns of reception, 8 of transmission`.
-fn parse(text: &str) -> Vec<Traffic> {
+pub(crate) fn parse(text: &str) -> Vec<Traffic> {
     let interface = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
         let name = name.trim();
-        let columns: Vec<u64> = numbers
-            .split_whitespace()
-            .map_while(|number| number.parse().ok())
-            .collect();
-        let ignored = IGNORED.iter().any(|prefix| name.starts_with(prefix));
-        (!ignored && columns.len() >= 11).then(|| Traffic {
+        if IGNORED.iter().any(|prefix| name.starts_with(prefix)) {
+            return None;
+        }
+        let columns = numbers.split_whitespace().map_while(|number| number.parse().ok());
+        let columns: Vec<u64> = columns.collect();
+        let carried = |columns: &[u64]| match *columns {
+            [bytes, packets, errors, dropped, ..] => Some(Carried {
+                bytes,
+                packets,
+                errors,
+                dropped,
+            }),
+            _ => None,
+        };
+        Some(Traffic {
             name: name.to_owned(),
-            rx_bytes: columns[0],
-            rx_errors: columns[2],
-            tx_bytes: columns[8],
-            tx_errors: columns[10],
+            received: carried(&columns)?,
+            sent: carried(columns.get(8..)?)?,
         })
     };
-    text.lines().filter_map(interface).collect()
+    text.lines().filter_map(interface).take(INTERFACES_MAX).collect()
 }
 
 #[cfg(test)]
@@ -60,16 +74,29 @@ mod tests {
         let text = "Inter-|   Receive                    |  Transmit\n\
                     \x20face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n\
                     \x20   lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0\n\
-                    \x20 eth0:    2000      20    3    0    0     0          0         0     4000      40    5    0    0     0       0          0\n\
+                    \x20 eth0:    2000      20    3    1    0     0          0         0     4000      40    5    2    0     0       0          0\n\
                     vethab:       1       1    0    0    0     0          0         0        1       1    0    0    0     0       0          0\n";
         let eth0 = Traffic {
             name: "eth0".into(),
-            rx_bytes: 2000,
-            rx_errors: 3,
-            tx_bytes: 4000,
-            tx_errors: 5,
+            received: Carried {
+                bytes: 2000,
+                packets: 20,
+                errors: 3,
+                dropped: 1,
+            },
+            sent: Carried {
+                bytes: 4000,
+                packets: 40,
+                errors: 5,
+                dropped: 2,
+            },
         };
         assert_eq!(parse(text), [eth0]);
         assert_eq!(parse("nonsense"), []);
+        assert_eq!(parse("eth0: 1 2 3 4 5 6 7 8 9\n"), [], "half a line");
+        let many: String = (0..1000)
+            .map(|n| format!("x{n}: 1 2 3 4 5 6 7 8 9 10 11 12\n"))
+            .collect();
+        assert_eq!(parse(&many).len(), INTERFACES_MAX);
     }
 }

@@ -1,59 +1,48 @@
 //! `/metrics/resource`: what the node, pods and containers use, with the time of each sample.
 
 use super::Server;
-use crate::host::load::Load;
-use crate::id::PodUid;
-use crate::pod::view::PodSnapshot;
-use std::collections::BTreeMap;
+use super::summary::told_where_needed;
+use crate::runtime::ContainerUsage;
+use crate::stats::Depth;
+use crate::stats::container::{running, sum};
+use crate::stats::numbers::Numbers;
+use crate::stats::sampler::{Look, PodLook};
 use std::fmt::Write;
-use std::sync::Arc;
 
 /// A family of samples.
-pub(super) struct Family {
+struct Family {
     name: &'static str,
     kind: &'static str,
-    /// How its description begins; nothing on the page of cAdvisor, which has no levels.
+    /// How its description begins.
     mark: &'static str,
     help: &'static str,
     lines: String,
 }
 
 impl Family {
-    pub(super) fn new(name: &'static str, kind: &'static str, help: &'static str) -> Self {
-        let lines = String::new();
+    fn stable(name: &'static str, kind: &'static str, help: &'static str) -> Self {
         Self {
             name,
             kind,
-            mark: "",
+            mark: "STABLE",
             help,
-            lines,
+            lines: String::new(),
         }
     }
 
-    fn stable(name: &'static str, kind: &'static str, help: &'static str) -> Self {
-        let mark = "[STABLE] ";
-        let family = Self::new(name, kind, help);
+    fn alpha(name: &'static str, help: &'static str) -> Self {
+        let mark = "ALPHA";
+        let family = Self::stable(name, "gauge", help);
         Self { mark, ..family }
     }
 
-    fn alpha(name: &'static str, kind: &'static str, help: &'static str) -> Self {
-        let mark = "[ALPHA] ";
-        let family = Self::new(name, kind, help);
-        Self { mark, ..family }
-    }
-
-    pub(super) fn add(&mut self, labels: &str, value: Option<f64>, at_ms: i64) {
+    fn add(&mut self, labels: &str, value: Option<f64>, at_ms: i64) {
         if let Some(value) = value {
             let _ = writeln!(self.lines, "{}{labels} {value} {at_ms}", self.name);
         }
     }
 
-    /// Adds a sample of the moment it is read at.
-    pub(super) fn add_now(&mut self, labels: &str, value: f64) {
-        let _ = writeln!(self.lines, "{}{labels} {value}", self.name);
-    }
-
-    pub(super) fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut String) {
         let Self {
             name,
             kind,
@@ -65,8 +54,14 @@ impl Family {
         if lines.is_empty() {
             return;
         }
-        let _ = write!(out, "# HELP {name} {mark}{help}\n# TYPE {name} {kind}\n{lines}");
+        let _ = write!(out, "# HELP {name} [{mark}] {help}\n# TYPE {name} {kind}\n{lines}");
     }
+}
+
+/// A label's value in its quotes. The format knows these three escapes alone; pods name their interfaces as they like.
+pub(super) fn label(value: &str) -> String {
+    let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+    format!("\"{value}\"")
 }
 
 fn seconds(nanos: Option<u64>) -> Option<f64> {
@@ -77,46 +72,56 @@ fn bytes(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64)
 }
 
+/// CPU time, working set and swap of the node, of pods or of containers.
+struct Usage {
+    cpu: Family,
+    memory: Family,
+    swap: Family,
+}
+
+impl Usage {
+    fn add(&mut self, labels: &str, numbers: &Numbers, at_ms: i64) {
+        self.cpu.add(labels, seconds(numbers.cpu.total_nanos), at_ms);
+        self.memory.add(labels, bytes(numbers.memory.working_set), at_ms);
+        self.swap.add(labels, bytes(numbers.memory.swap), at_ms);
+    }
+}
+
 /// Prometheus text of CPU and memory.
 pub(super) async fn resource(server: &Server) -> String {
-    let now = server.parts.clock.now().as_millisecond();
-    let roots = server.settings.roots.clone();
-    let load = client::blocking::spawn(move || Load::read(&roots))
-        .await
-        .unwrap_or_default();
-    let mut node_cpu = Family::stable(
-        "node_cpu_usage_seconds_total",
-        "counter",
-        "Cumulative cpu time consumed by the node in core-seconds",
-    );
-    node_cpu.add("", seconds(load.cpu_nanos), now);
-    let mut node_memory = Family::stable(
-        "node_memory_working_set_bytes",
-        "gauge",
-        "Current working set of the node in bytes",
-    );
-    node_memory.add("", bytes(load.memory_used), now);
-    let mut node_swap = Family::alpha(
-        "node_swap_usage_bytes",
-        "gauge",
-        "Current swap usage of the node in bytes. Reported only on non-windows systems",
-    );
-    node_swap.add("", bytes(load.swap_used), now);
-    let active = server.parts.pods.list().into_iter().filter(|snapshot| snapshot.active);
-    let active: BTreeMap<PodUid, Arc<PodSnapshot>> = active
-        .map(|snapshot| (snapshot.observed.uid.clone(), snapshot))
-        .collect();
-    let (container_families, containers_failed) = containers(server, &active).await;
-    let (pod_families, pods_failed) = pods(server, &active, now).await;
-    let failed = i32::from(containers_failed || pods_failed);
+    let parts = &server.parts;
+    let look = parts.stats.look(parts, Depth::Load).await;
+    let told = told_where_needed(server, &look).await;
+    page(&look, &told)
+}
+
+fn page(look: &Look, told: &Option<Vec<ContainerUsage>>) -> String {
+    let at_ms = look.at.as_millisecond();
+    let mut node = Usage {
+        cpu: Family::stable(
+            "node_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed by the node in core-seconds",
+        ),
+        memory: Family::stable(
+            "node_memory_working_set_bytes",
+            "gauge",
+            "Current working set of the node in bytes",
+        ),
+        swap: Family::alpha(
+            "node_swap_usage_bytes",
+            "Current swap usage of the node in bytes. Reported only on non-windows systems",
+        ),
+    };
+    node.add("", &look.node.numbers, at_ms);
     let mut out = String::new();
-    for family in container_families
-        .iter()
-        .chain([&node_cpu, &node_memory, &node_swap])
-        .chain(&pod_families)
-    {
+    for family in containers(look, told) {
         family.write(&mut out);
     }
+    for family in [node.cpu, node.memory, node.swap].iter().chain(&pods(look, told)) {
+        family.write(&mut out);
+    }
+    let failed = i32::from(look.failed || told.is_none());
     for (name, mark) in [("resource_scrape_error", "STABLE"), ("scrape_error", "ALPHA")] {
         let help = "1 if there was an error while getting container metrics, 0 otherwise";
         let _ = write!(
@@ -127,95 +132,89 @@ pub(super) async fn resource(server: &Server) -> String {
     out
 }
 
-async fn containers(server: &Server, active: &BTreeMap<PodUid, Arc<PodSnapshot>>) -> ([Family; 5], bool) {
-    let mut cpu = Family::stable(
-        "container_cpu_usage_seconds_total",
-        "counter",
-        "Cumulative cpu time consumed by the container in core-seconds",
-    );
-    let mut memory = Family::stable(
-        "container_memory_working_set_bytes",
-        "gauge",
-        "Current working set of the container in bytes",
-    );
+/// `namespace="shop",pod="web"`.
+fn of_pod(pod: &PodLook) -> String {
+    let meta = &pod.snapshot.pod.metadata;
+    let of = |text: &Option<String>| label(text.as_deref().unwrap_or_default());
+    format!("namespace={},pod={}", of(&meta.namespace), of(&meta.name))
+}
+
+fn containers(look: &Look, told: &Option<Vec<ContainerUsage>>) -> [Family; 5] {
+    let mut usage = Usage {
+        cpu: Family::stable(
+            "container_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed by the container in core-seconds",
+        ),
+        memory: Family::stable(
+            "container_memory_working_set_bytes",
+            "gauge",
+            "Current working set of the container in bytes",
+        ),
+        swap: Family::alpha(
+            "container_swap_usage_bytes",
+            "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+        ),
+    };
     let mut start = Family::stable(
         "container_start_time_seconds",
         "gauge",
         "Start time of the container since unix epoch in seconds",
     );
-    let mut swap = Family::alpha(
-        "container_swap_usage_bytes",
-        "gauge",
-        "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
-    );
     let mut swap_limit = Family::alpha(
         "container_swap_limit_bytes",
-        "gauge",
         "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
     );
-    let Ok(usages) = server.parts.runtime.list_container_stats().await else {
-        return ([cpu, memory, start, swap, swap_limit], true);
-    };
-    for usage in &usages {
-        let Some(snapshot) = usage.pod.as_ref().and_then(|uid| active.get(uid)) else {
-            continue;
-        };
-        let meta = &snapshot.pod.metadata;
-        let labels = format!(
-            "{{container={:?},namespace={:?},pod={:?}}}",
-            usage.name,
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default()
-        );
-        let at = usage.at_nanos / 1_000_000;
-        cpu.add(&labels, seconds(usage.cpu_nanos), at);
-        memory.add(&labels, bytes(usage.working_set), at);
-        swap.add(&labels, bytes(usage.swap), at);
-        let limit = usage
-            .swap
-            .zip(usage.swap_left)
-            .map(|(used, left)| used.saturating_add(left));
-        swap_limit.add(&labels, bytes(limit), at);
-        let started = snapshot
-            .observed
-            .newest(&usage.name)
-            .and_then(|container| container.started_at);
-        start.add(&labels, started.map(|at| at.as_millisecond() as f64 / 1e3), at);
+    for pod in &look.pods {
+        let of_pod = of_pod(pod);
+        for container in running(pod, told) {
+            let labels = format!("{{container={},{of_pod}}}", label(&container.observed.name));
+            let (numbers, _) = container.numbers();
+            let at_ms = container.at(look.at).as_millisecond();
+            usage.add(&labels, &numbers, at_ms);
+            swap_limit.add(&labels, bytes(numbers.limits.swap), at_ms);
+            let started = container.observed.started_at.unwrap_or(container.observed.created_at);
+            start.add(&labels, Some(started.as_millisecond() as f64 / 1e3), at_ms);
+        }
     }
-    ([cpu, memory, start, swap, swap_limit], false)
+    [usage.cpu, usage.memory, start, usage.swap, swap_limit]
 }
 
-async fn pods(server: &Server, active: &BTreeMap<PodUid, Arc<PodSnapshot>>, now: i64) -> ([Family; 3], bool) {
-    let mut cpu = Family::stable(
-        "pod_cpu_usage_seconds_total",
-        "counter",
-        "Cumulative cpu time consumed by the pod in core-seconds",
-    );
-    let mut memory = Family::stable(
-        "pod_memory_working_set_bytes",
-        "gauge",
-        "Current working set of the pod in bytes",
-    );
-    let mut swap = Family::alpha(
-        "pod_swap_usage_bytes",
-        "gauge",
-        "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
-    );
-    let mut failed = false;
-    for snapshot in active.values() {
-        let meta = &snapshot.pod.metadata;
-        let labels = format!(
-            "{{namespace={:?},pod={:?}}}",
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default()
-        );
-        let Ok(usage) = server.parts.cgroups.usage(Some((*snapshot.pod).clone())).await else {
-            failed = true;
-            continue;
-        };
-        cpu.add(&labels, seconds(usage.cpu_nanos), now);
-        memory.add(&labels, bytes(usage.working_set), now);
-        swap.add(&labels, bytes(usage.swap), now);
+fn pods(look: &Look, told: &Option<Vec<ContainerUsage>>) -> [Family; 3] {
+    let mut usage = Usage {
+        cpu: Family::stable(
+            "pod_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed by the pod in core-seconds",
+        ),
+        memory: Family::stable(
+            "pod_memory_working_set_bytes",
+            "gauge",
+            "Current working set of the pod in bytes",
+        ),
+        swap: Family::alpha(
+            "pod_swap_usage_bytes",
+            "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
+        ),
+    };
+    for pod in &look.pods {
+        let labels = format!("{{{}}}", of_pod(pod));
+        match &pod.own {
+            Some(own) => usage.add(&labels, &own.numbers, look.at.as_millisecond()),
+            None => usage.add(&labels, &sum(&running(pod, told)).0, look.at.as_millisecond()),
+        }
     }
-    ([cpu, memory, swap], failed)
+    [usage.cpu, usage.memory, usage.swap]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_the_three_escapes_of_the_format_and_no_others() {
+        assert_eq!(label("eth0"), "\"eth0\"");
+        assert_eq!(label("a\u{1}'\u{e9}\t"), "\"a\u{1}'\u{e9}\t\"");
+        assert_eq!(label("a\\\"\n"), r#""a\\\"\n""#);
+    }
 }

@@ -2,220 +2,221 @@
 //!
 //! Only what is measured is told: a block whose numbers cannot be had is left out.
 
+mod block;
+
 use super::Server;
-use crate::cgroup::Usage;
-use crate::host::load::Load;
-use crate::host::machine::{self, Disk};
-use crate::host::traffic::{self, Traffic};
 use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
-use crate::runtime::observed::ContainerState;
+use crate::stats::Depth;
+use crate::stats::container::{Running, running, sum};
+use crate::stats::files::PodFiles;
+use crate::stats::numbers::Numbers;
+use crate::stats::sampler::{Disks, Look, PodLook, RuntimeDisk};
+use block::Blocks;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The interface a pod's network is known by.
-const MAIN_INTERFACE: &str = "eth0";
+/// What is told beside CPU time and memory.
+struct Rest {
+    disks: Arc<Disks>,
+    told: Arc<Option<Vec<ContainerUsage>>>,
+    files: BTreeMap<crate::id::PodUid, Arc<PodFiles>>,
+}
 
-/// The document; `only_cpu_and_memory` leaves file systems and the network out.
+/// The document; `only_cpu_and_memory` leaves file systems, pressure and the network out.
 pub(super) async fn summary(server: &Server, only_cpu_and_memory: bool) -> Value {
-    let now = server.parts.clock.now();
-    let containers = match server.parts.runtime.list_container_stats().await {
-        Ok(containers) => containers,
-        Err(error) => {
-            tracing::warn!(%error, "containers' usage not told by the runtime");
-            Vec::new()
-        }
+    let parts = &server.parts;
+    let depth = match only_cpu_and_memory {
+        true => Depth::Load,
+        false => Depth::Summary,
     };
-    let mut pods = Vec::new();
-    for snapshot in server.parts.pods.list().iter().filter(|snapshot| snapshot.active) {
-        let usage = server
-            .parts
-            .cgroups
-            .usage(Some((*snapshot.pod).clone()))
-            .await
-            .unwrap_or_default();
-        let mut told = pod(snapshot, &usage, &containers, only_cpu_and_memory, now);
-        if !only_cpu_and_memory {
-            put_network(&mut told, &traffic_of(server, snapshot).await, now);
-        }
-        pods.push(Value::Object(told));
+    let look = parts.stats.look(parts, depth).await;
+    if only_cpu_and_memory {
+        let told = told_where_needed(server, &look).await;
+        return document(&parts.context.node_name, &look, &told, None);
     }
-    let (roots, root_dir) = (server.settings.roots.clone(), server.parts.context.root_dir.clone());
-    let read = move || {
-        (
-            Load::read(&roots),
-            machine::disk(&root_dir),
-            traffic::read(&roots, None),
-        )
-    };
-    let (load, disk, traffic) = client::blocking::spawn(read).await.unwrap_or_default();
-    let disk = (!only_cpu_and_memory).then_some(disk);
-    let mut node = node(&server.parts.context.node_name, &load, disk, now);
-    if !only_cpu_and_memory {
-        put_network(&mut node, &traffic, now);
-    }
-    json!({"node": node, "pods": pods})
-}
-
-/// What the pod's interfaces have carried; nothing while nothing of it runs.
-pub(super) async fn traffic_of(server: &Server, snapshot: &PodSnapshot) -> Vec<Traffic> {
-    let process = server
-        .parts
-        .cgroups
-        .process((*snapshot.pod).clone())
-        .await
-        .ok()
-        .flatten();
-    let Some(process) = process else {
-        return Vec::new();
-    };
-    let roots = server.settings.roots.clone();
-    let read = client::blocking::spawn(move || traffic::read(&roots, Some(process)));
-    read.await.unwrap_or_default()
-}
-
-/// Puts the block of the network: its main interface, by name, and each of them.
-fn put_network(into: &mut Map<String, Value>, traffic: &[Traffic], now: Timestamp) {
-    let main = traffic.iter().find(|interface| interface.name == MAIN_INTERFACE);
-    let Some(main) = main.or(traffic.first()) else {
-        return;
-    };
-    let block = |interface: &Traffic| {
-        json!({"name": interface.name, "rxBytes": interface.rx_bytes, "rxErrors": interface.rx_errors,
-            "txBytes": interface.tx_bytes, "txErrors": interface.tx_errors})
-    };
-    let mut network = block(main);
-    network["time"] = Value::from(now.to_string());
-    network["interfaces"] = traffic.iter().map(block).collect();
-    into.insert("network".to_owned(), network);
-}
-
-fn node(name: &str, load: &Load, disk: Option<Disk>, now: Timestamp) -> Map<String, Value> {
-    let mut node = Map::from_iter([("nodeName".to_owned(), Value::from(name))]);
-    let booted = load.booted.and_then(|at| Timestamp::from_second(at).ok());
-    node.insert(
-        "startTime".to_owned(),
-        json!(booted.unwrap_or(Timestamp::UNIX_EPOCH).to_string()),
+    let snapshots: Vec<Arc<PodSnapshot>> = look.pods.iter().map(|pod| pod.snapshot.clone()).collect();
+    let asked = (
+        parts.stats.disks(parts),
+        parts.stats.told(parts),
+        parts.stats.files.of(parts, &snapshots),
     );
-    put(&mut node, "cpu", &[("usageCoreNanoSeconds", load.cpu_nanos)], now);
-    let memory = [
-        ("availableBytes", load.memory_available),
-        ("usageBytes", load.memory_used),
-        ("workingSetBytes", load.memory_used),
-    ];
-    put(&mut node, "memory", &memory, now);
-    if let Some(disk) = disk {
-        let count = |number: i64| u64::try_from(number).ok();
-        let numbers = [
-            ("availableBytes", count(disk.available)),
-            ("capacityBytes", count(disk.capacity)),
-            ("usedBytes", count(disk.capacity - disk.available)),
-            ("inodesFree", count(disk.inodes_free)),
-            ("inodes", count(disk.inodes)),
-            ("inodesUsed", count(disk.inodes - disk.inodes_free)),
-        ];
-        put(&mut node, "fs", &numbers, now);
-    }
-    node
+    let (disks, told, files) = futures::future::join3(asked.0, asked.1, asked.2).await;
+    let rest = Rest { disks, told, files };
+    document(&parts.context.node_name, &look, &rest.told, Some(&rest))
 }
 
-fn pod(
-    snapshot: &PodSnapshot,
-    usage: &Usage,
-    containers: &[ContainerUsage],
-    only_cpu_and_memory: bool,
-    now: Timestamp,
-) -> Map<String, Value> {
+/// What the runtime tells, if there is a running container whose cgroup is not found.
+pub(super) async fn told_where_needed(server: &Server, look: &Look) -> Arc<Option<Vec<ContainerUsage>>> {
+    let parts = &server.parts;
+    let missing = |pod: &PodLook| PodLook::running(&pod.snapshot).count() > pod.containers.len();
+    match look.pods.iter().any(missing) {
+        true => parts.stats.told(parts).await,
+        false => Arc::new(Some(Vec::new())),
+    }
+}
+
+fn document(name: &str, look: &Look, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> Value {
+    let pods = look.pods.iter().map(|pod| self::pod(look, pod, told, rest));
+    let pods: Vec<Value> = pods.map(Value::Object).collect();
+    json!({"node": node(name, look, rest), "pods": pods})
+}
+
+fn node(name: &str, look: &Look, rest: Option<&Rest>) -> Map<String, Value> {
+    let mut node = Blocks::at(look.at);
+    node.text("nodeName", name);
+    let booted = look.node.booted.and_then(|at| Timestamp::from_second(at).ok());
+    node.text("startTime", &booted.unwrap_or(Timestamp::UNIX_EPOCH).to_string());
+    let system = look.system.iter().map(|(name, group)| {
+        let mut told = Blocks::at(look.at);
+        told.text("name", name);
+        load(&mut told, &group.numbers, group.rate);
+        Value::Object(told.done())
+    });
+    let system: Vec<Value> = system.collect();
+    if !system.is_empty() {
+        node.put("systemContainers", Value::Array(system));
+    }
+    let mut numbers = look.node.numbers.clone();
+    // What is left is what eviction sees.
+    numbers.limits.memory = numbers
+        .memory
+        .working_set
+        .zip(look.node.available)
+        .map(|(used, left)| used + left);
+    numbers.limits.swap = Some(look.node.swap_total);
+    load(&mut node, &numbers, look.node_rate);
+    let Some(rest) = rest else {
+        return node.done();
+    };
+    node.pressure_of_disks(&numbers);
+    node.network(&look.interfaces);
+    let disk = &rest.disks.node.disk;
+    let used = |all: i64, left: i64| u64::try_from(all.saturating_sub(left)).ok();
+    let used = (used(disk.capacity, disk.available), used(disk.inodes, disk.inodes_free));
+    node.disk("fs", Some(*disk), used);
+    if let Some(images) = &rest.disks.images {
+        let layers = rest.disks.layers.as_ref().unwrap_or(images);
+        let of = |disk: &RuntimeDisk| {
+            let at = Timestamp::from_nanosecond(i128::from(disk.at_nanos)).unwrap_or(look.at);
+            let mut one = Blocks::at(at);
+            one.disk("fs", Some(disk.disk), disk.used);
+            one.done().remove("fs").unwrap_or_default()
+        };
+        node.put("runtime", json!({"imageFs": of(images), "containerFs": of(layers)}));
+    }
+    if let Some((most, running)) = look.node.tasks {
+        let most = u64::try_from(most).ok();
+        node.numbers("rlimit", &[("maxpid", most), ("curproc", Some(running))]);
+    }
+    node.done()
+}
+
+/// CPU time, memory and swap.
+fn load(into: &mut Blocks, numbers: &Numbers, rate: Option<u64>) {
+    into.cpu(numbers, rate);
+    into.memory(numbers);
+    into.swap(numbers);
+}
+
+fn pod(look: &Look, pod: &PodLook, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> Map<String, Value> {
+    let snapshot = &pod.snapshot;
     let meta = &snapshot.pod.metadata;
-    let own = containers
+    let files = rest.and_then(|rest| rest.files.get(&snapshot.observed.uid));
+    let running = running(pod, told);
+    let mut out = Blocks::at(look.at);
+    let reference = json!({"name": meta.name, "namespace": meta.namespace, "uid": meta.uid});
+    out.put("podRef", reference);
+    out.text("startTime", &started(snapshot).unwrap_or(look.at).to_string());
+    let containers = running.iter().map(|one| container(look, one, rest, files));
+    let containers: Vec<Value> = containers.map(Value::Object).collect();
+    out.put("containers", Value::Array(containers));
+    match &pod.own {
+        Some(own) => load(&mut out, &own.numbers, own.rate),
+        None => {
+            let (numbers, rate) = sum(&running);
+            load(&mut out, &numbers, rate);
+        }
+    }
+    let Some(rest) = rest else {
+        return out.done();
+    };
+    if let Some(own) = &pod.own {
+        out.pressure_of_disks(&own.numbers);
+    }
+    out.network(&pod.interfaces);
+    let processes = running
         .iter()
-        .filter(|container| container.pod.as_ref().map(crate::id::PodUid::as_str) == meta.uid.as_deref());
-    let containers: Vec<Value> = own
-        .map(|usage| container(snapshot, usage, only_cpu_and_memory, now))
-        .collect();
-    let started = snapshot
-        .pod
-        .status
-        .as_ref()
-        .and_then(|status| status.start_time.as_ref());
-    let mut pod = Map::new();
-    pod.insert(
-        "podRef".to_owned(),
-        json!({"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}),
-    );
-    pod.insert("startTime".to_owned(), json!(started));
-    pod.insert("containers".to_owned(), Value::Array(containers));
-    put(&mut pod, "cpu", &[("usageCoreNanoSeconds", usage.cpu_nanos)], now);
-    let memory = [("usageBytes", usage.memory), ("workingSetBytes", usage.working_set)];
-    put(&mut pod, "memory", &memory, now);
-    pod
-}
-
-fn container(snapshot: &PodSnapshot, usage: &ContainerUsage, only_cpu_and_memory: bool, now: Timestamp) -> Value {
-    let at = Timestamp::from_nanosecond(i128::from(usage.at_nanos)).unwrap_or(now);
-    let running = snapshot
-        .observed
-        .containers
-        .iter()
-        .find(|c| c.name == usage.name && c.state == ContainerState::Running);
-    let started = running.and_then(|container| container.started_at);
-    let mut out = Map::from_iter([
-        ("name".to_owned(), Value::from(usage.name.as_str())),
-        ("startTime".to_owned(), json!(started.map(|at| at.to_string()))),
-    ]);
-    put(&mut out, "cpu", &[("usageCoreNanoSeconds", usage.cpu_nanos)], at);
-    let memory = [
-        ("usageBytes", usage.memory),
-        ("workingSetBytes", usage.working_set),
-        ("rssBytes", usage.rss),
-    ];
-    put(&mut out, "memory", &memory, at);
-    if let Some((bytes, inodes)) = usage.layer.filter(|_| !only_cpu_and_memory) {
-        put(
-            &mut out,
-            "rootfs",
-            &[("usedBytes", Some(bytes)), ("inodesUsed", Some(inodes))],
-            at,
+        .map(|c| c.group.and_then(|group| group.numbers.tasks.processes));
+    if let Some(processes) = processes.sum::<Option<u64>>().filter(|_| !running.is_empty()) {
+        out.put("process_stats", json!({"process_count": processes}));
+    }
+    if let Some(files) = files {
+        out.volumes(files);
+        out.disk(
+            "ephemeral-storage",
+            Some(rest.disks.node.disk),
+            local_storage(&running, files),
         );
     }
-    Value::Object(out)
+    out.done()
 }
 
-/// Puts a block of the numbers that are known; none if there are none.
-fn put(into: &mut Map<String, Value>, name: &str, numbers: &[(&str, Option<u64>)], at: Timestamp) {
-    let mut block: Map<String, Value> = numbers
-        .iter()
-        .filter_map(|(name, number)| Some(((*name).to_owned(), Value::from((*number)?))))
-        .collect();
-    if !block.is_empty() {
-        block.insert("time".to_owned(), Value::from(at.to_string()));
-        into.insert(name.to_owned(), Value::Object(block));
+/// When the pod's life here began: with its sandbox.
+fn started(snapshot: &PodSnapshot) -> Option<Timestamp> {
+    let sandbox = snapshot.observed.sandbox().map(|sandbox| sandbox.created_at);
+    sandbox.or_else(|| Some(snapshot.status.start_time.as_ref()?.0))
+}
+
+fn container(
+    look: &Look,
+    running: &Running<'_>,
+    rest: Option<&Rest>,
+    files: Option<&Arc<PodFiles>>,
+) -> Map<String, Value> {
+    let mut out = Blocks::at(running.at(look.at));
+    out.text("name", &running.observed.name);
+    out.text("startTime", &running.observed.created_at.to_string());
+    let (numbers, rate) = running.numbers();
+    load(&mut out, &numbers, rate);
+    let Some(rest) = rest else {
+        return out.done();
+    };
+    out.pressure_of_disks(&numbers);
+    if let Some((bytes, inodes)) = running.usage.and_then(|usage| usage.layer) {
+        let disk = rest.disks.layers.as_ref().or(rest.disks.images.as_ref());
+        out.disk("rootfs", disk.map(|disk| disk.disk), (Some(bytes), Some(inodes)));
     }
+    let logs = files.and_then(|files| files.logs.iter().find(|(name, _)| *name == running.observed.name));
+    if let Some((_, logs)) = logs {
+        out.disk("logs", Some(rest.disks.node.disk), block::counted(logs));
+    }
+    out.done()
+}
+
+/// What the pod has of the node's disk, bytes and inodes: layers, logs, local volumes and what the kubelet made for it. Nothing unless
+/// all of it is known.
+fn local_storage(running: &[Running<'_>], files: &PodFiles) -> (Option<u64>, Option<u64>) {
+    let layers = running.iter().map(|container| container.usage?.layer);
+    let volumes = files.volumes.iter().filter(|(_, volume)| volume.is_local);
+    let trees = volumes
+        .map(|(_, volume)| &volume.usage)
+        .chain(files.logs.iter().map(|(_, logs)| logs));
+    let counted = trees.chain([&files.own]).map(|tree| {
+        let (bytes, inodes) = block::counted(tree);
+        bytes.zip(inodes)
+    });
+    let mut total = (0u64, 0u64);
+    for part in layers.chain(counted) {
+        let Some((bytes, inodes)) = part else {
+            return (None, None);
+        };
+        total = (total.0.saturating_add(bytes), total.1.saturating_add(inodes));
+    }
+    (Some(total.0), Some(total.1))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_network_is_known_by_its_main_interface_and_tells_of_each() {
-        let interface = |name: &str, rx_bytes| Traffic {
-            name: name.to_owned(),
-            rx_bytes,
-            rx_errors: 1,
-            tx_bytes: 2,
-            tx_errors: 3,
-        };
-        let mut told = Map::new();
-        let now = Timestamp::UNIX_EPOCH;
-        put_network(&mut told, &[], now);
-        assert!(told.is_empty());
-        put_network(&mut told, &[interface("cni0", 5), interface("eth0", 7)], now);
-        let each =
-            |name: &str, rx: u64| json!({"name": name, "rxBytes": rx, "rxErrors": 1, "txBytes": 2, "txErrors": 3});
-        let mut expected = each("eth0", 7);
-        expected["time"] = json!("1970-01-01T00:00:00Z");
-        expected["interfaces"] = json!([each("cni0", 5), each("eth0", 7)]);
-        assert_eq!(told["network"], expected);
-    }
-}
+mod tests;

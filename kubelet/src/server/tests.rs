@@ -75,7 +75,7 @@ fn settings() -> Settings {
     }
 }
 
-fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> ObservedContainer {
+pub(crate) fn container(name: &str, state: ContainerState, log: &Path, attempt: u32) -> ObservedContainer {
     ObservedContainer {
         id: format!("{name}-{attempt}").as_str().into(),
         sandbox: None,

@@ -17,6 +17,7 @@ pub(super) fn usage(stats: pb::ContainerStats) -> ContainerUsage {
         name: label(labels::CONTAINER_NAME).unwrap_or_default(),
         at_nanos: cpu.timestamp.max(memory.timestamp),
         cpu_nanos: value(cpu.usage_core_nano_seconds),
+        cpu_rate: value(cpu.usage_nano_cores),
         working_set: value(memory.working_set_bytes),
         memory: value(memory.usage_bytes),
         rss: value(memory.rss_bytes),

@@ -1,0 +1,265 @@
+//! What telling the usage of many pods costs a kubelet: real cgroups with a sleeping process in each container and sandbox, asked for over
+//! HTTP. Needs root. `cargo run --release -p kubelet --features test-util --example stats -- 100`
+
+use anyhow::Context;
+use client::Clock;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet::cgroup::{CgroupSettings, Cgroups};
+use kubelet::config::{AuthorizationMode, Handlers, ServerConfig, ServingTls};
+use kubelet::host::machine::Roots;
+use kubelet::id::PodUid;
+use kubelet::parts::Parts;
+use kubelet::parts::testing::{context, dependencies};
+use kubelet::pod::view::{Life, PodSnapshot};
+use kubelet::runtime::fake::FakeRuntime;
+use kubelet::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
+use kubelet::server::{Auth, Certificates, Server, ServerSettings, bind, serve_read_only};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use serde_json::json;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+const MOUNT: &str = "/sys/fs/cgroup";
+const ROOT: &str = "/skiff-stats-bench";
+const ROUNDS: u32 = 10;
+const PAGES: [&str; 4] = [
+    "/stats/summary",
+    "/stats/summary?only_cpu_and_memory=true",
+    "/metrics/resource",
+    "/metrics/cadvisor",
+];
+
+struct Wall;
+
+impl Clock for Wall {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// The pods' cgroups below each tree that has them.
+fn trees(path: &str) -> Vec<PathBuf> {
+    let mount = Path::new(MOUNT);
+    let each = fs::read_dir(mount)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let roots = each
+        .chain([mount.to_owned()])
+        .map(|root| root.join(path.trim_start_matches('/')));
+    roots.filter(|path| path.is_dir()).collect()
+}
+
+/// A cgroup below the pod's, in which somebody sleeps.
+fn occupy(pod: &str, id: &str) -> anyhow::Result<Child> {
+    let child = Command::new("sleep").arg("1000").spawn()?;
+    for tree in trees(pod) {
+        let cgroup = tree.join(id);
+        fs::create_dir_all(&cgroup)?;
+        fs::write(cgroup.join("cgroup.procs"), child.id().to_string())?;
+    }
+    Ok(child)
+}
+
+fn pod(uid: &str) -> anyhow::Result<Pod> {
+    let spec = json!({"volumes": [{"name": "scratch", "emptyDir": {}}],
+        "containers": [{"name": "main", "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}]});
+    let pod = json!({"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": spec});
+    Ok(serde_json::from_value(pod)?)
+}
+
+fn observed(uid: &str) -> ObservedPod {
+    let at = Timestamp::UNIX_EPOCH;
+    let sandbox = ObservedSandbox {
+        id: format!("{uid}-s").as_str().into(),
+        pod: uid.into(),
+        name: uid.to_owned(),
+        namespace: "default".to_owned(),
+        attempt: 0,
+        ready: true,
+        created_at: at,
+        ips: Vec::new(),
+        host_network: false,
+        handler: String::new(),
+    };
+    let container = ObservedContainer {
+        id: format!("{uid}-c").as_str().into(),
+        sandbox: None,
+        pod: uid.into(),
+        name: "main".to_owned(),
+        attempt: 0,
+        restart_count: 0,
+        hash: None,
+        state: ContainerState::Running,
+        image: "registry.example/image:1".to_owned(),
+        image_ref: String::new(),
+        created_at: at,
+        started_at: Some(at),
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        log_path: String::new(),
+        termination_file: None,
+        termination_policy: "File".to_owned(),
+        pre_stop: String::new(),
+        ports: String::new(),
+        stop_signal: None,
+        user: None,
+    };
+    ObservedPod {
+        uid: uid.into(),
+        sandboxes: vec![sandbox],
+        containers: vec![container],
+    }
+}
+
+fn server(parts: Arc<Parts>) -> Arc<Server> {
+    let config = ServerConfig {
+        enabled: true,
+        address: [127, 0, 0, 1].into(),
+        port: 0,
+        read_only_port: None,
+        healthz: None,
+        tls_files: None,
+        tls: ServingTls::default(),
+        handlers: Handlers::default(),
+        tls_bootstrap: false,
+        client_ca: None,
+        anonymous: false,
+        token_webhook: None,
+        authorization: AuthorizationMode::AlwaysAllow,
+        stream_idle: Duration::from_secs(60),
+    };
+    let settings = ServerSettings {
+        handlers: Handlers::default(),
+        stream_idle: Duration::from_secs(60),
+        configuration: json!({}),
+        roots: Roots::default(),
+        certificates: Certificates::default(),
+        level: Default::default(),
+        flags: Default::default(),
+        gates: Default::default(),
+    };
+    Server::new(parts, Auth::new(&config, None, "node-a"), settings)
+}
+
+async fn get(address: SocketAddr, path: &str) -> anyhow::Result<usize> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200"), "{path} is not answered");
+    Ok(answer.len())
+}
+
+/// CPU time of this process, milliseconds.
+fn cpu_ms() -> anyhow::Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(micros as f64 / 1e3)
+}
+
+async fn measure(address: SocketAddr) -> anyhow::Result<()> {
+    for path in PAGES {
+        let first = cpu_ms()?;
+        let bytes = get(address, path).await?;
+        let begun = cpu_ms()?;
+        for _ in 0..ROUNDS {
+            // A look is shared for a second: each round is to be one of its own.
+            tokio::time::sleep(Duration::from_millis(1_100)).await;
+            get(address, path).await?;
+        }
+        let each = (cpu_ms()? - begun) / f64::from(ROUNDS);
+        println!(
+            "{path}: {each:.2} ms of CPU a request, the first {:.2}; {bytes} bytes",
+            begun - first
+        );
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let count: u32 = std::env::args()
+        .nth(1)
+        .map_or(Ok(100), |text| text.parse())
+        .context("PODS")?;
+    let dir = tempfile_dir()?;
+    let mut given = dependencies(
+        &dir,
+        context(),
+        Arc::new(FakeRuntime::new(Arc::new(Wall), 0)),
+        Arc::new(Wall),
+    );
+    given.context.root_dir = dir.join("kubelet");
+    given.context.pod_logs_dir = dir.join("logs");
+    (given.context.cgroups.per_qos, given.context.cgroups.root) = (true, ROOT.to_owned());
+    let naming = given.context.cgroups.clone();
+    let cgroups = Cgroups::open(MOUNT, "/none", CgroupSettings::with_defaults(naming.clone()))?;
+    given.cgroups = cgroups.clone();
+    cgroups.setup().await?;
+    let (parts, _sink, _) = Parts::new(given);
+    let mut children = Vec::new();
+    for number in 0..count {
+        let uid = format!("u{number:04}");
+        let pod = pod(&uid)?;
+        cgroups.ensure_pod(&pod).await?;
+        let path = naming.pod(&pod);
+        children.push(occupy(&path, &format!("{uid}-s"))?);
+        children.push(occupy(&path, &format!("{uid}-c"))?);
+        let logs = dir.join(format!("logs/default_{uid}_{uid}/main"));
+        fs::create_dir_all(&logs)?;
+        fs::write(logs.join("0.log"), "one line\n")?;
+        for (_, volume) in parts.volumes.directories(&pod) {
+            fs::create_dir_all(&volume)?;
+        }
+        let snapshot = PodSnapshot {
+            pod: Arc::new(pod),
+            status: Arc::default(),
+            observed: Arc::new(observed(&uid)),
+            active: true,
+            ended: false,
+            life: Life::default(),
+        };
+        parts.pods.publish(PodUid::from(uid.as_str()), snapshot);
+    }
+    let listener = bind([127, 0, 0, 1].into(), 0, "bench").await?;
+    let (address, stop) = (listener.local_addr()?, CancellationToken::new());
+    let serving = tokio::spawn(serve_read_only(listener, server(parts), stop.clone()));
+    println!("{count} pods of one container each:");
+    let measured = measure(address).await;
+    stop.cancel();
+    serving.await?;
+    for child in &mut children {
+        child.kill()?;
+        child.wait()?;
+    }
+    for number in 0..count {
+        cgroups
+            .release_pod(&PodUid::from(format!("u{number:04}").as_str()))
+            .await?;
+    }
+    for path in ["/kubepods/burstable", "/kubepods/besteffort", "/kubepods", ""] {
+        trees(&format!("{ROOT}{path}")).iter().try_for_each(fs::remove_dir)?;
+    }
+    fs::remove_dir_all(&dir)?;
+    measured
+}
+
+fn tempfile_dir() -> anyhow::Result<PathBuf> {
+    let dir = std::env::temp_dir().join(format!("skiff-stats-{}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
+}

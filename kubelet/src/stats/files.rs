@@ -1,0 +1,217 @@
+//! What pods have on disk: counted when somebody asks, remembered for a minute.
+//!
+//! Nothing is counted while nobody asks. A pod's files are counted for a moment at most, several pods at a time, and whoever asks waits
+//! a bounded time for all: what hangs or has too much is absent, holds up nobody else, and is not begun again for a while.
+
+use crate::host::machine::{self, Disk};
+use crate::host::usage::{self, TreeUsage};
+use crate::host::{FileWork, WorkError};
+use crate::id::PodUid;
+use crate::parts::Parts;
+use crate::pod::spec;
+use crate::pod::view::PodSnapshot;
+use crate::pod_object;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// How old what is told may be: upstream's `volumeStatsAggPeriod`.
+const KEPT: Duration = Duration::from_secs(60);
+/// How long one pod's files are counted, and how long is waited for a count that was told to end.
+const COUNT: Duration = Duration::from_millis(300);
+const END: Duration = Duration::from_millis(200);
+/// How long whoever asks waits for all.
+const ALL: Duration = Duration::from_secs(2);
+/// How many pods' files are counted at a time.
+const AT_ONCE: usize = 4;
+
+/// What one pod has on disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodFiles {
+    /// When it was counted.
+    pub at: Timestamp,
+    /// Its volumes that are directories of its own, by name.
+    pub volumes: Vec<(String, VolumeUse)>,
+    /// Its containers' logs, by container.
+    pub logs: Vec<(String, TreeUsage)>,
+    /// Files the kubelet made for it.
+    pub own: TreeUsage,
+}
+
+/// One volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VolumeUse {
+    /// What is in it.
+    pub usage: TreeUsage,
+    /// The file system it is on; zeros if that cannot be asked.
+    pub disk: Disk,
+    /// Whether it is on the node's disk and counts as its local storage.
+    pub is_local: bool,
+}
+
+/// One pod's, and when it was last begun.
+struct Kept {
+    begun: Instant,
+    files: Option<Arc<PodFiles>>,
+}
+
+/// Counts pods' files.
+pub struct Files {
+    work: FileWork,
+    known: Mutex<BTreeMap<PodUid, Kept>>,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            work: FileWork::new(COUNT + END),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Files {
+    /// What these pods have; who is missing could not be counted.
+    pub async fn of(&self, parts: &Parts, pods: &[Arc<PodSnapshot>]) -> BTreeMap<PodUid, Arc<PodFiles>> {
+        let jobs = |uid: &PodUid| {
+            let snapshot = pods.iter().find(|pod| pod.observed.uid == *uid)?;
+            Some(Paths::of(parts, &snapshot.pod))
+        };
+        let uids = pods.iter().map(|pod| pod.observed.uid.clone()).collect();
+        self.counted(parts.clock.now(), &uids, jobs).await
+    }
+
+    async fn counted(
+        &self,
+        at: Timestamp,
+        uids: &BTreeSet<PodUid>,
+        paths: impl Fn(&PodUid) -> Option<Paths>,
+    ) -> BTreeMap<PodUid, Arc<PodFiles>> {
+        let mut known = self.known.lock().await;
+        known.retain(|uid, _| uids.contains(uid));
+        let is_due = |uid: &&PodUid| known.get(*uid).is_none_or(|kept| kept.begun.elapsed() >= KEPT);
+        let mut due: Vec<PodUid> = uids.iter().filter(is_due).cloned().collect();
+        // Who was counted before, or hung, can wait longest.
+        due.sort_by_key(|uid| known.get(uid).map(|kept| (kept.files.is_none(), kept.begun)));
+        let until = Instant::now() + ALL;
+        let begin = |uid: PodUid| {
+            let paths = paths(&uid).unwrap_or_default();
+            async move {
+                let begun = Instant::now();
+                let counted = self.count(&uid, paths, at).await;
+                (uid, begun, counted)
+            }
+        };
+        let mut counts = futures::stream::iter(due).map(begin).buffer_unordered(AT_ONCE);
+        while let Ok(Some((uid, begun, counted))) = tokio::time::timeout_at(until, counts.next()).await {
+            let counted =
+                counted.inspect_err(|error| tracing::debug!(pod = %uid, %error, "a pod's files cannot be counted"));
+            let files = counted.ok().map(Arc::new);
+            known.insert(uid, Kept { begun, files });
+        }
+        drop(counts);
+        let told = known
+            .iter()
+            .filter_map(|(uid, kept)| Some((uid.clone(), kept.files.clone()?)));
+        told.collect()
+    }
+
+    /// Counts one pod's files for a moment; what is not counted by then is incomplete.
+    async fn count(&self, uid: &PodUid, paths: Paths, at: Timestamp) -> Result<PodFiles, WorkError> {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let ends = GivesUp(given_up.clone());
+        let counting = self.work.run(uid.as_str(), move || paths.count(at, &given_up));
+        tokio::pin!(counting);
+        tokio::select! {
+            biased;
+            counted = &mut counting => counted,
+            () = tokio::time::sleep(COUNT) => {
+                drop(ends);
+                counting.await
+            }
+        }
+    }
+}
+
+/// Tells a count that nobody waits for it, at the latest when whoever waited is gone.
+struct GivesUp(Arc<AtomicBool>);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Where what is counted is.
+#[derive(Default)]
+struct Paths {
+    volumes: Vec<(String, PathBuf, bool)>,
+    logs: Vec<(String, PathBuf)>,
+    own: Vec<PathBuf>,
+}
+
+impl Paths {
+    fn of(parts: &Parts, pod: &Pod) -> Self {
+        let directories = parts.volumes.directories(pod).into_iter();
+        let logs = spec::pod_log_directory(pod, &parts.context);
+        let own = parts.volumes.pod_dir(&pod_object::uid(pod));
+        Self {
+            volumes: directories
+                .map(|(name, path)| {
+                    let is_local = is_local(pod, &name);
+                    (name, path, is_local)
+                })
+                .collect(),
+            logs: pod_object::containers(pod)
+                .map(|(_, c)| (c.name.clone(), logs.join(&c.name)))
+                .collect(),
+            own: vec![own.join("etc-hosts"), own.join("containers")],
+        }
+    }
+
+    fn count(self, at: Timestamp, given_up: &AtomicBool) -> PodFiles {
+        let tree = |path: &Path| {
+            usage::tree(path, given_up).unwrap_or(TreeUsage {
+                incomplete: true,
+                ..TreeUsage::default()
+            })
+        };
+        let mut files = PodFiles {
+            at,
+            ..PodFiles::default()
+        };
+        for path in &self.own {
+            files.own.add(tree(path));
+        }
+        files.logs = self.logs.into_iter().map(|(name, path)| (name, tree(&path))).collect();
+        for (name, path, is_local) in self.volumes {
+            let of_volume = VolumeUse {
+                usage: tree(&path),
+                disk: machine::disk(&path),
+                is_local,
+            };
+            files.volumes.push((name, of_volume));
+        }
+        files
+    }
+}
+
+/// Whether the volume counts as local storage: emptyDirs on disk and ConfigMaps, as eviction counts them.
+fn is_local(pod: &Pod, name: &str) -> bool {
+    let mut volumes = pod_object::spec(pod).volumes.iter().flatten();
+    let Some(volume) = volumes.find(|volume| volume.name == name) else {
+        return false;
+    };
+    let on_disk = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
+    volume.config_map.is_some() || volume.empty_dir.as_ref().is_some_and(|dir| on_disk(&dir.medium))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,437 @@
+//! Looks at everything at once, and shares the look with everybody who asks within a second.
+
+use super::files::Files;
+use super::node::{self, Node};
+use super::numbers::Numbers;
+use super::rate::{Rates, Sample};
+use super::reading::{Depth, Reader, Trees, device_name};
+use super::shared::Shared;
+use super::{leaf, process};
+use crate::cgroup::CgroupNaming;
+use crate::host::FileWork;
+use crate::host::machine::{self, Disk, Roots};
+use crate::host::traffic::{self, Traffic};
+use crate::parts::Parts;
+use crate::pod::view::PodSnapshot;
+use crate::runtime::ContainerUsage;
+use crate::runtime::observed::{ContainerState, ObservedContainer};
+use jiff::Timestamp;
+use nix::sys::socket::{getsockopt, sockopt};
+use proto::api::qos::QosClass;
+use proto::cri as pb;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the kernel and the runtime are waited for.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A cgroup that is there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// Its path below the trees' roots.
+    pub id: String,
+    /// What it uses.
+    pub numbers: Numbers,
+    /// CPU time, nanoseconds a second; nothing at a first look.
+    pub rate: Option<u64>,
+}
+
+/// A pod that has something running or to release.
+#[derive(Clone, Debug)]
+pub struct PodLook {
+    /// Who it is.
+    pub snapshot: Arc<PodSnapshot>,
+    /// Its own cgroup.
+    pub own: Option<Group>,
+    /// Those of its running containers, with their places among what was observed.
+    pub containers: Vec<(usize, Group)>,
+    /// That of its sandbox; with [`Depth::Everything`] alone.
+    pub sandbox: Option<Group>,
+    /// Its network's interfaces.
+    pub interfaces: Vec<Traffic>,
+}
+
+impl PodLook {
+    /// The newest containers of their names that run, with their places.
+    pub fn running(snapshot: &PodSnapshot) -> impl Iterator<Item = (usize, &ObservedContainer)> {
+        let all = snapshot.observed.containers.iter().enumerate();
+        all.filter(|(place, container)| {
+            let newer = snapshot.observed.containers.iter().take(*place);
+            container.state == ContainerState::Running && newer.into_iter().all(|newer| newer.name != container.name)
+        })
+    }
+}
+
+/// Everything at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// When that was.
+    pub at: Timestamp,
+    /// How much was looked at.
+    pub depth: Depth,
+    /// The machine, and its CPU time as a rate.
+    pub node: Node,
+    /// See [`Group::rate`].
+    pub node_rate: Option<u64>,
+    /// The machine's own interfaces.
+    pub interfaces: Vec<Traffic>,
+    /// The cgroups of the kubelet, of the runtime and of all pods, by upstream's names for them.
+    pub system: Vec<(&'static str, Group)>,
+    /// Those of the pods' classes but the Guaranteed, which is that of all pods; with [`Depth::Everything`] alone.
+    pub classes: Vec<Group>,
+    /// The pods.
+    pub pods: Vec<PodLook>,
+    /// Whether the look took too long, and there is nothing.
+    pub failed: bool,
+}
+
+/// A file system the runtime keeps something on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuntimeDisk {
+    /// When its use was counted, nanoseconds since 1970.
+    pub at_nanos: i64,
+    /// The file system.
+    pub disk: Disk,
+    /// The device it is on; empty if it is on none.
+    pub device: String,
+    /// Bytes and inodes the runtime has there.
+    pub used: (Option<u64>, Option<u64>),
+}
+
+/// The disks of the node: its own, that of images, that of containers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Disks {
+    /// The kubelet's own; what is used of it is not counted.
+    pub node: RuntimeDisk,
+    /// Images'.
+    pub images: Option<RuntimeDisk>,
+    /// Containers' layers'.
+    pub layers: Option<RuntimeDisk>,
+}
+
+/// Looks when somebody asks.
+pub struct Sampler {
+    roots: Roots,
+    trees: Option<Trees>,
+    naming: CgroupNaming,
+    /// Where the runtime listens: whoever does is it.
+    socket: Option<PathBuf>,
+    begun: Instant,
+    work: FileWork,
+    looks: Shared<Look>,
+    told: Shared<Option<Vec<ContainerUsage>>>,
+    disks: Shared<Disks>,
+    rates: Mutex<Rates>,
+    /// What pods have on disk.
+    pub files: Files,
+}
+
+impl Sampler {
+    /// One for pods' cgroups of these names in these trees. Must be made inside a tokio runtime.
+    pub fn new(roots: Roots, trees: Option<Trees>, naming: CgroupNaming, socket: Option<PathBuf>) -> Self {
+        Self {
+            roots,
+            trees,
+            naming,
+            socket,
+            begun: Instant::now(),
+            work: FileWork::new(DEADLINE),
+            looks: Shared::default(),
+            told: Shared::default(),
+            disks: Shared::default(),
+            rates: Mutex::default(),
+            files: Files::default(),
+        }
+    }
+
+    /// A look that has what `depth` asks for, no older than a second.
+    pub async fn look(&self, parts: &Parts, depth: Depth) -> Arc<Look> {
+        self.looks
+            .get(|look| look.depth >= depth && !look.failed, self.anew(parts, depth))
+            .await
+    }
+
+    async fn anew(&self, parts: &Parts, depth: Depth) -> Look {
+        let active: Vec<Arc<PodSnapshot>> = parts.pods.list().into_iter().filter(|pod| pod.active).collect();
+        let job = Job {
+            depth,
+            pods: active.clone(),
+            trees: self.trees.clone(),
+            naming: self.naming.clone(),
+            roots: self.roots.clone(),
+            socket: self.socket.clone(),
+        };
+        let at = parts.clock.now();
+        let now = self.begun.elapsed();
+        let looked = self.work.run("look", move || job.run(at)).await;
+        let mut look = looked.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what pods use cannot be read");
+            nothing(at, depth)
+        });
+        self.rate(now, &mut look);
+        look
+    }
+
+    fn rate(&self, now: Duration, look: &mut Look) {
+        let cpu = |group: &Group| Some((group.id.clone(), group.numbers.cpu.total_nanos?));
+        let mut sample: Sample = groups(look).filter_map(|group| cpu(group)).collect();
+        sample.extend(look.node.numbers.cpu.total_nanos.map(|total| (String::new(), total)));
+        let rates = self
+            .rates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .of(now, &sample);
+        for group in groups(look) {
+            group.rate = rates.get(&group.id).copied();
+        }
+        look.node_rate = rates.get("").copied();
+    }
+
+    /// What the runtime tells of containers; nothing if it does not, or not in time.
+    pub async fn told(&self, parts: &Parts) -> Arc<Option<Vec<ContainerUsage>>> {
+        let ask = async {
+            let told = tokio::time::timeout(DEADLINE, parts.runtime.list_container_stats()).await;
+            let told = told.inspect_err(|_| tracing::warn!("containers' usage not told by the runtime in time"));
+            let told = told
+                .ok()?
+                .inspect_err(|error| tracing::warn!(%error, "containers' usage not told by the runtime"));
+            told.ok()
+        };
+        self.told.get(|_| true, ask).await
+    }
+
+    /// The node's disks.
+    pub async fn disks(&self, parts: &Parts) -> Arc<Disks> {
+        let ask = async {
+            let told = tokio::time::timeout(DEADLINE, parts.runtime.image_fs_info()).await;
+            let told = told.ok().and_then(Result::ok).unwrap_or_default();
+            let (root, sys) = (parts.context.root_dir.clone(), self.roots.sys.clone());
+            let look = move || {
+                let first = |list: Vec<pb::FilesystemUsage>| Some(of_runtime(list.into_iter().next()?, &sys));
+                Disks {
+                    node: at_path(&root, &sys),
+                    images: first(told.image_filesystems),
+                    layers: first(told.container_filesystems),
+                }
+            };
+            self.work.run("disks", look).await.unwrap_or_default()
+        };
+        self.disks.get(|_| true, ask).await
+    }
+}
+
+fn at_path(path: &Path, sys: &Path) -> RuntimeDisk {
+    let number = std::fs::metadata(path).map(|meta| meta.dev());
+    let device = number.map(|number| {
+        let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
+        let number = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
+        device_name(sys, (part(number.0), part(number.1)))
+    });
+    RuntimeDisk {
+        disk: machine::disk(path),
+        device: device.unwrap_or_default(),
+        ..RuntimeDisk::default()
+    }
+}
+
+fn of_runtime(told: pb::FilesystemUsage, sys: &Path) -> RuntimeDisk {
+    let value = |value: Option<pb::UInt64Value>| value.map(|value| value.value);
+    let path = told.fs_id.map(|id| PathBuf::from(id.mountpoint));
+    RuntimeDisk {
+        at_nanos: told.timestamp,
+        used: (value(told.used_bytes), value(told.inodes_used)),
+        ..path.map(|path| at_path(&path, sys)).unwrap_or_default()
+    }
+}
+
+fn groups(look: &mut Look) -> impl Iterator<Item = &mut Group> {
+    let pods = look.pods.iter_mut().flat_map(|pod| {
+        let containers = pod.containers.iter_mut().map(|(_, group)| group);
+        pod.own.iter_mut().chain(&mut pod.sandbox).chain(containers)
+    });
+    let system = look.system.iter_mut().map(|(_, group)| group);
+    system.chain(&mut look.classes).chain(pods)
+}
+
+fn nothing(at: Timestamp, depth: Depth) -> Look {
+    Look {
+        at,
+        depth,
+        node: Node::default(),
+        node_rate: None,
+        interfaces: Vec::new(),
+        system: Vec::new(),
+        classes: Vec::new(),
+        pods: Vec::new(),
+        failed: true,
+    }
+}
+
+/// One look's work on files.
+struct Job {
+    depth: Depth,
+    pods: Vec<Arc<PodSnapshot>>,
+    trees: Option<Trees>,
+    naming: CgroupNaming,
+    roots: Roots,
+    socket: Option<PathBuf>,
+}
+
+impl Job {
+    fn run(self, at: Timestamp) -> Look {
+        let node = node::read(&self.roots);
+        let mut look = Look {
+            node,
+            failed: false,
+            ..nothing(at, self.depth)
+        };
+        if self.depth >= Depth::Summary {
+            look.interfaces = traffic::read(&self.roots);
+        }
+        let reader = self.trees.as_ref();
+        let reader = reader.map(|trees| Reader::new(trees.clone(), self.roots.clone(), look.node.swap_total > 0));
+        let Some(mut reader) = reader else {
+            let bare = |snapshot: &Arc<PodSnapshot>| self.without_cgroup(snapshot);
+            look.pods = self.pods.iter().map(bare).collect();
+            return look;
+        };
+        if self.depth >= Depth::Everything {
+            look.node.numbers.devices = reader.numbers("/", self.depth).devices;
+            let classes = [QosClass::Burstable, QosClass::BestEffort].map(|class| self.naming.qos(class));
+            look.classes = classes
+                .into_iter()
+                .filter_map(|id| self.group(&mut reader, id))
+                .collect();
+        }
+        look.system = self.system(&mut reader);
+        look.pods = self
+            .pods
+            .iter()
+            .map(|snapshot| self.pod(&mut reader, snapshot))
+            .collect();
+        look
+    }
+
+    fn without_cgroup(&self, snapshot: &Arc<PodSnapshot>) -> PodLook {
+        PodLook {
+            snapshot: snapshot.clone(),
+            own: None,
+            containers: Vec::new(),
+            sandbox: None,
+            interfaces: Vec::new(),
+        }
+    }
+
+    fn group(&self, reader: &mut Reader, id: String) -> Option<Group> {
+        let numbers = reader.numbers(&id, self.depth);
+        let group = Group {
+            id,
+            numbers,
+            rate: None,
+        };
+        group.numbers.is_told().then_some(group)
+    }
+
+    fn system(&self, reader: &mut Reader) -> Vec<(&'static str, Group)> {
+        let unified = self.trees.as_ref().is_some_and(Trees::is_unified);
+        let mut at = |file: &str| Some(leaf::of_process(&reader.proc(file)?, unified)?.to_owned());
+        let kubelet = at("self/cgroup");
+        let runtime = self.socket.as_deref().and_then(listener);
+        let runtime = runtime.and_then(|process| at(&format!("{process}/cgroup")));
+        let named = [
+            ("kubelet", kubelet),
+            ("runtime", runtime),
+            ("pods", Some(self.naming.kubepods())),
+        ];
+        // The root is the machine: what is there has no cgroup of its own.
+        let own = named
+            .into_iter()
+            .filter_map(|(name, id)| Some((name, id.filter(|id| id != "/")?)));
+        own.filter_map(|(name, id)| Some((name, self.group(reader, id)?)))
+            .collect()
+    }
+
+    fn pod(&self, reader: &mut Reader, snapshot: &Arc<PodSnapshot>) -> PodLook {
+        let mut look = self.without_cgroup(snapshot);
+        let (path, driver) = (self.naming.pod(&snapshot.pod), self.naming.driver);
+        look.own = self.group(reader, path.clone());
+        if look.own.is_none() {
+            return look;
+        }
+        let mut inside = None;
+        for (place, container) in PodLook::running(snapshot) {
+            let Some((id, numbers)) = reader.leaf(&path, driver, container.id.as_str(), self.depth) else {
+                continue;
+            };
+            let mut group = Group {
+                id,
+                numbers,
+                rate: None,
+            };
+            if self.depth >= Depth::Summary {
+                inside = inside.or(self.count_tasks(reader, &mut group));
+            }
+            look.containers.push((place, group));
+        }
+        if self.depth >= Depth::Everything {
+            look.sandbox = self.sandbox(reader, snapshot, &path);
+            inside = look
+                .sandbox
+                .as_mut()
+                .and_then(|group| self.count_tasks(reader, group))
+                .or(inside);
+        }
+        if self.depth == Depth::Summary {
+            inside = inside.or_else(|| self.process_of_sandbox(reader, snapshot, &path));
+        }
+        // Whatever runs in the pod is in its network.
+        let devices = inside.and_then(|process| reader.proc(&format!("{process}/net/dev")));
+        look.interfaces = devices.map(|text| traffic::parse(&text)).unwrap_or_default();
+        look
+    }
+
+    fn sandbox(&self, reader: &mut Reader, snapshot: &PodSnapshot, path: &str) -> Option<Group> {
+        let sandbox = snapshot.observed.sandbox().filter(|sandbox| sandbox.ready)?;
+        let (id, numbers) = reader.leaf(path, self.naming.driver, sandbox.id.as_str(), self.depth)?;
+        Some(Group {
+            id,
+            numbers,
+            rate: None,
+        })
+    }
+
+    /// The sandbox's own process: those of a container may all be in cgroups it made.
+    fn process_of_sandbox(&self, reader: &mut Reader, snapshot: &PodSnapshot, path: &str) -> Option<u32> {
+        let sandbox = snapshot.observed.sandbox().filter(|sandbox| sandbox.ready)?;
+        let names = leaf::names(self.naming.driver, sandbox.id.as_str());
+        let mut found = names
+            .iter()
+            .filter_map(|name| reader.processes(&format!("{path}/{name}")));
+        found.find_map(|processes| processes.first().copied())
+    }
+
+    /// Counts the group's processes, and with [`Depth::Everything`] what they hold open; one of them, if there are any.
+    fn count_tasks(&self, reader: &mut Reader, group: &mut Group) -> Option<u32> {
+        let processes = reader.processes(&group.id)?;
+        let tasks = &mut group.numbers.tasks;
+        match self.depth >= Depth::Everything {
+            true => process::count(&reader.roots().proc, &processes, tasks),
+            false => tasks.processes = u64::try_from(processes.len()).ok(),
+        }
+        processes.first().copied()
+    }
+}
+
+/// The process that listens there.
+fn listener(socket: &Path) -> Option<i32> {
+    let connected = UnixStream::connect(socket).ok()?;
+    let pid = getsockopt(&connected, sockopt::PeerCredentials).ok()?.pid();
+    (pid > 0).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests;
