@@ -318,6 +318,7 @@ fn settings(
             sandbox_image,
         },
         container_logs: config.container_logs.clone(),
+        sockets: true,
     }
 }
 

@@ -35,6 +35,7 @@ use crate::pod::execute::{Executor, RuntimeLoad};
 use crate::pod::mirror;
 use crate::pod::worker::{Network, Shared};
 use crate::pod::workers::Workers;
+use crate::pod_resources;
 use crate::probe::prober;
 use crate::reason::event;
 use crate::source::{Pods, Sources};
@@ -206,6 +207,12 @@ impl Kubelet {
         if self.parts.pinning.every().is_some() {
             let pinned = reconcile::run(self.parts.clone(), shutdown.clone());
             tasks.spawn("CPU sets", pinned);
+        }
+        if self.settings.sockets {
+            let devices = self.parts.devices.clone();
+            tasks.spawn("device plugins", devices.run(shutdown.clone()));
+            let served = pod_resources::run(self.parts.clone(), shutdown.clone());
+            tasks.spawn("pod resources", served);
         }
         tasks.spawn("collection", collector.run(shutdown.clone()));
         let rotator = Rotator::new(self.parts.clone(), self.settings.container_logs.clone());

@@ -4,6 +4,7 @@
 //! Owns the registry and its text. Never decides anything, and holds no series that strangers can make.
 
 mod counts;
+mod devices;
 mod features;
 mod health;
 mod http;
@@ -24,6 +25,7 @@ pub use features::{Gates, features};
 pub use health::HealthMetrics;
 pub use http::{Begun, Port};
 pub use node::NodeMetrics;
+pub use devices::{DeviceMetrics, PodResourcesCall, PodResourcesMetrics};
 pub use pinning::PinningMetrics;
 pub use pods::{Ended, PodMetrics, Start, Work};
 pub use probes::{ProbeMetrics, ProbeResult, Probed};
@@ -52,6 +54,10 @@ pub struct Metrics {
     pub resizes: ResizeMetrics,
     /// What containers have to themselves.
     pub pinning: PinningMetrics,
+    /// Device plugins.
+    pub devices: DeviceMetrics,
+    /// What is asked of the PodResources API.
+    pub pod_resources: PodResourcesMetrics,
     /// What becomes of volumes.
     pub volumes: VolumeMetrics,
     /// How probes go.
@@ -79,6 +85,8 @@ impl Metrics {
         let pods = PodMetrics::register(&mut registry);
         let resizes = ResizeMetrics::register(&mut registry);
         let pinning = PinningMetrics::register(&mut registry);
+        let devices = DeviceMetrics::register(&mut registry);
+        let pod_resources = PodResourcesMetrics::register(&mut registry);
         let volumes = VolumeMetrics::register(&mut registry);
         let providers = ProviderMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, node);
@@ -89,6 +97,8 @@ impl Metrics {
             pods,
             resizes,
             pinning,
+            devices,
+            pod_resources,
             volumes,
             probes: ProbeMetrics::new(),
             health: HealthMetrics::new(),

@@ -254,7 +254,8 @@ impl NodeReporter {
         let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
         let now = self.parts.clock.now();
         let (health, pressure) = (self.health(&status), self.parts.pressure.borrow().clone());
-        node_status(&self.config, &self.facts, &runtime, (&health, &pressure), None, now)
+        let devices = self.parts.devices.capacity();
+        node_status(&self.config, &self.facts, &runtime, (&health, &pressure), &devices, None, now)
     }
 
     /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
@@ -269,6 +270,7 @@ impl NodeReporter {
         let mut phase = self.parts.phase.subscribe();
         let mut node = self.node.subscribe();
         let mut host_ips = self.parts.context.host_ips.clone();
+        let mut devices = self.parts.devices.news();
         // The object's UID: another one is another object, though it has the name.
         let mut known_as: Option<String> = None;
         loop {
@@ -289,6 +291,7 @@ impl NodeReporter {
             self.tell_of_object();
             pressure.mark_unchanged();
             phase.mark_unchanged();
+            devices.mark_unchanged();
             let seen = status.borrow_and_update().clone();
             let health = self.health(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
@@ -312,6 +315,7 @@ impl NodeReporter {
                 changed = status.changed() => if changed.is_err() { return },
                 Ok(()) = pressure.changed() => {}
                 Ok(()) = phase.changed() => {}
+                Ok(()) = devices.changed() => {}
                 () = tokio::time::sleep(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),
@@ -347,7 +351,9 @@ impl NodeReporter {
         let now = self.parts.clock.now();
         let old = node.status.clone().unwrap_or_default();
         let pressure = self.parts.pressure.borrow().clone();
-        let new = node_status(&self.config, &self.facts, runtime, (health, &pressure), Some(&old), now);
+        let devices = self.parts.devices.capacity();
+        let old_status = Some(&old);
+        let new = node_status(&self.config, &self.facts, runtime, (health, &pressure), &devices, old_status, now);
         // The watch may be behind this kubelet's own last write.
         let is_current = written.revision <= revision(&node);
         let turned = is_current && status::conditions_turned(&old, &new);

@@ -14,6 +14,7 @@ use crate::autonomy::{self, Kept, Useless};
 use crate::cgroup::Cgroups;
 use crate::collect::{self, Garbage};
 use crate::container_log;
+use crate::device::Devices;
 use crate::events::{Recorder, Severity, Sink};
 use crate::eviction;
 use crate::heartbeat::Heartbeat;
@@ -112,6 +113,8 @@ pub struct Settings {
     pub requests: RequestMetrics,
     /// What may stay of dead containers and unused images.
     pub collect: collect::Rules,
+    /// Whether device plugins can register, and others ask what pods have of the node: both by sockets beneath the root directory.
+    pub sockets: bool,
     /// How long containers' logs may become, and how many of them stay.
     pub container_logs: container_log::Rules,
 }
@@ -139,6 +142,7 @@ impl Default for Settings {
             swap: false,
             requests: RequestMetrics::default(),
             collect: collect::Rules::default(),
+            sockets: false,
             container_logs: container_log::Rules::default(),
         }
     }
@@ -194,6 +198,8 @@ pub struct Parts {
     pub actuated: Checkpoint,
     /// Who has CPUs and memory alone, likewise.
     pub pinning: Pinning,
+    /// Devices that plugins offer, and who has them, likewise.
+    pub devices: Devices,
 }
 
 impl Parts {
@@ -258,6 +264,7 @@ impl Parts {
             garbage: watch::Sender::new(Arc::default()),
             described,
             pinning,
+            devices: Devices::open(context.root_dir.join("device-plugins"), metrics.devices.clone()),
             metrics,
             client,
             runtime,

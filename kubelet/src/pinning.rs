@@ -5,10 +5,12 @@
 //! given is on disk before a container is created with it, and [`reconcile`] brings containers that share CPUs to those that are
 //! left. Nothing is held where the policies give nothing. Never judges anything but what is given alone.
 
+pub mod align;
 pub mod asking;
 pub mod assign;
 pub mod cpu;
 pub mod cpu_set;
+mod giver;
 pub mod hint;
 mod open;
 pub mod reconcile;
@@ -26,11 +28,10 @@ use crate::host::{FileWork, WorkError};
 use crate::id::{ContainerId, PodUid};
 use crate::metrics::PinningMetrics;
 use crate::pod_object;
-use crate::reason::admission;
-use asking::Asking;
-use cpu::{Assignments, Draft, Refusal, Static};
+use align::Giver;
+use cpu::{Assignments, Static};
 use cpu_set::CpuSet;
-use hint::{Nodes, NumaMask, Policy, Wishes, merge};
+use hint::{Nodes, NumaMask};
 use k8s_openapi::api::core::v1::Pod;
 use proto::cri::LinuxContainerResources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +76,8 @@ pub enum PinError {
 pub struct Pinning(Option<Arc<Inner>>);
 
 struct Inner {
-    cpu: Static,
+    /// The static CPU policy, if it rules.
+    cpu: Option<Static>,
     topology: TopologyRules,
     nodes: Nodes,
     every: Duration,
@@ -100,21 +102,32 @@ struct Held {
 pub struct Share(BTreeMap<String, CpuSet>);
 
 impl Pinning {
-    /// What a pod's containers would have alone.
+    /// What a pod's containers would have alone, near what `others` give them: those are asked first, as upstream's devices are.
     ///
     /// # Errors
     /// Why the node cannot give it.
-    pub fn place(&self, pod: &Pod, metrics: &PinningMetrics) -> Result<Share, Rejection> {
+    pub fn place(
+        &self,
+        pod: &Pod,
+        others: &mut [&mut dyn Giver],
+        metrics: &PinningMetrics,
+    ) -> Result<Share, Rejection> {
+        let asked = asking::of_pod(pod);
         let Some(inner) = &self.0 else {
-            return Ok(Share::default());
+            let rules = (&TopologyRules::default(), &Nodes::default());
+            return align::give_all(rules, others, &asked, metrics).map(|()| Share::default());
         };
         let began = Instant::now();
-        let asked = asking::of_pod(pod);
-        let uid = pod_object::uid(pod);
-        let mut draft = inner.cpu.draft(&inner.held().cpus, uid.as_str());
-        let placed = inner.give_all(&mut draft, &asked, metrics);
+        let mut cpus = inner.draft(pod_object::uid(pod).as_str(), metrics);
+        let mut givers: Vec<&mut dyn Giver> = Vec::new();
+        for other in others {
+            givers.push(&mut **other);
+        }
+        givers.extend(cpus.as_mut().map(|cpus| cpus as &mut dyn Giver));
+        let rules = (&inner.topology, &inner.nodes);
+        let placed = align::give_all(rules, &mut givers, &asked, metrics);
         metrics.admitted(began.elapsed());
-        placed.map(|()| Share(draft.given()))
+        placed.map(|()| Share(cpus.map(|cpus| cpus.draft.given()).unwrap_or_default()))
     }
 
     /// Gives a pod what was placed; nobody else gets it from now on.
@@ -191,7 +204,7 @@ impl Pinning {
         container: &str,
         resources: &mut LinuxContainerResources,
     ) -> Result<Option<CpuSet>, PinError> {
-        let Some(inner) = &self.0 else { return Ok(None) };
+        let Some(inner) = self.with_cpus() else { return Ok(None) };
         let cpus = inner.held().cpus.of(uid.as_str(), container).clone();
         if cpus.is_empty() {
             return Err(PinError::NothingShared);
@@ -209,17 +222,43 @@ impl Pinning {
 
     /// Whether there is anything to bring containers to, and how often.
     pub fn every(&self) -> Option<Duration> {
-        self.0.as_ref().map(|inner| inner.every)
+        self.with_cpus().map(|inner| inner.every)
     }
 
     /// Whether a pod that has CPUs alone keeps as many as it has: it cannot be resized then.
     pub fn fixes_cpus(&self) -> bool {
-        self.0.is_some()
+        self.with_cpus().is_some()
+    }
+
+    /// Whoever gives CPUs.
+    fn with_cpus(&self) -> Option<&Inner> {
+        self.0.as_deref().filter(|inner| inner.cpu.is_some())
+    }
+
+    /// The NUMA nodes that containers are aligned on; none where they are not.
+    pub fn numas(&self) -> NumaMask {
+        self.0.as_ref().map_or(NumaMask::default(), |inner| inner.nodes.all)
+    }
+
+    /// The CPUs a container has to itself.
+    pub fn alone(&self, uid: &str, container: &str) -> CpuSet {
+        let Some(inner) = self.with_cpus() else {
+            return CpuSet::default();
+        };
+        let held = inner.held();
+        let own = held.cpus.exclusive.get(uid).and_then(|of| of.get(container));
+        own.cloned().unwrap_or_default()
+    }
+
+    /// The CPUs that could be somebody's alone.
+    pub fn allocatable(&self) -> CpuSet {
+        let cpu = self.with_cpus().and_then(|inner| inner.cpu.as_ref());
+        cpu.map_or(CpuSet::default(), |cpu| cpu.available(&cpu.topology().all))
     }
 
     /// The CPUs a container is to run on, if the runtime was not told yet.
     fn news_for(&self, uid: &PodUid, container: &str, id: &ContainerId) -> Option<CpuSet> {
-        let inner = self.0.as_ref()?;
+        let inner = self.with_cpus()?;
         let cpus = inner.held().cpus.of(uid.as_str(), container).clone();
         (inner.applied().get(id) != Some(&cpus)).then_some(cpus)
     }
@@ -233,65 +272,21 @@ impl Pinning {
 }
 
 impl Inner {
-    fn give_all(&self, draft: &mut Draft<'_>, asked: &[Asking], metrics: &PinningMetrics) -> Result<(), Rejection> {
-        let aligns = self.topology.policy != Policy::None;
-        let of_pod = match aligns && self.topology.by_pod {
-            true => Some(self.align(draft.pod_hints(asked), metrics)?),
-            false => None,
-        };
-        for asking in asked {
-            let near = match of_pod {
-                Some(near) => near,
-                None if aligns => self.align(draft.hints(asking), metrics)?,
-                None => None,
-            };
-            if let Err(refusal) = self.give(draft, asking, near, metrics) {
-                if aligns {
-                    metrics.misaligned();
-                }
-                return Err(rejection(refusal));
-            }
-        }
-        Ok(())
-    }
-
-    /// The NUMA nodes that whoever wishes this is to be on.
-    fn align(&self, wishes: Wishes, metrics: &PinningMetrics) -> Result<Option<NumaMask>, Rejection> {
-        metrics.aligning();
-        let single = self.topology.policy == Policy::SingleNumaNode;
-        let (near, admitted) = merge(self.topology.policy, &self.nodes, vec![wishes]);
-        if single {
-            metrics.on_one_node(self.topology.by_pod, admitted);
-        }
-        if admitted {
-            return Ok(near);
-        }
-        metrics.misaligned();
-        Err(Rejection {
-            reason: admission::TOPOLOGY_AFFINITY_ERROR.to_owned(),
-            message: "Resources cannot be allocated with Topology locality".to_owned(),
+    /// Begins to give a pod what it asks for.
+    fn draft<'a>(&'a self, uid: &str, metrics: &'a PinningMetrics) -> Option<giver::Cpus<'a>> {
+        let cpu = self.cpu.as_ref()?;
+        Some(giver::Cpus {
+            draft: cpu.draft(&self.held().cpus, uid),
+            whole_cores: cpu.options().full_pcpus_only,
+            metrics,
         })
     }
 
-    fn give(
-        &self,
-        draft: &mut Draft<'_>,
-        asking: &Asking,
-        near: Option<NumaMask>,
-        metrics: &PinningMetrics,
-    ) -> Result<(), Refusal> {
-        if asking.cpus == 0 {
-            return Ok(());
-        }
-        let given = draft.give(asking, near);
-        metrics.pinned(given.is_ok(), self.cpu.options().full_pcpus_only);
-        given
-    }
-
     fn count(&self, held: &Held, metrics: &PinningMetrics) {
+        let Some(cpu) = &self.cpu else { return };
         let taken = held.cpus.taken();
-        metrics.shared_pool(self.cpu.available(&held.cpus.shared).len());
-        let nodes = &self.cpu.topology().numas;
+        metrics.shared_pool(cpu.available(&held.cpus.shared).len());
+        let nodes = &cpu.topology().numas;
         let by_node = nodes.iter().map(|node| (node.id, taken.shared(&node.cpus)));
         metrics.exclusive(taken.len(), by_node);
     }
@@ -320,21 +315,8 @@ impl Inner {
     }
 }
 
-fn rejection(refusal: Refusal) -> Rejection {
-    if refusal.is_alignment() {
-        return Rejection {
-            reason: admission::SMT_ALIGNMENT_ERROR.to_owned(),
-            message: refusal.to_string(),
-        };
-    }
-    Rejection {
-        reason: admission::UNEXPECTED_ADMISSION_ERROR.to_owned(),
-        message: format!("Allocate failed due to {refusal}, which is unexpected"),
-    }
-}
-
 /// Puts a text in place of what the file had, for good: a power cut leaves one or the other.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let beside = path.with_extension("tmp");
     let mut file = std::fs::File::create(&beside)?;

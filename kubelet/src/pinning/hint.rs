@@ -37,6 +37,11 @@ impl NumaMask {
         (0..u64::BITS).filter(move |id| self.has(*id))
     }
 
+    /// Whether some node is in both.
+    pub fn meets(self, other: Self) -> bool {
+        !self.and(other).is_empty()
+    }
+
     fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -57,8 +62,8 @@ impl NumaMask {
 /// More NUMA nodes are aligned to nowhere: the ways to choose some of them double with each.
 pub const NODES_MAX: usize = 10;
 
-/// NUMA nodes something could come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// NUMA nodes something could come from. By default none was looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
     /// The nodes; nothing where it does not matter.
     pub numas: Option<NumaMask>,
@@ -124,9 +129,9 @@ impl Nodes {
 }
 
 /// Brings the wishes together: the nodes all go to, if that matters, and whether that is good enough for the policy.
-pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Option<NumaMask>, bool) {
+pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Hint, bool) {
     if policy == Policy::None {
-        return (None, true);
+        return (Hint::default(), true);
     }
     let mut hints: Vec<Vec<Hint>> = wishes.into_iter().map(hints_of).collect();
     if policy == Policy::SingleNumaNode {
@@ -136,11 +141,11 @@ pub fn merge(policy: Policy, nodes: &Nodes, wishes: Vec<Wishes>) -> (Option<Numa
     }
     let best = best(nodes, &hints);
     match policy {
-        Policy::None | Policy::BestEffort => (best.numas, true),
-        Policy::Restricted => (best.numas, best.preferred),
+        Policy::None | Policy::BestEffort => (best, true),
+        Policy::Restricted => (best, best.preferred),
         Policy::SingleNumaNode => {
-            let somewhere = best.numas.filter(|numas| *numas != nodes.all);
-            (somewhere, best.preferred)
+            let numas = best.numas.filter(|numas| *numas != nodes.all);
+            (Hint { numas, ..best }, best.preferred)
         }
     }
 }

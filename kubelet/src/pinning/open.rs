@@ -78,35 +78,24 @@ impl Pinning {
         machine: impl FnOnce() -> Result<Topology, TopologyError>,
     ) -> Result<Self, OpenError> {
         let path = directory.join(FILE);
-        let known = match rules.cpu.is_some() || !rules.reserved.is_empty() {
-            true => Some(machine().map_err(OpenError::Topology)?),
-            false => None,
+        let aligns = rules.topology.policy != Policy::None;
+        let known = match aligns || rules.cpu.is_some() || !rules.reserved.is_empty() {
+            true => machine().map_err(OpenError::Topology)?,
+            false => Topology::default(),
         };
-        if let Some(topology) = &known
-            && !rules.reserved.is_within(&topology.all)
-        {
+        if !rules.reserved.is_within(&known.all) {
             return Err(OpenError::Reserved {
                 reserved: rules.reserved.to_string(),
-                online: topology.all.to_string(),
+                online: known.all.to_string(),
             });
         }
-        let (Some(cpu), Some(topology)) = (&rules.cpu, known) else {
-            restored(&path, "none")?;
+        let nodes = nodes(&known, &rules.topology)?;
+        let (cpu, cpus) = cpus(&path, rules, known)?;
+        if cpu.is_none() && !aligns {
             return Ok(Self(None));
-        };
-        let nodes = nodes(&topology, &rules.topology)?;
-        let policy = Static::new(Arc::new(topology), cpu.reserved_milli, &rules.reserved, cpu.options);
-        let policy = policy.map_err(OpenError::Policy)?;
-        let mut cpus = restored(&path, STATIC)?;
-        let misfit = |why| OpenError::Misfit {
-            path: path.clone(),
-            why,
-        };
-        if policy.check(&mut cpus).map_err(misfit)? {
-            write(&path, STATIC, &cpus)?;
         }
         Ok(Self(Some(Arc::new(Inner {
-            cpu: policy,
+            cpu,
             topology: rules.topology,
             nodes,
             every: rules.reconcile_every,
@@ -120,6 +109,24 @@ impl Pinning {
             files: FileWork::new(DEADLINE),
         }))))
     }
+}
+
+/// The static CPU policy, if it rules, and whose the CPUs are.
+fn cpus(path: &Path, rules: &Rules, known: Topology) -> Result<(Option<Static>, Assignments), OpenError> {
+    let Some(cpu) = &rules.cpu else {
+        return Ok((None, restored(path, "none")?));
+    };
+    let policy = Static::new(Arc::new(known), cpu.reserved_milli, &rules.reserved, cpu.options);
+    let policy = policy.map_err(OpenError::Policy)?;
+    let mut cpus = restored(path, STATIC)?;
+    let misfit = |why| OpenError::Misfit {
+        path: path.to_owned(),
+        why,
+    };
+    if policy.check(&mut cpus).map_err(misfit)? {
+        write(path, STATIC, &cpus)?;
+    }
+    Ok((Some(policy), cpus))
 }
 
 /// What is in the file; one that is not there is begun.

@@ -4,6 +4,7 @@
 //! An image's failure names its reason itself ([`crate::image::ImageError`]), and its back-off is the image's.
 
 use crate::cgroup::CgroupError;
+use crate::device::give::DeviceError;
 use crate::host::WorkError;
 use crate::id::{ContainerId, PodUid};
 use crate::objects::ObjectError;
@@ -157,6 +158,9 @@ pub enum StartError {
     /// What it has to itself is not on disk, or there is no CPU for it.
     #[error(transparent)]
     Pinning(PinError),
+    /// It has no devices, or their plugin does not let it start.
+    #[error(transparent)]
+    Devices(DeviceError),
     /// Its earlier logs cannot be listed.
     #[error("list the logs of container {container:?}: {why}")]
     Logs {
@@ -303,6 +307,7 @@ impl StartError {
             | Self::Spec(_)
             | Self::Files(_)
             | Self::Pinning(_)
+            | Self::Devices(_)
             | Self::Logs { .. } => waiting::CREATE_CONTAINER_CONFIG_ERROR,
             Self::Create { .. } => waiting::CREATE_CONTAINER_ERROR,
             Self::Run { .. } => waiting::RUN_CONTAINER_ERROR,

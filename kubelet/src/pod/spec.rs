@@ -90,6 +90,16 @@ pub enum SpecError {
         /// Its version.
         version: String,
     },
+    /// A device plugin wants CDI devices, of which the runtime knows nothing.
+    #[error("CDI devices of a device plugin need {needed}: the node's runtime is {runtime} {version}")]
+    CdiDevices {
+        /// What can.
+        needed: &'static str,
+        /// The runtime's name.
+        runtime: String,
+        /// Its version.
+        version: String,
+    },
     /// `runAsNonRoot` would be broken.
     #[error("{0}")]
     NonRoot(String),

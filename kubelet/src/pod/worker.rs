@@ -175,6 +175,7 @@ impl Worker {
         let mut host_ips = self.shared.parts.context.host_ips.clone();
         let mut trouble = self.shared.parts.pleg.trouble(&self.uid);
         let mut garbage = self.shared.parts.garbage.subscribe();
+        let mut devices = self.shared.parts.devices.news();
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -213,6 +214,7 @@ impl Worker {
                 Ok(()) = trouble.changed() => self.tell_trouble(&desired, trouble.borrow_and_update().as_ref()),
                 () = host_ips.changed() => {}
                 Ok(()) = garbage.changed() => {}
+                Ok(()) = devices.changed() => {}
                 () = sleep(wake) => {}
             }
         }

@@ -4,6 +4,7 @@
 //! Nothing is ended for being unknown before every source has delivered once. Static pods of one name start strictly one after
 //! another: a new one waits until no worker of that name is left.
 
+mod devices;
 mod leftovers;
 mod order;
 mod pinning;
@@ -31,6 +32,7 @@ use crate::runtime::RuntimeError;
 use crate::source::Pods;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use devices::Giving;
 use leftovers::Leftovers;
 use order::{in_order, names_of_statics};
 use pinning::Verdict;
@@ -87,6 +89,8 @@ pub struct Workers {
     /// The one task that sets them.
     sharing: JoinSet<()>,
     resizes: resize::Resizes,
+    /// Pods whose devices are being given.
+    giving: Giving,
     /// Since when pods that have no worker yet are known.
     seen: BTreeMap<PodUid, Instant>,
 }
@@ -132,6 +136,7 @@ impl Workers {
             shares_outdated: false,
             sharing: JoinSet::new(),
             resizes: resize::Resizes::default(),
+            giving: Giving::default(),
             seen: BTreeMap::new(),
         }
     }
@@ -154,6 +159,7 @@ impl Workers {
                 Ok(()) = self.phase.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
+                given = self.giving.next() => self.take_given(given),
                 Some(_) = self.sharing.join_next(), if !self.sharing.is_empty() => {}
                 Some(Ok(kept)) = self.resizes.keeping.join_next(), if !self.resizes.keeping.is_empty() => self.take_kept(kept),
                 () = sleep_until(cooled) => {}
@@ -185,6 +191,7 @@ impl Workers {
         self.seen.retain(|uid, _| pods.contains_key(uid));
         self.unseen.retain(|uid| known.contains(uid));
         self.drop_preemptions(&pods);
+        self.drop_given(&pods);
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired

@@ -107,6 +107,7 @@ impl Executor {
         let node = self.resolver().await.map_err(StartError::NodeFile)?;
         let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids).map_err(StartError::Spec)?;
 
+        self.add_devices(subject, container, &mut config).await?;
         let cpus = self
             .pin(subject, container, &mut config)
             .await
@@ -168,6 +169,30 @@ impl Executor {
         pinning.fit(&subject.uid, &container.name, resources)
     }
 
+    /// Adds what the container's devices have it start with. What it was given is on disk before that.
+    async fn add_devices(
+        &self,
+        subject: &Subject,
+        container: &Container,
+        config: &mut ContainerConfig,
+    ) -> Result<(), StartError> {
+        let devices = &self.parts.devices;
+        let extras = devices.start(&subject.uid, &subject.pod, &container.name).await;
+        let extras = extras.map_err(StartError::Devices)?;
+        if extras.needs_cdi()
+            && let Ok(RuntimeVersion { name, version }) = self.parts.runtime.version().await
+            && is_containerd_before((1, 7), &name, &version)
+        {
+            return Err(StartError::Spec(SpecError::CdiDevices {
+                needed: "containerd 1.7",
+                runtime: name,
+                version,
+            }));
+        }
+        extras.apply(config);
+        Ok(())
+    }
+
     /// The images a container mounts.
     ///
     /// # Errors
@@ -184,7 +209,7 @@ impl Executor {
             return Ok(images);
         }
         match self.parts.runtime.version().await {
-            Ok(RuntimeVersion { name, version }) if lacks_image_mounts(&name, &version) => {
+            Ok(RuntimeVersion { name, version }) if is_containerd_before((2, 1), &name, &version) => {
                 Err(StartError::Spec(SpecError::ImageVolumes {
                     needed: "containerd 2.1",
                     runtime: name,
@@ -208,11 +233,12 @@ impl Executor {
     }
 }
 
-/// Whether the runtime is known not to mount images; of others nobody knows before they are asked.
-fn lacks_image_mounts(name: &str, version: &str) -> bool {
+/// Whether the runtime is known to be older than what can do something; of others nobody knows before they are asked.
+fn is_containerd_before(can: (u32, u32), name: &str, version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split(['.', '-', '+', '~']);
     let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
-    name == "containerd" && next().is_some_and(|major| major < 2 || (major == 2 && next() == Some(0)))
+    let of = next().map(|major| (major, next().unwrap_or(u32::MAX)));
+    name == "containerd" && of.is_some_and(|of| of < can)
 }
 
 /// The container whose processes an ephemeral container is to see, if it names one.
@@ -259,7 +285,7 @@ mod tests {
             ("containerd", "", false),
             ("cri-o", "1.30.0", false),
         ] {
-            assert_eq!(lacks_image_mounts(name, version), lacks, "{name} {version}");
+            assert_eq!(is_containerd_before((2, 1), name, version), lacks, "{name} {version}");
         }
     }
 

@@ -1,0 +1,49 @@
+//! The givers of what is held here, with what is counted of them.
+
+use super::align::{Giver, Wanted};
+use super::asking::Asking;
+use super::hint::{Hint, Wishes};
+use super::cpu;
+use crate::admission::decide::Rejection;
+use crate::metrics::PinningMetrics;
+use crate::reason::admission;
+
+/// CPUs.
+pub(super) struct Cpus<'a> {
+    pub(super) draft: cpu::Draft<'a>,
+    /// `full-pcpus-only`.
+    pub(super) whole_cores: bool,
+    pub(super) metrics: &'a PinningMetrics,
+}
+
+impl Giver for Cpus<'_> {
+    fn wishes(&self, wanted: Wanted<'_>) -> Vec<Wishes> {
+        vec![match wanted {
+            Wanted::Pod(asked) => self.draft.pod_hints(asked),
+            Wanted::Container(asking) => self.draft.hints(asking),
+        }]
+    }
+
+    fn give(&mut self, asking: &Asking, near: Hint) -> Result<(), Rejection> {
+        if asking.cpus == 0 {
+            return Ok(());
+        }
+        let given = self.draft.give(asking, near.numas);
+        self.metrics.pinned(given.is_ok(), self.whole_cores);
+        given.map_err(|refusal| match refusal.is_alignment() {
+            true => Rejection {
+                reason: admission::SMT_ALIGNMENT_ERROR.to_owned(),
+                message: refusal.to_string(),
+            },
+            false => unexpected(refusal),
+        })
+    }
+}
+
+/// What a giver refuses for another reason than where things are.
+pub(super) fn unexpected(why: impl std::fmt::Display) -> Rejection {
+    Rejection {
+        reason: admission::UNEXPECTED_ADMISSION_ERROR.to_owned(),
+        message: format!("Allocate failed due to {why}, which is unexpected"),
+    }
+}
