@@ -359,8 +359,12 @@ fn build(
 ) -> Result<Built, BootError> {
     let cgroup_v2 = host::is_cgroup_v2(CGROUP_MOUNT);
     // First of all: what does not fit harms nothing then.
-    let machine = || sysfs::read(&Roots::default().sys);
-    let pinning = Pinning::open(&config.paths.root_dir, &config.pinning, machine).map_err(BootError::Pinning)?;
+    let machine = || {
+        let found = sysfs::read(&Roots::default().sys)?;
+        Ok(found.or_memory(host::bytes(facts.machine.memory), || host::huge_pages(facts)))
+    };
+    let kept = node::memory_kept(config, facts);
+    let pinning = Pinning::open(&config.paths.root_dir, &config.pinning, kept, machine).map_err(BootError::Pinning)?;
     let (cgroups, naming) = cgroups(config, facts, found.driver)?;
     let pods_max = node::max_pods(config, &facts.machine);
     let ids = host::ids(&Roots::default(), config.pods.ids_per_pod, pods_max).map_err(BootError::Ids)?;

@@ -108,6 +108,10 @@ pub struct NodeConfig {
     pub name: Option<String>,
     /// `--node-ip`.
     pub ips: Vec<IpAddr>,
+    /// `--node-ip` names no address but a family (`::`): the node's own address of IPv6, if it has one.
+    pub prefers_v6: bool,
+    /// `--cloud-provider=external`: somebody else completes the node, and says what its addresses are.
+    pub external_cloud: bool,
     /// `--node-labels`.
     pub labels: BTreeMap<String, String>,
     /// `registerWithTaints`.
@@ -410,6 +414,7 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
     };
     config.warnings.extend(without_effect(&decoded.inert, &flags.inert));
     config.warnings.extend(resolve::eviction::warnings(&decoded.config));
+    config.warnings.extend(resolve::pinning::warnings(&decoded.config));
     config.effective = effective::effective(&tree, from_file);
     Ok(config)
 }

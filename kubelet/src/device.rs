@@ -287,7 +287,7 @@ impl Inner {
             (checkpoint::write(&held.state), held.changed)
         };
         socket::make_directory(&self.directory)?;
-        crate::pinning::replace(&self.directory.join(checkpoint::FILE), &text)?;
+        crate::pinning::files::replace(&self.directory.join(checkpoint::FILE), &text)?;
         let mut held = self.held();
         held.written = held.written.max(changed);
         Ok(())

@@ -15,7 +15,7 @@ mod status;
 pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
 pub(crate) use status::architecture;
-pub use status::{Facts, RuntimeFacts, allocatable, max_pods, node_status};
+pub use status::{Facts, RuntimeFacts, allocatable, max_pods, memory_kept, node_status};
 
 use crate::admission::description::Describer;
 use crate::admission::placement::NodeView;
@@ -366,7 +366,8 @@ impl NodeReporter {
         if !changed && !due {
             return Ok(());
         }
-        let patch = status_patch(written.status.as_ref(), &new);
+        let mut patch = status_patch(written.status.as_ref(), &new);
+        status::drop_stale(&mut patch, &old, &new);
         let mut tries = 0;
         loop {
             tries += 1;

@@ -1,20 +1,25 @@
 //! Which CPUs, and which NUMA nodes' memory, a pod's containers have to themselves (kubelet contract §8).
 //!
-//! [`topology`] is the machine as a value, [`assign`] chooses CPUs of it, [`cpu`] is the static policy, [`hint`] brings together what
-//! is near to each other. Here is the one owner of who has what, [`Pinning`]: the owner of the node's ledger gives and takes, what is
-//! given is on disk before a container is created with it, and [`reconcile`] brings containers that share CPUs to those that are
-//! left. Nothing is held where the policies give nothing. Never judges anything but what is given alone.
+//! [`topology`] is the machine as a value, [`assign`] chooses CPUs of it, [`cpu`] and [`memory`] are the static policies, [`hint`]
+//! brings together what is near to each other and [`align`] whoever gives something. Here is the one owner of who has what,
+//! [`Pinning`]: the owner of the node's ledger gives and takes, what is given is on disk before a container is created with it, and
+//! [`reconcile`] brings containers that share CPUs to those that are left. Nothing is held where the policies give nothing. Never
+//! judges anything but what is given alone.
 
 pub mod align;
 pub mod asking;
 pub mod assign;
 pub mod cpu;
 pub mod cpu_set;
+pub(crate) mod files;
 mod giver;
 pub mod hint;
+pub mod memory;
 mod open;
+mod read;
 pub mod reconcile;
 mod rules;
+mod told;
 #[cfg(test)]
 mod tests;
 pub mod topology;
@@ -24,6 +29,7 @@ pub(crate) use open::reserved_list;
 pub use rules::{CpuRules, Rules, TopologyRules};
 
 use crate::admission::decide::Rejection;
+use crate::allocation::decide::Fixed;
 use crate::host::{FileWork, WorkError};
 use crate::id::{ContainerId, PodUid};
 use crate::metrics::PinningMetrics;
@@ -31,19 +37,19 @@ use crate::pod_object;
 use align::Giver;
 use cpu::{Assignments, Static};
 use cpu_set::CpuSet;
-use hint::{Nodes, NumaMask};
+use hint::Nodes;
 use k8s_openapi::api::core::v1::Pod;
 use proto::cri::LinuxContainerResources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const FILE: &str = "cpu_manager_state";
-/// Upstream's name of the policy that gives CPUs.
-pub(crate) const STATIC: &str = "static";
+/// Tests' nodes keep so much memory from pods.
+#[cfg(test)]
+pub(crate) const KEPT: i64 = 3 << 30;
 
 /// Why a container cannot be started where it is to run.
 #[derive(Debug, thiserror::Error)]
@@ -78,10 +84,13 @@ pub struct Pinning(Option<Arc<Inner>>);
 struct Inner {
     /// The static CPU policy, if it rules.
     cpu: Option<Static>,
+    /// The static memory policy, if it rules.
+    memory: Option<memory::Static>,
     topology: TopologyRules,
     nodes: Nodes,
     every: Duration,
-    path: PathBuf,
+    /// Where the files are.
+    directory: PathBuf,
     held: Mutex<Held>,
     /// The CPUs that running containers were last given by the runtime.
     applied: Mutex<BTreeMap<ContainerId, CpuSet>>,
@@ -91,6 +100,7 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     cpus: Assignments,
+    memory: memory::Assignments,
     /// Counts changes.
     changed: u64,
     /// The newest change that is on disk.
@@ -99,7 +109,10 @@ struct Held {
 
 /// What a pod's containers are to have alone, until it is committed.
 #[derive(Debug, Default)]
-pub struct Share(BTreeMap<String, CpuSet>);
+pub struct Share {
+    cpus: BTreeMap<String, CpuSet>,
+    memory: BTreeMap<String, Vec<memory::Block>>,
+}
 
 impl Pinning {
     /// What a pod's containers would have alone, near what `others` give them: those are asked first, as upstream's devices are.
@@ -118,27 +131,35 @@ impl Pinning {
             return align::give_all(rules, others, &asked, metrics).map(|()| Share::default());
         };
         let began = Instant::now();
-        let mut cpus = inner.draft(pod_object::uid(pod).as_str(), metrics);
+        let (mut cpus, mut memory) = inner.drafts(pod_object::uid(pod).as_str(), metrics);
         let mut givers: Vec<&mut dyn Giver> = Vec::new();
         for other in others {
             givers.push(&mut **other);
         }
         givers.extend(cpus.as_mut().map(|cpus| cpus as &mut dyn Giver));
+        givers.extend(memory.as_mut().map(|memory| memory as &mut dyn Giver));
         let rules = (&inner.topology, &inner.nodes);
         let placed = align::give_all(rules, &mut givers, &asked, metrics);
         metrics.admitted(began.elapsed());
-        placed.map(|()| Share(cpus.map(|cpus| cpus.draft.given()).unwrap_or_default()))
+        placed.map(|()| Share {
+            cpus: cpus.map(|cpus| cpus.draft.given()).unwrap_or_default(),
+            memory: memory.map(|memory| memory.draft.given()).unwrap_or_default(),
+        })
     }
 
     /// Gives a pod what was placed; nobody else gets it from now on.
     pub fn commit(&self, uid: &PodUid, share: Share, metrics: &PinningMetrics) {
         let Some(inner) = &self.0 else { return };
         let mut held = inner.held();
-        let already = held.cpus.exclusive.get(uid.as_str());
-        if share.0.is_empty() || already == Some(&share.0) {
+        let cpus = held.cpus.exclusive.get(uid.as_str());
+        let memory = held.memory.0.get(uid.as_str());
+        let is_news =
+            cpus.unwrap_or(&BTreeMap::new()) != &share.cpus || memory.unwrap_or(&BTreeMap::new()) != &share.memory;
+        if !is_news {
             return;
         }
-        held.cpus.commit(uid.as_str(), share.0);
+        held.cpus.commit(uid.as_str(), share.cpus);
+        held.memory.commit(uid.as_str(), share.memory);
         held.changed += 1;
         inner.count(&held, metrics);
     }
@@ -147,7 +168,8 @@ impl Pinning {
     pub fn retain(&self, kept: impl Fn(&str) -> bool, metrics: &PinningMetrics) {
         let Some(inner) = &self.0 else { return };
         let mut held = inner.held();
-        if held.cpus.retain(kept) {
+        let (cpus, memory) = (held.cpus.retain(&kept), held.memory.retain(&kept));
+        if cpus || memory {
             held.changed += 1;
             inner.count(&held, metrics);
         }
@@ -155,14 +177,19 @@ impl Pinning {
 
     /// Whether one of these pods, by UID, has something alone.
     pub fn is_held(&self, by: impl Fn(&str) -> bool) -> bool {
-        let inner = self.0.as_ref();
-        inner.is_some_and(|inner| inner.held().cpus.exclusive.keys().any(|uid| by(uid)))
+        self.0.as_ref().is_some_and(|inner| {
+            let held = inner.held();
+            let mut uids = held.cpus.exclusive.keys().chain(held.memory.0.keys());
+            uids.any(|uid| by(uid))
+        })
     }
 
-    /// Whether a container has CPUs alone.
-    pub fn is_alone(&self, uid: &PodUid, container: &str) -> bool {
-        let inner = self.0.as_ref();
-        inner.is_some_and(|inner| inner.held().cpus.has(uid.as_str(), container))
+    /// Whether a container has something that another must not get.
+    pub fn has_own(&self, uid: &PodUid, container: &str) -> bool {
+        self.0.as_ref().is_some_and(|inner| {
+            let (held, uid) = (inner.held(), uid.as_str());
+            held.cpus.has(uid, container) || !held.memory.of(uid, container).is_empty()
+        })
     }
 
     /// Tells how much is given, and how much is left.
@@ -172,29 +199,7 @@ impl Pinning {
         }
     }
 
-    /// Waits until all that was given and taken so far is on disk.
-    ///
-    /// # Errors
-    /// It is not. The change stands in memory and is written with the next.
-    pub async fn kept(&self) -> Result<(), PinError> {
-        let Some(inner) = self.0.clone() else { return Ok(()) };
-        let change = {
-            let held = inner.held();
-            if held.written >= held.changed {
-                return Ok(());
-            }
-            held.changed
-        };
-        let (job, files, path) = (inner.clone(), inner.files.clone(), inner.path.clone());
-        let written = files.run(FILE, move || job.write(change)).await;
-        match written {
-            Err(source) => Err(PinError::Work { path, source }),
-            Ok(Err(source)) => Err(PinError::Write { path, source }),
-            Ok(Ok(())) => Ok(()),
-        }
-    }
-
-    /// Puts where a container runs into what the runtime is asked for; tells the CPUs, for [`Pinning::note`].
+    /// Puts where a container runs, and gets its memory, into what the runtime is asked for; tells the CPUs, for [`Pinning::note`].
     ///
     /// # Errors
     /// There is no CPU it could run on.
@@ -204,8 +209,19 @@ impl Pinning {
         container: &str,
         resources: &mut LinuxContainerResources,
     ) -> Result<Option<CpuSet>, PinError> {
-        let Some(inner) = self.with_cpus() else { return Ok(None) };
-        let cpus = inner.held().cpus.of(uid.as_str(), container).clone();
+        let Some(inner) = &self.0 else { return Ok(None) };
+        let held = inner.held();
+        let mems: Vec<String> = held
+            .memory
+            .numas(uid.as_str(), container)
+            .ids()
+            .map(|id| id.to_string())
+            .collect();
+        resources.cpuset_mems = mems.join(",");
+        if inner.cpu.is_none() {
+            return Ok(None);
+        }
+        let cpus = held.cpus.of(uid.as_str(), container).clone();
         if cpus.is_empty() {
             return Err(PinError::NothingShared);
         }
@@ -220,40 +236,24 @@ impl Pinning {
         }
     }
 
-    /// Whether there is anything to bring containers to, and how often.
+    /// Whether anything is given that is to be taken back, and containers brought elsewhere then; and how often that is looked at.
     pub fn every(&self) -> Option<Duration> {
-        self.with_cpus().map(|inner| inner.every)
+        let inner = self.0.as_ref()?;
+        (inner.cpu.is_some() || inner.memory.is_some()).then_some(inner.every)
     }
 
-    /// Whether a pod that has CPUs alone keeps as many as it has: it cannot be resized then.
-    pub fn fixes_cpus(&self) -> bool {
-        self.with_cpus().is_some()
+    /// What Guaranteed pods keep as it is: they cannot be resized then.
+    pub fn fixed(&self) -> Fixed {
+        let inner = self.0.as_ref();
+        inner.map_or(Fixed::default(), |inner| Fixed {
+            cpu: inner.cpu.is_some(),
+            memory: inner.memory.is_some(),
+        })
     }
 
     /// Whoever gives CPUs.
     fn with_cpus(&self) -> Option<&Inner> {
         self.0.as_deref().filter(|inner| inner.cpu.is_some())
-    }
-
-    /// The NUMA nodes that containers are aligned on; none where they are not.
-    pub fn numas(&self) -> NumaMask {
-        self.0.as_ref().map_or(NumaMask::default(), |inner| inner.nodes.all)
-    }
-
-    /// The CPUs a container has to itself.
-    pub fn alone(&self, uid: &str, container: &str) -> CpuSet {
-        let Some(inner) = self.with_cpus() else {
-            return CpuSet::default();
-        };
-        let held = inner.held();
-        let own = held.cpus.exclusive.get(uid).and_then(|of| of.get(container));
-        own.cloned().unwrap_or_default()
-    }
-
-    /// The CPUs that could be somebody's alone.
-    pub fn allocatable(&self) -> CpuSet {
-        let cpu = self.with_cpus().and_then(|inner| inner.cpu.as_ref());
-        cpu.map_or(CpuSet::default(), |cpu| cpu.available(&cpu.topology().all))
     }
 
     /// The CPUs a container is to run on, if the runtime was not told yet.
@@ -273,13 +273,22 @@ impl Pinning {
 
 impl Inner {
     /// Begins to give a pod what it asks for.
-    fn draft<'a>(&'a self, uid: &str, metrics: &'a PinningMetrics) -> Option<giver::Cpus<'a>> {
-        let cpu = self.cpu.as_ref()?;
-        Some(giver::Cpus {
-            draft: cpu.draft(&self.held().cpus, uid),
+    fn drafts<'a>(
+        &'a self,
+        uid: &str,
+        metrics: &'a PinningMetrics,
+    ) -> (Option<giver::Cpus<'a>>, Option<giver::Memory<'a>>) {
+        let held = self.held();
+        let cpus = self.cpu.as_ref().map(|cpu| giver::Cpus {
+            draft: cpu.draft(&held.cpus, uid),
             whole_cores: cpu.options().full_pcpus_only,
             metrics,
-        })
+        });
+        let memory = self.memory.as_ref().map(|memory| giver::Memory {
+            draft: memory.draft(&held.memory, uid),
+            metrics,
+        });
+        (cpus, memory)
     }
 
     fn count(&self, held: &Held, metrics: &PinningMetrics) {
@@ -291,40 +300,11 @@ impl Inner {
         metrics.exclusive(taken.len(), by_node);
     }
 
-    /// Writes the file, unless somebody else has meanwhile.
-    fn write(&self, change: u64) -> io::Result<()> {
-        let (text, changed) = {
-            let held = self.held();
-            if held.written >= change {
-                return Ok(());
-            }
-            (cpu::state::write(STATIC, &held.cpus), held.changed)
-        };
-        replace(&self.path, &text)?;
-        let mut held = self.held();
-        held.written = held.written.max(changed);
-        Ok(())
-    }
-
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn applied(&self) -> MutexGuard<'_, BTreeMap<ContainerId, CpuSet>> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Puts a text in place of what the file had, for good: a power cut leaves one or the other.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    let beside = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&beside)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    match path.parent() {
-        Some(directory) => std::fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
     }
 }

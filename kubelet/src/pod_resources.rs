@@ -99,11 +99,12 @@ impl Lister {
     /// What one container has.
     fn share(&self, of: Of<'_>) -> Share {
         let (uid, container) = (of.pod, of.container);
+        let (devices, pinning) = (&self.parts.devices, &self.parts.pinning);
         Share {
-            devices: self.parts.devices.look(|state| answer::devices_of(state, uid, container)),
-            cpus: self.parts.pinning.alone(uid, container).iter().map(i64::from).collect(),
-            // For whoever gives memory alone, and for claims of devices: both are told here.
-            memory: Vec::new(),
+            devices: devices.look(|state| answer::devices_of(state, uid, container)),
+            cpus: pinning.cpus_alone(uid, container).iter().map(i64::from).collect(),
+            memory: answer::memory(&pinning.memory_alone(uid, container)),
+            // Claims of devices are to be told here.
             claims: Vec::new(),
         }
     }
@@ -136,11 +137,11 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
         self.enter()?;
         self.metrics.called("v1", PodResourcesCall::Allocatable, false);
-        let cpus = self.parts.pinning.allocatable();
+        let cpus = self.parts.pinning.allocatable_cpus();
         Ok(Response::new(v1::AllocatableResourcesResponse {
             devices: self.parts.devices.look(answer::allocatable),
             cpu_ids: cpus.iter().map(i64::from).collect(),
-            memory: Vec::new(),
+            memory: answer::memory(&self.parts.pinning.allocatable_memory()),
         }))
     }
 

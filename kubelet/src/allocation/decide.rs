@@ -32,29 +32,48 @@ pub enum Refusal {
     /// Its containers may have CPUs to themselves, of which they keep as many as they have.
     #[error("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"")]
     ExclusiveCpus,
+    /// Its containers have their memory of certain NUMA nodes.
+    #[error("Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"")]
+    ExclusiveMemory,
 }
 
-/// Why the node does not resize this pod from what it was given to what it wants, if it never does. With `fixed_cpus` the CPU of
-/// Guaranteed pods stays as it is.
-pub fn refusal(wanted: &Pod, given: &Pod, fixed_cpus: bool) -> Option<Refusal> {
+/// What the node does not change for a Guaranteed pod that has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// The static CPU policy rules.
+    pub cpu: bool,
+    /// The static memory policy rules.
+    pub memory: bool,
+}
+
+/// Why the node does not resize this pod from what it was given to what it wants, if it never does. What is `fixed` of Guaranteed
+/// pods stays as it is.
+pub fn refusal(wanted: &Pod, given: &Pod, fixed: Fixed) -> Option<Refusal> {
     if pod_object::is_static(wanted) {
         return Some(Refusal::Static);
     }
-    let requests = |pod: &Pod| -> Vec<_> {
+    let requests = |pod: &Pod, of: Resizable| -> Vec<_> {
         let all = pod_object::containers(pod);
-        all.map(|(_, container)| amounts(container.resources.as_ref(), Resizable::Cpu).0)
+        all.map(|(_, container)| amounts(container.resources.as_ref(), of).0)
             .collect()
     };
+    let differs = |of| requests(wanted, of) != requests(given, of);
     let guaranteed = qos_class(pod_object::spec(wanted)) == QosClass::Guaranteed;
-    let refused = fixed_cpus && guaranteed && requests(wanted) != requests(given);
-    refused.then_some(Refusal::ExclusiveCpus)
+    match guaranteed {
+        true if fixed.cpu && differs(Resizable::Cpu) => Some(Refusal::ExclusiveCpus),
+        true if fixed.memory && differs(Resizable::Memory) => Some(Refusal::ExclusiveMemory),
+        _ => None,
+    }
 }
 
-/// What a refusal of this pod for good is counted as.
-pub fn detail(pod: &Pod) -> &'static str {
-    match pod_object::is_static(pod) {
-        true => "static_pod",
-        false => "guaranteed_pod_cpu_manager_static_policy",
+impl Refusal {
+    /// What it is counted as.
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::Static => "static_pod",
+            Self::ExclusiveCpus => "guaranteed_pod_cpu_manager_static_policy",
+            Self::ExclusiveMemory => "guaranteed_pod_memory_manager_static_policy",
+        }
     }
 }
 

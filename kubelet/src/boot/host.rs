@@ -59,6 +59,17 @@ fn hugepages(roots: &Roots) -> BTreeMap<String, i64> {
     out
 }
 
+/// An amount of bytes, which is never negative.
+pub(super) fn bytes(amount: i64) -> u64 {
+    u64::try_from(amount).unwrap_or(0)
+}
+
+/// The machine's huge pages, in bytes by size.
+pub(super) fn huge_pages(facts: &Facts) -> BTreeMap<String, u64> {
+    let sizes = facts.hugepages.iter();
+    sizes.map(|(size, amount)| (size.clone(), bytes(*amount))).collect()
+}
+
 /// The sizes of huge pages the machine has, as cgroups name them.
 pub(super) fn huge_page_sizes(facts: &Facts) -> Vec<String> {
     let sizes = facts.hugepages.keys();
@@ -77,7 +88,7 @@ pub(super) fn facts(config: &Config, roots: &Roots) -> Facts {
         host_name: name.clone(),
         name,
         ips: match config.node.ips.as_slice() {
-            [] => vec![machine::default_address()],
+            [] => vec![machine::default_address(config.node.prefers_v6)],
             given => given.to_vec(),
         },
         machine: Machine::read(roots),
@@ -176,7 +187,9 @@ pub(super) fn ips(config: &Config, facts: &Facts, tasks: &mut JoinSet<()>, stop:
     }
     let (sender, ips) = HostIps::following(facts.ips.clone());
     let every = config.node.status_update;
-    tasks.spawn(addresses::follow(sender, machine::route_address, every, stop.clone()));
+    let prefers_v6 = config.node.prefers_v6;
+    let find = move || machine::route_address(prefers_v6);
+    tasks.spawn(addresses::follow(sender, find, every, stop.clone()));
     ips
 }
 

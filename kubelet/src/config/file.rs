@@ -74,6 +74,8 @@ pub struct KubeletConfiguration {
     pub cpu_manager_reconcile_period: Option<String>,
     #[serde(rename = "reservedSystemCPUs")]
     pub reserved_system_cpus: Option<String>,
+    pub memory_manager_policy: Option<String>,
+    pub reserved_memory: Option<Vec<MemoryReservation>>,
     pub topology_manager_policy: Option<String>,
     pub topology_manager_policy_options: Option<BTreeMap<String, String>>,
     pub topology_manager_scope: Option<String>,
@@ -236,6 +238,15 @@ pub struct AuthorizationWebhook {
 #[allow(missing_docs)]
 pub struct CrashLoopBackOff {
     pub max_container_restart_period: Option<String>,
+}
+
+/// An item of `reservedMemory`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct MemoryReservation {
+    pub numa_node: i32,
+    pub limits: BTreeMap<String, String>,
 }
 
 /// An item of `shutdownGracePeriodByPodPriority`.

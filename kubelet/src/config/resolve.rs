@@ -6,7 +6,7 @@ pub(super) mod eviction;
 mod images;
 mod logging;
 mod node;
-mod pinning;
+pub(super) mod pinning;
 mod pods;
 mod server;
 mod shutdown;

@@ -112,7 +112,7 @@ fn without_a_file_the_older_defaults_hold_and_everything_unused_is_one_warning()
     let files = Files::new();
     let loaded = files
         .load(&[
-            "--memory-manager-policy=Static",
+            "--volume-stats-agg-period=2m",
             "--housekeeping-interval=5s",
             "-v=6",
             "--logging-format=json",
@@ -122,7 +122,7 @@ fn without_a_file_the_older_defaults_hold_and_everything_unused_is_one_warning()
     assert!(loaded.server.anonymous);
     assert_eq!(
         loaded.warnings,
-        ["no effect in this kubelet yet: memoryManagerPolicy, --housekeeping-interval"]
+        ["no effect in this kubelet yet: volumeStatsAggPeriod, --housekeeping-interval"]
     );
     assert_eq!(loaded.logging.format, crate::log::Format::Json);
     assert_eq!(loaded.logging.verbosity.default, 6);

@@ -118,20 +118,25 @@ pub fn host_name() -> String {
     name.to_string_lossy().to_lowercase()
 }
 
-/// The address packets for elsewhere leave from; nothing is sent to find out.
-pub fn route_address() -> Option<IpAddr> {
+/// The address packets for elsewhere leave from, of IPv6 rather than of IPv4 if asked for; nothing is sent to find out.
+pub fn route_address(prefers_v6: bool) -> Option<IpAddr> {
     let probe = |bind: &str, to: &str| -> Option<IpAddr> {
         let socket = UdpSocket::bind(bind).ok()?;
         socket.connect(to).ok()?;
         let address = socket.local_addr().ok()?.ip();
         (!address.is_unspecified()).then_some(address)
     };
-    probe("0.0.0.0:0", "192.0.2.1:9").or_else(|| probe("[::]:0", "[2001:db8::1]:9"))
+    let v4 = || probe("0.0.0.0:0", "192.0.2.1:9");
+    let v6 = || probe("[::]:0", "[2001:db8::1]:9");
+    match prefers_v6 {
+        true => v6().or_else(v4),
+        false => v4().or_else(v6),
+    }
 }
 
 /// That address, or loopback where there is no route.
-pub fn default_address() -> IpAddr {
-    route_address().unwrap_or(IpAddr::from([127, 0, 0, 1]))
+pub fn default_address(prefers_v6: bool) -> IpAddr {
+    route_address(prefers_v6).unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
 
 /// Size and free space of the file system `path` is on.

@@ -417,7 +417,7 @@ impl Bench {
         node.hosts_path = self.hosts();
         let pinning = self.pinning.as_ref().map(|(rules, machine)| {
             node.exclusive_cpus = rules.lifts_quota();
-            Pinning::open(&node.root_dir, rules, || Ok(machine.clone())).expect("opens")
+            Pinning::open(&node.root_dir, rules, crate::pinning::KEPT, || Ok(machine.clone())).expect("opens")
         });
         let kubelet = Kubelet::new(Dependencies {
             client: (!self.standalone).then(|| self.api.client()),

@@ -16,6 +16,8 @@ const DURATION_BUCKETS: &[f64] = &[
 pub struct PinningMetrics {
     requests: Counter,
     errors: Counter,
+    memory_requests: Counter,
+    memory_errors: Counter,
     shared_pool: Number,
     exclusive: Number,
     by_node: Numbers,
@@ -38,6 +40,16 @@ impl PinningMetrics {
                 r,
                 "kubelet_cpu_manager_pinning_errors",
                 "Containers that did not get the CPUs they asked for",
+            ),
+            memory_requests: counter(
+                r,
+                "kubelet_memory_manager_pinning_requests",
+                "Containers that asked for memory to themselves",
+            ),
+            memory_errors: counter(
+                r,
+                "kubelet_memory_manager_pinning_errors",
+                "Containers that did not get the memory they asked for",
             ),
             shared_pool: number(
                 r,
@@ -91,6 +103,14 @@ impl PinningMetrics {
         }
         if whole_cores {
             self.align(worked, of("container", "physical_cpu"));
+        }
+    }
+
+    /// Counts a container that asked for memory, and whether it got it.
+    pub fn memory_pinned(&self, worked: bool) {
+        self.memory_requests.inc();
+        if !worked {
+            self.memory_errors.inc();
         }
     }
 

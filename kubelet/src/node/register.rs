@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+/// What an external cloud provider looks for.
+const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(7);
 
@@ -24,6 +26,8 @@ pub(super) struct Registration {
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,
     provider_id: Option<String>,
+    /// The addresses an external cloud provider is to look for, if it is to.
+    provided: Option<String>,
     /// The machine, by its id and its system's.
     machine: (String, String),
 }
@@ -51,6 +55,7 @@ impl Registration {
             labels,
             taints: config.taints.clone(),
             provider_id: config.provider_id.clone(),
+            provided: provided(config),
             machine: (facts.machine.machine_id.clone(), facts.machine.system_uuid.clone()),
         }
     }
@@ -82,7 +87,7 @@ impl Registration {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some(self.labels.clone()),
-                annotations: Some(BTreeMap::from([(ATTACH_DETACH.to_owned(), "true".to_owned())])),
+                annotations: Some(self.annotations()),
                 ..ObjectMeta::default()
             },
             spec: Some(NodeSpec {
@@ -94,22 +99,37 @@ impl Registration {
         }
     }
 
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let provided = self.provided.iter().map(|ips| (PROVIDED.to_owned(), ips.clone()));
+        provided
+            .chain([(ATTACH_DETACH.to_owned(), "true".to_owned())])
+            .collect()
+    }
+
     /// The patch that brings an existing node's labels and annotation to what they should be; `None` when they are. Taints are the
     /// operator's once the node exists.
     fn adoption(&self, node: &Node) -> Option<Value> {
         let have = node.metadata.labels.clone().unwrap_or_default();
         let labels: BTreeMap<_, _> = self.labels.iter().filter(|(k, v)| have.get(*k) != Some(*v)).collect();
-        let annotated = node
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get(ATTACH_DETACH))
-            .is_some_and(|v| v == "true");
-        if labels.is_empty() && annotated {
+        let have = node.metadata.annotations.clone().unwrap_or_default();
+        let mut annotations: BTreeMap<&str, Option<String>> = BTreeMap::new();
+        let wanted = self.annotations();
+        for key in [ATTACH_DETACH, PROVIDED] {
+            if have.get(key) != wanted.get(key) {
+                annotations.insert(key, wanted.get(key).cloned());
+            }
+        }
+        if labels.is_empty() && annotations.is_empty() {
             return None;
         }
-        Some(json!({ "metadata": { "labels": labels, "annotations": { ATTACH_DETACH: "true" } } }))
+        Some(json!({ "metadata": { "labels": labels, "annotations": annotations } }))
     }
+}
+
+/// `--node-ip` where an external cloud provider says what the node's addresses are.
+fn provided(config: &NodeConfig) -> Option<String> {
+    let ips: Vec<String> = config.ips.iter().map(ToString::to_string).collect();
+    (config.external_cloud && !ips.is_empty()).then(|| ips.join(","))
 }
 
 /// Returns whether it made the object.
@@ -201,5 +221,32 @@ mod tests {
         assert!(ours.is_of_another_machine(&node));
         let patch = wanted.adoption(&node).expect("a patch");
         assert_eq!(patch["metadata"]["labels"], json!({"kubernetes.io/hostname": "host-a"}));
+    }
+
+    #[test]
+    fn an_external_cloud_provider_is_told_where_to_look() {
+        let of = |external: bool, ips: &[&str]| {
+            let mut config = config();
+            config.node.external_cloud = external;
+            config.node.ips = ips.iter().map(|ip| ip.parse().expect("address")).collect();
+            Registration::new(&config.node, &facts())
+        };
+        let both = of(true, &["192.0.2.1", "2001:db8::1"]).object(NodeStatus::default());
+        let annotations = both.metadata.annotations.clone().expect("annotations");
+        assert_eq!(
+            annotations.get(PROVIDED).map(String::as_str),
+            Some("192.0.2.1,2001:db8::1")
+        );
+        assert_eq!(of(true, &["192.0.2.1", "2001:db8::1"]).adoption(&both), None);
+        let patch = |registration: Registration, node: &Node| {
+            let patch = registration.adoption(node).expect("a patch");
+            patch["metadata"]["annotations"].clone()
+        };
+        assert_eq!(patch(of(true, &["192.0.2.1"]), &both), json!({PROVIDED: "192.0.2.1"}));
+        for stale in [of(true, &[]), of(false, &["192.0.2.1"])] {
+            assert_eq!(patch(stale, &both), json!({PROVIDED: null}));
+        }
+        let plain = of(false, &[]).object(NodeStatus::default());
+        assert_eq!(patch(of(true, &["192.0.2.1"]), &plain), json!({PROVIDED: "192.0.2.1"}));
     }
 }

@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::api::quantity::{Format, Quantity};
 use proto::cri;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -84,13 +85,19 @@ pub fn max_pods(config: &Config, machine: &Machine) -> i64 {
     }
 }
 
+/// Bytes of memory that are kept from pods: what is reserved, and where hard eviction begins.
+pub fn memory_kept(config: &Config, facts: &Facts) -> i64 {
+    let hard = config.eviction.kept_back(Signal::MemoryAvailable, facts.machine.memory);
+    config.cgroups.reserved.memory.saturating_add(hard)
+}
+
 /// What pods may use of the node: capacity less reservations and what hard eviction thresholds keep.
 pub fn allocatable(config: &Config, facts: &Facts) -> NodeAllocatable {
     let reserved = &config.cgroups.reserved;
     let kept = |signal, capacity| config.eviction.kept_back(signal, capacity);
     let hugepages: i64 = facts.hugepages.values().sum();
-    let (memory, disk) = (facts.machine.memory, facts.disk.capacity);
-    let memory = memory - reserved.memory - kept(Signal::MemoryAvailable, memory) - hugepages;
+    let disk = facts.disk.capacity;
+    let memory = facts.machine.memory - memory_kept(config, facts) - hugepages;
     let disk = disk - reserved.ephemeral_storage - kept(Signal::NodeFsAvailable, disk);
     NodeAllocatable {
         cpu_milli: (facts.machine.cpus * 1000 - reserved.cpu_milli).max(0),
@@ -274,7 +281,7 @@ fn system_info(facts: &Facts, runtime: &RuntimeFacts) -> NodeSystemInfo {
 /// Largest images first, so that the scheduler's locality score sees those that matter.
 fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<ContainerImage> {
     let mut images: Vec<&ImageInfo> = runtime.images.iter().collect();
-    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| b.id.cmp(&a.id)));
     let most = usize::try_from(config.node.max_images).unwrap_or(usize::MAX);
     let names = |image: &ImageInfo| -> Vec<String> {
         let all = image.repo_digests.iter().chain(&image.repo_tags);
@@ -290,27 +297,41 @@ fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<ContainerImage> {
         .collect()
 }
 
-fn addresses(facts: &Facts) -> Vec<NodeAddress> {
+/// Where the node is. With an external cloud provider that is the provider's to say, from its first word on (`None`); until then
+/// it is what was configured, if anything was.
+fn addresses(config: &Config, facts: &Facts, old: Option<&NodeStatus>) -> Option<Vec<NodeAddress>> {
+    let external = config.node.external_cloud;
+    let told = old.and_then(|status| status.addresses.as_ref());
+    if external && told.is_some_and(|told| !told.is_empty()) {
+        return None;
+    }
     let address = |kind: &str, address: String| NodeAddress {
         type_: kind.to_owned(),
         address,
     };
-    let ips = facts.ips.iter().map(|ip| address("InternalIP", ip.to_string()));
-    ips.chain([address("Hostname", facts.host_name.clone())]).collect()
+    let known = !external || !config.node.ips.is_empty();
+    let ips = facts.ips.iter().filter(|_| known);
+    let ips = ips.map(|ip| address("InternalIP", ip.to_string()));
+    Some(ips.chain([address("Hostname", facts.host_name.clone())]).collect())
 }
 
+/// By name: a runtime may tell them in another order each time, and that is no news.
 fn handlers(runtime: &RuntimeFacts) -> Option<Vec<NodeRuntimeHandler>> {
-    let list: Vec<NodeRuntimeHandler> = runtime
+    let mut list: Vec<NodeRuntimeHandler> = runtime
         .handlers
         .iter()
-        .map(|handler| NodeRuntimeHandler {
-            name: Some(handler.name.clone()),
-            features: handler.features.as_ref().map(|f| NodeRuntimeHandlerFeatures {
-                recursive_read_only_mounts: Some(f.recursive_read_only_mounts),
-                user_namespaces: Some(f.user_namespaces),
-            }),
+        .map(|handler| {
+            let features = handler.features.unwrap_or_default();
+            NodeRuntimeHandler {
+                name: Some(handler.name.clone()),
+                features: Some(NodeRuntimeHandlerFeatures {
+                    recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+                    user_namespaces: Some(features.user_namespaces),
+                }),
+            }
         })
         .collect();
+    list.sort_by(|a, b| a.name.cmp(&b.name));
     (!list.is_empty()).then_some(list)
 }
 
@@ -327,7 +348,7 @@ pub fn node_status(
     let (mut capacity, mut allocatable) = capacities(config, facts);
     add_devices((&mut capacity, &mut allocatable), devices, old);
     NodeStatus {
-        addresses: Some(addresses(facts)),
+        addresses: addresses(config, facts, old),
         capacity: Some(capacity),
         allocatable: Some(allocatable),
         node_info: Some(system_info(facts, runtime)),
@@ -341,19 +362,39 @@ pub fn node_status(
         features: runtime.features.as_ref().map(|f| NodeFeatures {
             supplemental_groups_policy: Some(f.supplemental_groups_policy),
         }),
-        declared_features: Some(DECLARED.map(str::to_owned).to_vec()),
+        declared_features: Some(declared(config)),
         conditions: Some(conditions(health, pressure, old, now)),
         ..NodeStatus::default()
     }
 }
 
-/// What this kubelet can that older ones cannot, by upstream's names, in their order (KEP-5328).
-const DECLARED: [&str; 4] = [
-    "ExtendWebSocketsToKubelet",
-    "InPlacePodLevelResourcesVerticalScaling",
-    "InPlacePodVerticalScalingInitContainers",
-    "RestartAllContainersOnContainerExits",
-];
+/// What this kubelet can that older or otherwise configured ones cannot, by upstream's names, in their order (KEP-5328).
+fn declared(config: &Config) -> Vec<String> {
+    let all = [
+        ("ExtendWebSocketsToKubelet", true),
+        // Whoever has CPUs alone keeps as many as it has.
+        ("GuaranteedQoSPodCPUResize", config.pinning.cpu.is_none()),
+        ("InPlacePodLevelResourcesVerticalScaling", true),
+        ("InPlacePodVerticalScalingInitContainers", true),
+        ("RestartAllContainersOnContainerExits", true),
+    ];
+    let own = all.into_iter().filter(|(_, can)| *can);
+    own.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Takes sizes of huge pages out of the node that its machine no longer has: what is left out of a patch stays.
+pub(super) fn drop_stale(patch: &mut Value, old: &NodeStatus, new: &NodeStatus) {
+    for (field, old, new) in [
+        ("capacity", &old.capacity, &new.capacity),
+        ("allocatable", &old.allocatable, &new.allocatable),
+    ] {
+        let is_known = |name: &str| new.as_ref().is_some_and(|list| list.contains_key(name));
+        let names = old.iter().flat_map(BTreeMap::keys);
+        for name in names.filter(|name| name.starts_with("hugepages-") && !is_known(name)) {
+            patch["status"][field][name] = Value::Null;
+        }
+    }
+}
 
 /// Whether a condition of the node's object has another status than it should, or is not there: the node controller turns those of
 /// a kubelet it does not hear of to `Unknown`.

@@ -1,5 +1,6 @@
 //! What containers ask for that can be theirs alone (kubelet contract §8). Pure.
 
+use super::memory::MEMORY;
 use crate::pod_object::{self, Kind};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
@@ -16,6 +17,8 @@ pub struct Asking {
     pub kind: Kind,
     /// CPUs to itself; 0 runs on those that all share.
     pub cpus: usize,
+    /// Memory and huge pages to itself where the static memory policy rules, in bytes by resource.
+    pub memory: BTreeMap<String, u64>,
 }
 
 /// What each container of a pod asks for, in the order they are given something: init containers first.
@@ -25,6 +28,7 @@ pub fn of_pod(pod: &Pod) -> Vec<Asking> {
         container: container.name.clone(),
         kind,
         cpus: exclusive_cpus(spec, container),
+        memory: exclusive_memory(spec, container),
     });
     asked.collect()
 }
@@ -43,6 +47,20 @@ pub fn exclusive_cpus(spec: &PodSpec, container: &Container) -> usize {
         0 => usize::try_from(milli / 1000).unwrap_or(0),
         _ => 0,
     }
+}
+
+/// How much memory of which kind a container has to itself where the static policy rules: all it requests, if its pod is Guaranteed
+/// and has no resources of its own.
+fn exclusive_memory(spec: &PodSpec, container: &Container) -> BTreeMap<String, u64> {
+    if has_own_resources(spec) || qos_class(spec) != QosClass::Guaranteed {
+        return BTreeMap::new();
+    }
+    let requests = container.resources.as_ref().and_then(|of| of.requests.as_ref());
+    let kinds = requests.into_iter().flatten();
+    let kinds = kinds.filter(|(name, _)| *name == MEMORY || name.starts_with("hugepages-"));
+    let bytes = |text| u64::try_from(Quantity::of(text).value()).unwrap_or(0);
+    let some = kinds.map(|(name, text)| (name.clone(), bytes(text)));
+    some.filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 /// Whether a container of the pod has CPUs to itself where the static policy rules.

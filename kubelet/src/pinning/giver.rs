@@ -3,7 +3,7 @@
 use super::align::{Giver, Wanted};
 use super::asking::Asking;
 use super::hint::{Hint, Wishes};
-use super::cpu;
+use super::{cpu, memory};
 use crate::admission::decide::Rejection;
 use crate::metrics::PinningMetrics;
 use crate::reason::admission;
@@ -37,6 +37,30 @@ impl Giver for Cpus<'_> {
             },
             false => unexpected(refusal),
         })
+    }
+}
+
+/// Memory and huge pages.
+pub(super) struct Memory<'a> {
+    pub(super) draft: memory::draft::Draft,
+    pub(super) metrics: &'a PinningMetrics,
+}
+
+impl Giver for Memory<'_> {
+    fn wishes(&self, wanted: Wanted<'_>) -> Vec<Wishes> {
+        match wanted {
+            Wanted::Pod(asked) => self.draft.pod_hints(asked),
+            Wanted::Container(asking) => self.draft.hints(asking),
+        }
+    }
+
+    fn give(&mut self, asking: &Asking, near: Hint) -> Result<(), Rejection> {
+        if asking.memory.is_empty() {
+            return Ok(());
+        }
+        let given = self.draft.give(asking, near);
+        self.metrics.memory_pinned(given.is_ok());
+        given.map_err(unexpected)
     }
 }
 

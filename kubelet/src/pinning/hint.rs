@@ -32,6 +32,11 @@ impl NumaMask {
         self.0 == 0
     }
 
+    /// Whether all of them are among those.
+    pub fn is_within(self, those: Self) -> bool {
+        self.0 & !those.0 == 0
+    }
+
     /// Their ids, lowest first.
     pub fn ids(self) -> impl Iterator<Item = u32> {
         (0..u64::BITS).filter(move |id| self.has(*id))

@@ -3,6 +3,7 @@
 use super::cpu::options::Options;
 use super::cpu_set::CpuSet;
 use super::hint::Policy;
+use super::memory::reserve::Reservation;
 use std::time::Duration;
 
 /// All of it; by default nobody has anything alone.
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub struct Rules {
     /// The static CPU policy (`cpuManagerPolicy`).
     pub cpu: Option<CpuRules>,
+    /// What is kept from pods of each NUMA node (`reservedMemory`), if the static memory policy rules (`memoryManagerPolicy`).
+    pub memory: Option<Vec<Reservation>>,
     /// `reservedSystemCPUs`.
     pub reserved: CpuSet,
     /// `cpuManagerReconcilePeriod`: how often containers on shared CPUs are brought to those that are shared.
@@ -46,6 +49,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             cpu: None,
+            memory: None,
             reserved: CpuSet::default(),
             reconcile_every: Duration::from_secs(10),
             no_quota: true,

@@ -1,7 +1,9 @@
+use super::hint::Policy;
 use super::topology::testing::{SMALL, TWO};
 use super::*;
 use crate::metrics::Metrics;
 use serde_json::json;
+use std::path::Path;
 
 fn rules() -> Rules {
     Rules {
@@ -14,7 +16,7 @@ fn rules() -> Rules {
 }
 
 fn opened(directory: &Path, rules: &Rules) -> Result<Pinning, String> {
-    Pinning::open(directory, rules, || Ok(SMALL.topology())).map_err(|why| why.to_string())
+    Pinning::open(directory, rules, KEPT, || Ok(SMALL.topology())).map_err(|why| why.to_string())
 }
 
 fn guaranteed(uid: &str, cpu: &str) -> Pod {
@@ -25,7 +27,7 @@ fn guaranteed(uid: &str, cpu: &str) -> Pod {
 }
 
 fn file(directory: &Path) -> String {
-    std::fs::read_to_string(directory.join(FILE)).unwrap_or_default()
+    std::fs::read_to_string(directory.join(files::CPUS)).unwrap_or_default()
 }
 
 fn cpus_of(pinning: &Pinning, uid: &str) -> String {
@@ -40,7 +42,7 @@ async fn what_is_given_is_on_disk_and_the_next_kubelet_has_it() {
     let metrics = Metrics::new("n").pinning;
     let pinning = opened(dir.path(), &rules()).expect("opens");
     let pod = guaranteed("a", "2");
-    let share = pinning.place(&pod, &metrics).expect("room");
+    let share = pinning.place(&pod, &mut [], &metrics).expect("room");
     assert_eq!(cpus_of(&pinning, "a"), "0-7", "not before it is committed");
     pinning.commit(&PodUid::from("a"), share, &metrics);
     assert!(!file(dir.path()).contains("\"a\""));
@@ -51,7 +53,7 @@ async fn what_is_given_is_on_disk_and_the_next_kubelet_has_it() {
         (cpus_of(&next, "a"), cpus_of(&next, "b")),
         ("1,5".to_owned(), "0,2-4,6-7".to_owned())
     );
-    let again = next.place(&pod, &metrics).expect("the same");
+    let again = next.place(&pod, &mut [], &metrics).expect("the same");
     next.commit(&PodUid::from("a"), again, &metrics);
     next.retain(|uid| uid != "a", &metrics);
     next.kept().await.expect("written");
@@ -65,7 +67,7 @@ async fn what_is_given_is_on_disk_and_the_next_kubelet_has_it() {
 #[test]
 fn a_kubelet_refuses_what_another_policy_or_machine_left_and_harms_nothing() {
     let dir = tempfile::tempdir().expect("temp dir");
-    let path = dir.path().join(FILE);
+    let path = dir.path().join(files::CPUS);
     opened(dir.path(), &Rules::default()).expect("a new node");
     let none = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     assert_eq!(file(dir.path()), none);
@@ -92,7 +94,7 @@ fn a_kubelet_refuses_what_another_policy_or_machine_left_and_harms_nothing() {
     }
     std::fs::remove_file(&path).expect("removed");
     opened(dir.path(), &rules()).expect("begun anew");
-    let other = Pinning::open(dir.path(), &rules(), || Ok(TWO.topology()));
+    let other = Pinning::open(dir.path(), &rules(), KEPT, || Ok(TWO.topology()));
     let why = other.err().expect("another machine").to_string();
     assert_eq!(
         why,
@@ -118,7 +120,9 @@ fn reasons_are_upstreams_and_what_is_given_is_counted() {
     rules.cpu.as_mut().expect("static").options.full_pcpus_only = true;
     let pinning = opened(dir.path(), &rules).expect("opens");
     let refused = |cpu: &str| {
-        let why = pinning.place(&guaranteed("x", cpu), metrics).expect_err("refused");
+        let why = pinning
+            .place(&guaranteed("x", cpu), &mut [], metrics)
+            .expect_err("refused");
         (why.reason, why.message)
     };
     let (reason, message) = refused("3");
@@ -127,7 +131,7 @@ fn reasons_are_upstreams_and_what_is_given_is_counted() {
         message,
         "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
     );
-    let share = pinning.place(&guaranteed("a", "4"), metrics).expect("room");
+    let share = pinning.place(&guaranteed("a", "4"), &mut [], metrics).expect("room");
     pinning.commit(&PodUid::from("a"), share, metrics);
     let text = all.text(&crate::pod::view::PodView::default());
     for line in [
@@ -144,7 +148,9 @@ fn reasons_are_upstreams_and_what_is_given_is_counted() {
     }
     let plain = tempfile::tempdir().expect("temp dir");
     let pinning = opened(plain.path(), &self::rules()).expect("opens");
-    let why = pinning.place(&guaranteed("x", "8"), metrics).expect_err("refused");
+    let why = pinning
+        .place(&guaranteed("x", "8"), &mut [], metrics)
+        .expect_err("refused");
     assert_eq!(why.reason, "UnexpectedAdmissionError");
     assert_eq!(
         why.message,
@@ -167,18 +173,20 @@ fn one_numa_node_or_none() {
             ..rules()
         };
         let directory = dir.path().join(by_pod.to_string());
-        let pinning = Pinning::open(&directory, &rules, || Ok(TWO.topology())).expect("opens");
+        let pinning = Pinning::open(&directory, &rules, KEPT, || Ok(TWO.topology())).expect("opens");
         // The first node has the reserved CPU: six are on the second alone.
-        let share = pinning.place(&guaranteed("a", "6"), metrics).expect("room");
+        let share = pinning.place(&guaranteed("a", "6"), &mut [], metrics).expect("room");
         pinning.commit(&PodUid::from("a"), share, metrics);
         assert_eq!(cpus_of(&pinning, "a"), "3-5,9-11");
         let why = pinning
-            .place(&guaranteed("b", "6"), metrics)
+            .place(&guaranteed("b", "6"), &mut [], metrics)
             .expect_err("no node has six");
         assert_eq!(why.reason, "TopologyAffinityError");
         assert_eq!(why.message, "Resources cannot be allocated with Topology locality");
-        let share = pinning.place(&guaranteed("b", "500m"), metrics).expect("it shares");
-        assert!(share.0.is_empty());
+        let share = pinning
+            .place(&guaranteed("b", "500m"), &mut [], metrics)
+            .expect("it shares");
+        assert!(share.cpus.is_empty());
     }
     let text = all.text(&crate::pod::view::PodView::default());
     for line in [
@@ -197,7 +205,7 @@ fn one_numa_node_or_none() {
         },
         ..rules()
     };
-    let refused = Pinning::open(&dir.path().join("many"), &rules, || Ok(many.topology()));
+    let refused = Pinning::open(&dir.path().join("many"), &rules, KEPT, || Ok(many.topology()));
     let why = refused.err().expect("too many").to_string();
     assert_eq!(why, "unsupported on machines with more than 8 NUMA Nodes");
 }

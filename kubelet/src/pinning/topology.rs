@@ -1,11 +1,12 @@
-//! How a machine's CPUs lie: which share a core, a cache, a NUMA node, a socket. A value; [`sysfs`] reads it.
+//! How a machine's CPUs and memory lie: which CPUs share a core, a cache, a NUMA node, a socket, and what memory each node has. A
+//! value; [`sysfs`] reads it.
 
 pub mod sysfs;
 #[cfg(test)]
 pub(crate) mod testing;
 
 use super::cpu_set::CpuSet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a CPU lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,16 @@ pub struct Group {
     pub cpus: CpuSet,
 }
 
-/// A machine's CPUs.
+/// The memory of a NUMA node, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMemory {
+    /// All of it, huge pages among it.
+    pub total: u64,
+    /// What is set aside for huge pages, by their size as in `2Mi`.
+    pub huge_pages: BTreeMap<String, u64>,
+}
+
+/// A machine's CPUs and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// All that are online.
@@ -44,6 +54,8 @@ pub struct Topology {
     pub caches: Vec<Group>,
     /// How far NUMA nodes are from each other, as the kernel tells; nothing where it does not.
     pub distances: Vec<(u32, Vec<(u32, u32)>)>,
+    /// By NUMA node, also of those without CPUs; nothing where the kernel knows of no nodes.
+    pub memory: BTreeMap<u32, NodeMemory>,
 }
 
 impl Topology {
@@ -65,7 +77,17 @@ impl Topology {
             cores: by(|place| place.core),
             caches: by(|place| place.cache),
             distances: Vec::new(),
+            memory: BTreeMap::new(),
         }
+    }
+
+    /// The machine with all its memory on one NUMA node if the kernel told of none.
+    pub fn or_memory(mut self, total: u64, huge_pages: impl FnOnce() -> BTreeMap<String, u64>) -> Self {
+        if self.memory.is_empty() {
+            let huge_pages = huge_pages();
+            self.memory.insert(0, NodeMemory { total, huge_pages });
+        }
+        self
     }
 
     /// How many CPUs a core has: of a machine whose cores differ, the average, rounded down.
@@ -85,7 +107,12 @@ impl Topology {
         touched.fold(CpuSet::default(), |all, core| all.union(&core.cpus))
     }
 
-    /// The ids of the NUMA nodes.
+    /// The ids of all NUMA nodes, of those without CPUs too.
+    pub fn all_numas(&self) -> BTreeSet<u32> {
+        self.numa_ids().chain(self.memory.keys().copied()).collect()
+    }
+
+    /// The ids of the NUMA nodes that have CPUs.
     pub fn numa_ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.numas.iter().map(|group| group.id)
     }

@@ -1,6 +1,7 @@
 //! The PodResources API's answers, from what the node's owners of resources say. Pure.
 
 use crate::device::state::{Device, NO_NODE, State};
+use crate::pinning::memory::Block;
 use crate::pod_object::{self, Kind};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::pod_resources as v1;
@@ -116,4 +117,16 @@ pub fn allocatable(state: &State) -> Vec<v1::ContainerDevices> {
         })
     });
     all.collect()
+}
+
+/// Memory as it is told.
+pub fn memory(blocks: &[Block]) -> Vec<v1::ContainerMemory> {
+    let of = blocks.iter().map(|block| v1::ContainerMemory {
+        memory_type: block.resource.clone(),
+        size: block.bytes,
+        topology: Some(v1::TopologyInfo {
+            nodes: block.numas.ids().map(|id| v1::NumaNode { id: i64::from(id) }).collect(),
+        }),
+    });
+    of.collect()
 }

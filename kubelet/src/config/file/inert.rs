@@ -104,12 +104,6 @@ const FIELDS: &[Field] = &[
     Field("kubeletCgroups", Text, "", NodeResources),
     Field("makeIPTablesUtilChains", Bool, "true", Network),
     Field(
-        "memoryManagerPolicy",
-        OneOf(&["None", "Static"]),
-        "\"None\"",
-        NodeResources,
-    ),
-    Field(
         "memoryReservationPolicy",
         OneOf(&["None", "TieredReservation"]),
         "\"None\"",
@@ -118,7 +112,6 @@ const FIELDS: &[Field] = &[
     Field("memorySwap", Tree, "{\"swapBehavior\":\"NoSwap\"}", NodeResources),
     Field("memoryThrottlingFactor", Number(0.0, 1.0), "0.9", NodeResources),
     Field("qosReserved", Quantities, "", NodeResources),
-    Field("reservedMemory", Any, "", NodeResources),
     Field("runOnce", Bool, "false", Nowhere),
     Field("showHiddenMetricsForVersion", Text, "", Nowhere),
     Field("systemCgroups", Text, "", NodeResources),

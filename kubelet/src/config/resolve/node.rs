@@ -5,6 +5,7 @@ use crate::config::{Flags, KubeletConfiguration, NodeConfig};
 use k8s_openapi::api::core::v1::Taint;
 use proto::api::names;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// On a node that an external cloud provider has not completed yet.
@@ -48,7 +49,7 @@ fn node_labels(reader: &mut Reader, flags: &Flags) -> BTreeMap<String, String> {
 /// The taints of a new node. An external cloud provider takes its own away once it has completed the node.
 fn taints(written: &KubeletConfiguration, flags: &Flags) -> Vec<Taint> {
     let mut taints = written.register_with_taints.clone().unwrap_or_default();
-    if flags.text("cloud-provider") == Some("external") {
+    if is_external(flags) {
         taints.push(Taint {
             key: UNINITIALIZED.to_owned(),
             value: Some("true".to_owned()),
@@ -59,8 +60,13 @@ fn taints(written: &KubeletConfiguration, flags: &Flags) -> Vec<Taint> {
     taints
 }
 
-pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags) -> NodeConfig {
-    let mut ips = Vec::new();
+fn is_external(flags: &Flags) -> bool {
+    flags.text("cloud-provider") == Some("external")
+}
+
+/// The addresses of `--node-ip`, and whether the node's own one of IPv6 is preferred: that is asked for by one that is no machine's.
+fn addresses(reader: &mut Reader, flags: &Flags) -> (Vec<IpAddr>, bool) {
+    let mut ips: Vec<IpAddr> = Vec::new();
     for text in flags
         .text("node-ip")
         .unwrap_or_default()
@@ -72,6 +78,21 @@ pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &
             Err(_) => reader.wrong("--node-ip", format!("{text:?} is not an IP address")),
         }
     }
+    let families = ips.iter().filter(|ip| ip.is_ipv6()).count();
+    match ips.as_slice() {
+        [one] if one.is_unspecified() => return (Vec::new(), one.is_ipv6()),
+        [] | [_] => {}
+        [_, _] if families == 1 && !ips.iter().any(IpAddr::is_unspecified) => {}
+        _ => {
+            let why = "must contain either a single IP or a dual-stack pair of IPs";
+            reader.wrong("--node-ip", why);
+        }
+    }
+    (ips, false)
+}
+
+pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &Flags) -> NodeConfig {
+    let (ips, prefers_v6) = addresses(reader, flags);
     let name = flags
         .text("hostname-override")
         .map(str::trim)
@@ -99,6 +120,8 @@ pub(super) fn node(reader: &mut Reader, written: &KubeletConfiguration, flags: &
     NodeConfig {
         name,
         ips,
+        prefers_v6,
+        external_cloud: is_external(flags),
         labels: node_labels(reader, flags),
         taints: taints(written, flags),
         register: written.register_node.unwrap_or(true),

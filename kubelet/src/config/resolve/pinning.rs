@@ -5,7 +5,10 @@ use crate::config::KubeletConfiguration;
 use crate::pinning::cpu::options;
 use crate::pinning::cpu_set::CpuSet;
 use crate::pinning::hint::{self, Policy};
+use crate::pinning::memory::MEMORY;
+use crate::pinning::memory::reserve::Reservation;
 use crate::pinning::{CpuRules, Rules, TopologyRules, reserved_list};
+use proto::api::quantity::Quantity;
 use std::collections::BTreeMap;
 
 /// Upstream does not let a machine have fewer NUMA nodes than this.
@@ -33,6 +36,7 @@ pub(super) fn rules(reader: &mut Reader, written: &KubeletConfiguration, reserve
     );
     Rules {
         cpu: cpu(reader, written, reserved_milli),
+        memory: memory(reader, written),
         reserved,
         reconcile_every,
         no_quota: written.pinning.no_quota,
@@ -75,6 +79,70 @@ fn cpu(reader: &mut Reader, written: &KubeletConfiguration, reserved_milli: i64)
             None
         }
     }
+}
+
+/// What is kept of NUMA nodes, if the static memory policy rules. It is judged whether or not it does, as upstream's is.
+fn memory(reader: &mut Reader, written: &KubeletConfiguration) -> Option<Vec<Reservation>> {
+    let mut kept: BTreeMap<u32, BTreeMap<String, Quantity>> = BTreeMap::new();
+    for item in written.reserved_memory.iter().flatten() {
+        let Ok(node) = u32::try_from(item.numa_node) else {
+            reader.wrong(
+                "reservedMemory",
+                format!("numaNode {} must not be negative", item.numa_node),
+            );
+            continue;
+        };
+        let limits = kept.entry(node).or_default();
+        for (name, text) in &item.limits {
+            match reservation(node, name, text) {
+                Err(why) => reader.wrong("reservedMemory", why),
+                Ok(amount) if limits.insert(name.clone(), amount).is_some() => {
+                    let why = "invalid configuration: the reserved memory has a duplicate value";
+                    reader.wrong(
+                        "reservedMemory",
+                        format!("{why} for NUMA node {node} and resource {name:?}"),
+                    );
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+    match written.memory_manager_policy.as_deref().unwrap_or_default() {
+        "" | "None" => None,
+        "Static" => {
+            let kept = kept.into_iter();
+            Some(kept.map(|(node, limits)| Reservation { node, limits }).collect())
+        }
+        other => {
+            let why = format!("invalid policy {other:?}: must be one of None, Static");
+            reader.wrong("memoryManagerPolicy", why);
+            None
+        }
+    }
+}
+
+fn reservation(node: u32, name: &str, text: &str) -> Result<Quantity, String> {
+    if name != MEMORY && !name.starts_with("hugepages-") {
+        return Err(format!(
+            "invalid configuration: the limit type {name:?} for NUMA node {node} is not supported, only [memory hugepages-<HugePageSize>] is accepted"
+        ));
+    }
+    match Quantity::parse(text) {
+        Err(_) => Err(format!("{name} of NUMA node {node}: {text:?} is not a quantity")),
+        Ok(amount) if amount.is_negative() => Err(format!("{name} of NUMA node {node}: {text:?} must not be negative")),
+        Ok(amount) if amount.is_zero() => Err(format!(
+            "invalid configuration: reserved memory may not be zero for NUMA node {node} and resource {name:?}"
+        )),
+        Ok(amount) => Ok(amount),
+    }
+}
+
+/// What is sound and has no effect.
+pub(in crate::config) fn warnings(written: &KubeletConfiguration) -> Vec<String> {
+    let rules = written.memory_manager_policy.as_deref() == Some("Static");
+    let is_idle = !rules && written.reserved_memory.as_ref().is_some_and(|items| !items.is_empty());
+    let text = "reservedMemory has no effect unless memoryManagerPolicy is Static";
+    is_idle.then(|| text.to_owned()).into_iter().collect()
 }
 
 fn topology(reader: &mut Reader, written: &KubeletConfiguration) -> TopologyRules {

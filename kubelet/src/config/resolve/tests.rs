@@ -200,3 +200,25 @@ fn how_much_stays_of_logs_images_and_dead_containers() {
         );
     }
 }
+
+#[test]
+fn the_nodes_addresses_are_one_or_one_of_each_family() {
+    let of = |text: &str| {
+        let flags = flags(&[&format!("--node-ip={text}")]);
+        let config = resolve(&KubeletConfiguration::default(), &flags, true)?;
+        let ips: Vec<String> = config.node.ips.iter().map(ToString::to_string).collect();
+        Ok::<_, Vec<String>>((ips.join(" "), config.node.prefers_v6))
+    };
+    for (text, ips, prefers_v6) in [
+        ("192.0.2.1", "192.0.2.1", false),
+        ("2001:db8::1,192.0.2.1", "2001:db8::1 192.0.2.1", false),
+        ("0.0.0.0", "", false),
+        ("::", "", true),
+    ] {
+        assert_eq!(of(text), Ok((ips.to_owned(), prefers_v6)), "{text}");
+    }
+    for text in ["192.0.2.1,192.0.2.2", "::,192.0.2.1", "192.0.2.1,2001:db8::1,192.0.2.2"] {
+        let why = "--node-ip: must contain either a single IP or a dual-stack pair of IPs";
+        assert_eq!(of(text), Err(vec![why.to_owned()]), "{text}");
+    }
+}

@@ -54,6 +54,7 @@ fn status(health: &Health, old: Option<&NodeStatus>, second: i64) -> NodeStatus 
         &facts(),
         &runtime,
         (health, &Conditions::new()),
+        &Capacity::default(),
         old,
         at(second),
     )
@@ -64,7 +65,7 @@ fn what_runs_short_is_told_in_upstreams_words() {
     let all = Conditions::from([Condition::Memory, Condition::Disk, Condition::Pid]);
     let told = |pressure: &Conditions| -> Vec<String> {
         let runtime = RuntimeFacts::default();
-        let status = node_status(&config(), &facts(), &runtime, (&healthy(), pressure), None, at(0));
+        let status = node_status(&config(), &facts(), &runtime, (&healthy(), pressure), &Capacity::default(), None, at(0));
         let shown = |c: &NodeCondition| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             format!("{} {} {} {}", c.type_, c.status, text(&c.reason), text(&c.message))
@@ -245,4 +246,155 @@ fn images_are_the_largest_ones() {
         .flat_map(|i| i.names.unwrap_or_default())
         .collect();
     assert_eq!(names, ["b:latest", "c:latest"]);
+    // Of two of a size, as upstream, the one with the greater id; of one image, five names, digests first.
+    config.node.max_images = -1;
+    let many = ImageInfo {
+        repo_digests: (0..3).map(|n| format!("d@{n}")).collect(),
+        repo_tags: (0..9).map(|n| format!("d:{n}")).collect(),
+        ..image("d", 3)
+    };
+    let runtime = RuntimeFacts {
+        images: vec![image("b", 3), many, image("a", 3)],
+        ..RuntimeFacts::default()
+    };
+    let names: Vec<_> = images(&config, &runtime)
+        .into_iter()
+        .flat_map(|i| i.names.unwrap_or_default())
+        .collect();
+    assert_eq!(names, ["d@0", "d@1", "d@2", "d:0", "d:1", "b:latest", "a:latest"]);
+}
+
+#[test]
+fn handlers_are_told_by_name_with_what_they_can() {
+    let handler = |name: &str, user_namespaces: Option<bool>| cri::RuntimeHandler {
+        name: name.to_owned(),
+        features: user_namespaces.map(|user_namespaces| cri::RuntimeHandlerFeatures {
+            user_namespaces,
+            ..cri::RuntimeHandlerFeatures::default()
+        }),
+    };
+    let runtime = RuntimeFacts {
+        handlers: vec![
+            handler("runc", Some(true)),
+            handler("", Some(true)),
+            handler("kata", None),
+        ],
+        features: Some(cri::RuntimeFeatures {
+            supplemental_groups_policy: true,
+            ..cri::RuntimeFeatures::default()
+        }),
+        ..RuntimeFacts::default()
+    };
+    let got = node_status(
+        &config(),
+        &facts(),
+        &runtime,
+        (&healthy(), &Conditions::new()),
+        None,
+        at(0),
+    );
+    let told: Vec<_> = got
+        .runtime_handlers
+        .into_iter()
+        .flatten()
+        .map(|handler| (handler.name, handler.features.and_then(|of| of.user_namespaces)))
+        .collect();
+    let of = |name: &str, can| (Some(name.to_owned()), Some(can));
+    assert_eq!(told, [of("", true), of("kata", false), of("runc", true)]);
+    assert_eq!(got.features.and_then(|of| of.supplemental_groups_policy), Some(true));
+}
+
+#[test]
+fn what_a_node_can_is_declared_in_order() {
+    let of = |policy: &str| {
+        let written = KubeletConfiguration {
+            cpu_manager_policy: Some(policy.to_owned()),
+            kube_reserved: Some([("cpu".to_owned(), "1".to_owned())].into()),
+            ..KubeletConfiguration::default()
+        };
+        declared(&resolve(&written, &Flags::default(), true).expect("sound"))
+    };
+    let all = of("none");
+    assert!(all.is_sorted() && all.len() == 5, "{all:?}");
+    let fixed: Vec<_> = all
+        .into_iter()
+        .filter(|name| name != "GuaranteedQoSPodCPUResize")
+        .collect();
+    assert_eq!(of("static"), fixed);
+}
+
+#[test]
+fn where_the_node_is_an_external_cloud_provider_says() {
+    let told = |external: bool, given: &[&str], old: &[&str]| {
+        let mut config = config();
+        config.node.external_cloud = external;
+        config.node.ips = given.iter().map(|ip| ip.parse().expect("address")).collect();
+        let old = NodeStatus {
+            addresses: Some(
+                old.iter()
+                    .map(|ip| NodeAddress {
+                        type_: "InternalIP".to_owned(),
+                        address: (*ip).to_owned(),
+                    })
+                    .collect(),
+            ),
+            ..NodeStatus::default()
+        };
+        let all = addresses(&config, &facts(), Some(&old))?;
+        Some(all.into_iter().map(|a| a.address).collect::<Vec<_>>())
+    };
+    let all = |list: &[&str]| Some(list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    assert_eq!(told(false, &[], &["10.0.0.1"]), all(&["192.0.2.10", "host-a"]));
+    assert_eq!(told(true, &[], &[]), all(&["host-a"]), "nobody knows yet");
+    assert_eq!(told(true, &["192.0.2.10"], &[]), all(&["192.0.2.10", "host-a"]));
+    assert_eq!(told(true, &["192.0.2.10"], &["10.0.0.1"]), None, "the provider's stay");
+}
+
+#[test]
+fn huge_pages_that_are_gone_are_taken_out() {
+    let new = status(&healthy(), None, 0);
+    let mut old = new.clone();
+    for list in [&mut old.capacity, &mut old.allocatable] {
+        let list = list.get_or_insert_default();
+        list.insert("hugepages-1Gi".to_owned(), bytes(0));
+        list.insert("example.com/thing".to_owned(), plain(3));
+    }
+    let mut patch = serde_json::json!({"status": {"conditions": []}});
+    drop_stale(&mut patch, &old, &new);
+    let gone = serde_json::json!({"hugepages-1Gi": null});
+    assert_eq!(
+        (&patch["status"]["capacity"], &patch["status"]["allocatable"]),
+        (&gone, &gone)
+    );
+    let mut patch = serde_json::json!({"status": {}});
+    drop_stale(&mut patch, &new, &new);
+    assert_eq!(patch, serde_json::json!({"status": {}}));
+}
+
+#[test]
+fn devices_of_plugins_are_told_and_others_resources_stay() {
+    let old: NodeStatus = serde_json::from_value(serde_json::json!({
+        "capacity": {"cpu": "64", "example.com/dongle": "3", "example.com/gpu": "9"},
+        "allocatable": {"example.com/dongle": "1"},
+    }))
+    .expect("a status");
+    let count = |list: &[(&str, usize)]| list.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    let devices = Capacity {
+        capacity: count(&[("example.com/gpu", 2), ("example.com/gone", 0)]),
+        allocatable: count(&[("example.com/gpu", 1), ("example.com/gone", 0)]),
+    };
+    let (health, runtime) = (healthy(), RuntimeFacts::default());
+    let of_node = (&health, &Conditions::new());
+    let status = node_status(&config(), &facts(), &runtime, of_node, &devices, Some(&old), at(0));
+    let told = |list: &Option<BTreeMap<String, ApiQuantity>>| -> Vec<(String, String)> {
+        let all = list.iter().flatten().filter(|(name, _)| name.contains('/'));
+        all.map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
+    };
+    let expected = |dongles: &str, gpus: &str| {
+        let all = [("example.com/dongle", dongles), ("example.com/gone", "0"), ("example.com/gpu", gpus)];
+        all.map(|(name, amount)| (name.to_owned(), amount.to_owned())).to_vec()
+    };
+    assert_eq!(told(&status.capacity), expected("3", "2"));
+    assert_eq!(told(&status.allocatable), expected("3", "1"));
+    assert_ne!(status.capacity.expect("capacity")["cpu"].0, "64", "the machine's own are ours to tell");
 }

@@ -31,6 +31,7 @@ fn asking(container: &str, kind: Kind, cpus: usize) -> Asking {
         container: container.to_owned(),
         kind,
         cpus,
+        memory: Default::default(),
     }
 }
 

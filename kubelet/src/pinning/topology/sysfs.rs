@@ -1,5 +1,7 @@
 //! Reads a machine's topology out of `/sys`. Writes nothing.
 
+mod memory;
+
 use super::{Place, Topology};
 use crate::pinning::cpu_set::CpuSet;
 use std::fs;
@@ -29,7 +31,7 @@ pub enum TopologyError {
     None,
 }
 
-/// Reads the CPUs that are online, from `/sys` or what stands for it.
+/// Reads the CPUs that are online and the memory there is, from `/sys` or what stands for it.
 ///
 /// # Errors
 /// What tells of them is not there or not as the kernel writes it.
@@ -60,6 +62,7 @@ pub fn read(sys: &Path) -> Result<Topology, TopologyError> {
     }
     Ok(Topology {
         distances: distances(&of_nodes),
+        memory: memory::read(&of_nodes)?,
         ..Topology::new(places)
     })
 }

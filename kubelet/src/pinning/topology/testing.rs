@@ -1,7 +1,8 @@
 //! Machines for tests: their shape in a few numbers, with CPUs numbered as Linux numbers them (all first threads of cores, then all
 //! second ones).
 
-use super::{Place, Topology};
+use super::{NodeMemory, Place, Topology};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -44,6 +45,14 @@ pub(crate) const CACHES: Shape = shape(1, 1, 4, 4, 1);
 
 pub(crate) const ALL: [Shape; 6] = [SMALL, TWO, BIG, DIVIDED, ARM, CACHES];
 
+/// What every NUMA node has: 16 GiB, 1 GiB of which are huge pages of 2 MiB.
+pub(crate) fn memory() -> NodeMemory {
+    NodeMemory {
+        total: 16 << 30,
+        huge_pages: BTreeMap::from([("1Gi".to_owned(), 0), ("2Mi".to_owned(), 1 << 30)]),
+    }
+}
+
 impl Shape {
     pub(crate) fn places(self) -> Vec<(u32, Place)> {
         let cores = self.sockets * self.numas * self.caches * self.cores;
@@ -73,6 +82,7 @@ impl Shape {
         let all = |from| (0..numas).map(|to| (to, far(from, to))).collect();
         Topology {
             distances: (0..numas).map(|from| (from, all(from))).collect(),
+            memory: (0..numas).map(|id| (id, memory())).collect(),
             ..Topology::new(self.places())
         }
     }
@@ -94,6 +104,19 @@ impl Shape {
                 format!("node/node{}/distance", node.id),
                 far.unwrap_or_default().join(" "),
             );
+        }
+        for (id, memory) in &topology.memory {
+            let home = format!("node/node{id}");
+            let info = format!(
+                "Node {id} MemTotal:       {} kB\nNode {id} MemFree: 1 kB",
+                memory.total >> 10
+            );
+            put(format!("{home}/meminfo"), info);
+            for (size, page) in [("2Mi", 2048), ("1Gi", 1 << 20)] {
+                let pages = memory.huge_pages.get(size).map_or(0, |bytes| bytes / (page << 10));
+                let path = format!("{home}/hugepages/hugepages-{page}kB/nr_hugepages");
+                put(path, pages.to_string());
+            }
         }
         let siblings = |groups: &[super::Group], cpu| {
             let group = groups.iter().find(|group| group.cpus.contains(cpu));

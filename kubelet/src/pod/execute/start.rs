@@ -163,7 +163,7 @@ impl Executor {
         let resources = config.linux.as_mut().and_then(|linux| linux.resources.as_mut());
         let Some(resources) = resources else { return Ok(None) };
         let pinning = &self.parts.pinning;
-        if pinning.is_alone(&subject.uid, &container.name) {
+        if pinning.has_own(&subject.uid, &container.name) {
             pinning.kept().await?;
         }
         pinning.fit(&subject.uid, &container.name, resources)

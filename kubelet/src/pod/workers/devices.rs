@@ -82,7 +82,7 @@ impl Workers {
     }
 
     /// Takes back all that a pod has of the node.
-    fn take_back(&mut self, uid: &PodUid) {
+    pub(super) fn take_back(&mut self, uid: &PodUid) {
         self.ledger.release(uid);
         self.release_pinned(uid);
     }

@@ -32,12 +32,13 @@ impl Workers {
             Ok(share) => share,
             Err(refused) => {
                 let first = self.ledger.judge_first(node, pod);
-                return match first {
-                    Err(first) => Verdict::Rejected(first),
-                    // What is held by who is about to end is free soon.
-                    Ok(()) if self.is_held_by_others() => Verdict::Later,
-                    Ok(()) => Verdict::Rejected(refused),
-                };
+                // What is held by who is about to end is free soon.
+                if first.is_ok() && self.is_held_by_others() {
+                    return Verdict::Later;
+                }
+                // Others made room for it, and its devices went meanwhile.
+                self.take_back(uid);
+                return Verdict::Rejected(first.err().unwrap_or(refused));
             }
         };
         let rejection = self.ledger.admit(node, pod).err();

@@ -7,7 +7,7 @@
 use super::{Live, Workers};
 use crate::admission::placement::NodeView;
 use crate::allocation::checkpoint::CheckpointError;
-use crate::allocation::decide::{self, Pending};
+use crate::allocation::decide::{self, Pending, Refusal};
 use crate::allocation::{PodResources, message};
 use crate::events::Severity;
 use crate::id::PodUid;
@@ -256,7 +256,7 @@ impl Workers {
             generation,
         };
         let given = live.resizing.given.applied_to(&wanted);
-        let refusal = decide::refusal(&wanted, &given, self.shared.parts.pinning.fixes_cpus());
+        let refusal = decide::refusal(&wanted, &given, self.shared.parts.pinning.fixed());
         let verdict = match refusal {
             Some(why) => Err(pending(condition::INFEASIBLE, why.to_string())),
             None => self
@@ -277,13 +277,13 @@ impl Workers {
             }
             Err(pending) => {
                 live.resizing.since.get_or_insert(now);
-                self.defer(uid, pending);
+                self.defer(uid, pending, refusal);
             }
         }
     }
 
     /// Tells the worker, and users, that a resize waits.
-    fn defer(&self, uid: &PodUid, pending: Pending) {
+    fn defer(&self, uid: &PodUid, pending: Pending, refusal: Option<Refusal>) {
         let Some(live) = self.live.get(uid) else { return };
         let is_news = live.desired.borrow().pending.as_ref().is_none_or(|told| {
             // The amounts in the message change as other pods come and go.
@@ -291,12 +291,12 @@ impl Workers {
         });
         if is_news {
             let pod = &live.resizing.wanted;
-            let kind = match pending.reason {
-                condition::INFEASIBLE => {
-                    self.shared.parts.metrics.resizes.infeasible(decide::detail(pod));
+            let kind = match refusal {
+                Some(refusal) => {
+                    self.shared.parts.metrics.resizes.infeasible(refusal.detail());
                     event::RESIZE_INFEASIBLE
                 }
-                _ => event::RESIZE_DEFERRED,
+                None => event::RESIZE_DEFERRED,
             };
             let generation = pending.generation.unwrap_or(0);
             let text = message::pending(pod, generation, pending.reason, &pending.message);

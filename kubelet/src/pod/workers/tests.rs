@@ -7,6 +7,7 @@ mod faults;
 mod hooks;
 mod image_changes;
 mod images;
+mod memory;
 mod pinning;
 mod resize;
 mod restart_all;

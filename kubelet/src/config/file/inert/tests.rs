@@ -5,11 +5,11 @@ use serde_json::json;
 fn values_are_checked_though_nothing_comes_of_them() {
     for (field, value, wrong) in [
         (
-            "memoryManagerPolicy",
+            "memoryReservationPolicy",
             json!("dynamic"),
-            "memoryManagerPolicy: \"dynamic\" is not one of None, Static",
+            "memoryReservationPolicy: \"dynamic\" is not one of None, TieredReservation",
         ),
-        ("memoryManagerPolicy", json!(""), ""),
+        ("memoryReservationPolicy", json!(""), ""),
         (
             "volumeStatsAggPeriod",
             json!("soon"),

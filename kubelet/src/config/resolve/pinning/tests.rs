@@ -1,6 +1,7 @@
 use super::super::resolve;
 use super::*;
 use crate::config::Flags;
+use crate::config::file::MemoryReservation;
 
 fn read(written: KubeletConfiguration) -> Result<Rules, String> {
     let config = resolve(&written, &Flags::default(), true);
@@ -128,4 +129,72 @@ fn what_cannot_be_is_told_by_its_field() {
         let found = read(written).expect_err(why);
         assert!(found.starts_with(why), "{found}");
     }
+}
+
+#[test]
+fn what_is_kept_of_numa_nodes_is_read_where_the_static_policy_rules() {
+    let of = |policy: &str, items: &[(i32, &[(&str, &str)])]| {
+        let item = |(node, limits): &(i32, &[(&str, &str)])| MemoryReservation {
+            numa_node: *node,
+            limits: map(limits).unwrap_or_default(),
+        };
+        KubeletConfiguration {
+            memory_manager_policy: text(policy),
+            reserved_memory: Some(items.iter().map(item).collect()),
+            ..KubeletConfiguration::default()
+        }
+    };
+    let items: &[(i32, &[(&str, &str)])] = &[
+        (1, &[("memory", "1Gi"), ("hugepages-2Mi", "4Mi")]),
+        (0, &[("memory", "100Mi")]),
+    ];
+    let kept = read(of("Static", items)).expect("sound").memory.expect("static");
+    let told: Vec<(u32, Vec<String>)> = kept
+        .iter()
+        .map(|of| {
+            (
+                of.node,
+                of.limits
+                    .iter()
+                    .map(|(name, amount)| format!("{name}={amount}"))
+                    .collect(),
+            )
+        })
+        .collect();
+    let second = vec!["hugepages-2Mi=4Mi".to_owned(), "memory=1Gi".to_owned()];
+    assert_eq!(told, [(0, vec!["memory=100Mi".to_owned()]), (1, second)]);
+    assert_eq!(read(of("None", items)), Ok(Rules::default()));
+    assert_eq!(warnings(&of("", items)).len(), 1);
+    assert!(warnings(&of("Static", items)).is_empty() && warnings(&of("None", &[])).is_empty());
+    assert_eq!(read(of("Static", &[])).expect("sound").memory, Some(Vec::new()));
+    let wrong = |policy: &str, items: &[(i32, &[(&str, &str)])], why: &str| {
+        let told = read(of(policy, items)).expect_err(why);
+        assert!(told.contains(why), "{told}");
+    };
+    wrong(
+        "static",
+        &[],
+        "memoryManagerPolicy: invalid policy \"static\": must be one of None, Static",
+    );
+    wrong("", &[(-1, &[])], "reservedMemory: numaNode -1 must not be negative");
+    wrong(
+        "Static",
+        &[(0, &[("cpu", "1")])],
+        "reservedMemory: invalid configuration: the limit type \"cpu\" for NUMA node 0 is not supported, only [memory hugepages-<HugePageSize>] is accepted",
+    );
+    wrong(
+        "Static",
+        &[(0, &[("memory", "0")])],
+        "reserved memory may not be zero for NUMA node 0 and resource \"memory\"",
+    );
+    wrong(
+        "Static",
+        &[(2, &[("memory", "1Gi")]), (2, &[("memory", "1Gi")])],
+        "the reserved memory has a duplicate value for NUMA node 2 and resource \"memory\"",
+    );
+    wrong(
+        "Static",
+        &[(0, &[("memory", "much")])],
+        "reservedMemory: memory of NUMA node 0: \"much\" is not a quantity",
+    );
 }
