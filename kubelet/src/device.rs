@@ -52,6 +52,8 @@ pub struct Devices(Arc<Inner>);
 
 struct Inner {
     directory: PathBuf,
+    /// No kubelet left anything of devices.
+    is_new: bool,
     /// What the state's times count from.
     began: Instant,
     held: Mutex<Held>,
@@ -116,10 +118,17 @@ impl Drop for Connected {
     fn drop(&mut self) {
         let inner = &self.devices.0;
         let mut held = inner.held();
-        if held.plugins.get(&self.resource).is_some_and(|link| link.connection == self.connection) {
+        if held
+            .plugins
+            .get(&self.resource)
+            .is_some_and(|link| link.connection == self.connection)
+        {
             held.plugins.remove(&self.resource);
         }
-        if held.state.disconnect(&self.resource, self.connection, inner.began.elapsed()) {
+        if held
+            .state
+            .disconnect(&self.resource, self.connection, inner.began.elapsed())
+        {
             held.changed += 1;
             drop(held);
             inner.tell();
@@ -133,17 +142,19 @@ impl Devices {
     pub fn open(directory: PathBuf, metrics: DeviceMetrics) -> Self {
         let path = directory.join(checkpoint::FILE);
         let read = match std::fs::read(&path) {
-            Ok(bytes) => checkpoint::read(&bytes).map_err(|why| why.to_string()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(State::default()),
+            Ok(bytes) => checkpoint::read(&bytes).map(Some).map_err(|why| why.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),
         };
-        let state = read.unwrap_or_else(|why| {
+        let is_new = matches!(&read, Ok(None));
+        let state = read.map(Option::unwrap_or_default).unwrap_or_else(|why| {
             let path = path.display();
             tracing::error!(%path, why, "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date");
             State::default()
         });
         Self(Arc::new(Inner {
             directory,
+            is_new,
             began: Instant::now(),
             held: Mutex::new(Held {
                 state,
@@ -153,6 +164,12 @@ impl Devices {
             metrics,
             files: FileWork::new(DEADLINE),
         }))
+    }
+
+    /// Whether no kubelet left anything of devices: what the node's object says of extended resources is of another machine then, or
+    /// of another time.
+    pub fn is_new(&self) -> bool {
+        self.0.is_new
     }
 
     fn directory(&self) -> &Path {

@@ -21,11 +21,11 @@ mod runtime;
 mod text;
 mod volumes;
 
+pub use devices::{DeviceMetrics, PodResourcesCall, PodResourcesMetrics};
 pub use features::{Gates, features};
 pub use health::HealthMetrics;
 pub use http::{Begun, Port};
 pub use node::NodeMetrics;
-pub use devices::{DeviceMetrics, PodResourcesCall, PodResourcesMetrics};
 pub use pinning::PinningMetrics;
 pub use pods::{Ended, PodMetrics, Start, Work};
 pub use probes::{ProbeMetrics, ProbeResult, Probed};

@@ -19,9 +19,9 @@ mod open;
 mod read;
 pub mod reconcile;
 mod rules;
-mod told;
 #[cfg(test)]
 mod tests;
+mod told;
 pub mod topology;
 
 pub use open::OpenError;

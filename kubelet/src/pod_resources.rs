@@ -6,6 +6,7 @@ pub mod answer;
 mod tests;
 
 use crate::device::socket;
+use crate::id::PodUid;
 use crate::metrics::{PodResourcesCall, PodResourcesMetrics};
 use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
@@ -102,8 +103,12 @@ impl Lister {
         let (devices, pinning) = (&self.parts.devices, &self.parts.pinning);
         Share {
             devices: devices.look(|state| answer::devices_of(state, uid, container)),
-            cpus: pinning.cpus_alone(uid, container).iter().map(i64::from).collect(),
-            memory: answer::memory(&pinning.memory_alone(uid, container)),
+            cpus: pinning
+                .cpus_of(&PodUid::from(uid), container)
+                .iter()
+                .map(i64::from)
+                .collect(),
+            memory: answer::memory(&pinning.memory_of(&PodUid::from(uid), container)),
             // Claims of devices are to be told here.
             claims: Vec::new(),
         }
@@ -156,7 +161,9 @@ impl PodResourcesLister for Lister {
         self.metrics.called("v1", PodResourcesCall::Get, found.is_none());
         let Some(pod) = found else {
             let (name, namespace) = (asked.pod_name, asked.pod_namespace);
-            return Err(Status::unknown(format!("pod {name} in namespace {namespace} not found")));
+            return Err(Status::unknown(format!(
+                "pod {name} in namespace {namespace} not found"
+            )));
         };
         Ok(Response::new(v1::GetPodResourcesResponse {
             pod_resources: Some(answer::of_pod(&pod.pod, |of| self.share(of))),

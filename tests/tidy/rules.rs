@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 53] = [
+const DECIDING: [&str; 59] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -87,6 +87,12 @@ const DECIDING: [&str; 53] = [
     "controlplane/src/controller/selection",
     "controlplane/src/apiserver/usage/history",
     "controlplane/src/apiserver/usage/page",
+    "kubelet/src/device/answer",
+    "kubelet/src/device/checkpoint",
+    "kubelet/src/device/choice",
+    "kubelet/src/device/draft",
+    "kubelet/src/device/state",
+    "kubelet/src/pod_resources/answer",
     "kubelet/src/pinning/assign",
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",

@@ -74,12 +74,15 @@ impl Extras {
             })
             .collect();
         config.envs = more.into_iter().chain(own).collect();
-        let mounts = self.mounts.into_iter().map(|(container_path, (host_path, readonly))| cri::Mount {
-            container_path,
-            host_path,
-            readonly,
-            ..cri::Mount::default()
-        });
+        let mounts = self
+            .mounts
+            .into_iter()
+            .map(|(container_path, (host_path, readonly))| cri::Mount {
+                container_path,
+                host_path,
+                readonly,
+                ..cri::Mount::default()
+            });
         let mounts: Vec<cri::Mount> = mounts.collect();
         config.mounts.splice(0..0, mounts);
         let devices = self.devices.into_iter();

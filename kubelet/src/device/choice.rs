@@ -150,11 +150,7 @@ pub fn question(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Option<Question>, 
 ///
 /// # Errors
 /// There are too few.
-pub fn choose(
-    pool: Pool<'_>,
-    wanted: Wanted<'_>,
-    preferred: &BTreeSet<String>,
-) -> Result<BTreeSet<String>, TooFew> {
+pub fn choose(pool: Pool<'_>, wanted: Wanted<'_>, preferred: &BTreeSet<String>) -> Result<BTreeSet<String>, TooFew> {
     let mut choosing = Choosing::begin(pool, wanted)?;
     if choosing.has_choice_near() {
         let first: Vec<String> = preferred.intersection(&choosing.aligned).cloned().collect();

@@ -133,7 +133,9 @@ impl Draft {
             let ids = match self.state.is_met(claim)? {
                 true => self.given(&asked.container, resource).unwrap_or_default(),
                 false => {
-                    let Some(left) = self.left.get_mut(resource) else { continue };
+                    let Some(left) = self.left.get_mut(resource) else {
+                        continue;
+                    };
                     let pool = Pool {
                         devices: &left.devices,
                         free: &left.free,

@@ -181,10 +181,13 @@ fn left_to(state: &State, uid: &PodUid, all: &[Asked], container: &str) -> Reuse
 
 /// All that plugins said to a container's devices.
 fn extras(state: &State, uid: &PodUid, container: &str) -> Extras {
-    let answers = state.pods().of(uid.as_str(), container).filter_map(|(resource, given)| {
-        let answer = ContainerAllocateResponse::decode(given.answer.as_deref()?).ok()?;
-        Some((resource, answer))
-    });
+    let answers = state
+        .pods()
+        .of(uid.as_str(), container)
+        .filter_map(|(resource, given)| {
+            let answer = ContainerAllocateResponse::decode(given.answer.as_deref()?).ok()?;
+            Some((resource, answer))
+        });
     Extras::of(answers.collect::<BTreeMap<_, _>>())
 }
 

@@ -83,9 +83,7 @@ impl Plugin {
     ///
     /// # Errors
     /// It is none.
-    pub(super) async fn over(
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Self, CallError> {
+    pub(super) async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, CallError> {
         let mut stream = Some(stream);
         // The one connection that was made; nothing is dialled again.
         let connector = tower::service_fn(move |_: Uri| {
@@ -171,10 +169,7 @@ impl Plugin {
 }
 
 /// A list as it is kept. Devices without a name are left out; of two of one name the last counts, as upstream.
-pub(super) fn devices(
-    resource: &str,
-    list: pb::ListAndWatchResponse,
-) -> Result<BTreeMap<String, Device>, CallError> {
+pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<BTreeMap<String, Device>, CallError> {
     let listed = list.devices.len();
     if listed > DEVICES_MAX {
         return Err(CallError::TooMany(listed));
@@ -182,7 +177,12 @@ pub(super) fn devices(
     let named = list.devices.into_iter().filter(|device| !device.id.is_empty());
     let devices: BTreeMap<String, Device> = named
         .map(|device| {
-            let mut nodes: Vec<i64> = device.topology.iter().flat_map(|of| &of.nodes).map(|node| node.id).collect();
+            let mut nodes: Vec<i64> = device
+                .topology
+                .iter()
+                .flat_map(|of| &of.nodes)
+                .map(|node| node.id)
+                .collect();
             nodes.sort_unstable();
             nodes.dedup();
             let kept = Device {
@@ -195,7 +195,12 @@ pub(super) fn devices(
         .collect();
     if devices.len() < listed {
         let kept = devices.len();
-        tracing::warn!(resource, listed, kept, "a device plugin lists devices without a name, or twice");
+        tracing::warn!(
+            resource,
+            listed,
+            kept,
+            "a device plugin lists devices without a name, or twice"
+        );
     }
     Ok(devices)
 }

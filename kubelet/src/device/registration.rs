@@ -229,6 +229,8 @@ impl Registrar {
             return Err(RegisterError::Endpoint(request.endpoint.clone()));
         }
         let socket: PathBuf = self.devices.directory().join(&request.endpoint);
-        self.devices.register(&request.resource_name, &socket, &self.shutdown).await
+        self.devices
+            .register(&request.resource_name, &socket, &self.shutdown)
+            .await
     }
 }

@@ -126,7 +126,10 @@ impl Sample {
         let never = CancellationToken::new();
         devices.take_plugin(resource, plugin, &never).await.expect("registers");
         let wanted = self.lists.borrow().len();
-        until(devices, |devices| devices.capacity().capacity.get(resource) == Some(&wanted)).await;
+        until(devices, |devices| {
+            devices.capacity().capacity.get(resource) == Some(&wanted)
+        })
+        .await;
     }
 }
 

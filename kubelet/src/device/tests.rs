@@ -36,7 +36,10 @@ async fn start(devices: &Devices, pod: &Pod) -> Result<Vec<String>, DeviceError>
     let extras = devices.start(&pod_object::uid(pod), pod, "c").await?;
     let mut config = cri::ContainerConfig::default();
     extras.apply(&mut config);
-    let told = config.envs.iter().map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)));
+    let told = config
+        .envs
+        .iter()
+        .map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)));
     Ok(told.collect())
 }
 
@@ -59,24 +62,35 @@ async fn what_is_given_is_on_disk_and_the_next_kubelets() {
     assert_eq!(ids(&devices, "u", "c"), ["a", "b"], "what the init container leaves");
     assert_eq!(
         give(&devices, &pod("v", 0, 2)).await,
-        Err("Allocate failed due to requested number of devices unavailable for example.com/dev. \
+        Err(
+            "Allocate failed due to requested number of devices unavailable for example.com/dev. \
              Requested: 2, Available: 1, which is unexpected"
-            .to_owned())
+                .to_owned()
+        )
     );
     let next = open(&directory);
-    assert_eq!(start(&next, &first).await.expect("starts"), ["DEVICES=a,b", "GPU=yes"], "without its plugin");
+    assert_eq!(
+        start(&next, &first).await.expect("starts"),
+        ["DEVICES=a,b", "GPU=yes"],
+        "without its plugin"
+    );
     assert_eq!(
         give(&next, &pod("w", 0, 1)).await,
-        Err("Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/dev, \
+        Err(
+            "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/dev, \
              which is unexpected"
-            .to_owned())
+                .to_owned()
+        )
     );
     plugin.register(&next, R).await;
     assert_eq!(give(&next, &pod("w", 0, 1)).await, Ok(()));
     assert_eq!(ids(&next, "w", "c"), ["c"], "nobody has another's");
     next.retain(|uid| uid == "w");
     assert_eq!(give(&next, &pod("x", 0, 2)).await, Ok(()));
-    assert_eq!(plugin.calls(), ["allocate a,b", "allocate a,b", "allocate c", "allocate a,b"]);
+    assert_eq!(
+        plugin.calls(),
+        ["allocate a,b", "allocate a,b", "allocate c", "allocate a,b"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,12 +111,19 @@ async fn a_plugin_that_hangs_refuses_or_answers_nothing_harms_one_pod() {
     );
     let plugin = plugin.script(|script| (script.refuses, script.answers) = (None, Vec::new()));
     let nothing = give(&devices, &pod("u", 0, 1)).await.expect_err("refused");
-    assert!(nothing.starts_with("no containers return in allocation response"), "{nothing}");
+    assert!(
+        nothing.starts_with("no containers return in allocation response"),
+        "{nothing}"
+    );
     let plugin = plugin.script(|script| script.answers = vec![env("X", &"x".repeat(answer::ANSWER_BYTES_MAX))]);
     let long = give(&devices, &pod("u", 0, 1)).await.expect_err("refused");
     assert!(long.starts_with("the allocation response has"), "{long}");
     let _plugin = plugin.script(|script| script.answers = vec![env("X", "x")]);
-    assert_eq!(give(&devices, &pod("u", 0, 1)).await, Ok(()), "its device is free again each time");
+    assert_eq!(
+        give(&devices, &pod("u", 0, 1)).await,
+        Ok(()),
+        "its device is free again each time"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +148,10 @@ async fn a_plugin_prefers_and_is_told_of_starts() {
     plugin.dies();
     testing::until(&devices, |devices| devices.capacity().allocatable[R] == 0).await;
     let gone = start(&devices, &pod).await.expect_err("refused").to_string();
-    assert_eq!(gone, "endpoint not found in cache for a registered resource: example.com/dev");
+    assert_eq!(
+        gone,
+        "endpoint not found in cache for a registered resource: example.com/dev"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +159,10 @@ async fn a_container_that_has_none_yet_gets_its_devices_at_its_start() {
     let directory = tempfile::tempdir().expect("temp dir");
     let devices = open(&directory);
     let pod = pod("u", 0, 1);
-    assert!(start(&devices, &pod).await.expect("starts").is_empty(), "nobody knows the resource");
+    assert!(
+        start(&devices, &pod).await.expect("starts").is_empty(),
+        "nobody knows the resource"
+    );
     let plugin = Sample::new(well(&["a"]));
     plugin.register(&devices, R).await;
     assert_eq!(start(&devices, &pod).await.expect("starts"), ["DEVICES=a"]);
@@ -151,7 +178,10 @@ async fn health_is_told_of_what_containers_have() {
     plugin.register(&devices, R).await;
     give(&devices, &pod("u", 0, 2)).await.expect("given");
     let told = |devices: &Devices| -> Vec<(String, String)> {
-        let of = devices.health("u", "c").into_iter().flat_map(|of| of.resources.unwrap_or_default());
+        let of = devices
+            .health("u", "c")
+            .into_iter()
+            .flat_map(|of| of.resources.unwrap_or_default());
         of.map(|of| (of.resource_id, of.health.unwrap_or_default())).collect()
     };
     let expected = |a: &str| vec![("a".to_owned(), a.to_owned()), ("b".to_owned(), "Healthy".to_owned())];

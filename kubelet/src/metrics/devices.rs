@@ -67,7 +67,11 @@ impl PodResourcesMetrics {
         let mut pair = |call: &str| {
             let name = |what: &str| format!("kubelet_pod_resources_endpoint_{what}_{call}");
             let requests = counters(r, &name("requests"), "Calls of the PodResources API of this kind");
-            let errors = counters(r, &name("errors"), "Calls of the PodResources API of this kind that failed");
+            let errors = counters(
+                r,
+                &name("errors"),
+                "Calls of the PodResources API of this kind that failed",
+            );
             (requests, errors)
         };
         let (list, get, allocatable) = (pair("list"), pair("get"), pair("get_allocatable"));

@@ -106,7 +106,8 @@ pub fn allocatable(config: &Config, facts: &Facts) -> NodeAllocatable {
     }
 }
 
-/// Adds what device plugins offer, and leaves what others say of extended resources: of those all is allocatable, as upstream.
+/// Adds what device plugins offer. What others say the node has of extended resources stays theirs, and all of it is allocatable, as
+/// upstream.
 fn add_devices(
     (capacity, allocatable): (&mut Quantities, &mut Quantities),
     devices: &Capacity,
@@ -114,7 +115,6 @@ fn add_devices(
 ) {
     let others = old.and_then(|status| status.capacity.as_ref()).into_iter().flatten();
     for (name, amount) in others.filter(|(name, _)| is_extended(name)) {
-        capacity.insert(name.clone(), amount.clone());
         allocatable.insert(name.clone(), amount.clone());
     }
     let count = |count: usize| plain(i64::try_from(count).unwrap_or(i64::MAX));

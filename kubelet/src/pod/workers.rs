@@ -30,9 +30,9 @@ use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
+use devices::Giving;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use devices::Giving;
 use leftovers::Leftovers;
 use order::{in_order, names_of_statics};
 use pinning::Verdict;
@@ -89,7 +89,6 @@ pub struct Workers {
     /// The one task that sets them.
     sharing: JoinSet<()>,
     resizes: resize::Resizes,
-    /// Pods whose devices are being given.
     giving: Giving,
     /// Since when pods that have no worker yet are known.
     seen: BTreeMap<PodUid, Instant>,
@@ -379,9 +378,8 @@ impl Workers {
             return;
         };
         // Containers whose sandbox is gone do not tell their pod's name.
-        let named = observed
-            .sandbox()
-            .map(|sandbox| (sandbox.name.clone(), sandbox.namespace.clone()));
+        let sandbox = observed.sandbox();
+        let named = sandbox.map(|sandbox| (sandbox.name.clone(), sandbox.namespace.clone()));
         let (name, namespace) = named.unwrap_or_else(|| (uid.to_string(), "default".to_owned()));
         tracing::info!(pod = %uid, name, namespace, "ending a pod no source has");
         self.shared.parts.metrics.pods.orphaned();

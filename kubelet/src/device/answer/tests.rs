@@ -23,7 +23,11 @@ fn everything_reaches_the_container_and_the_pods_own_words_hold() {
             host_path: "/dev/gpu0".to_owned(),
             permissions: "rw".to_owned(),
         }],
-        annotations: [("x".to_owned(), "y".to_owned()), ("own".to_owned(), "theirs".to_owned())].into(),
+        annotations: [
+            ("x".to_owned(), "y".to_owned()),
+            ("own".to_owned(), "theirs".to_owned()),
+        ]
+        .into(),
         cdi_devices: vec![pb::CdiDevice {
             name: "vendor.com/gpu=0".to_owned(),
         }],
@@ -40,12 +44,20 @@ fn everything_reaches_the_container_and_the_pods_own_words_hold() {
     assert_eq!(config.envs, [key("A", "1"), key("PATH", "/bin")]);
     let mount = &config.mounts[0];
     assert_eq!(
-        (mount.container_path.as_str(), mount.host_path.as_str(), mount.readonly, config.mounts.len()),
+        (
+            mount.container_path.as_str(),
+            mount.host_path.as_str(),
+            mount.readonly,
+            config.mounts.len()
+        ),
         ("/lib/gpu", "/usr/gpu", true, 2)
     );
     assert_eq!(config.devices[0].host_path, "/dev/gpu0");
     assert_eq!(config.devices[0].permissions, "rw");
-    assert_eq!((config.annotations["x"].as_str(), config.annotations["own"].as_str()), ("y", "ours"));
+    assert_eq!(
+        (config.annotations["x"].as_str(), config.annotations["own"].as_str()),
+        ("y", "ours")
+    );
     assert_eq!(config.cdi_devices[0].name, "vendor.com/gpu=0");
 }
 

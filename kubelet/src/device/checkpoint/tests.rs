@@ -11,7 +11,11 @@ fn what_upstream_wrote_is_read() {
         let state = read(text.as_bytes()).expect(text);
         assert_eq!(state.pods().iter().count(), entries);
         assert!(state.knows("nvidia.com/gpu"));
-        assert_eq!(state.capacity().capacity["nvidia.com/gpu"], 0, "its plugin is not there yet");
+        assert_eq!(
+            state.capacity().capacity["nvidia.com/gpu"],
+            0,
+            "its plugin is not there yet"
+        );
     }
     let state = read(NUMA.as_bytes()).expect("reads");
     let (pod, container, resource, given) = state.pods().iter().next().expect("an entry");
@@ -35,7 +39,10 @@ fn what_is_written_is_upstreams_and_reads_back() {
     assert!(text.contains(r#""RegisteredDevices":{"nvidia.com/gpu":[]}"#), "{text}");
     assert_eq!(read(text.as_bytes()).expect("reads").pods(), state.pods());
     let none = String::from_utf8(write(&State::default())).expect("text");
-    assert!(none.starts_with(r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":"#), "{none}");
+    assert!(
+        none.starts_with(r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":"#),
+        "{none}"
+    );
 }
 
 #[test]

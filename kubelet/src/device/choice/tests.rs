@@ -30,7 +30,14 @@ fn devices_are_chosen_in_upstreams_order() {
     let placed = devices(SPREAD);
     let plain = devices(&[("a", &[]), ("b", &[]), ("c", &[]), ("d!", &[])]);
     // Devices, count, reuse, near, preferred; chosen.
-    type Case<'a> = (&'a BTreeMap<String, Device>, usize, &'a [&'a str], Option<u32>, &'a [&'a str], &'a [&'a str]);
+    type Case<'a> = (
+        &'a BTreeMap<String, Device>,
+        usize,
+        &'a [&'a str],
+        Option<u32>,
+        &'a [&'a str],
+        &'a [&'a str],
+    );
     let cases: &[Case<'_>] = &[
         (&plain, 2, &[], None, &[], &["a", "b"]),
         (&plain, 2, &[], None, &["c"], &["a", "c"]),
@@ -56,7 +63,11 @@ fn devices_are_chosen_in_upstreams_order() {
             near: near.map(|node| NumaMask::of([node])),
         };
         let chosen = choose(pool, wanted, &set(preferred));
-        assert_eq!(chosen, Ok(set(expected)), "{count} with {reuse:?} near {near:?} preferring {preferred:?}");
+        assert_eq!(
+            chosen,
+            Ok(set(expected)),
+            "{count} with {reuse:?} near {near:?} preferring {preferred:?}"
+        );
     }
 }
 

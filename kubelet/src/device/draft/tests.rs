@@ -26,7 +26,8 @@ fn container(name: &str, devices: &str, sidecar: bool) -> Value {
 }
 
 fn pod(inits: Value, containers: Value) -> Pod {
-    let pod = json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"initContainers": inits, "containers": containers}});
+    let pod =
+        json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"initContainers": inits, "containers": containers}});
     serde_json::from_value(pod).expect("a pod")
 }
 
@@ -45,12 +46,19 @@ fn try_all(pod: &Pod, state: &State, near: Option<u32>) -> Result<Option<Plan>, 
 #[test]
 fn only_what_plugins_know_is_asked_for() {
     let state = state(&[("a", &[])]);
-    let pod = pod(json!([]), json!([container("c", "1", false), container("d", "0", false)]));
+    let pod = pod(
+        json!([]),
+        json!([container("c", "1", false), container("d", "0", false)]),
+    );
     let asked = asked(&pod, &state);
     assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!(asked[0].resources, BTreeMap::from([(R.to_owned(), 1)]));
     assert!(super::asked(&pod, &State::default()).is_empty());
-    assert!(Draft::new(&pod, &State::default(), NumaMask::default()).plan().is_none());
+    assert!(
+        Draft::new(&pod, &State::default(), NumaMask::default())
+            .plan()
+            .is_none()
+    );
 }
 
 #[test]
@@ -74,14 +82,21 @@ fn inits_leave_what_they_have_to_those_after_them() {
 #[test]
 fn a_trial_says_where_containers_are_to_be() {
     let state = state(&[("a", &[0]), ("b", &[1])]);
-    let pod = pod(json!([]), json!([container("c", "1", false), container("d", "1", false)]));
+    let pod = pod(
+        json!([]),
+        json!([container("c", "1", false), container("d", "1", false)]),
+    );
     let draft = Draft::new(&pod, &state, NumaMask::of([0, 1]));
     let asked = asking::of_pod(&pod);
     let wishes = draft.wishes(Whose::Container(&asked[0]));
-    let Wishes::One(hints) = &wishes[0] else { panic!("{wishes:?}") };
+    let Wishes::One(hints) = &wishes[0] else {
+        panic!("{wishes:?}")
+    };
     assert_eq!(hints.iter().filter(|hint| hint.preferred).count(), 2);
     let whole = draft.wishes(Whose::Pod(&asked));
-    let Wishes::One(hints) = &whole[0] else { panic!("{whole:?}") };
+    let Wishes::One(hints) = &whole[0] else {
+        panic!("{whole:?}")
+    };
     let both = Hint {
         numas: Some(NumaMask::of([0, 1])),
         preferred: true,
@@ -101,8 +116,14 @@ fn pods_need_at_a_time_what_their_containers_do() {
     };
     for (all, expected) in [
         (vec![asked(Kind::Init, 3), asked(Kind::Regular, 1)], 3),
-        (vec![asked(Kind::Sidecar, 1), asked(Kind::Init, 3), asked(Kind::Regular, 1)], 4),
-        (vec![asked(Kind::Init, 1), asked(Kind::Sidecar, 2), asked(Kind::Regular, 2)], 4),
+        (
+            vec![asked(Kind::Sidecar, 1), asked(Kind::Init, 3), asked(Kind::Regular, 1)],
+            4,
+        ),
+        (
+            vec![asked(Kind::Init, 1), asked(Kind::Sidecar, 2), asked(Kind::Regular, 2)],
+            4,
+        ),
     ] {
         assert_eq!(at_a_time(&all)[R], expected, "{all:?}");
     }

@@ -78,15 +78,25 @@ async fn a_plugin_registers_lists_dies_and_comes_back() {
     let mut client = node.serve().await;
     let first = Sample::new(well(&["a", "b"]));
     first.serve(&node.path("dev.sock"));
-    client.register(request(VERSION, "dev.sock", R)).await.expect("registers");
+    client
+        .register(request(VERSION, "dev.sock", R))
+        .await
+        .expect("registers");
     until(&node.devices, |devices| counts(devices) == (2, 2)).await;
-    first.lists(vec![device("a", true, &[]), device("b", false, &[]), device("c", true, &[1])]);
+    first.lists(vec![
+        device("a", true, &[]),
+        device("b", false, &[]),
+        device("c", true, &[1]),
+    ]);
     until(&node.devices, |devices| counts(devices) == (3, 2)).await;
     first.dies();
     until(&node.devices, |devices| counts(devices) == (3, 0)).await;
     let second = Sample::new(well(&["a"]));
     second.serve(&node.path("dev.sock"));
-    client.register(request(VERSION, "dev.sock", R)).await.expect("registers");
+    client
+        .register(request(VERSION, "dev.sock", R))
+        .await
+        .expect("registers");
     until(&node.devices, |devices| counts(devices) == (1, 1)).await;
     let text = node.metrics.text(&Default::default());
     let line = r#"kubelet_device_plugin_registration_total{resource_name="example.com/dev"} 2"#;
@@ -113,20 +123,35 @@ async fn another_plugin_of_the_resource_takes_over() {
 async fn bad_requests_are_refused_in_upstreams_words() {
     let node = Node::new();
     let mut client = node.serve().await;
-    let dial = format!("failed to dial device plugin: {}: No such file or directory", node.path("none.sock").display());
+    let dial = format!(
+        "failed to dial device plugin: {}: No such file or directory",
+        node.path("none.sock").display()
+    );
     for (request, why) in [
         (
             request("v1alpha", "d.sock", R),
             r#"requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]"#,
         ),
-        (request(VERSION, "d.sock", "cpu"), r#"the ResourceName "cpu" is invalid"#),
+        (
+            request(VERSION, "d.sock", "cpu"),
+            r#"the ResourceName "cpu" is invalid"#,
+        ),
         (
             request(VERSION, "d.sock", "kubernetes.io/x"),
             r#"the ResourceName "kubernetes.io/x" is invalid"#,
         ),
-        (request(VERSION, "../d.sock", R), r#"the endpoint "../d.sock" is not the name of a socket"#),
-        (request(VERSION, "", R), r#"the endpoint "" is not the name of a socket"#),
-        (request(VERSION, SOCKET, R), r#"the endpoint "kubelet.sock" is not the name of a socket"#),
+        (
+            request(VERSION, "../d.sock", R),
+            r#"the endpoint "../d.sock" is not the name of a socket"#,
+        ),
+        (
+            request(VERSION, "", R),
+            r#"the endpoint "" is not the name of a socket"#,
+        ),
+        (
+            request(VERSION, SOCKET, R),
+            r#"the endpoint "kubelet.sock" is not the name of a socket"#,
+        ),
         (request(VERSION, "none.sock", R), dial.as_str()),
     ] {
         let refused = client.register(request.clone()).await.expect_err("refused");
@@ -152,7 +177,10 @@ async fn old_sockets_go_and_everything_else_stays() {
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert_eq!(names, ["DEPRECATION", "kubelet.sock", "kubelet_internal_checkpoint", "notes"]);
+    assert_eq!(
+        names,
+        ["DEPRECATION", "kubelet.sock", "kubelet_internal_checkpoint", "notes"]
+    );
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode(&directory), mode(&node.path(SOCKET))), (0o750, 0o600));

@@ -41,14 +41,24 @@ fn a_resource_lives_from_its_registration_until_five_minutes_after_its_plugin_we
     assert!(state.connect(R, 1, Options::default()));
     assert_eq!(counts(&state), Some((0, 0)));
     let listed = state.list(R, 1, devices(&[("a", true), ("b", true), ("c", false)]));
-    assert_eq!(listed, Some(News { capacity: true, health: false }));
+    assert_eq!(
+        listed,
+        Some(News {
+            capacity: true,
+            health: false
+        })
+    );
     assert_eq!(counts(&state), Some((3, 2)));
     assert!(state.disconnect(R, 1, start));
     assert_eq!(counts(&state), Some((3, 0)), "all are ill, and counted");
     assert!(!state.expire(start + GRACE), "not yet");
     assert_eq!(counts(&state), Some((3, 0)));
     assert!(state.expire(start + GRACE + Duration::from_secs(1)));
-    assert_eq!((counts(&state), state.knows(R)), (Some((0, 0)), false), "zero, and removed");
+    assert_eq!(
+        (counts(&state), state.knows(R)),
+        (Some((0, 0)), false),
+        "zero, and removed"
+    );
     assert!(!state.expire(start + GRACE * 2));
     // It comes back.
     assert!(state.connect(R, 2, Options::default()));
@@ -75,7 +85,11 @@ fn who_registers_anew_takes_over_and_the_old_one_says_nothing_any_more() {
 fn refusals_are_upstreams_words() {
     let none = BTreeSet::new();
     let mut state = State::default();
-    let why = |state: &State, count| state.is_met(claim("u", "c", count, &none)).map_err(|why| why.to_string());
+    let why = |state: &State, count| {
+        state
+            .is_met(claim("u", "c", count, &none))
+            .map_err(|why| why.to_string())
+    };
     assert_eq!(
         why(&state, 1),
         Err("cannot allocate unregistered device example.com/dev".to_owned())
@@ -106,9 +120,21 @@ fn what_somebody_has_is_told_when_its_health_changes() {
     state.list(R, 1, devices(&[("a", true), ("b", true)]));
     state.reserve(claim("u", "c", 1, &none), &none).expect("reserves");
     let other = state.list(R, 1, devices(&[("a", true), ("b", false)]));
-    assert_eq!(other, Some(News { capacity: true, health: false }));
+    assert_eq!(
+        other,
+        Some(News {
+            capacity: true,
+            health: false
+        })
+    );
     let own = state.list(R, 1, devices(&[("a", false), ("b", false)]));
-    assert_eq!(own, Some(News { capacity: true, health: true }));
+    assert_eq!(
+        own,
+        Some(News {
+            capacity: true,
+            health: true
+        })
+    );
     let same = state.list(R, 1, devices(&[("a", false), ("b", false)]));
     assert_eq!(same, Some(News::default()));
 }
@@ -134,13 +160,21 @@ fn resources_are_bounded() {
         assert!(state.connect(&format!("example.com/{index}"), 1, Options::default()));
     }
     assert!(!state.connect(R, 1, Options::default()));
-    assert!(state.connect("example.com/0", 2, Options::default()), "one that is there");
+    assert!(
+        state.connect("example.com/0", 2, Options::default()),
+        "one that is there"
+    );
 }
 
 /// A step of somebody's.
 #[derive(Clone, Debug)]
 enum Step {
-    Give { pod: u8, container: u8, count: usize, answers: bool },
+    Give {
+        pod: u8,
+        container: u8,
+        count: usize,
+        answers: bool,
+    },
     Ends(u8),
     Lists(BTreeSet<u8>),
     Goes,

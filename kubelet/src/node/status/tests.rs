@@ -65,7 +65,15 @@ fn what_runs_short_is_told_in_upstreams_words() {
     let all = Conditions::from([Condition::Memory, Condition::Disk, Condition::Pid]);
     let told = |pressure: &Conditions| -> Vec<String> {
         let runtime = RuntimeFacts::default();
-        let status = node_status(&config(), &facts(), &runtime, (&healthy(), pressure), &Capacity::default(), None, at(0));
+        let status = node_status(
+            &config(),
+            &facts(),
+            &runtime,
+            (&healthy(), pressure),
+            &Capacity::default(),
+            None,
+            at(0),
+        );
         let shown = |c: &NodeCondition| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             format!("{} {} {} {}", c.type_, c.status, text(&c.reason), text(&c.message))
@@ -390,11 +398,21 @@ fn devices_of_plugins_are_told_and_others_resources_stay() {
         let all = list.iter().flatten().filter(|(name, _)| name.contains('/'));
         all.map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
     };
-    let expected = |dongles: &str, gpus: &str| {
-        let all = [("example.com/dongle", dongles), ("example.com/gone", "0"), ("example.com/gpu", gpus)];
-        all.map(|(name, amount)| (name.to_owned(), amount.to_owned())).to_vec()
+    let text = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+        let of = list
+            .iter()
+            .map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()));
+        of.collect()
     };
-    assert_eq!(told(&status.capacity), expected("3", "2"));
-    assert_eq!(told(&status.allocatable), expected("3", "1"));
-    assert_ne!(status.capacity.expect("capacity")["cpu"].0, "64", "the machine's own are ours to tell");
+    let (gone, dongle) = (("example.com/gone", "0"), ("example.com/dongle", "3"));
+    assert_eq!(told(&status.capacity), text(&[gone, ("example.com/gpu", "2")]));
+    assert_eq!(
+        told(&status.allocatable),
+        text(&[dongle, gone, ("example.com/gpu", "1")])
+    );
+    assert_ne!(
+        status.capacity.expect("capacity")["cpu"].0,
+        "64",
+        "the machine's own are ours to tell"
+    );
 }

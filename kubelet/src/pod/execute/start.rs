@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runtimes_that_mount_no_images_are_known() {
+    fn runtimes_that_are_too_old_are_known() {
         for (name, version, lacks) in [
             ("containerd", "1.6.20~ds1", true),
             ("containerd", "v1.7.28", true),
@@ -286,6 +286,9 @@ mod tests {
             ("cri-o", "1.30.0", false),
         ] {
             assert_eq!(is_containerd_before((2, 1), name, version), lacks, "{name} {version}");
+        }
+        for (version, lacks) in [("1.6.20~ds1", true), ("1.7.0", false), ("2.0.5", false), ("1", false)] {
+            assert_eq!(is_containerd_before((1, 7), "containerd", version), lacks, "{version}");
         }
     }
 

@@ -1,6 +1,7 @@
 mod addresses;
 mod admission;
 mod classes;
+mod devices;
 mod ephemeral;
 mod eviction;
 mod faults;
