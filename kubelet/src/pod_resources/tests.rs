@@ -52,7 +52,7 @@ impl Node {
         };
         let machine = || Ok(SMALL.topology());
         let given = crate::parts::Dependencies {
-            pinning: Pinning::open(directory.path(), &rules, machine).expect("opens"),
+            pinning: Pinning::open(directory.path(), &rules, 0, machine).expect("opens"),
             ..dependencies(
                 directory.path(),
                 node,

@@ -298,6 +298,7 @@ fn handlers_are_told_by_name_with_what_they_can() {
         &facts(),
         &runtime,
         (&healthy(), &Conditions::new()),
+        &Capacity::default(),
         None,
         at(0),
     );
