@@ -20,8 +20,8 @@ pub const FILE: &str = "kubelet_internal_checkpoint";
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// It is no JSON, or not of the form.
-    #[error("{0}")]
-    Form(#[source] serde_json::Error),
+    #[error(transparent)]
+    Form(serde_json::Error),
     /// Somebody else wrote in it, or it is damaged.
     #[error("checkpoint is corrupted")]
     Checksum,
