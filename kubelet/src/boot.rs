@@ -300,7 +300,7 @@ fn settings(
             sandbox_image,
         },
         container_logs: config.container_logs.clone(),
-        plugins: true,
+        sockets: true,
     }
 }
 

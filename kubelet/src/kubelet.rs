@@ -38,6 +38,7 @@ use crate::pod::execute::{Executor, RuntimeLoad};
 use crate::pod::mirror;
 use crate::pod::worker::{Network, Shared};
 use crate::pod::workers::Workers;
+use crate::pod_resources;
 use crate::probe::prober;
 use crate::reason::event;
 use crate::source::{Pods, Sources};
@@ -183,7 +184,7 @@ impl Kubelet {
             };
             tasks.spawn("mirror pods", mirrors.run(shutdown.clone()));
         }
-        if self.settings.plugins {
+        if self.settings.sockets {
             plugins::begin(&mut tasks, &self.parts, desired_too, &shutdown);
         }
         let sources = Sources {
@@ -218,6 +219,12 @@ impl Kubelet {
         if !unheld.is_empty() {
             let held = reserve::keep_trying(self.parts.clone(), unheld, shutdown.clone());
             tasks.spawn("reservations", held);
+        }
+        if self.settings.sockets {
+            let devices = self.parts.devices.clone();
+            tasks.spawn("device plugins", devices.run(shutdown.clone()));
+            let served = pod_resources::run(self.parts.clone(), shutdown.clone());
+            tasks.spawn("pod resources", served);
         }
         tasks.spawn("collection", collector.run(shutdown.clone()));
         let rotator = Rotator::new(self.parts.clone(), self.settings.container_logs.clone());

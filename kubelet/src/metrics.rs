@@ -4,6 +4,7 @@
 //! Owns the registry and its text. Never decides anything, and holds no series that strangers can make.
 
 mod counts;
+mod devices;
 mod dra;
 mod features;
 mod health;
@@ -21,6 +22,7 @@ mod runtime;
 mod text;
 mod volumes;
 
+pub use devices::{DeviceMetrics, PodResourcesCall, PodResourcesMetrics};
 pub use dra::DraMetrics;
 pub use features::{Gates, features};
 pub use health::HealthMetrics;
@@ -56,6 +58,10 @@ pub struct Metrics {
     pub pinning: PinningMetrics,
     /// What becomes of resource claims.
     pub dra: DraMetrics,
+    /// Device plugins.
+    pub devices: DeviceMetrics,
+    /// What is asked of the PodResources API.
+    pub pod_resources: PodResourcesMetrics,
     /// What becomes of volumes.
     pub volumes: VolumeMetrics,
     /// How probes go.
@@ -84,6 +90,8 @@ impl Metrics {
         let resizes = ResizeMetrics::register(&mut registry);
         let pinning = PinningMetrics::register(&mut registry);
         let dra = DraMetrics::register(&mut registry);
+        let devices = DeviceMetrics::register(&mut registry);
+        let pod_resources = PodResourcesMetrics::register(&mut registry);
         let volumes = VolumeMetrics::register(&mut registry);
         let providers = ProviderMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, node);
@@ -95,6 +103,8 @@ impl Metrics {
             resizes,
             pinning,
             dra,
+            devices,
+            pod_resources,
             volumes,
             probes: ProbeMetrics::new(),
             health: HealthMetrics::new(),

@@ -212,7 +212,8 @@ impl NodeReporter {
     /// Makes the node object, or adopts it, unless somebody else is to.
     async fn register(&mut self) {
         if self.config.node.register {
-            let labels = register::Registration::new(&self.config.node, &self.facts);
+            let labels = register::Registration::new(&self.config.node, &self.facts)
+                .with_new_devices(self.parts.devices.is_new());
             let first = self.first_status().await;
             self.tell(notices::of_status(&self.facts.name, None, &first));
             self.startup.tries(self.parts.clock.now());
@@ -252,9 +253,13 @@ impl NodeReporter {
     async fn first_status(&mut self) -> NodeStatus {
         let status = self.parts.runtime_status.borrow().clone();
         let runtime = RuntimeFacts::of(&status, RuntimeVersion::default());
-        let now = self.parts.clock.now();
-        let (health, pressure) = (self.health(&status), self.parts.pressure.borrow().clone());
-        node_status(&self.config, &self.facts, &runtime, (&health, &pressure), None, now)
+        self.status_now(&runtime, &self.health(&status), None)
+    }
+
+    fn status_now(&self, runtime: &RuntimeFacts, health: &Health, old: Option<&NodeStatus>) -> NodeStatus {
+        let (pressure, devices) = (self.parts.pressure.borrow().clone(), self.parts.devices.capacity());
+        let (now, conditions) = (self.parts.clock.now(), (health, &pressure));
+        node_status(&self.config, &self.facts, runtime, conditions, &devices, old, now)
     }
 
     /// Writes the status when the runtime's changed, when the node appears, and when it is due. A node that somebody deleted
@@ -269,6 +274,7 @@ impl NodeReporter {
         let mut phase = self.parts.phase.subscribe();
         let mut node = self.node.subscribe();
         let mut host_ips = self.parts.context.host_ips.clone();
+        let mut devices = self.parts.devices.news();
         // The object's UID: another one is another object, though it has the name.
         let mut known_as: Option<String> = None;
         loop {
@@ -289,6 +295,7 @@ impl NodeReporter {
             self.tell_of_object();
             pressure.mark_unchanged();
             phase.mark_unchanged();
+            devices.mark_unchanged();
             let seen = status.borrow_and_update().clone();
             let health = self.health(&seen);
             if health.runtime.is_empty() && version.name.is_empty() {
@@ -312,6 +319,7 @@ impl NodeReporter {
                 changed = status.changed() => if changed.is_err() { return },
                 Ok(()) = pressure.changed() => {}
                 Ok(()) = phase.changed() => {}
+                Ok(()) = devices.changed() => {}
                 () = tokio::time::sleep(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),
@@ -344,10 +352,8 @@ impl NodeReporter {
         let Some(node) = self.node.get("", &self.facts.name) else {
             return Ok(());
         };
-        let now = self.parts.clock.now();
         let old = node.status.clone().unwrap_or_default();
-        let pressure = self.parts.pressure.borrow().clone();
-        let new = node_status(&self.config, &self.facts, runtime, (health, &pressure), Some(&old), now);
+        let new = self.status_now(runtime, health, Some(&old));
         // The watch may be behind this kubelet's own last write.
         let is_current = written.revision <= revision(&node);
         let turned = is_current && status::conditions_turned(&old, &new);

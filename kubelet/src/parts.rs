@@ -14,6 +14,7 @@ use crate::autonomy::{self, Kept, Useless};
 use crate::cgroup::Cgroups;
 use crate::collect::{self, Garbage};
 use crate::container_log;
+use crate::device::Devices;
 use crate::dra::{self, Dra};
 use crate::events::{Recorder, Severity, Sink};
 use crate::eviction;
@@ -116,10 +117,10 @@ pub struct Settings {
     pub requests: RequestMetrics,
     /// What may stay of dead containers and unused images.
     pub collect: collect::Rules,
+    /// Whether plugins can register, and others ask what pods have of the node: all by sockets beneath the root directory.
+    pub sockets: bool,
     /// How long containers' logs may become, and how many of them stay.
     pub container_logs: container_log::Rules,
-    /// Whether plugins may register.
-    pub plugins: bool,
 }
 
 impl Default for Settings {
@@ -146,8 +147,8 @@ impl Default for Settings {
             swap: false,
             requests: RequestMetrics::default(),
             collect: collect::Rules::default(),
+            sockets: false,
             container_logs: container_log::Rules::default(),
-            plugins: false,
         }
     }
 }
@@ -206,6 +207,8 @@ pub struct Parts {
     pub pinning: Pinning,
     /// The claims that are prepared here, likewise.
     pub dra: Arc<Dra>,
+    /// Devices that plugins offer, and who has them, likewise.
+    pub devices: Devices,
 }
 
 impl Parts {
@@ -284,6 +287,7 @@ impl Parts {
             described,
             pinning,
             dra,
+            devices: Devices::open(context.root_dir.join("device-plugins"), metrics.devices.clone()),
             metrics,
             client,
             runtime,

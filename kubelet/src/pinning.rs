@@ -11,7 +11,7 @@ pub mod asking;
 pub mod assign;
 pub mod cpu;
 pub mod cpu_set;
-mod files;
+pub(crate) mod files;
 mod giver;
 pub mod hint;
 pub mod memory;
@@ -21,6 +21,7 @@ pub mod reconcile;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod told;
 pub mod topology;
 mod unbounded;
 

@@ -37,12 +37,13 @@ pub struct Plugin {
 }
 
 /// Works with the plugins of one type. What it refuses is told to the plugin in its words.
+#[tonic::async_trait]
 pub trait Handler: Send + Sync {
     /// Takes a plugin on, from now until [`Handler::deregister`].
     ///
     /// # Errors
     /// It is of no use. The plugin is told so and asked again later.
-    fn register(&self, plugin: &Plugin) -> Result<(), Refusal>;
+    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal>;
 
     /// Its socket is gone, or was made anew.
     fn deregister(&self, plugin: &Plugin);

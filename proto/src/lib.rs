@@ -52,3 +52,24 @@ pub mod dra {
         include!(concat!(env!("OUT_DIR"), "/dra/v1alpha1.rs"));
     }
 }
+
+/// Device plugins, v1beta1: their registration and what they are asked, client and server halves.
+#[cfg(feature = "devices")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod device_plugin {
+    include!(concat!(env!("OUT_DIR"), "/device_plugin/v1beta1.rs"));
+}
+
+/// The PodResources API, v1.
+#[cfg(feature = "devices")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod pod_resources {
+    include!(concat!(env!("OUT_DIR"), "/pod_resources/v1.rs"));
+}
+
+/// The PodResources API, v1alpha1.
+#[cfg(feature = "devices")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod pod_resources_v1alpha1 {
+    include!(concat!(env!("OUT_DIR"), "/pod_resources_v1alpha1/v1alpha1.rs"));
+}

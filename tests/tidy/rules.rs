@@ -78,7 +78,7 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 65] = [
+const DECIDING: [&str; 71] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -93,6 +93,12 @@ const DECIDING: [&str; 65] = [
     "kubelet/src/dra/health",
     "kubelet/src/dra/state",
     "kubelet/src/plugin/plan",
+    "kubelet/src/device/answer",
+    "kubelet/src/device/checkpoint",
+    "kubelet/src/device/choice",
+    "kubelet/src/device/draft",
+    "kubelet/src/device/state",
+    "kubelet/src/pod_resources/answer",
     "kubelet/src/pinning/assign",
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",

@@ -115,8 +115,9 @@ impl Drivers {
     }
 }
 
+#[tonic::async_trait]
 impl Handler for Drivers {
-    fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
         let service = Service::choose(plugin).map_err(Refusal::Invalid)?;
         let name = &plugin.name;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');

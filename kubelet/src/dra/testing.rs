@@ -207,8 +207,8 @@ impl SampleDriver {
     }
 
     /// Registers it, as one that has these services.
-    pub(crate) fn register(&self, handler: &dyn Handler, services: &[&str]) {
-        handler.register(&self.plugin(services)).expect("registered");
+    pub(crate) async fn register(&self, handler: &dyn Handler, services: &[&str]) {
+        handler.register(&self.plugin(services)).await.expect("registered");
     }
 
     /// What it says of itself.

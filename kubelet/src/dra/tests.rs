@@ -116,8 +116,8 @@ async fn a_claim_is_prepared_once_for_all_its_pods_and_let_go_of_with_the_last()
     let dra = node.dra();
     let first = SampleDriver::start(node.dir.path(), "a.example");
     let second = SampleDriver::start(node.dir.path(), "b.example");
-    first.register(&*dra.handler(), V1);
-    second.register(&*dra.handler(), &["v1beta1.DRAPlugin"]);
+    first.register(&*dra.handler(), V1).await;
+    second.register(&*dra.handler(), &["v1beta1.DRAPlugin"]).await;
     let (p, q) = (pod("p", &["c"]), pod("q", &["c"]));
     dra.prepare(&p).await.expect("prepared");
     dra.prepare(&q).await.expect("prepared");
@@ -170,7 +170,7 @@ async fn a_driver_that_fails_or_lies_is_named_and_harms_nobody_else() {
     let bad = SampleDriver::start(node.dir.path(), "bad.example");
     let good = SampleDriver::start(node.dir.path(), "good.example");
     for driver in [&bad, &good] {
-        driver.register(&*dra.handler(), V1);
+        driver.register(&*dra.handler(), V1).await;
     }
     let p = pod("p", &["c"]);
     for (manner, told) in [
@@ -213,7 +213,7 @@ async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
     node.store("c", &["a.example"], &["p"]);
     let mut driver = SampleDriver::start(node.dir.path(), "a.example");
     let dra = node.dra();
-    driver.register(&*dra.handler(), V1);
+    driver.register(&*dra.handler(), V1).await;
     driver.behave(Manner::Hangs);
     let p = pod("p", &["c"]);
     let (dying, theirs) = (dra.clone(), p.clone());
@@ -225,7 +225,7 @@ async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
     drop(dra);
     driver.behave(Manner::Good);
     let next = node.dra();
-    driver.register(&*next.handler(), V1);
+    driver.register(&*next.handler(), V1).await;
     next.prepare(&p).await.expect("prepared again");
     let file = node.file();
     assert!(file.contains("a.example/class=uid-c"), "{file}");
@@ -238,7 +238,7 @@ async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
         .expect_err("its driver is not there")
         .to_string();
     assert_eq!(why, "DRA driver a.example is not registered");
-    driver.register(&*last.handler(), V1);
+    driver.register(&*last.handler(), V1).await;
     last.unprepare("p").await.expect("let go");
     assert_eq!(driver.calls(), ["v1 +c", "v1 +c", "v1 -c"]);
 }
@@ -259,14 +259,15 @@ async fn the_newest_of_a_drivers_instances_is_asked() {
     node.store("c", &["a.example"], &["p"]);
     let dra = node.dra();
     let old = SampleDriver::start(node.dir.path(), "a.example");
-    old.register(&*dra.handler(), V1);
+    old.register(&*dra.handler(), V1).await;
     let aside = node.dir.path().join("new");
     std::fs::create_dir(&aside).expect("made");
     let new = SampleDriver::start(&aside, "a.example");
-    new.register(&*dra.handler(), V1);
+    new.register(&*dra.handler(), V1).await;
     let twice = dra
         .handler()
         .register(&new.plugin(V1))
+        .await
         .expect_err("it is there")
         .to_string();
     assert!(
@@ -295,7 +296,7 @@ async fn what_drivers_tell_of_devices_is_in_the_status() {
     node.store("c", &["a.example"], &["p"]);
     let dra = node.dra();
     let driver = SampleDriver::start(node.dir.path(), "a.example");
-    driver.register(&*dra.handler(), V1);
+    driver.register(&*dra.handler(), V1).await;
     let p = pod("p", &["c"]);
     dra.prepare(&p).await.expect("prepared");
     let status = || {
@@ -364,7 +365,7 @@ async fn slices_of_a_driver_go_once_it_is_away_for_a_while() {
         versions: vec!["v1.DRAPlugin".into()],
     };
     let begun = tokio::time::Instant::now();
-    dra.handler().register(&plugin).expect("registered");
+    dra.handler().register(&plugin).await.expect("registered");
     let mut deleted = node.deleted.subscribe();
     let wiped = deleted.wait_for(|all| all.len() == 2).await.expect("asked")[1].clone();
     assert!(wiped.ends_with("%3Dnode-a%2Cspec.driver%3Da.example"), "{wiped}");

@@ -4,7 +4,7 @@ use super::tasks::Tasks;
 use crate::dra::reconcile;
 use crate::parts::Parts;
 use crate::plugin::registry::Handlers;
-use crate::plugin::{DRA, Registry};
+use crate::plugin::{DEVICE, DRA, Registry};
 use crate::source::Pods;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -15,7 +15,11 @@ const DIRECTORY: &str = "plugins_registry";
 
 /// Begins them.
 pub(super) fn begin(tasks: &mut Tasks, parts: &Arc<Parts>, pods: watch::Receiver<Pods>, shutdown: &CancellationToken) {
-    let handlers: Handlers = [(DRA, parts.dra.handler())].into();
+    let handlers: Handlers = [
+        (DRA, parts.dra.handler()),
+        (DEVICE, parts.devices.handler(shutdown.clone())),
+    ]
+    .into();
     let registry = Registry::new(parts.context.root_dir.join(DIRECTORY), handlers);
     tasks.spawn("plugin registration", registry.run(shutdown.clone()));
     tasks.spawn("resource slices", parts.dra.clone().wipe(shutdown.clone()));

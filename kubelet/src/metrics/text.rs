@@ -8,6 +8,12 @@ const WITHOUT_SUFFIX: &[&str] = &[
     "kubelet_container_aligned_compute_resources_failure_count",
     "kubelet_evictions",
     "kubelet_pleg_discard_events",
+    "kubelet_pod_resources_endpoint_errors_get",
+    "kubelet_pod_resources_endpoint_errors_get_allocatable",
+    "kubelet_pod_resources_endpoint_errors_list",
+    "kubelet_pod_resources_endpoint_requests_get",
+    "kubelet_pod_resources_endpoint_requests_get_allocatable",
+    "kubelet_pod_resources_endpoint_requests_list",
     "kubelet_preemptions",
 ];
 

@@ -1,6 +1,6 @@
 //! Making the Node object, or adopting the one that is there.
 
-use super::status::Facts;
+use super::status::{Facts, is_extended};
 use super::{NodeError, call};
 use crate::admission::placement::NodeView;
 use crate::config::NodeConfig;
@@ -30,6 +30,8 @@ pub(super) struct Registration {
     provided: Option<String>,
     /// The machine, by its id and its system's.
     machine: (String, String),
+    /// Nobody here knows of the extended resources its object may have.
+    new_devices: bool,
 }
 
 impl Registration {
@@ -57,6 +59,7 @@ impl Registration {
             provider_id: config.provider_id.clone(),
             provided: provided(config),
             machine: (facts.machine.machine_id.clone(), facts.machine.system_uuid.clone()),
+            new_devices: false,
         }
     }
 
@@ -132,6 +135,23 @@ fn provided(config: &NodeConfig) -> Option<String> {
     (config.external_cloud && !ips.is_empty()).then(|| ips.join(","))
 }
 
+impl Registration {
+    /// Also sets what the object says of extended resources to zero, if it is there: nobody here knows of them.
+    pub(super) fn with_new_devices(mut self, new: bool) -> Self {
+        self.new_devices = new;
+        self
+    }
+
+    /// The patch that does.
+    fn reset(&self, node: &Node) -> Option<Value> {
+        let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+        let extended = capacity.into_iter().flatten().filter(|(name, _)| is_extended(name));
+        let zeros: BTreeMap<&String, &str> = extended.map(|(name, _)| (name, "0")).collect();
+        let any = self.new_devices && !zeros.is_empty();
+        any.then(|| json!({ "status": { "capacity": zeros, "allocatable": zeros } }))
+    }
+}
+
 /// Returns whether it made the object.
 async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeStatus) -> Result<bool, NodeError> {
     let created = call(
@@ -159,6 +179,11 @@ async fn attempt(api: &Api<AsTree<Node>>, wanted: &Registration, status: &NodeSt
         let params = PatchParams::default();
         let body = Patch::Strategic(&patch);
         call("patch node", api.patch(&wanted.name, &params, &body)).await?;
+    }
+    if let Some(patch) = wanted.reset(&node) {
+        let params = PatchParams::default();
+        let body = Patch::Strategic(&patch);
+        call("patch node status", api.patch_status(&wanted.name, &params, &body)).await?;
     }
     tracing::info!(node = wanted.name, "node was already registered");
     Ok(false)
@@ -197,6 +222,21 @@ mod tests {
     }
 
     #[test]
+    fn extended_resources_nobody_knows_of_are_set_to_zero() {
+        let status = json!({"capacity": {"cpu": "2", "example.com/gpu": "3"}});
+        let wanted = Registration::new(&config().node, &facts());
+        let node = wanted.object(serde_json::from_value(status).expect("a status"));
+        assert_eq!(wanted.reset(&node), None);
+        let wanted = wanted.with_new_devices(true);
+        let zero = json!({"example.com/gpu": "0"});
+        assert_eq!(
+            wanted.reset(&node),
+            Some(json!({"status": {"capacity": zero, "allocatable": zero}}))
+        );
+        assert_eq!(wanted.reset(&wanted.object(NodeStatus::default())), None);
+    }
+
+    #[test]
     fn an_existing_node_is_patched_only_where_it_differs() {
         let wanted = Registration::new(&config().node, &facts());
         let mut node = wanted.object(NodeStatus::default());
@@ -216,6 +256,7 @@ mod tests {
         node.status = serde_json::from_value(theirs).expect("a status");
         let ours = Registration {
             machine: ("ours".into(), "ours".into()),
+            new_devices: false,
             ..Registration::new(&config().node, &facts())
         };
         assert!(ours.is_of_another_machine(&node));

@@ -3,6 +3,7 @@
 use super::health::Health;
 use super::whole_seconds;
 use crate::config::{Config, VERSION};
+use crate::device::state::Capacity;
 use crate::downward::NodeAllocatable;
 use crate::eviction::Conditions;
 use crate::eviction::threshold::{Condition, Signal};
@@ -139,7 +140,32 @@ pub fn over_reserved(config: &Config, facts: &Facts) -> Vec<String> {
     .collect()
 }
 
-fn capacities(config: &Config, facts: &Facts) -> (BTreeMap<String, ApiQuantity>, BTreeMap<String, ApiQuantity>) {
+/// Adds what device plugins offer. What others say the node has of extended resources stays theirs, and all of it is allocatable, as
+/// upstream.
+fn add_devices(
+    (capacity, allocatable): (&mut Quantities, &mut Quantities),
+    devices: &Capacity,
+    old: Option<&NodeStatus>,
+) {
+    let others = old.and_then(|status| status.capacity.as_ref()).into_iter().flatten();
+    for (name, amount) in others.filter(|(name, _)| is_extended(name)) {
+        allocatable.insert(name.clone(), amount.clone());
+    }
+    let count = |count: usize| plain(i64::try_from(count).unwrap_or(i64::MAX));
+    let all = devices.capacity.iter();
+    capacity.extend(all.map(|(name, devices)| (name.clone(), count(*devices))));
+    let healthy = devices.allocatable.iter();
+    allocatable.extend(healthy.map(|(name, devices)| (name.clone(), count(*devices))));
+}
+
+/// Whether a resource is none of the machine's own.
+pub(super) fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/")
+}
+
+type Quantities = BTreeMap<String, ApiQuantity>;
+
+fn capacities(config: &Config, facts: &Facts) -> (Quantities, Quantities) {
     let machine = &facts.machine;
     let pods = plain(max_pods(config, machine));
     let mut capacity = BTreeMap::from([
@@ -349,10 +375,12 @@ pub fn node_status(
     facts: &Facts,
     runtime: &RuntimeFacts,
     (health, pressure): (&Health, &Conditions),
+    devices: &Capacity,
     old: Option<&NodeStatus>,
     now: Timestamp,
 ) -> NodeStatus {
-    let (capacity, allocatable) = capacities(config, facts);
+    let (mut capacity, mut allocatable) = capacities(config, facts);
+    add_devices((&mut capacity, &mut allocatable), devices, old);
     NodeStatus {
         addresses: addresses(config, facts, old),
         capacity: Some(capacity),

@@ -68,7 +68,7 @@ impl Inner {
 }
 
 /// Puts a text in place of what the file had, for good: a power cut leaves one or the other.
-pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let beside = path.with_extension("tmp");
     let mut file = std::fs::File::create(&beside)?;

@@ -40,6 +40,11 @@ impl NumaMask {
         (0..u64::BITS).filter(move |id| self.has(*id))
     }
 
+    /// Whether some node is in both.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Every set of some of these nodes, small ones first. As many as two to the power of the nodes, so these must be few.
     pub fn subsets(ids: impl IntoIterator<Item = u32>) -> Vec<Self> {
         let ids: Vec<u32> = ids.into_iter().take(NODES_MAX).collect();

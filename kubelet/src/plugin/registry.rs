@@ -166,6 +166,7 @@ async fn register(socket: PathBuf, handlers: Arc<Handlers>) -> Outcome {
     let taken = match handlers.get(registrant.kind.as_str()) {
         Some(handler) => handler
             .register(&registrant.plugin)
+            .await
             .map_err(|refusal| refusal.to_string()),
         None => Err(no_handler(&registrant.kind, &place)),
     };

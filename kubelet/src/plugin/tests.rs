@@ -37,8 +37,9 @@ impl Keeper {
     }
 }
 
+#[tonic::async_trait]
 impl Handler for Keeper {
-    fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
         if plugin.name == "invalid" {
             return Err(Refusal::Invalid("it is not wanted".to_owned()));
         }

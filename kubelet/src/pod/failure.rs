@@ -4,6 +4,7 @@
 //! An image's failure names its reason itself ([`crate::image::ImageError`]), and its back-off is the image's.
 
 use crate::cgroup::CgroupError;
+use crate::device::give::DeviceError;
 use crate::dra::DraError;
 use crate::host::WorkError;
 use crate::id::{ContainerId, PodUid};
@@ -170,6 +171,9 @@ pub enum StartError {
     /// What it has to itself is not on disk, or there is no CPU for it.
     #[error(transparent)]
     Pinning(PinError),
+    /// It has no devices, or their plugin does not let it start.
+    #[error(transparent)]
+    Devices(DeviceError),
     /// Its earlier logs cannot be listed.
     #[error("list the logs of container {container:?}: {why}")]
     Logs {
@@ -321,6 +325,7 @@ impl StartError {
             | Self::Pinning(_)
             | Self::Claims(_)
             | Self::NoDevices(_)
+            | Self::Devices(_)
             | Self::Logs { .. } => waiting::CREATE_CONTAINER_CONFIG_ERROR,
             Self::Create { .. } => waiting::CREATE_CONTAINER_ERROR,
             Self::Run { .. } => waiting::RUN_CONTAINER_ERROR,

@@ -177,6 +177,7 @@ impl Worker {
         let mut garbage = self.shared.parts.garbage.subscribe();
         let has_claims = crate::dra::has_claims(&self.desired.borrow().pod);
         let mut health = has_claims.then(|| self.shared.parts.dra.health_changes());
+        let mut devices = self.shared.parts.devices.news();
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -216,6 +217,7 @@ impl Worker {
                 () = host_ips.changed() => {}
                 Ok(()) = garbage.changed() => {}
                 () = told_of(&mut health) => {}
+                Ok(()) = devices.changed() => {}
                 () = sleep(wake) => {}
             }
         }

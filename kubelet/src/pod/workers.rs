@@ -4,6 +4,7 @@
 //! Nothing is ended for being unknown before every source has delivered once. Static pods of one name start strictly one after
 //! another: a new one waits until no worker of that name is left.
 
+mod devices;
 mod leftovers;
 mod order;
 mod pinning;
@@ -29,6 +30,7 @@ use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
+use devices::Giving;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use leftovers::Leftovers;
@@ -84,6 +86,7 @@ pub struct Workers {
     doubted: BTreeMap<PodUid, Doubt>,
     shares: shares::Shares,
     resizes: resize::Resizes,
+    giving: Giving,
     /// Since when pods that have no worker yet are known.
     seen: BTreeMap<PodUid, Instant>,
 }
@@ -129,6 +132,7 @@ impl Workers {
             doubted: BTreeMap::new(),
             shares,
             resizes: resize::Resizes::default(),
+            giving: Giving::default(),
             seen: BTreeMap::new(),
         }
     }
@@ -151,6 +155,7 @@ impl Workers {
                 Ok(()) = self.phase.changed() => {}
                 Some(Ok((uid, looked))) = self.looks.join_next(), if !self.looks.is_empty() => self.end_orphan(uid, looked),
                 report = self.leftovers.next() => self.take_leftovers(report),
+                given = self.giving.next() => self.take_given(given),
                 Some(_) = self.shares.task.join_next(), if !self.shares.task.is_empty() => {}
                 Some(Ok(kept)) = self.resizes.keeping.join_next(), if !self.resizes.keeping.is_empty() => self.take_kept(kept),
                 () = sleep_until(cooled) => {}
@@ -182,6 +187,7 @@ impl Workers {
         self.seen.retain(|uid, _| pods.contains_key(uid));
         self.unseen.retain(|uid| known.contains(uid));
         self.drop_preemptions(&pods);
+        self.drop_given(&pods);
         for (uid, live) in &self.live {
             if !pods.contains_key(uid) {
                 live.desired
@@ -374,9 +380,8 @@ impl Workers {
             return;
         };
         // Containers whose sandbox is gone do not tell their pod's name.
-        let named = observed
-            .sandbox()
-            .map(|sandbox| (sandbox.name.clone(), sandbox.namespace.clone()));
+        let sandbox = observed.sandbox();
+        let named = sandbox.map(|sandbox| (sandbox.name.clone(), sandbox.namespace.clone()));
         let (name, namespace) = named.unwrap_or_else(|| (uid.to_string(), "default".to_owned()));
         tracing::info!(pod = %uid, name, namespace, "ending a pod no source has");
         self.shared.parts.metrics.pods.orphaned();

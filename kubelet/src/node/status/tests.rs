@@ -54,6 +54,7 @@ fn status(health: &Health, old: Option<&NodeStatus>, second: i64) -> NodeStatus 
         &facts(),
         &runtime,
         (health, &Conditions::new()),
+        &Capacity::default(),
         old,
         at(second),
     )
@@ -64,7 +65,15 @@ fn what_runs_short_is_told_in_upstreams_words() {
     let all = Conditions::from([Condition::Memory, Condition::Disk, Condition::Pid]);
     let told = |pressure: &Conditions| -> Vec<String> {
         let runtime = RuntimeFacts::default();
-        let status = node_status(&config(), &facts(), &runtime, (&healthy(), pressure), None, at(0));
+        let status = node_status(
+            &config(),
+            &facts(),
+            &runtime,
+            (&healthy(), pressure),
+            &Capacity::default(),
+            None,
+            at(0),
+        );
         let shown = |c: &NodeCondition| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             format!("{} {} {} {}", c.type_, c.status, text(&c.reason), text(&c.message))
@@ -289,6 +298,7 @@ fn handlers_are_told_by_name_with_what_they_can() {
         &facts(),
         &runtime,
         (&healthy(), &Conditions::new()),
+        &Capacity::default(),
         None,
         at(0),
     );
@@ -368,4 +378,42 @@ fn huge_pages_that_are_gone_are_taken_out() {
     let mut patch = serde_json::json!({"status": {}});
     drop_stale(&mut patch, &new, &new);
     assert_eq!(patch, serde_json::json!({"status": {}}));
+}
+
+#[test]
+fn devices_of_plugins_are_told_and_others_resources_stay() {
+    let old: NodeStatus = serde_json::from_value(serde_json::json!({
+        "capacity": {"cpu": "64", "example.com/dongle": "3", "example.com/gpu": "9"},
+        "allocatable": {"example.com/dongle": "1"},
+    }))
+    .expect("a status");
+    let count = |list: &[(&str, usize)]| list.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    let devices = Capacity {
+        capacity: count(&[("example.com/gpu", 2), ("example.com/gone", 0)]),
+        allocatable: count(&[("example.com/gpu", 1), ("example.com/gone", 0)]),
+    };
+    let (health, runtime) = (healthy(), RuntimeFacts::default());
+    let of_node = (&health, &Conditions::new());
+    let status = node_status(&config(), &facts(), &runtime, of_node, &devices, Some(&old), at(0));
+    let told = |list: &Option<BTreeMap<String, ApiQuantity>>| -> Vec<(String, String)> {
+        let all = list.iter().flatten().filter(|(name, _)| name.contains('/'));
+        all.map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
+    };
+    let text = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+        let of = list
+            .iter()
+            .map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()));
+        of.collect()
+    };
+    let (gone, dongle) = (("example.com/gone", "0"), ("example.com/dongle", "3"));
+    assert_eq!(told(&status.capacity), text(&[gone, ("example.com/gpu", "2")]));
+    assert_eq!(
+        told(&status.allocatable),
+        text(&[dongle, gone, ("example.com/gpu", "1")])
+    );
+    assert_ne!(
+        status.capacity.expect("capacity")["cpu"].0,
+        "64",
+        "the machine's own are ours to tell"
+    );
 }

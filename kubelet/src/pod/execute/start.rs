@@ -111,6 +111,7 @@ impl Executor {
         let sandbox_config = spec::sandbox_config(pod, attempt, context, &node, ids, &unbounded);
         let sandbox_config = sandbox_config.map_err(StartError::Spec)?;
 
+        self.add_devices(subject, container, &mut config).await?;
         let cpus = self
             .pin(subject, container, &mut config)
             .await
@@ -178,12 +179,34 @@ impl Executor {
     /// They were not prepared, or the runtime would leave them out: an older one knows nothing of such devices.
     async fn claimed_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<CdiDevice>, StartError> {
         let names = self.parts.dra.devices(pod, container).map_err(StartError::Claims)?;
-        if names.is_empty() {
-            return Ok(Vec::new());
+        if !names.is_empty() {
+            self.takes_cdi_devices().await?;
         }
+        Ok(names.into_iter().map(|name| CdiDevice { name }).collect())
+    }
+
+    /// Adds what the container's devices have it start with. What it was given is on disk before that.
+    async fn add_devices(
+        &self,
+        subject: &Subject,
+        container: &Container,
+        config: &mut ContainerConfig,
+    ) -> Result<(), StartError> {
+        let devices = &self.parts.devices;
+        let extras = devices.start(&subject.uid, &subject.pod, &container.name).await;
+        let extras = extras.map_err(StartError::Devices)?;
+        if extras.needs_cdi() {
+            self.takes_cdi_devices().await?;
+        }
+        extras.apply(config);
+        Ok(())
+    }
+
+    /// Whether the runtime adds devices by their CDI names.
+    async fn takes_cdi_devices(&self) -> Result<(), StartError> {
         match self.parts.runtime.leaves_out_devices().await {
+            Ok(None) => Ok(()),
             Ok(Some(why)) => Err(StartError::NoDevices(why)),
-            Ok(None) => Ok(names.into_iter().map(|name| CdiDevice { name }).collect()),
             Err(error) => Err(StartError::NoDevices(format!(
                 "it does not tell whether it adds them: {error}"
             ))),
@@ -206,7 +229,7 @@ impl Executor {
             return Ok(images);
         }
         match self.parts.runtime.version().await {
-            Ok(RuntimeVersion { name, version }) if lacks_image_mounts(&name, &version) => {
+            Ok(RuntimeVersion { name, version }) if is_containerd_before((2, 1), &name, &version) => {
                 Err(StartError::Spec(SpecError::ImageVolumes {
                     needed: "containerd 2.1",
                     runtime: name,
@@ -230,11 +253,12 @@ impl Executor {
     }
 }
 
-/// Whether the runtime is known not to mount images; of others nobody knows before they are asked.
-fn lacks_image_mounts(name: &str, version: &str) -> bool {
+/// Whether the runtime is known to be older than what can do something; of others nobody knows before they are asked.
+fn is_containerd_before(can: (u32, u32), name: &str, version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split(['.', '-', '+', '~']);
     let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
-    name == "containerd" && next().is_some_and(|major| major < 2 || (major == 2 && next() == Some(0)))
+    let of = next().map(|major| (major, next().unwrap_or(u32::MAX)));
+    name == "containerd" && of.is_some_and(|of| of < can)
 }
 
 /// The container whose processes an ephemeral container is to see, if it names one.
@@ -271,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runtimes_that_mount_no_images_are_known() {
+    fn runtimes_that_are_too_old_are_known() {
         for (name, version, lacks) in [
             ("containerd", "1.6.20~ds1", true),
             ("containerd", "v1.7.28", true),
@@ -281,7 +305,10 @@ mod tests {
             ("containerd", "", false),
             ("cri-o", "1.30.0", false),
         ] {
-            assert_eq!(lacks_image_mounts(name, version), lacks, "{name} {version}");
+            assert_eq!(is_containerd_before((2, 1), name, version), lacks, "{name} {version}");
+        }
+        for (version, lacks) in [("1.6.20~ds1", true), ("1.7.0", false), ("2.0.5", false), ("1", false)] {
+            assert_eq!(is_containerd_before((1, 7), "containerd", version), lacks, "{version}");
         }
     }
 

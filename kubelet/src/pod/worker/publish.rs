@@ -40,7 +40,7 @@ impl Worker {
                     given: desired.given,
                     error: self.memory.resize_error.as_deref(),
                 };
-                status::status(&status::Inputs {
+                let mut status = status::status(&status::Inputs {
                     pod: &desired.pod,
                     previous: &previous,
                     state: &self.state,
@@ -57,7 +57,9 @@ impl Worker {
                     runtime_name: &self.shared.runtime_name,
                     host_ips: &host_ips,
                     now,
-                })
+                });
+                self.tell_devices(&mut status);
+                status
             }
         };
         let mut status = status;
@@ -100,6 +102,16 @@ impl Worker {
 }
 
 impl Worker {
+    /// Tells how well the devices of regular containers are (KEP-4680).
+    fn tell_devices(&self, status: &mut PodStatus) {
+        for container in status.container_statuses.iter_mut().flatten() {
+            let health = self.shared.parts.devices.health(self.uid.as_str(), &container.name);
+            if !health.is_empty() {
+                container.allocated_resources_status = Some(health);
+            }
+        }
+    }
+
     /// Counts a pod that runs now and did not before.
     fn count_start(&mut self, desired: &Desired, status: &PodStatus, now: Timestamp) {
         match status.phase.as_deref() {

@@ -23,17 +23,22 @@ impl Workers {
     /// Judges a new pod: first by what nobody can give it, then by what it is to have alone, then by all the rest (kubelet
     /// contract §14). It is given all of it, or nothing.
     pub(super) fn judge_new(&mut self, uid: &PodUid, pod: &Arc<Pod>, node: &NodeView) -> Verdict {
+        if let Some(verdict) = self.judged_before(uid) {
+            return verdict;
+        }
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
-        let share = match pinning.place(pod, &mut [], metrics) {
+        let mut devices = self.shared.parts.devices.draft(pod, pinning.numas());
+        let share = match pinning.place(pod, &mut [&mut devices], metrics) {
             Ok(share) => share,
             Err(refused) => {
                 let first = self.ledger.judge_first(node, pod);
-                return match first {
-                    Err(first) => Verdict::Rejected(first),
-                    // What is held by who is about to end is free soon.
-                    Ok(()) if self.is_held_by_others() => Verdict::Later,
-                    Ok(()) => Verdict::Rejected(refused),
-                };
+                // What is held by who is about to end is free soon.
+                if first.is_ok() && self.is_held_by_others() {
+                    return Verdict::Later;
+                }
+                // Others made room for it, and its devices went meanwhile.
+                self.take_back(uid);
+                return Verdict::Rejected(first.err().unwrap_or(refused));
             }
         };
         let rejection = self.ledger.admit(node, pod).err();
@@ -45,7 +50,10 @@ impl Workers {
         // What is being made room for holds its share at once, as it holds the rest.
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
         pinning.commit(uid, share, metrics);
-        verdict
+        match verdict {
+            Verdict::Admitted => self.give_devices(uid, devices.plan()),
+            other => other,
+        }
     }
 
     /// Leaves a pod that runs what it has. Where none was noted (the policy is new, and the node was not drained) it gets its share
@@ -64,7 +72,9 @@ impl Workers {
         let has_ended = |uid: &PodUid| view.by_uid(uid).is_some_and(|pod| pod.ended);
         self.ledger.release_ended(has_ended);
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
-        pinning.retain(|uid| !has_ended(&PodUid::from(uid)), metrics);
+        let still_has = |uid: &str| !has_ended(&PodUid::from(uid));
+        pinning.retain(still_has, metrics);
+        self.shared.parts.devices.retain(still_has);
     }
 
     /// Takes back what pods have that went, or ended for good, while no kubelet looked. What the runtime still has may run, until a
@@ -75,7 +85,9 @@ impl Workers {
             let may_run = self.live.contains_key(uid) || known.contains(uid) || self.looking.contains(uid);
             may_run || desired.get(uid).is_some_and(|pod| !is_terminal(pod.status.as_ref()))
         };
-        pinning.retain(|uid| is_kept(&PodUid::from(uid)), metrics);
+        let still_has = |uid: &str| is_kept(&PodUid::from(uid));
+        pinning.retain(still_has, metrics);
+        self.shared.parts.devices.retain(still_has);
     }
 
     /// Whether somebody has CPUs who is not wanted any more, or not known yet.
@@ -85,12 +97,14 @@ impl Workers {
             let pod = pods.desired.get(&PodUid::from(uid));
             pod.is_some_and(|pod| !is_terminal(pod.status.as_ref()))
         };
-        self.shared.parts.pinning.is_held(|uid| !is_wanted(uid))
+        let parts = &self.shared.parts;
+        parts.pinning.is_held(|uid| !is_wanted(uid)) || parts.devices.is_held(|uid| !is_wanted(uid))
     }
 
     /// Takes back what a pod has that is gone.
     pub(super) fn release_pinned(&self, uid: &PodUid) {
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
         pinning.retain(|of| of != uid.as_str(), metrics);
+        self.shared.parts.devices.retain(|of| of != uid.as_str());
     }
 }

@@ -2,6 +2,7 @@ mod addresses;
 mod admission;
 mod claims;
 mod classes;
+mod devices;
 mod ephemeral;
 mod eviction;
 mod faults;

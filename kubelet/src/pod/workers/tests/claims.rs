@@ -28,7 +28,7 @@ async fn a_pod_waits_for_its_devices_and_lets_go_of_them_once_it_has_stopped() {
     let (dir, runtime) = (tempfile::tempdir().expect("a directory"), bench.runtime.clone());
     let look = Arc::new(move || format!(" beside {} containers", runtime.running().len()));
     let driver = SampleDriver::that_looks(dir.path(), "a.example", look);
-    driver.register(&*kubelet.parts.dra.handler(), &["v1.DRAPlugin"]);
+    driver.register(&*kubelet.parts.dra.handler(), &["v1.DRAPlugin"]).await;
     bench.until("ready", |b| is_ready(b, "p")).await;
     let devices = bench.runtime.container_config("c").expect("a container").cdi_devices;
     let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();

@@ -1,0 +1,336 @@
+//! Devices of the node that plugins offer, v1beta1 (kubelet contract §8).
+//!
+//! [`state`] is what plugins list and who has which, [`choice`] chooses, [`draft`] is a trial for one pod that tells the topology
+//! manager where it could be, [`answer`] is what a container starts with, [`checkpoint`] is upstream's file: all of them values.
+//! [`Devices`] owns them, and the connections to plugins; [`registration`] is how those come, [`give`] what is asked of them.
+//! What is given is on disk before a container is created with it. Never judges anything but devices.
+
+pub mod answer;
+pub mod checkpoint;
+pub mod choice;
+pub mod draft;
+pub mod give;
+mod plugin;
+pub mod registration;
+pub(crate) mod socket;
+pub mod state;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::host::{FileWork, WorkError};
+use crate::metrics::DeviceMetrics;
+use crate::pinning::hint::NumaMask;
+use draft::Draft;
+use k8s_openapi::api::core::v1::{Pod, ResourceHealth, ResourceStatus};
+use plugin::Plugin;
+use state::{Capacity, Device, Options, State};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// How long a container's creation waits for the file.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The checkpoint cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("write {path}: {why}")]
+pub struct KeepError {
+    path: PathBuf,
+    why: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+/// The node's devices. Clones share them.
+#[derive(Clone)]
+pub struct Devices(Arc<Inner>);
+
+struct Inner {
+    directory: PathBuf,
+    /// No kubelet left anything of devices.
+    is_new: bool,
+    /// What the state's times count from.
+    began: Instant,
+    held: Mutex<Held>,
+    /// Counts changes of what the node has, or of how well what somebody has is.
+    news: watch::Sender<u64>,
+    metrics: DeviceMetrics,
+    files: FileWork,
+}
+
+#[derive(Default)]
+struct Held {
+    state: State,
+    plugins: BTreeMap<String, Link>,
+    /// Counts connections.
+    connections: u64,
+    /// Counts changes.
+    changed: u64,
+    /// The newest change that is on disk.
+    written: u64,
+}
+
+/// The plugin that answers for a resource.
+struct Link {
+    plugin: Plugin,
+    connection: u64,
+    /// Tells the one that listens to it that another does.
+    _replaced: DropGuard,
+}
+
+/// Whoever listens to a plugin. Once it is dropped, the plugin's devices are ill.
+struct Connected {
+    devices: Devices,
+    resource: String,
+    connection: u64,
+    /// Another plugin answers for the resource.
+    replaced: CancellationToken,
+}
+
+impl Connected {
+    /// The plugin lists its devices.
+    async fn list(&self, devices: BTreeMap<String, Device>) {
+        let inner = &self.devices.0;
+        let news = {
+            let mut held = inner.held();
+            let news = held.state.list(&self.resource, self.connection, devices);
+            let news = news.unwrap_or_default();
+            held.changed += u64::from(news.capacity);
+            news
+        };
+        if news.capacity || news.health {
+            inner.tell();
+        }
+        if news.capacity
+            && let Err(error) = self.devices.kept().await
+        {
+            tracing::error!(%error, "which devices there are is not kept");
+        }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let inner = &self.devices.0;
+        let mut held = inner.held();
+        if held
+            .plugins
+            .get(&self.resource)
+            .is_some_and(|link| link.connection == self.connection)
+        {
+            held.plugins.remove(&self.resource);
+        }
+        if held
+            .state
+            .disconnect(&self.resource, self.connection, inner.began.elapsed())
+        {
+            held.changed += 1;
+            drop(held);
+            inner.tell();
+        }
+    }
+}
+
+impl Devices {
+    /// Takes over what an earlier kubelet left in a directory, which need not be there. A file that is damaged is told, and nobody
+    /// has anything then, as upstream.
+    pub fn open(directory: PathBuf, metrics: DeviceMetrics) -> Self {
+        let path = directory.join(checkpoint::FILE);
+        let read = match std::fs::read(&path) {
+            Ok(bytes) => checkpoint::read(&bytes).map(Some).map_err(|why| why.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        let is_new = matches!(&read, Ok(None));
+        let state = read.map(Option::unwrap_or_default).unwrap_or_else(|why| {
+            let path = path.display();
+            tracing::error!(%path, why, "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date");
+            State::default()
+        });
+        Self(Arc::new(Inner {
+            directory,
+            is_new,
+            began: Instant::now(),
+            held: Mutex::new(Held {
+                state,
+                ..Held::default()
+            }),
+            news: watch::Sender::default(),
+            metrics,
+            files: FileWork::new(DEADLINE),
+        }))
+    }
+
+    /// Whether no kubelet left anything of devices: what the node's object says of extended resources is of another machine then, or
+    /// of another time.
+    pub fn is_new(&self) -> bool {
+        self.0.is_new
+    }
+
+    fn directory(&self) -> &Path {
+        &self.0.directory
+    }
+
+    fn metrics(&self) -> &DeviceMetrics {
+        &self.0.metrics
+    }
+
+    /// Counts changes of what the node has, and of how well what somebody has is.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.0.news.subscribe()
+    }
+
+    /// What the node's status says of devices. Resources whose plugins went long ago are forgotten with this.
+    pub fn capacity(&self) -> Capacity {
+        let mut held = self.0.held();
+        if held.state.expire(self.0.began.elapsed()) {
+            held.changed += 1;
+        }
+        held.state.capacity()
+    }
+
+    /// Begins a trial of giving a pod what it asks for, on a machine with these NUMA nodes.
+    pub fn draft(&self, pod: &Pod, numas: NumaMask) -> Draft {
+        Draft::new(pod, &self.0.held().state, numas)
+    }
+
+    /// Takes back what pods have that are not `kept`, by UID.
+    pub fn retain(&self, kept: impl Fn(&str) -> bool) {
+        let mut held = self.0.held();
+        if held.state.retain(kept) {
+            held.changed += 1;
+        }
+    }
+
+    /// Whether one of these pods, by UID, has devices.
+    pub fn is_held(&self, by: impl Fn(&str) -> bool) -> bool {
+        self.0.held().state.pods().iter().any(|(pod, ..)| by(pod))
+    }
+
+    /// How well the devices are that a container has, as its status tells it.
+    pub fn health(&self, pod: &str, container: &str) -> Vec<ResourceStatus> {
+        health(&self.0.held().state, pod, container)
+    }
+
+    /// Has somebody look at the state.
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+        at(&self.0.held().state)
+    }
+
+    /// Waits until all that was given and taken so far is on disk.
+    ///
+    /// # Errors
+    /// It is not. The change stands in memory and is written with the next.
+    pub async fn kept(&self) -> Result<(), KeepError> {
+        let inner = &self.0;
+        let change = {
+            let held = inner.held();
+            if held.written >= held.changed {
+                return Ok(());
+            }
+            held.changed
+        };
+        let job = inner.clone();
+        let written = inner.files.run(checkpoint::FILE, move || job.write(change)).await;
+        let why: Arc<dyn std::error::Error + Send + Sync> = match written {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => Arc::new(error),
+            Err(error) => Arc::<WorkError>::new(error),
+        };
+        let path = inner.directory.join(checkpoint::FILE);
+        Err(KeepError { path, why })
+    }
+
+    /// A plugin answers for a resource from now on.
+    fn connect(&self, resource: &str, plugin: Plugin, options: Options) -> Option<Connected> {
+        let mut held = self.0.held();
+        let connection = held.connections + 1;
+        if !held.state.connect(resource, connection, options) {
+            return None;
+        }
+        held.connections = connection;
+        held.changed += 1;
+        let replaced = CancellationToken::new();
+        let link = Link {
+            plugin,
+            connection,
+            _replaced: replaced.clone().drop_guard(),
+        };
+        let old = held.plugins.insert(resource.to_owned(), link);
+        drop(held);
+        drop(old);
+        self.0.tell();
+        Some(Connected {
+            devices: self.clone(),
+            resource: resource.to_owned(),
+            connection,
+            replaced,
+        })
+    }
+
+    /// Ends the connection to a resource's plugin.
+    fn cut(&self, resource: &str) {
+        let link = self.0.held().plugins.remove(resource);
+        drop(link);
+    }
+
+    /// The plugin that answers for a resource.
+    fn plugin(&self, resource: &str) -> Option<Plugin> {
+        self.0.held().plugins.get(resource).map(|link| link.plugin.clone())
+    }
+}
+
+impl Inner {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        self.news.send_modify(|count| *count += 1);
+    }
+
+    /// Writes the file, unless somebody else has meanwhile.
+    fn write(&self, change: u64) -> io::Result<()> {
+        let (text, changed) = {
+            let held = self.held();
+            if held.written >= change {
+                return Ok(());
+            }
+            (checkpoint::write(&held.state), held.changed)
+        };
+        socket::make_directory(&self.directory)?;
+        crate::pinning::files::replace(&self.directory.join(checkpoint::FILE), &text)?;
+        let mut held = self.held();
+        held.written = held.written.max(changed);
+        Ok(())
+    }
+}
+
+/// How well the devices are that a container has: what is no longer listed counts as well, as upstream.
+fn health(state: &State, pod: &str, container: &str) -> Vec<ResourceStatus> {
+    let listed: BTreeMap<&str, &BTreeMap<String, Device>> = state.devices().collect();
+    let of = state.pods().of(pod, container).map(|(resource, given)| {
+        let told = given.ids().into_iter().map(|id| {
+            let device = listed.get(resource).and_then(|devices| devices.get(&id));
+            let health = match device.is_none_or(|device| device.healthy) {
+                true => "Healthy",
+                false => "Unhealthy",
+            };
+            ResourceHealth {
+                resource_id: id,
+                health: Some(health.to_owned()),
+                ..ResourceHealth::default()
+            }
+        });
+        ResourceStatus {
+            name: resource.to_owned(),
+            resources: Some(told.collect()),
+        }
+    });
+    of.collect()
+}

@@ -1,0 +1,180 @@
+//! `kubelet_internal_checkpoint`: who has which devices, and which there were, as upstream's kubelets keep it (kubelet contract §2),
+//! so that a node can be switched over either way with its pods running. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use super::state::{Given, State, given::ByPod};
+use crate::checksum::fnv32a;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message;
+use proto::device_plugin::ContainerAllocateResponse;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The file's name.
+pub const FILE: &str = "kubelet_internal_checkpoint";
+
+/// Why a file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// It is no JSON, or not of the form.
+    #[error(transparent)]
+    Form(serde_json::Error),
+    /// Somebody else wrote in it, or it is damaged.
+    #[error("checkpoint is corrupted")]
+    Checksum,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    #[serde(rename = "Data")]
+    data: Data,
+    #[serde(rename = "Checksum", default)]
+    checksum: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Data {
+    #[serde(rename = "PodDeviceEntries", default)]
+    entries: Option<Vec<Entry>>,
+    #[serde(rename = "RegisteredDevices", default)]
+    registered: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Entry {
+    #[serde(rename = "PodUID", default)]
+    pod: String,
+    #[serde(rename = "ContainerName", default)]
+    container: String,
+    #[serde(rename = "ResourceName", default)]
+    resource: String,
+    #[serde(rename = "DeviceIDs", default)]
+    devices: Option<BTreeMap<i64, Option<Vec<String>>>>,
+    /// Base64.
+    #[serde(rename = "AllocResp", default)]
+    answer: Option<String>,
+}
+
+const NIL: &str = "<nil>";
+
+fn dump_list(list: Option<&Vec<String>>) -> String {
+    list.map_or_else(|| NIL.to_owned(), |list| format!("[{}]", list.join(" ")))
+}
+
+fn dump_map<K: ToString>(map: Option<&BTreeMap<K, Option<Vec<String>>>>) -> String {
+    let Some(map) = map else { return NIL.to_owned() };
+    let all = map
+        .iter()
+        .map(|(key, list)| format!("{}:{}", key.to_string(), dump_list(list.as_ref())));
+    format!("map[{}]", all.collect::<Vec<_>>().join(" "))
+}
+
+impl Entry {
+    /// The plugin's answer; nothing if it is none.
+    fn answer(&self) -> Option<Vec<u8>> {
+        STANDARD.decode(self.answer.as_deref()?).ok()
+    }
+
+    /// As Go dumps it.
+    fn dump(&self) -> String {
+        let answer = self.answer().map_or_else(
+            || NIL.to_owned(),
+            |bytes| {
+                let bytes: Vec<String> = bytes.iter().map(u8::to_string).collect();
+                format!("[{}]", bytes.join(" "))
+            },
+        );
+        let (pod, container, resource) = (&self.pod, &self.container, &self.resource);
+        let devices = dump_map(self.devices.as_ref());
+        format!(
+            "{{PodUID:(string){pod} ContainerName:(string){container} ResourceName:(string){resource} \
+             DeviceIDs:(checkpoint.DevicesPerNUMA){devices} AllocResp:([]uint8){answer}}}"
+        )
+    }
+}
+
+impl Data {
+    /// Upstream's checksum: of what Go's dump makes of the whole.
+    fn sum(&self) -> u32 {
+        let entries = self.entries.as_ref().map_or_else(
+            || NIL.to_owned(),
+            |entries| {
+                let all: Vec<String> = entries.iter().map(Entry::dump).collect();
+                format!("[{}]", all.join(" "))
+            },
+        );
+        let registered = dump_map(self.registered.as_ref());
+        let dump = format!(
+            "(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} \
+             RegisteredDevices:(map[string][]string){registered}}}"
+        );
+        fnv32a(dump.bytes())
+    }
+}
+
+/// What a file tells: who has what, and which resources there were. An entry whose answer cannot be read is left out, as upstream's.
+///
+/// # Errors
+/// It is damaged.
+pub fn read(bytes: &[u8]) -> Result<State, CheckpointError> {
+    let file: File = serde_json::from_slice(bytes).map_err(CheckpointError::Form)?;
+    if file.checksum != file.data.sum() {
+        return Err(CheckpointError::Checksum);
+    }
+    let mut pods = ByPod::default();
+    for entry in file.data.entries.into_iter().flatten() {
+        let answer = entry
+            .answer()
+            .filter(|bytes| ContainerAllocateResponse::decode(&bytes[..]).is_ok());
+        let Some(answer) = answer else {
+            tracing::error!(
+                pod = entry.pod,
+                container = entry.container,
+                resource = entry.resource,
+                "what a device plugin said of a container's devices cannot be read: it is left out"
+            );
+            continue;
+        };
+        let by_node = entry.devices.unwrap_or_default().into_iter();
+        let given = Given {
+            by_node: by_node.map(|(node, ids)| (node, ids.unwrap_or_default())).collect(),
+            answer: Some(answer),
+        };
+        pods.insert(&entry.pod, &entry.container, &entry.resource, given);
+    }
+    let registered = file.data.registered.unwrap_or_default();
+    Ok(State::restored(registered.into_keys(), pods))
+}
+
+/// What the next kubelet is told.
+pub fn write(state: &State) -> Vec<u8> {
+    let entries = state.pods().iter().filter_map(|(pod, container, resource, given)| {
+        let answer = given.answer.as_ref()?;
+        let by_node = given.by_node.iter();
+        Some(Entry {
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+            resource: resource.to_owned(),
+            devices: Some(by_node.map(|(node, ids)| (*node, Some(ids.clone()))).collect()),
+            answer: Some(STANDARD.encode(answer)),
+        })
+    });
+    let entries: Vec<Entry> = entries.collect();
+    let registered = state.devices().map(|(name, devices)| {
+        let healthy = devices.iter().filter(|(_, device)| device.healthy);
+        (name.to_owned(), Some(healthy.map(|(id, _)| id.clone()).collect()))
+    });
+    let data = Data {
+        entries: (!entries.is_empty()).then_some(entries),
+        registered: Some(registered.collect()),
+    };
+    let file = File {
+        checksum: data.sum(),
+        data,
+    };
+    // Strings and numbers always become JSON.
+    serde_json::to_vec(&file).unwrap_or_default()
+}

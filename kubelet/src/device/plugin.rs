@@ -1,0 +1,226 @@
+//! One connection to one device plugin, with a deadline for every call. Never retries, and never dials again: a plugin that went
+//! registers anew.
+
+use super::answer::ANSWER_BYTES_MAX;
+use super::state::{DEVICES_MAX, Device, Options};
+use crate::runtime::code_name;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use proto::device_plugin as pb;
+use proto::device_plugin::device_plugin_client::DevicePluginClient;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Response, Status, Streaming};
+
+/// How long dialling may take, as upstream's.
+const DIAL_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a plugin may take to say what it wants to be asked, and what it prefers.
+const QUESTION_DEADLINE: Duration = Duration::from_secs(10);
+/// How long an allocation may take: some plugins configure hardware for it.
+const ALLOCATE_DEADLINE: Duration = Duration::from_secs(120);
+/// Upstream's `KubeletPreStartContainerRPCTimeoutInSecs`.
+const PRE_START_DEADLINE: Duration = Duration::from_secs(30);
+/// What a healthy device says of itself.
+pub(super) const HEALTHY: &str = "Healthy";
+
+/// Why a plugin's answer is not there, or is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Nobody listens there.
+    #[error("failed to dial device plugin: {0}")]
+    Dial(String),
+    /// It refused.
+    #[error("rpc error: code = {code} desc = {message}")]
+    Refused {
+        /// gRPC's code by its name.
+        code: &'static str,
+        /// What it says.
+        message: String,
+    },
+    /// It hangs.
+    #[error("rpc error: code = DeadlineExceeded desc = {call} took longer than {} s", .deadline.as_secs())]
+    Deadline {
+        /// The call.
+        call: &'static str,
+        /// How long it was waited for.
+        deadline: Duration,
+    },
+    /// Its answer has nothing for the container.
+    #[error("no containers return in allocation response {0}")]
+    Nothing(String),
+    /// Its answer is not kept.
+    #[error("the allocation response has {0} bytes, more than {ANSWER_BYTES_MAX}")]
+    TooLong(usize),
+    /// Its list is not believed.
+    #[error("the device plugin lists {0} devices, more than {DEVICES_MAX}")]
+    TooMany(usize),
+}
+
+/// A connected plugin. Clones share the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Plugin {
+    client: DevicePluginClient<Channel>,
+}
+
+impl Plugin {
+    /// Dials a plugin's socket.
+    pub(super) async fn dial(socket: &Path) -> Result<Self, CallError> {
+        let failed = |why: String| CallError::Dial(format!("{}: {why}", socket.display()));
+        let dialled = tokio::time::timeout(DIAL_DEADLINE, UnixStream::connect(socket)).await;
+        let stream = match dialled {
+            Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
+            Err(_) => return Err(failed("context deadline exceeded".to_owned())),
+        };
+        Self::over(stream).await
+    }
+
+    /// A plugin at the other end of a connection.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, CallError> {
+        let mut stream = Some(stream);
+        // The one connection that was made; nothing is dialled again.
+        let connector = tower::service_fn(move |_: Uri| {
+            let stream = stream.take().map(TokioIo::new);
+            async move { stream.ok_or_else(|| io::Error::other("the device plugin's connection is closed")) }
+        });
+        let endpoint = Endpoint::from_static("http://localhost");
+        let connected = tokio::time::timeout(DIAL_DEADLINE, endpoint.connect_with_connector(connector)).await;
+        match connected {
+            Ok(channel) => Ok(Self {
+                client: DevicePluginClient::new(channel.map_err(|error| CallError::Dial(error.to_string()))?),
+            }),
+            Err(_) => Err(CallError::Dial("context deadline exceeded".to_owned())),
+        }
+    }
+
+    /// What it wants to be asked.
+    pub(super) async fn options(&self) -> Result<Options, CallError> {
+        let mut client = self.client.clone();
+        let call = client.get_device_plugin_options(pb::Empty {});
+        let options = bounded("GetDevicePluginOptions", QUESTION_DEADLINE, call).await?;
+        Ok(Options {
+            pre_start: options.pre_start_required,
+            preferred: options.get_preferred_allocation_available,
+        })
+    }
+
+    /// Begins to listen to its lists.
+    pub(super) async fn watch(&self) -> Result<Streaming<pb::ListAndWatchResponse>, CallError> {
+        let stream = self.client.clone().list_and_watch(pb::Empty {}).await;
+        Ok(stream.map_err(|status| refused(&status))?.into_inner())
+    }
+
+    /// Which devices it would rather give.
+    pub(super) async fn preferred(
+        &self,
+        available: BTreeSet<String>,
+        must: BTreeSet<String>,
+        count: usize,
+    ) -> Result<BTreeSet<String>, CallError> {
+        let request = pb::PreferredAllocationRequest {
+            container_requests: vec![pb::ContainerPreferredAllocationRequest {
+                available_device_i_ds: available.into_iter().collect(),
+                must_include_device_i_ds: must.into_iter().collect(),
+                allocation_size: i32::try_from(count).unwrap_or(i32::MAX),
+            }],
+        };
+        let mut client = self.client.clone();
+        let call = client.get_preferred_allocation(request);
+        let answer = bounded("GetPreferredAllocation", QUESTION_DEADLINE, call).await?;
+        let first = answer.container_responses.into_iter().next();
+        Ok(first.map(|of| of.device_i_ds.into_iter().collect()).unwrap_or_default())
+    }
+
+    /// Makes devices ready for a container; what it is to start with, as sent.
+    pub(super) async fn allocate(&self, ids: &BTreeSet<String>) -> Result<Vec<u8>, CallError> {
+        let request = pb::AllocateRequest {
+            container_requests: vec![pb::ContainerAllocateRequest {
+                devices_ids: ids.iter().cloned().collect(),
+            }],
+        };
+        let mut client = self.client.clone();
+        let call = client.allocate(request);
+        let answer = bounded("Allocate", ALLOCATE_DEADLINE, call).await?;
+        let Some(first) = answer.container_responses.first() else {
+            return Err(CallError::Nothing(format!("{answer:?}")));
+        };
+        match first.encoded_len() {
+            long if long > ANSWER_BYTES_MAX => Err(CallError::TooLong(long)),
+            _ => Ok(first.encode_to_vec()),
+        }
+    }
+
+    /// Tells that a container with these devices is about to start.
+    pub(super) async fn pre_start(&self, ids: BTreeSet<String>) -> Result<(), CallError> {
+        let request = pb::PreStartContainerRequest {
+            devices_ids: ids.into_iter().collect(),
+        };
+        let mut client = self.client.clone();
+        let call = client.pre_start_container(request);
+        bounded("PreStartContainer", PRE_START_DEADLINE, call).await.map(drop)
+    }
+}
+
+/// A list as it is kept. Devices without a name are left out; of two of one name the last counts, as upstream.
+pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<BTreeMap<String, Device>, CallError> {
+    let listed = list.devices.len();
+    if listed > DEVICES_MAX {
+        return Err(CallError::TooMany(listed));
+    }
+    let named = list.devices.into_iter().filter(|device| !device.id.is_empty());
+    let devices: BTreeMap<String, Device> = named
+        .map(|device| {
+            let mut nodes: Vec<i64> = device
+                .topology
+                .iter()
+                .flat_map(|of| &of.nodes)
+                .map(|node| node.id)
+                .collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            let kept = Device {
+                healthy: device.health == HEALTHY,
+                placed: device.topology.is_some(),
+                nodes,
+            };
+            (device.id, kept)
+        })
+        .collect();
+    if devices.len() < listed {
+        let kept = devices.len();
+        tracing::warn!(
+            resource,
+            listed,
+            kept,
+            "a device plugin lists devices without a name, or twice"
+        );
+    }
+    Ok(devices)
+}
+
+async fn bounded<T>(
+    call: &'static str,
+    deadline: Duration,
+    reply: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(deadline, reply).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(refused(&status)),
+        Err(_) => Err(CallError::Deadline { call, deadline }),
+    }
+}
+
+/// Messages are bounded: they go into events and statuses.
+pub(super) fn refused(status: &Status) -> CallError {
+    CallError::Refused {
+        code: code_name(status.code()),
+        message: status.message().chars().take(1024).collect(),
+    }
+}

@@ -1,0 +1,118 @@
+//! gRPC over unix sockets that are root's: what serves plugins' registrations and the PodResources API. Owns sockets and connections,
+//! knows of no service.
+
+use futures::future::BoxFuture;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+
+/// Connections at a time; more wait.
+const CONNECTIONS_MAX: usize = 64;
+/// Calls at a time on one of them.
+const STREAMS_MAX: u32 = 16;
+/// What of an answer is held for a reader that does not read, bytes.
+const SEND_BUFFER: usize = 64 << 10;
+/// A pause after the kernel refused a connection, usually for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a silent peer is asked whether it is there, and how long it may take to say so.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
+
+/// Answers requests.
+pub(crate) type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
+/// Makes a directory that only root enters.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o750))
+}
+
+/// Listens at a path; a socket that is there goes. Must be called inside a tokio runtime.
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there")),
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves until shut down; connections end with it.
+pub(crate) async fn serve(listener: UnixListener, handler: Handler, shutdown: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        let Some((stream, place)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (handler, shutdown) = (handler.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = converse(stream, handler) => {}
+            }
+        });
+    }
+}
+
+async fn accept(
+    listener: &UnixListener,
+    places: &Arc<Semaphore>,
+) -> Option<(UnixStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            tracing::warn!(%error, "a connection to a unix socket could not be accepted");
+            None
+        }
+    }
+}
+
+/// Answers on one connection until it ends.
+pub(crate) async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, handler: Handler) {
+    let service = service_fn(move |request| {
+        let answer = handler(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(16 << 10)
+        .keep_alive_interval(KEEP_ALIVE.0)
+        .keep_alive_timeout(KEEP_ALIVE.1);
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection to a unix socket ended");
+    }
+}
+
+/// What a service of the generated bindings is answered with: it cannot fail.
+pub(crate) fn answered(result: Result<Response<Body>, Infallible>) -> Response<Body> {
+    match result {
+        Ok(response) => response,
+    }
+}

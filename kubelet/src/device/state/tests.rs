@@ -1,0 +1,232 @@
+use super::*;
+use crate::pod_object::Kind;
+use proptest::prelude::*;
+
+const R: &str = "example.com/dev";
+
+fn devices(ids: &[(&str, bool)]) -> BTreeMap<String, Device> {
+    let of = ids.iter().map(|(id, healthy)| {
+        let device = Device {
+            healthy: *healthy,
+            ..Device::default()
+        };
+        ((*id).to_owned(), device)
+    });
+    of.collect()
+}
+
+fn claim<'a>(pod: &'a str, container: &'a str, count: usize, reuse: &'a BTreeSet<String>) -> Claim<'a> {
+    Claim {
+        pod,
+        container,
+        wanted: Wanted {
+            resource: R,
+            count,
+            reuse,
+            near: None,
+        },
+    }
+}
+
+/// (capacity, allocatable) of the resource.
+fn counts(state: &State) -> Option<(usize, usize)> {
+    let told = state.capacity();
+    Some((*told.capacity.get(R)?, *told.allocatable.get(R)?))
+}
+
+#[test]
+fn a_resource_lives_from_its_registration_until_five_minutes_after_its_plugin_went() {
+    let (mut state, start) = (State::default(), Duration::from_secs(100));
+    assert_eq!((counts(&state), state.knows(R)), (None, false));
+    assert!(state.connect(R, 1, Options::default()));
+    assert_eq!(counts(&state), Some((0, 0)));
+    let listed = state.list(R, 1, devices(&[("a", true), ("b", true), ("c", false)]));
+    assert_eq!(
+        listed,
+        Some(News {
+            capacity: true,
+            health: false
+        })
+    );
+    assert_eq!(counts(&state), Some((3, 2)));
+    assert!(state.disconnect(R, 1, start));
+    assert_eq!(counts(&state), Some((3, 0)), "all are ill, and counted");
+    assert!(!state.expire(start + GRACE), "not yet");
+    assert_eq!(counts(&state), Some((3, 0)));
+    assert!(state.expire(start + GRACE + Duration::from_secs(1)));
+    assert_eq!(
+        (counts(&state), state.knows(R)),
+        (Some((0, 0)), false),
+        "zero, and removed"
+    );
+    assert!(!state.expire(start + GRACE * 2));
+    // It comes back.
+    assert!(state.connect(R, 2, Options::default()));
+    state.list(R, 2, devices(&[("a", true)]));
+    assert_eq!(counts(&state), Some((1, 1)));
+}
+
+#[test]
+fn who_registers_anew_takes_over_and_the_old_one_says_nothing_any_more() {
+    let mut state = State::default();
+    state.connect(R, 1, Options::default());
+    state.list(R, 1, devices(&[("a", true)]));
+    state.connect(R, 2, Options::default());
+    assert_eq!(counts(&state), Some((1, 1)), "until the new one lists");
+    assert_eq!(state.list(R, 1, devices(&[])), None);
+    assert!(!state.disconnect(R, 1, Duration::ZERO));
+    assert!(!state.expire(GRACE * 2));
+    assert_eq!(counts(&state), Some((1, 1)));
+    state.list(R, 2, devices(&[("b", true), ("c", true)]));
+    assert_eq!(counts(&state), Some((2, 2)));
+}
+
+#[test]
+fn refusals_are_upstreams_words() {
+    let none = BTreeSet::new();
+    let mut state = State::default();
+    let why = |state: &State, count| {
+        state
+            .is_met(claim("u", "c", count, &none))
+            .map_err(|why| why.to_string())
+    };
+    assert_eq!(
+        why(&state, 1),
+        Err("cannot allocate unregistered device example.com/dev".to_owned())
+    );
+    state.connect(R, 1, Options::default());
+    let ill = "no healthy devices present; cannot allocate unhealthy devices example.com/dev";
+    assert_eq!(why(&state, 1), Err(ill.to_owned()));
+    state.list(R, 1, devices(&[("a", true), ("b", true)]));
+    assert_eq!(why(&state, 1), Ok(false));
+    state.reserve(claim("u", "c", 1, &none), &none).expect("reserves");
+    assert_eq!(why(&state, 1), Ok(false), "its plugin has not answered");
+    assert!(state.answered("u", "c", R, Vec::new()));
+    assert_eq!(why(&state, 1), Ok(true));
+    assert_eq!(
+        why(&state, 2),
+        Err(r#"pod "u" container "c" changed request for resource "example.com/dev" from 1 to 2"#.to_owned())
+    );
+    state.list(R, 1, devices(&[("a", false), ("b", true)]));
+    let gone = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/dev";
+    assert_eq!(why(&state, 1), Err(gone.to_owned()));
+}
+
+#[test]
+fn what_somebody_has_is_told_when_its_health_changes() {
+    let none = BTreeSet::new();
+    let mut state = State::default();
+    state.connect(R, 1, Options::default());
+    state.list(R, 1, devices(&[("a", true), ("b", true)]));
+    state.reserve(claim("u", "c", 1, &none), &none).expect("reserves");
+    let other = state.list(R, 1, devices(&[("a", true), ("b", false)]));
+    assert_eq!(
+        other,
+        Some(News {
+            capacity: true,
+            health: false
+        })
+    );
+    let own = state.list(R, 1, devices(&[("a", false), ("b", false)]));
+    assert_eq!(
+        own,
+        Some(News {
+            capacity: true,
+            health: true
+        })
+    );
+    let same = state.list(R, 1, devices(&[("a", false), ("b", false)]));
+    assert_eq!(same, Some(News::default()));
+}
+
+#[test]
+fn inits_leave_their_devices_and_sidecars_keep_theirs() {
+    let ids = |list: &[&str]| -> BTreeSet<String> { list.iter().map(|id| (*id).to_owned()).collect() };
+    let mut reuse = Reuse::default();
+    reuse.after(Kind::Init, R, &ids(&["a", "b"]));
+    assert_eq!(*reuse.of(R), ids(&["a", "b"]));
+    reuse.after(Kind::Sidecar, R, &ids(&["a"]));
+    assert_eq!(*reuse.of(R), ids(&["b"]));
+    reuse.after(Kind::Init, R, &ids(&["b", "c"]));
+    reuse.after(Kind::Regular, R, &ids(&["b"]));
+    assert_eq!(*reuse.of(R), ids(&["c"]));
+    assert!(reuse.of("other").is_empty());
+}
+
+#[test]
+fn resources_are_bounded() {
+    let mut state = State::default();
+    for index in 0..RESOURCES_MAX {
+        assert!(state.connect(&format!("example.com/{index}"), 1, Options::default()));
+    }
+    assert!(!state.connect(R, 1, Options::default()));
+    assert!(
+        state.connect("example.com/0", 2, Options::default()),
+        "one that is there"
+    );
+}
+
+/// A step of somebody's.
+#[derive(Clone, Debug)]
+enum Step {
+    Give {
+        pod: u8,
+        container: u8,
+        count: usize,
+        answers: bool,
+    },
+    Ends(u8),
+    Lists(BTreeSet<u8>),
+    Goes,
+    Comes,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u8..4, 0_u8..2, 1_usize..4, any::<bool>())
+            .prop_map(|(pod, container, count, answers)| Step::Give { pod, container, count, answers }),
+        1 => (0_u8..4).prop_map(Step::Ends),
+        1 => prop::collection::btree_set(0_u8..8, 0..8).prop_map(Step::Lists),
+        1 => Just(Step::Goes),
+        1 => Just(Step::Comes),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, no device is two containers' at a time.
+    #[test]
+    fn no_device_twice(steps in prop::collection::vec(step(), 1..60)) {
+        let (mut state, none, mut connection) = (State::default(), BTreeSet::new(), 1_u64);
+        state.connect(R, connection, Options::default());
+        for step in steps {
+            match step {
+                Step::Give { pod, container, count, answers } => {
+                    let (pod, container) = (pod.to_string(), container.to_string());
+                    let claim = claim(&pod, &container, count, &none);
+                    if state.is_met(claim) == Ok(false) && state.reserve(claim, &none).is_ok() {
+                        if answers {
+                            prop_assert!(state.answered(&pod, &container, R, Vec::new()));
+                        }
+                    }
+                }
+                Step::Ends(pod) => { state.retain(|of| of != pod.to_string()); }
+                Step::Lists(ids) => {
+                    let names: Vec<String> = ids.iter().map(u8::to_string).collect();
+                    let list: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();
+                    state.list(R, connection, devices(&list));
+                }
+                Step::Goes => { state.disconnect(R, connection, Duration::ZERO); }
+                Step::Comes => {
+                    connection += 1;
+                    state.connect(R, connection, Options::default());
+                }
+            }
+            let mut seen = BTreeSet::new();
+            for (.., given) in state.pods().iter() {
+                for id in given.ids() {
+                    prop_assert!(seen.insert(id.clone()), "{id} twice");
+                }
+            }
+        }
+    }
+}

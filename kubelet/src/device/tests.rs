@@ -1,0 +1,208 @@
+//! Plugins that are asked for pods, over pipes in memory: the clock is paused.
+
+use super::give::DeviceError;
+use super::testing::{Sample, device, env, well};
+use super::*;
+use crate::metrics::Metrics;
+use crate::pinning::hint::Hint;
+use crate::pinning::{align::Giver, asking};
+use crate::pod_object;
+use proto::cri;
+use serde_json::json;
+
+const R: &str = "example.com/dev";
+
+fn open(directory: &tempfile::TempDir) -> Devices {
+    Devices::open(directory.path().to_owned(), Metrics::new("n").devices)
+}
+
+fn pod(uid: &str, inits: usize, count: usize) -> Pod {
+    let container = |name: &str| json!({"name": name, "resources": {"limits": {R: count.to_string()}}});
+    let inits: Vec<_> = (0..inits).map(|index| container(&format!("i{index}"))).collect();
+    let pod = json!({"metadata": {"name": uid, "uid": uid}, "spec": {"initContainers": inits, "containers": [container("c")]}});
+    serde_json::from_value(pod).expect("a pod")
+}
+
+async fn give(devices: &Devices, pod: &Pod) -> Result<(), String> {
+    let mut draft = devices.draft(pod, NumaMask::default());
+    for asking in asking::of_pod(pod) {
+        draft.give(&asking, Hint::default()).map_err(|why| why.message)?;
+    }
+    let plan = draft.plan().expect("it asks for devices");
+    devices.give(&plan).await.map_err(|why| why.to_string())
+}
+
+async fn start(devices: &Devices, pod: &Pod) -> Result<Vec<String>, DeviceError> {
+    let extras = devices.start(&pod_object::uid(pod), pod, "c").await?;
+    let mut config = cri::ContainerConfig::default();
+    extras.apply(&mut config);
+    let told = config
+        .envs
+        .iter()
+        .map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)));
+    Ok(told.collect())
+}
+
+fn ids(devices: &Devices, pod: &str, container: &str) -> Vec<String> {
+    devices.look(|state| {
+        let given = state.pods().get(pod, container, R);
+        given.map(|given| given.ids().into_iter().collect()).unwrap_or_default()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_is_on_disk_and_the_next_kubelets() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(well(&["a", "b", "c"])).script(|script| script.answers = vec![env("GPU", "yes")]);
+    plugin.register(&devices, R).await;
+    let first = pod("u", 1, 2);
+    assert_eq!(give(&devices, &first).await, Ok(()));
+    assert_eq!(ids(&devices, "u", "i0"), ["a", "b"]);
+    assert_eq!(ids(&devices, "u", "c"), ["a", "b"], "what the init container leaves");
+    assert_eq!(
+        give(&devices, &pod("v", 0, 2)).await,
+        Err(
+            "Allocate failed due to requested number of devices unavailable for example.com/dev. \
+             Requested: 2, Available: 1, which is unexpected"
+                .to_owned()
+        )
+    );
+    let next = open(&directory);
+    assert_eq!(
+        start(&next, &first).await.expect("starts"),
+        ["DEVICES=a,b", "GPU=yes"],
+        "without its plugin"
+    );
+    assert_eq!(
+        give(&next, &pod("w", 0, 1)).await,
+        Err(
+            "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/dev, \
+             which is unexpected"
+                .to_owned()
+        )
+    );
+    plugin.register(&next, R).await;
+    assert_eq!(give(&next, &pod("w", 0, 1)).await, Ok(()));
+    assert_eq!(ids(&next, "w", "c"), ["c"], "nobody has another's");
+    next.retain(|uid| uid == "w");
+    assert_eq!(give(&next, &pod("x", 0, 2)).await, Ok(()));
+    assert_eq!(
+        plugin.calls(),
+        ["allocate a,b", "allocate a,b", "allocate c", "allocate a,b"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_hangs_refuses_or_answers_nothing_harms_one_pod() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(well(&["a"]));
+    plugin.register(&devices, R).await;
+    let plugin = plugin.script(|script| script.hangs = true);
+    assert_eq!(
+        give(&devices, &pod("u", 0, 1)).await,
+        Err("rpc error: code = DeadlineExceeded desc = Allocate took longer than 120 s".to_owned())
+    );
+    let plugin = plugin.script(|script| (script.hangs, script.refuses) = (false, Some("on fire".to_owned())));
+    assert_eq!(
+        give(&devices, &pod("u", 0, 1)).await,
+        Err("rpc error: code = Internal desc = on fire".to_owned())
+    );
+    let plugin = plugin.script(|script| (script.refuses, script.answers) = (None, Vec::new()));
+    let nothing = give(&devices, &pod("u", 0, 1)).await.expect_err("refused");
+    assert!(
+        nothing.starts_with("no containers return in allocation response"),
+        "{nothing}"
+    );
+    let plugin = plugin.script(|script| script.answers = vec![env("X", &"x".repeat(answer::ANSWER_BYTES_MAX))]);
+    let long = give(&devices, &pod("u", 0, 1)).await.expect_err("refused");
+    assert!(long.starts_with("the allocation response has"), "{long}");
+    let _plugin = plugin.script(|script| script.answers = vec![env("X", "x")]);
+    assert_eq!(
+        give(&devices, &pod("u", 0, 1)).await,
+        Ok(()),
+        "its device is free again each time"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_prefers_and_is_told_of_starts() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(well(&["a", "b", "c"])).script(|script| {
+        script.preferred = Some(vec!["c".to_owned(), "nobody's".to_owned()]);
+        script.pre_start = true;
+    });
+    plugin.register(&devices, R).await;
+    let pod = pod("u", 0, 1);
+    give(&devices, &pod).await.expect("given");
+    start(&devices, &pod).await.expect("starts");
+    assert_eq!(plugin.calls(), ["prefer 1 of a,b,c with ", "allocate c", "start c"]);
+    let plugin = plugin.script(|script| script.refuses = Some("no".to_owned()));
+    let refused = start(&devices, &pod).await.expect_err("refused").to_string();
+    assert_eq!(
+        refused,
+        "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = no"
+    );
+    plugin.dies();
+    testing::until(&devices, |devices| devices.capacity().allocatable[R] == 0).await;
+    let gone = start(&devices, &pod).await.expect_err("refused").to_string();
+    assert_eq!(
+        gone,
+        "endpoint not found in cache for a registered resource: example.com/dev"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_has_none_yet_gets_its_devices_at_its_start() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let pod = pod("u", 0, 1);
+    assert!(
+        start(&devices, &pod).await.expect("starts").is_empty(),
+        "nobody knows the resource"
+    );
+    let plugin = Sample::new(well(&["a"]));
+    plugin.register(&devices, R).await;
+    assert_eq!(start(&devices, &pod).await.expect("starts"), ["DEVICES=a"]);
+    assert_eq!(start(&devices, &pod).await.expect("starts"), ["DEVICES=a"]);
+    assert_eq!(plugin.calls(), ["allocate a"], "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_told_of_what_containers_have() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(vec![device("a", true, &[1]), device("b", true, &[0])]);
+    plugin.register(&devices, R).await;
+    give(&devices, &pod("u", 0, 2)).await.expect("given");
+    let told = |devices: &Devices| -> Vec<(String, String)> {
+        let of = devices
+            .health("u", "c")
+            .into_iter()
+            .flat_map(|of| of.resources.unwrap_or_default());
+        of.map(|of| (of.resource_id, of.health.unwrap_or_default())).collect()
+    };
+    let expected = |a: &str| vec![("a".to_owned(), a.to_owned()), ("b".to_owned(), "Healthy".to_owned())];
+    assert_eq!(told(&devices), expected("Healthy"));
+    plugin.lists(vec![device("a", false, &[1]), device("b", true, &[0])]);
+    testing::until(&devices, |devices| told(devices) == expected("Unhealthy")).await;
+    assert!(devices.health("u", "other").is_empty());
+    let by_node = devices.look(|state| state.pods().get("u", "c", R).map(|given| given.by_node.clone()));
+    let one = |id: &str| vec![id.to_owned()];
+    assert_eq!(by_node, Some([(0, one("b")), (1, one("a"))].into()));
+}
+
+#[tokio::test]
+async fn a_damaged_file_gives_nobody_anything_and_is_replaced() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let path = directory.path().join(checkpoint::FILE);
+    std::fs::write(&path, "{").expect("writes");
+    let devices = open(&directory);
+    assert!(devices.capacity().capacity.is_empty());
+    assert!(!devices.is_held(|_| true));
+    Sample::new(well(&["a"])).register(&devices, R).await;
+    devices.kept().await.expect("kept");
+    checkpoint::read(&std::fs::read(&path).expect("reads")).expect("sound");
+}
