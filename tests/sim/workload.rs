@@ -62,6 +62,8 @@ pub enum Step {
     Strip { path: &'static str, place: usize },
     /// Lets simulated time pass.
     Wait(Duration),
+    /// These, one right after the other.
+    All(Vec<Step>),
 }
 
 /// Requests that the policy forbids: who, method, path.
@@ -387,6 +389,12 @@ pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::E
         Step::Strip { path, place } => return kinds::ask::strip(client, path, *place).await,
         Step::Wait(time) => {
             tokio::time::sleep(*time).await;
+            return Ok(());
+        }
+        Step::All(steps) => {
+            for step in steps {
+                Box::pin(carry_out(step, client)).await?;
+            }
             return Ok(());
         }
         Step::Crash { .. } | Step::Trespass(_) => return Ok(()),

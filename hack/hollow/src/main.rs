@@ -29,7 +29,8 @@ struct Cli {
 
 fn main() -> anyhow::Result<()> {
     client::memory::limit_arenas();
-    let log = tracing_subscriber::fmt().with_env_filter(std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()));
+    let log =
+        tracing_subscriber::fmt().with_env_filter(std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()));
     log.with_writer(std::io::stderr).init();
     rustls::crypto::ring::default_provider()
         .install_default()

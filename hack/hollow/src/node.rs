@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 const CPUS: i64 = 32;
 const MEMORY: i64 = 128 << 30;
-const DISK: u64 = 500 << 30;
+const DISK: i64 = 500 << 30;
 const PODS_MAX: i64 = 110;
 /// The image that pods run here.
 const IMAGE: &str = "registry.k8s.io/pause:3.10";
@@ -67,17 +67,20 @@ impl Node {
 
     /// Runs the node until told to stop. Must be called inside a tokio runtime.
     pub(crate) async fn run(self, client: kube::Client, stop: CancellationToken) -> anyhow::Result<()> {
-        std::fs::create_dir_all(&self.dir).with_context(|| self.dir.display().to_string())?;
+        // What the network's configuration names has to be there; nobody runs it.
+        let plugins = self.dir.join("bin");
+        std::fs::create_dir_all(&plugins).with_context(|| plugins.display().to_string())?;
+        std::fs::write(plugins.join("bridge"), "").context("a plugin")?;
         let (config, facts) = (self.config()?, self.facts());
         let described = Describer::new(own_description(&config.node, &facts));
-        let kubelet = self.kubelet(client.clone(), described)?;
+        let kubelet = self.kubelet(client.clone(), described);
         let reporter = NodeReporter::new(kubelet.parts(), client, Arc::new(config), facts);
         let mut reporting = JoinSet::new();
         reporting.spawn(reporter.run(stop.clone()));
         kubelet.run(stop).await.map_err(|error| anyhow!("{error}"))
     }
 
-    fn kubelet(&self, client: kube::Client, described: Describer) -> anyhow::Result<Kubelet> {
+    fn kubelet(&self, client: kube::Client, described: Describer) -> Kubelet {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let runtime = FakeRuntime::new(clock.clone(), self.seed);
         runtime.add_image(IMAGE);
@@ -90,7 +93,7 @@ impl Node {
             ("memory".to_owned(), Quantity::from_units(MEMORY, Format::BinarySi)),
             ("pods".to_owned(), amount(PODS_MAX)),
         ]);
-        Ok(Kubelet::new(Dependencies {
+        Kubelet::new(Dependencies {
             client: Some(client),
             seed: self.seed,
             described,
@@ -98,8 +101,8 @@ impl Node {
                 allocatable,
                 ..Settings::default()
             },
-            ..dependencies(&self.dir, self.context()?, Arc::new(runtime), clock)
-        }))
+            ..dependencies(&self.dir, self.context(), Arc::new(runtime), clock)
+        })
     }
 
     fn config(&self) -> anyhow::Result<config::Config> {
@@ -108,11 +111,12 @@ impl Node {
             ("--root-dir", dir("kubelet")),
             ("--cert-dir", dir("pki")),
             ("--cni-conf-dir", dir("cni")),
+            ("--cni-bin-dir", dir("bin")),
             ("--hostname-override", self.name.clone()),
             ("--max-pods", PODS_MAX.to_string()),
         ];
         let words = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-        let flags = config::parse_flags(words).map_err(|error| anyhow!("{error}"))?;
+        let flags = config::parse_flags(words).map_err(|end| anyhow!("{end:?}"))?;
         config::load(&flags).map_err(|errors| anyhow!("{errors}"))
     }
 
@@ -136,8 +140,8 @@ impl Node {
         }
     }
 
-    fn context(&self) -> anyhow::Result<NodeContext> {
-        Ok(NodeContext {
+    fn context(&self) -> NodeContext {
+        NodeContext {
             node_name: self.name.clone(),
             host_ips: HostIps::fixed(vec![self.address]),
             root_dir: self.dir.join("kubelet"),
@@ -147,10 +151,10 @@ impl Node {
             allocatable: NodeAllocatable {
                 cpu_milli: CPUS * 1000,
                 memory: MEMORY,
-                ephemeral_storage: i64::try_from(DISK)?,
+                ephemeral_storage: DISK,
             },
             memory_capacity: MEMORY,
             ..testing::context()
-        })
+        }
     }
 }

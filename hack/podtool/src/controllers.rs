@@ -50,14 +50,19 @@ pub(crate) async fn measure(kubeconfig: &Path, groups: [Group; 2], plan: Plan) -
     let client = connect::client(kubeconfig).await?;
     let groups = [groups.as_slice(), &[Group::own()]].concat();
     let begun = Instant::now();
-    until(|| schedulable(&client, plan.nodes)).await.context("hollow nodes")?;
+    until(|| schedulable(&client, plan.nodes))
+        .await
+        .context("hollow nodes")?;
     row("nodes ready", plan.nodes, begun.elapsed());
     let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     until(|| async { Ok(accounts.get_opt("default").await?.is_some()) })
         .await
         .context("the default service account")?;
     println!("with the nodes alone:");
-    print!("{}", idle::measure(&groups[..2], plan.idle.min(Duration::from_secs(20))).await?);
+    print!(
+        "{}",
+        idle::measure(&groups[..2], plan.idle.min(Duration::from_secs(20))).await?
+    );
     bring_up(&client, &groups, &plan).await?;
     tokio::time::sleep(SETTLED_AFTER).await;
     println!("idle with {} pods:", plan.deployments * usize::try_from(plan.replicas)?);
@@ -93,7 +98,8 @@ async fn bring_up(client: &Client, groups: &[Group], plan: &Plan) -> anyhow::Res
 
 async fn make(api: &Api<Deployment>, n: usize, replicas: i32) -> anyhow::Result<()> {
     let name = format!("web-{n}");
-    let container = json!({"name": "main", "image": IMAGE, "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}}});
+    let container =
+        json!({"name": "main", "image": IMAGE, "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}}});
     let labels = json!({"app": name});
     let deployment = json!({"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels},
@@ -141,14 +147,19 @@ async fn change(client: &Client) -> anyhow::Result<()> {
     });
     let woken: Vec<String> = woken.collect();
     let seconds = CHANGE_TAKES.as_secs();
-    println!("an annotation of one deployment: put into queues within {seconds} s: {}", woken.join(", "));
+    println!(
+        "an annotation of one deployment: put into queues within {seconds} s: {}",
+        woken.join(", ")
+    );
     Ok(())
 }
 
 /// What each controller's queue was given so far.
 async fn queued(client: &Client) -> anyhow::Result<BTreeMap<String, f64>> {
     let page = client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
-    let lines = page.lines().filter_map(|line| line.strip_prefix("workqueue_adds_total{name=\""));
+    let lines = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("workqueue_adds_total{name=\""));
     let pairs = lines.filter_map(|line| {
         let (name, count) = line.split_once("\"} ")?;
         Some((name.to_owned(), count.trim().parse().ok()?))

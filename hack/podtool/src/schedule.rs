@@ -102,7 +102,10 @@ pub(crate) fn row(what: &str, count: usize, took: Duration) {
     println!("{what:<20} {:>9.0} per s, {seconds:.1} s", count as f64 / seconds);
 }
 
-pub(crate) async fn each<F: Future<Output = anyhow::Result<()>>>(count: usize, make: impl Fn(usize) -> F) -> anyhow::Result<()> {
+pub(crate) async fn each<F: Future<Output = anyhow::Result<()>>>(
+    count: usize,
+    make: impl Fn(usize) -> F,
+) -> anyhow::Result<()> {
     let all = stream::iter(0..count).map(|n| Ok(make(n)));
     all.try_buffer_unordered(WORKERS).try_collect().await
 }

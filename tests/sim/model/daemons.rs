@@ -1,9 +1,9 @@
 //! Daemon sets: a node has one pod of a set, or two while a surge lasts, and a rollout takes no more nodes' pods away than may be unavailable.
 
-use super::pods::{Pods, is_active, is_ready};
+use super::pods::{Pods, is_active, is_ready, is_terminal};
 use super::{World, controller_of, ends, is_deleting, name, uid};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const CONTROLLER: &str = "daemon-set-controller";
 const PODS: &str = "/registry/pods/";
@@ -20,6 +20,11 @@ struct Fences {
 pub struct DaemonSets {
     /// By UID: every generation that may still be acted on.
     fences: BTreeMap<String, Vec<Fences>>,
+}
+
+/// Nothing of it runs any more, and it is only waited for that its object goes.
+fn has_gone(pod: &Value) -> bool {
+    is_terminal(pod) && is_deleting(pod)
 }
 
 /// The node that a set's pod is for.
@@ -62,10 +67,10 @@ impl DaemonSets {
         let may_surge = fences.iter().any(|fences| fences.surge > 0);
         let all = world.under(PODS).filter(|other| controller_of(other) == Some(owner));
         let there = all.filter(|other| node(other) == node(pod));
-        // Beside one that goes there is room for another only in a surge.
+        // Beside one that still ends there is room for another only in a surge.
         let (count, most) = match may_surge {
             true => (there.filter(|other| is_active(other)).count(), 2),
-            false => (there.count(), 1),
+            false => (there.filter(|other| !has_gone(other)).count(), 1),
         };
         let set = pod["metadata"]["ownerReferences"][0]["name"]
             .as_str()
@@ -95,11 +100,12 @@ impl DaemonSets {
         let most = fences.iter().map(|fences| fences.unavailable).max().unwrap_or(i64::MAX);
         let all = world.under(PODS).filter(|other| controller_of(other) == Some(owner));
         let down = all.filter(|other| {
-            let is_down =
-                (is_deleting(other) && pods.is_deleted_by(CONTROLLER, other)) || !pods.has_been_ready(uid(other));
-            uid(other) != uid(pod) && node(other) != node(pod) && is_down
+            let is_taken = is_deleting(other) && pods.is_deleted_by(CONTROLLER, other);
+            let is_down = is_taken || !pods.has_been_ready(uid(other));
+            // A node with a taint may not be one of the set's.
+            uid(other) != uid(pod) && is_down && !has_gone(other) && !is_tainted(node(other))
         });
-        let nodes: std::collections::BTreeSet<&str> = down.map(node).collect();
+        let nodes: BTreeSet<&str> = down.map(node).filter(|other| *other != node(pod)).collect();
         let down = i64::try_from(nodes.len()).unwrap_or(i64::MAX) + 1;
         (down > most).then(|| format!("{} was taken away: {down} nodes are down, {most} may be", name(pod)))
     }

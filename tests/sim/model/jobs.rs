@@ -197,19 +197,20 @@ impl Jobs {
         if pod["status"]["phase"] != "Succeeded" || is_over(job) || is_deleting(job) || has_rested {
             return None;
         }
-        let is_told = match is_indexed(job) {
-            true => index(pod).is_some_and(|index| {
+        let counted = self.counted.get(uid(job));
+        // One that was stopped may succeed all the same, after it was listed as failed.
+        let is_listed = ["succeeded", "failed"]
+            .iter()
+            .any(|list| listed(job, list).contains(uid(pod)));
+        let is_told = is_listed || counted.is_some_and(|counted| counted.contains(uid(pod)));
+        let is_done = is_indexed(job)
+            && index(pod).is_some_and(|index| {
                 let status = &job["status"];
                 ["completedIndexes", "failedIndexes"]
                     .iter()
                     .any(|list| indexes(&status[list]).contains(&index))
-            }),
-            false => {
-                let counted = self.counted.get(uid(job));
-                listed(job, "succeeded").contains(uid(pod)) || counted.is_some_and(|counted| counted.contains(uid(pod)))
-            }
-        };
-        (!is_told).then(|| format!("{} of {} was let go of uncounted", name(pod), name(job)))
+            });
+        (!is_told && !is_done).then(|| format!("{} of {} was let go of uncounted", name(pod), name(job)))
     }
 }
 
@@ -233,10 +234,10 @@ fn judge_creation(world: &World<'_>, job: &Value, pod: &Value) -> Vec<String> {
             told.push(format!("{} has a pod for index {own}, which is done", name(job)));
         }
     } else if let Some(wanted) = job["spec"]["completions"].as_i64() {
-        let waiting = listed(job, "succeeded");
-        let unlisted = pods_of(world, uid(job))
-            .filter(|pod| pod["status"]["phase"] == "Succeeded" && is_held(pod) && !waiting.contains(uid(pod)))
-            .count();
+        let (waiting, lost) = (listed(job, "succeeded"), listed(job, "failed"));
+        let is_listed = |pod: &Value| waiting.contains(uid(pod)) || lost.contains(uid(pod));
+        let ended = pods_of(world, uid(job)).filter(|pod| pod["status"]["phase"] == "Succeeded" && is_held(pod));
+        let unlisted = ended.filter(|pod| !is_listed(pod)).count();
         let done = number(&job["status"]["succeeded"]) + i64::try_from(waiting.len() + unlisted).unwrap_or(i64::MAX);
         if done + count > wanted {
             told.push(format!(

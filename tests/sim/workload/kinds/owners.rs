@@ -14,6 +14,8 @@ pub type Object = (&'static str, String);
 
 /// Objects of one seed.
 const OBJECTS_MAX: usize = 12;
+/// What happens in one step.
+const AT_ONCE: usize = 4;
 /// By then everybody knows who owns what.
 const KNOWN_AFTER: Duration = Duration::from_secs(60);
 
@@ -36,6 +38,10 @@ fn delete(object: &Object, policy: &str) -> Step {
 
 impl Owners {
     pub fn step(&mut self, rng: &mut StdRng) -> Step {
+        Step::All((0..AT_ONCE).map(|_| self.one(rng)).collect())
+    }
+
+    fn one(&mut self, rng: &mut StdRng) -> Step {
         let all: Vec<Object> = self.standing.keys().cloned().collect();
         let choice = rng.random_range(0..10);
         let Some(object) = all
