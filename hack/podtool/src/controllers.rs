@@ -22,8 +22,8 @@ use crate::{connect, idle};
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How long the API server needs for a watch of ours at most.
 const WATCH_SECONDS: u32 = 290;
-/// After the last change: by then conditions are written, queues are empty, memory is given back.
-const SETTLED_AFTER: Duration = Duration::from_secs(60);
+/// After the last change: by then queues are empty, and what the API server keeps of the last five minutes for watchers is gone.
+const SETTLED_AFTER: Duration = Duration::from_secs(360);
 /// How long one change may take to go its way.
 const CHANGE_TAKES: Duration = Duration::from_secs(10);
 /// The image that hollow nodes have.
@@ -64,6 +64,11 @@ pub(crate) async fn measure(kubeconfig: &Path, groups: [Group; 2], plan: Plan) -
         idle::measure(&groups[..2], plan.idle.min(Duration::from_secs(20))).await?
     );
     bring_up(&client, &groups, &plan).await?;
+    let [proportional, anonymous] = idle::memory(&groups[0])?;
+    println!(
+        "{:<22} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous",
+        "server's memory"
+    );
     tokio::time::sleep(SETTLED_AFTER).await;
     println!("idle with {} pods:", plan.deployments * usize::try_from(plan.replicas)?);
     print!("{}", idle::measure(&groups[..2], plan.idle).await?);
