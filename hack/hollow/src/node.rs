@@ -84,6 +84,7 @@ impl Node {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let runtime = FakeRuntime::new(clock.clone(), self.seed);
         runtime.add_image(IMAGE);
+        runtime.add_remote_image(IMAGE);
         for (call, latency) in LATENCY {
             runtime.set_latency(call, latency);
         }
