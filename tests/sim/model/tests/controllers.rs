@@ -191,8 +191,8 @@ fn a_job_counts_each_pod_once() {
     let after = |more: &[(String, Option<Value>)]| told([start(), more.to_vec()].concat());
     let release = (at("a"), Some(released(done("a"))));
     assert_eq!(after(&[listed.clone(), release.clone(), counted.clone()]), "");
-    assert!(after(&[release.clone()]).contains("a of j was let go of uncounted"));
-    assert!(after(&[counted.clone()]).contains("succeeded of j grew by 1, and 0 pods were counted"));
+    assert!(after(std::slice::from_ref(&release)).contains("a of j was let go of uncounted"));
+    assert!(after(std::slice::from_ref(&counted)).contains("succeeded of j grew by 1, and 0 pods were counted"));
     assert!(after(&[listed.clone(), counted.clone()]).contains("pod a of j was counted and is still held"));
     let again = [listed.clone(), release.clone(), counted, job(listing(1, &["a"]))];
     assert!(after(&again).contains("is listed again after it was counted"));
