@@ -44,7 +44,7 @@ impl Spaces {
                 let cpu = ["10m", "60m"][rng.random_range(0..2)];
                 create(
                     &format!("{core}/pods"),
-                    pod(&format!("pod{known}"), "worker:v1", "Never", cpu),
+                    pod(&format!("hand{known}"), "worker:v1", "Never", cpu),
                 )
             }
             (_, 3..6) => create(
