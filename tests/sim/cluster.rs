@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Steps of a script, faults on.
 const STEPS: usize = 18;
 /// Every kind of fault and of misfortune that has to occur somewhere in 200 seeds.
-pub const FAULTS: [&str; 18] = [
+pub const FAULTS: [&str; 21] = [
     "request delayed",
     "request refused",
     "reply lost",
@@ -40,6 +40,9 @@ pub const FAULTS: [&str; 18] = [
     "store reopened after a crash",
     "container crashed",
     "object collected",
+    "owned object collected",
+    "eviction allowed by a budget",
+    "pod counted by a job",
     "stranger refused",
     "runtime drop_event",
     "runtime duplicate_event",

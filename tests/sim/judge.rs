@@ -88,6 +88,11 @@ impl Judge {
         self.bench().model.collects(uid);
     }
 
+    /// That user asks for a deletion.
+    pub fn asked_to_delete(&self, who: &str, uid: &str) {
+        self.bench().model.asked_to_delete(who, uid);
+    }
+
     /// The reply to the binding of that pod (`NAMESPACE/NAME`) was lost: the scheduler does not know of it.
     pub fn lost_binding(&self, pod: &str) {
         self.bench().model.lost_binding(pod);
@@ -110,7 +115,7 @@ impl Judge {
 
     /// How often something happened that only the store shows.
     pub fn counts(&self) -> BTreeMap<String, u64> {
-        self.bench().model.counts.clone()
+        self.bench().model.counts()
     }
 
     /// Objects under a prefix, as the store has them.

@@ -1,10 +1,17 @@
 //! A model of what the store holds, kept from the store's own changes, and the rules over it: writes are linearizable and last,
-//! nodes are not overcommitted, rollouts stay within their bounds, nothing is collected whose owner stands, and a watcher that was cut
-//! missed nothing. Shares no code with what it judges.
+//! nodes are not overcommitted, rollouts stay within their bounds, Jobs count once, budgets and quotas are kept, nothing is collected whose
+//! owner stands, and a watcher that was cut missed nothing. Shares no code with what it judges.
 
+mod budgets;
 mod capacity;
+mod daemons;
 mod history;
+mod jobs;
+mod pods;
+mod quotas;
 mod rollout;
+mod spaces;
+mod stateful;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +21,10 @@ use controlplane::store::{Record, Revision};
 use history::History;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use capacity::thousandths;
+pub use jobs::is_over;
+pub use quotas::used;
 
 /// Breaches told of one run: one fault repeats at every later event.
 const TOLD_MAX: usize = 20;
@@ -27,6 +38,11 @@ pub struct Model {
     keys_by_uid: BTreeMap<String, String>,
     history: History,
     rollouts: rollout::Rollouts,
+    pods: pods::Pods,
+    stateful: stateful::StatefulSets,
+    daemons: daemons::DaemonSets,
+    jobs: jobs::Jobs,
+    budgets: budgets::Budgets,
     sightings: Vec<Sighting>,
     /// UIDs the garbage collector asked to delete.
     collecting: BTreeSet<String>,
@@ -35,7 +51,7 @@ pub struct Model {
     /// How many pods of one owner their nodes refused.
     refused: BTreeMap<String, u32>,
     pub breaches: Vec<String>,
-    pub counts: BTreeMap<String, u64>,
+    counts: BTreeMap<String, u64>,
 }
 
 impl Model {
@@ -66,7 +82,8 @@ impl Model {
                 self.keys_by_uid.remove(before.as_ref().map_or("", uid));
             }
         }
-        let told = match key.split('/').nth(2) {
+        let mut told = self.judge_controllers(revision, key, before.as_ref(), value.as_ref());
+        told.extend(match key.split('/').nth(2) {
             Some("pods") => {
                 self.count_eviction(before.as_ref(), value.as_ref());
                 self.judge_refusal(before.as_ref(), value.as_ref());
@@ -80,12 +97,48 @@ impl Model {
                 Vec::new()
             }
             _ => Vec::new(),
-        };
+        });
         for text in told {
             self.breach(text);
         }
         self.rollouts.on_revision(revision, &self.objects, key);
         before
+    }
+
+    /// Judges what controllers did: each kind by its own rules.
+    fn judge_controllers(
+        &mut self,
+        revision: Revision,
+        key: &str,
+        before: Option<&Value>,
+        after: Option<&Value>,
+    ) -> Vec<String> {
+        let world = World {
+            objects: &self.objects,
+            keys_by_uid: &self.keys_by_uid,
+            revision,
+        };
+        let mut told = spaces::judge(&world, key, before, after);
+        if before.is_none() {
+            told.extend(after.map(|made| quotas::judge(&world, key, made)).unwrap_or_default());
+        }
+        match key.split('/').nth(2) {
+            Some("pods") => {
+                self.pods.on_pod(revision, key, before, after);
+                told.extend(self.stateful.on_pod(&world, &self.pods, before, after));
+                told.extend(self.daemons.on_pod(&world, &self.pods, before, after));
+                told.extend(self.jobs.on_pod(&world, before, after));
+                self.budgets.on_pod(before, after);
+            }
+            Some("statefulsets") => self.stateful.on_set(after),
+            Some("daemonsets") => self.daemons.on_set(after),
+            Some("jobs") => told.extend(self.jobs.on_job(&world, before, after)),
+            Some("poddisruptionbudgets") => {
+                told.extend(self.budgets.on_budget(&world, &self.pods, before, after));
+            }
+            _ => {}
+        }
+        told
     }
 
     fn count_eviction(&mut self, before: Option<&Value>, after: Option<&Value>) {
@@ -125,12 +178,16 @@ impl Model {
     /// Judges a deletion that the garbage collector asked for.
     fn judge_collection(&mut self, key: &str, before: Option<&Value>, after: Option<&Value>) {
         let Some(before) = before else { return };
-        let is_deleting = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
-        let ends = !is_deleting(before) && after.is_none_or(is_deleting);
-        if !ends || !self.collecting.contains(uid(before)) {
+        if !ends(before, after) || !self.collecting.contains(uid(before)) {
             return;
         }
         self.count("object collected");
+        if before["metadata"]["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("own"))
+        {
+            self.count("owned object collected");
+        }
         let owners = before["metadata"]["ownerReferences"]
             .as_array()
             .cloned()
@@ -149,6 +206,11 @@ impl Model {
 
     pub fn collects(&mut self, uid: &str) {
         self.collecting.insert(uid.to_owned());
+    }
+
+    /// That user asks for a deletion.
+    pub fn asked_to_delete(&mut self, who: &str, uid: &str) {
+        self.pods.asked_to_delete(who, uid);
     }
 
     pub fn lost_binding(&mut self, pod: &str) {
@@ -188,8 +250,17 @@ impl Model {
 
     /// Judges what runs on the nodes against what they have.
     pub fn on_runtimes(&mut self, runtimes: &BTreeMap<String, RuntimeView>) {
-        let told = capacity::judge_running(&self.objects, &self.keys_by_uid, runtimes);
+        let mut told = capacity::judge_running(&self.objects, &self.keys_by_uid, runtimes);
+        told.extend(self.stateful.on_runtimes(&self.pods, runtimes));
         told.into_iter().for_each(|text| self.breach(text));
+    }
+
+    /// How often something happened that only the store shows.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = self.counts.clone();
+        counts.insert("eviction allowed by a budget".to_owned(), self.budgets.granted);
+        counts.insert("pod counted by a job".to_owned(), self.jobs.counted());
+        counts
     }
 
     pub fn objects(&self, prefix: &str) -> BTreeMap<String, Value> {
@@ -207,6 +278,49 @@ impl Model {
     }
 }
 
+/// What stands, right after a change.
+pub struct World<'a> {
+    objects: &'a BTreeMap<String, Value>,
+    keys_by_uid: &'a BTreeMap<String, String>,
+    revision: Revision,
+}
+
+impl<'a> World<'a> {
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.objects.get(key)
+    }
+
+    fn by_uid(&self, uid: &str) -> Option<&'a Value> {
+        self.get(self.keys_by_uid.get(uid)?)
+    }
+
+    /// Everything whose key begins so.
+    fn under<'b>(&self, prefix: &'b str) -> impl Iterator<Item = &'a Value> + use<'a, 'b> {
+        let from = self.objects.range(prefix.to_owned()..);
+        from.take_while(move |(key, _)| key.starts_with(prefix))
+            .map(|(_, object)| object)
+    }
+}
+
 fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether a change is the end of what was there, or its beginning.
+fn ends(before: &Value, after: Option<&Value>) -> bool {
+    !is_deleting(before) && after.is_none_or(is_deleting)
+}
+
+/// The UID of the controller that owns an object.
+fn controller_of(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }

@@ -1,9 +1,11 @@
 //! What users do to a simulated cluster, by seed: deployments, pods, services, configurations and namespaces come, change and go,
-//! nodes are tainted, containers crash, and strangers try what they may not.
+//! nodes are tainted, containers crash, and strangers try what they may not. Of the other kinds ([`kinds`]) each seed has some.
 
+pub mod kinds;
 pub mod manifest;
 
 use http::Request;
+use kinds::Kinds;
 use manifest::{Shape, config_map, deployment, pod, secret, service};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -42,6 +44,26 @@ pub enum Step {
     Crash { place: usize, exit_code: i32 },
     /// Asks as somebody who may not.
     Trespass(usize),
+    /// Evicts the pod at this place of those with the label `app: NAME`; its budget may be against it.
+    Evict { app: String, place: usize },
+    /// Makes an object of this kind (`configmaps`, `secrets`) that these own: kind and name.
+    Own {
+        kind: &'static str,
+        name: String,
+        owners: Vec<(&'static str, String)>,
+    },
+    /// Gives an object one more owner.
+    Adopt {
+        kind: &'static str,
+        name: String,
+        owner: (&'static str, String),
+    },
+    /// Takes every owner from the object at this place of what stands under this path.
+    Strip { path: &'static str, place: usize },
+    /// Lets simulated time pass.
+    Wait(Duration),
+    /// These, one right after the other.
+    All(Vec<Step>),
 }
 
 /// Requests that the policy forbids: who, method, path.
@@ -92,6 +114,8 @@ pub struct Script {
     tainted: BTreeSet<String>,
     cpu_milli: i64,
     made: u32,
+    /// What the seed has of the other kinds.
+    pub kinds: Kinds,
 }
 
 impl Script {
@@ -106,6 +130,7 @@ impl Script {
             tainted: BTreeSet::new(),
             cpu_milli: 0,
             made: 0,
+            kinds: Kinds::new(seed),
         }
     }
 
@@ -120,7 +145,9 @@ impl Script {
     /// What undoes what no cluster could come to rest with.
     pub fn last_steps(&mut self) -> Vec<Step> {
         let tainted = std::mem::take(&mut self.tainted);
-        tainted.iter().map(|node| taint(node, false)).collect()
+        let mut steps: Vec<Step> = tainted.iter().map(|node| taint(node, false)).collect();
+        steps.extend(self.kinds.last_steps());
+        steps
     }
 
     /// Milliseconds until the next step.
@@ -143,6 +170,10 @@ impl Script {
 
     /// The next step.
     pub fn step(&mut self) -> Step {
+        let apps: Vec<String> = self.deployments.keys().cloned().collect();
+        if let Some(step) = self.kinds.step(&apps) {
+            return step;
+        }
         let choice = self.rng.random_range(0..100);
         let existing: Vec<String> = self.deployments.keys().cloned().collect();
         let existing = existing.choose(&mut self.rng).cloned().filter(|_| choice >= 15);
@@ -352,9 +383,25 @@ pub async fn carry_out(step: &Step, client: &kube::Client) -> Result<(), kube::E
             )
             .await
         }
+        Step::Evict { app, place } => return kinds::ask::evict(client, app, *place).await,
+        Step::Own { kind, name, owners } => return kinds::ask::own(client, kind, name, owners).await,
+        Step::Adopt { kind, name, owner } => return kinds::ask::adopt(client, kind, name, owner).await,
+        Step::Strip { path, place } => return kinds::ask::strip(client, path, *place).await,
+        Step::Wait(time) => {
+            tokio::time::sleep(*time).await;
+            return Ok(());
+        }
+        Step::All(steps) => {
+            for step in steps {
+                Box::pin(carry_out(step, client)).await?;
+            }
+            return Ok(());
+        }
         Step::Crash { .. } | Step::Trespass(_) => return Ok(()),
     };
     match done {
+        // A quota is in the way.
+        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("exceeded quota") => Ok(()),
         // Gone meanwhile, there already, or a namespace that is going.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("being terminated") => Ok(()),

@@ -2,11 +2,12 @@
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
 //! while nothing happens, `api` an API server under load and floods, `schedule` a scheduler with many hollow nodes,
-//! `config-map` changes of mounted files, `remove-all` empties a runtime. Never part of a cluster.
+//! `controllers` all controllers with many deployments, `config-map` changes of mounted files, `remove-all` empties a runtime. Never part of a cluster.
 
 mod api;
 mod configmap;
 mod connect;
+mod controllers;
 mod custom;
 mod figures;
 mod flood;
@@ -50,6 +51,8 @@ enum Command {
     Api(ApiArgs),
     /// Pods bound a second; fills a control plane of its own with nodes that nobody runs.
     Schedule(ScheduleArgs),
+    /// Deployments brought to their state by a control plane and hollow nodes, and what both cost afterwards.
+    Controllers(ControllersArgs),
     /// How long changes of a ConfigMap take to the files of a pod on this machine.
     ConfigMap(ConfigMapArgs),
     /// Stops and removes every pod of a runtime.
@@ -171,6 +174,31 @@ struct ScheduleArgs {
 }
 
 #[derive(Args)]
+struct ControllersArgs {
+    /// Kubeconfig of an administrator.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The control plane's process, as NAME=PID.
+    #[arg(long)]
+    server: Group,
+    /// The hollow nodes' process, as NAME=PID.
+    #[arg(long)]
+    hollow: Group,
+    /// How many nodes those are.
+    #[arg(long)]
+    nodes: u32,
+    /// Deployments.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    deployments: u32,
+    /// Pods of each.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(i32).range(1..))]
+    replicas: i32,
+    /// How long the idle processes are looked at, in seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+#[derive(Args)]
 struct RemoveAllArgs {
     /// The runtime's socket.
     #[arg(long)]
@@ -206,6 +234,15 @@ async fn main() -> anyhow::Result<()> {
         Command::Schedule(args) => {
             let [nodes, pods] = [args.nodes, args.pods].map(|count| count as usize);
             schedule::measure(&args.kubeconfig, args.server, nodes, pods).await
+        }
+        Command::Controllers(args) => {
+            let plan = controllers::Plan {
+                nodes: args.nodes as usize,
+                deployments: args.deployments as usize,
+                replicas: args.replicas,
+                idle: Duration::from_secs(args.seconds),
+            };
+            controllers::measure(&args.kubeconfig, [args.server, args.hollow], plan).await
         }
         Command::ConfigMap(args) => {
             let plan = configmap::Plan {

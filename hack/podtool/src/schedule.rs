@@ -97,18 +97,21 @@ async fn bind(client: &Client, groups: &[Group; 2], pods: usize) -> anyhow::Resu
     Ok(())
 }
 
-fn row(what: &str, count: usize, took: Duration) {
+pub(crate) fn row(what: &str, count: usize, took: Duration) {
     let seconds = took.as_secs_f64();
     println!("{what:<20} {:>9.0} per s, {seconds:.1} s", count as f64 / seconds);
 }
 
-async fn each<F: Future<Output = anyhow::Result<()>>>(count: usize, make: impl Fn(usize) -> F) -> anyhow::Result<()> {
+pub(crate) async fn each<F: Future<Output = anyhow::Result<()>>>(
+    count: usize,
+    make: impl Fn(usize) -> F,
+) -> anyhow::Result<()> {
     let all = stream::iter(0..count).map(|n| Ok(make(n)));
     all.try_buffer_unordered(WORKERS).try_collect().await
 }
 
 /// Asks until the answer is yes.
-async fn until<F: Future<Output = anyhow::Result<bool>>>(ask: impl Fn() -> F) -> anyhow::Result<()> {
+pub(crate) async fn until<F: Future<Output = anyhow::Result<bool>>>(ask: impl Fn() -> F) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !ask().await? {
         if Instant::now() > deadline {
@@ -167,7 +170,7 @@ async fn renew(api: &Api<Lease>, nodes: usize, begun: Instant) -> anyhow::Result
 }
 
 /// Whether so many nodes are there and nothing keeps pods from them.
-async fn schedulable(client: &Client, nodes: usize) -> anyhow::Result<bool> {
+pub(crate) async fn schedulable(client: &Client, nodes: usize) -> anyhow::Result<bool> {
     let list: Value = client
         .request(Request::get("/api/v1/nodes?resourceVersion=0").body(Vec::new())?)
         .await?;

@@ -110,17 +110,23 @@ impl Door {
         request: http::Request<Body>,
     ) -> Result<(http::Request<Body>, Noted), kube::Error> {
         let mut noted = Noted::default();
-        let collects = user.name == COLLECTOR && request.method() == Method::DELETE;
-        if !collects && request.method() != Method::PUT {
+        let deletes = user
+            .name
+            .strip_prefix(ACCOUNTS)
+            .filter(|_| request.method() == Method::DELETE);
+        if deletes.is_none() && request.method() != Method::PUT {
             return Ok((request, noted));
         }
         let (parts, body) = request.into_parts();
         let bytes = body.collect_bytes().await?;
         if let Ok(body) = serde_json::from_slice::<Value>(&bytes) {
-            if let Some(uid) = body["preconditions"]["uid"].as_str().filter(|_| collects) {
-                self.judge.collects(uid);
+            if let Some((who, uid)) = deletes.zip(body["preconditions"]["uid"].as_str()) {
+                self.judge.asked_to_delete(who, uid);
+                if who == COLLECTOR {
+                    self.judge.collects(uid);
+                }
             }
-            noted.base = revision(&body).filter(|_| !collects);
+            noted.base = revision(&body).filter(|_| deletes.is_none());
         }
         Ok((http::Request::from_parts(parts, Body::from(bytes)), noted))
     }
@@ -140,7 +146,9 @@ impl Door {
     }
 }
 
-const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+/// What controllers' names as users begin with.
+const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
+const COLLECTOR: &str = "generic-garbage-collector";
 
 fn revision(object: &Value) -> Option<u64> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()

@@ -1,5 +1,7 @@
 //! The end of a simulation: what has to stand before the cluster counts as at rest, and what may not be left.
 
+mod kinds;
+
 use super::Simulation;
 use crate::checker::RuntimeView;
 use crate::workload::{self, Script};
@@ -77,16 +79,15 @@ impl Simulation {
         missing.extend(self.stale_volumes(&pods));
         missing.extend(self.stale_slices(&pods));
         let namespaces = self.judge.objects("/registry/namespaces/");
-        let left = script
-            .gone
-            .iter()
-            .filter(|name| namespaces.contains_key(&format!("/registry/namespaces/{name}")));
+        let left = script.gone.iter().chain(&script.kinds.spaces.gone);
+        let left = left.filter(|name| namespaces.contains_key(&format!("/registry/namespaces/{name}")));
         missing.extend(left.map(|name| format!("namespace {name} is still there")));
         missing.extend(
             pods.iter()
                 .filter(|pod| is_bound(pod) && script.giants.contains(&name_of(pod)))
                 .map(|pod| format!("pod {} fits no node and has one", name_of(pod))),
         );
+        missing.extend(self.missing_kinds(&script.kinds));
         if processes > running {
             missing.push(format!("{running} pods are Running, but {processes} have processes"));
         }

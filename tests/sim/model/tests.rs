@@ -1,5 +1,7 @@
 //! Each rule fires on its planted fault, and on nothing sound.
 
+mod controllers;
+
 use super::*;
 use crate::checker::ContainerView;
 use serde_json::json;
