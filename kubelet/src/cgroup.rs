@@ -1,11 +1,13 @@
 //! Pod and QoS cgroups: their names, their limits, and making them in either hierarchy.
 //!
 //! Owns everything below `<cgroupRoot>/kubepods`. Never looks at containers: the runtime makes and removes those inside the pod's
-//! cgroup. Kills no process but one that stays in the cgroup of a pod nothing of which runs any more ([`stray`]).
+//! cgroup. Kills no process but one that stays in the cgroup of a pod nothing of which runs any more ([`stray`]), and
+//! those of a pod that goes for memory, should the runtime be too slow ([`need`]).
 
 mod hierarchy;
 pub mod limits;
 mod name;
+mod need;
 mod stray;
 pub mod systemd;
 mod v1;

@@ -2,7 +2,7 @@
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
 //! while nothing happens, `api` an API server under load and floods, `schedule` a scheduler with many hollow nodes,
-//! `config-map` changes of mounted files, `remove-all` empties a runtime. Never part of a cluster.
+//! `config-map` changes of mounted files, `stop-all` ends what a runtime runs, `remove-all` empties it. Never part of a cluster.
 
 mod api;
 mod configmap;
@@ -52,8 +52,10 @@ enum Command {
     Schedule(ScheduleArgs),
     /// How long changes of a ConfigMap take to the files of a pod on this machine.
     ConfigMap(ConfigMapArgs),
+    /// Ends every running container of a runtime, each within its pod's grace: before the machine goes down.
+    StopAll(RuntimeArgs),
     /// Stops and removes every pod of a runtime.
-    RemoveAll(RemoveAllArgs),
+    RemoveAll(RuntimeArgs),
 }
 
 #[derive(Args)]
@@ -171,7 +173,7 @@ struct ScheduleArgs {
 }
 
 #[derive(Args)]
-struct RemoveAllArgs {
+struct RuntimeArgs {
     /// The runtime's socket.
     #[arg(long)]
     runtime: PathBuf,
@@ -215,6 +217,11 @@ async fn main() -> anyhow::Result<()> {
                 changes: args.changes as usize,
             };
             configmap::measure(&args.kubeconfig, plan).await
+        }
+        Command::StopAll(args) => {
+            let stopped = runtime::stop_all(&args.runtime).await?;
+            println!("{stopped} containers ended");
+            Ok(())
         }
         Command::RemoveAll(args) => {
             let removed = runtime::remove_all(&args.runtime).await?;
