@@ -244,9 +244,10 @@ impl Guard {
             return;
         };
         let pods = self.candidates(threshold);
-        if threshold.is_hard() && starved == Starved::Memory {
-            self.restrain(&pods, threshold.signal, disks).await;
-        }
+        let restrained = match threshold.is_hard() && starved == Starved::Memory {
+            true => self.restrain(&pods, threshold.signal, disks).await,
+            false => None,
+        };
         let Some(uses) = self.sight.uses(&pods, threshold.signal, disks).await else {
             let resource = starved.as_str();
             tracing::warn!(
@@ -256,7 +257,13 @@ impl Guard {
             return;
         };
         let mut candidates = paired(&pods, uses);
-        let Some(first) = rank::choose(&mut candidates, threshold.signal, disks) else {
+        let first = match &restrained {
+            Some(uid) => candidates
+                .iter()
+                .find(|candidate| pod_object::uid(candidate.pod) == *uid),
+            None => rank::choose(&mut candidates, threshold.signal, disks),
+        };
+        let Some(first) = first else {
             tracing::error!(
                 resource = starved.as_str(),
                 "the node runs short, and there is no pod to end"
@@ -297,17 +304,19 @@ impl Guard {
     }
 
     /// Keeps the pod that is first from taking more memory, before anybody is asked anything: what else there is to do may wait for memory.
-    async fn restrain(&self, pods: &[Arc<PodSnapshot>], signal: Signal, disks: Disks) {
+    /// Tells who that is; nobody if the kernel does not tell what each pod has.
+    async fn restrain(&self, pods: &[Arc<PodSnapshot>], signal: Signal, disks: Disks) -> Option<PodUid> {
         let uses = self.sight.memory_at_a_glance(pods).await;
+        if uses.iter().any(Option::is_none) {
+            return None;
+        }
         let mut candidates = paired(pods, uses);
-        let Some(first) = rank::choose(&mut candidates, signal, disks) else {
-            return;
-        };
-        let uid = pod_object::uid(first.pod);
+        let uid = pod_object::uid(rank::choose(&mut candidates, signal, disks)?.pod);
         let restrained = tokio::time::timeout(RESTRAIN_MAX, self.parts.cgroups.restrain_pod(&uid)).await;
         if let Ok(Err(error)) = restrained {
             tracing::warn!(pod = %uid, %error, "the pod cannot be kept from taking more memory");
         }
+        Some(uid)
     }
 
     /// The pods that have something and may be ended, or ended sooner.
