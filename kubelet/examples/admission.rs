@@ -40,12 +40,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 container: "c".to_owned(),
                 kind: Kind::Regular,
                 cpus: 1,
+                memory: std::collections::BTreeMap::new(),
             };
             let uid = pod.to_string();
             let mut draft = giver.draft(&held, &uid);
             let near = match policy {
                 Policy::None => None,
-                policy => merge(policy, &nodes, vec![draft.hints(&asking)]).0,
+                policy => merge(policy, &nodes, vec![draft.hints(&asking)]).0.numas,
             };
             draft.give(&asking, near)?;
             held.commit(&uid, draft.given());

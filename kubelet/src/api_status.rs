@@ -16,6 +16,7 @@ use crate::metrics::PodMetrics;
 use crate::pod::status::is_terminal;
 use crate::pod_object;
 use crate::source::Pods;
+use crate::wake;
 use client::AsTree;
 use entry::{Acknowledged, Entry};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -193,7 +194,7 @@ impl StatusWriter {
                 }
                 () = self.shared.changed.notified() => {}
                 Ok(()) = pods.changed() => {}
-                () = sleep_until(wake) => {}
+                () = wake::at(wake) => {}
             }
         }
     }
@@ -390,13 +391,6 @@ fn refused(uid: &PodUid, error: &kube::Error, what: &'static str) -> Written {
     }
     tracing::warn!(pod = %uid, %error, what);
     Written::No
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! Owns everything below `<cgroupRoot>/kubepods`, and the limits of the cgroups that are reserved for others ([`reserve`]). Never looks
 //! at containers: the runtime makes and removes those inside the pod's cgroup. Kills no process but one that stays in the cgroup of a
-//! pod nothing of which runs any more ([`stray`]).
+//! pod nothing of which runs any more ([`stray`]), and those of a pod that goes for memory, should the runtime be too slow ([`need`]).
 
 mod hierarchy;
 pub mod limits;
 mod name;
+mod need;
 mod reserve;
 mod settings;
 mod stray;

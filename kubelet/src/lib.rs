@@ -49,3 +49,4 @@ pub mod source;
 pub mod stats;
 pub mod user_namespace;
 pub mod volume;
+pub mod wake;

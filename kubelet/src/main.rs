@@ -80,6 +80,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         });
         tokio::spawn(memory::give_back());
         tokio::spawn(memory::forget_start());
+        memory::may_hold();
         kubelet::boot::run(config, level, stop)
             .await
             .map_err(anyhow::Error::from)

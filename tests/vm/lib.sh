@@ -87,6 +87,17 @@ join_by_token() {
     saw "$(kubectl get nodes -o wide --no-headers)"
     same 'a label from kubeadm-flags.env' kubeadm "$(kubectl get node vm-node -o 'jsonpath={.metadata.labels.from}')"
 }
+# install_node: as in README.md, on a machine that has had no kubelet, and joined.
+install_node() {
+    vm 'cd /root && tar -xzf /mnt/skiff.tar.gz && cd skiff-node && ./install >/dev/null'
+    join_by_token
+}
+# configure: the package's configuration and the settings on standard input; the kubelet begins again with them.
+configure() {
+    vm 'test -f /root/config.yaml || cp /var/lib/kubelet/config.yaml /root/
+        cat /root/config.yaml - >/var/lib/kubelet/config.yaml && systemctl restart kubelet'
+    soon 240 "$READY"
+}
 # requests: how many client certificates the node has asked for.
 requests() {
     kubectl get csr -o 'jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kube-apiserver-client-kubelet")]}{.metadata.name}{"\n"}{end}' | grep -c .

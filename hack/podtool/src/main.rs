@@ -2,7 +2,8 @@
 //!
 //! `bench` measures pods through the API server beside the same pods through bare CRI calls, `idle` what processes cost
 //! while nothing happens, `api` an API server under load and floods, `schedule` a scheduler with many hollow nodes,
-//! `controllers` all controllers with many deployments, `config-map` changes of mounted files, `remove-all` empties a runtime. Never part of a cluster.
+//! `controllers` all controllers with many deployments, `config-map` changes of mounted files, `stop-all` ends what a runtime runs,
+//! `remove-all` empties it. Never part of a cluster.
 
 mod api;
 mod configmap;
@@ -55,8 +56,10 @@ enum Command {
     Controllers(ControllersArgs),
     /// How long changes of a ConfigMap take to the files of a pod on this machine.
     ConfigMap(ConfigMapArgs),
+    /// Ends every running container of a runtime, each within its pod's grace: before the machine goes down.
+    StopAll(RuntimeArgs),
     /// Stops and removes every pod of a runtime.
-    RemoveAll(RemoveAllArgs),
+    RemoveAll(RuntimeArgs),
 }
 
 #[derive(Args)]
@@ -199,7 +202,7 @@ struct ControllersArgs {
 }
 
 #[derive(Args)]
-struct RemoveAllArgs {
+struct RuntimeArgs {
     /// The runtime's socket.
     #[arg(long)]
     runtime: PathBuf,
@@ -252,6 +255,11 @@ async fn main() -> anyhow::Result<()> {
                 changes: args.changes as usize,
             };
             configmap::measure(&args.kubeconfig, plan).await
+        }
+        Command::StopAll(args) => {
+            let stopped = runtime::stop_all(&args.runtime).await?;
+            println!("{stopped} containers ended");
+            Ok(())
         }
         Command::RemoveAll(args) => {
             let removed = runtime::remove_all(&args.runtime).await?;

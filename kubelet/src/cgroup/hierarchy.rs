@@ -142,6 +142,21 @@ impl Hierarchy {
         found
     }
 
+    /// Slows down what wants more memory in the cgroup, where the kernel can.
+    pub(super) fn restrain(&self, path: &str) {
+        if let Self::V2(tree) = self {
+            tree.restrain(path);
+        }
+    }
+
+    /// Has the kernel kill what is in the cgroup and below it; whether it does.
+    pub(super) fn kill(&self, path: &str) -> bool {
+        match self {
+            Self::V1(_) => false,
+            Self::V2(tree) => tree.kill(path),
+        }
+    }
+
     /// What the cgroup has used.
     pub(super) fn usage(&self, path: &str) -> Usage {
         match self {

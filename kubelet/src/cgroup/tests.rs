@@ -154,6 +154,28 @@ async fn what_stays_in_a_pods_cgroup_is_ended_after_a_while() {
 }
 
 #[tokio::test]
+async fn a_pod_is_killed_by_the_kernel_or_where_that_knows_no_way_one_by_one() {
+    let mount = v2_mount();
+    let mut cgroups = Cgroups::open(mount.path(), NOWHERE, settings()).expect("open");
+    let path = mount.path().join("skiff/kubepods/burstable/podu-1");
+    fs::create_dir_all(path.join("container")).expect("dirs");
+    fs::write(path.join("container/cgroup.procs"), "4711\n4712\n").expect("procs");
+    let ended = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = ended.clone();
+    let inner = Arc::get_mut(&mut cgroups.inner).expect("nobody else has it");
+    inner.end = stray::End::by(move |pid, _| seen.lock().expect("no panic").push(pid));
+    let uid = PodUid::from("u-1");
+    cgroups.kill_pod(&uid).await.expect("killed");
+    assert_eq!(*ended.lock().expect("no panic"), [4711, 4712]);
+    assert!(!path.join("cgroup.kill").exists(), "nothing is made");
+    fs::write(path.join("cgroup.kill"), "").expect("a kernel that has it");
+    cgroups.kill_pod(&uid).await.expect("killed");
+    assert_eq!(read(path.join("cgroup.kill")), "1");
+    assert_eq!(ended.lock().expect("no panic").len(), 2);
+    cgroups.kill_pod(&PodUid::from("u-2")).await.expect("one that is gone");
+}
+
+#[tokio::test]
 async fn without_cgroups_per_qos_nothing_is_touched() {
     let mut off = settings();
     off.naming.per_qos = false;

@@ -3,6 +3,7 @@
 use super::hierarchy::{keyed, make_dir, number};
 use super::{CgroupError, Usage, Values, limits};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const WANTED: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
@@ -34,6 +35,28 @@ impl Tree {
         }
         // The runtime makes its containers' cgroups below: they need the controllers too.
         hand_down(&dir)
+    }
+
+    /// Makes what the cgroup has of memory now the most it has without being slowed down. No less: it would be looked for what it could give
+    /// back, and there is no time for that.
+    pub(super) fn restrain(&self, path: &str) {
+        let dir = self.at(path);
+        let Some(current) = number(&dir.join("memory.current")) else {
+            return;
+        };
+        let file = fs::OpenOptions::new().write(true).open(dir.join("memory.high"));
+        let written = file.and_then(|mut file| file.write_all(current.to_string().as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!(path, %error, "memory.high cannot be set");
+        }
+    }
+
+    /// Kills what is in the cgroup and below it; whether the kernel knows how (since 5.14).
+    pub(super) fn kill(&self, path: &str) -> bool {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.at(path).join("cgroup.kill"));
+        file.is_ok_and(|mut file| file.write_all(b"1").is_ok())
     }
 
     pub(super) fn files(&self, path: &str, values: &Values) -> Vec<(PathBuf, String)> {

@@ -4,6 +4,7 @@ use super::HealthBoard;
 use super::health::{Report, State};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Connections, Plugin, channel};
+use crate::wake;
 use proto::dra::health::dra_resource_health_client::DraResourceHealthClient;
 use proto::dra::health::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use proto::dra::v1::dra_plugin_client::DraPluginClient as V1;
@@ -210,7 +211,7 @@ impl Driver {
             let told = tokio::select! {
                 biased;
                 told = stream.message() => told,
-                () = sleep(expiry) => {
+                () = wake::after(expiry) => {
                     board.expire(&self.name);
                     continue;
                 }
@@ -237,13 +238,6 @@ fn report(told: DeviceHealth) -> Report {
         state,
         message: told.message,
         holds_seconds: told.health_check_timeout_seconds,
-    }
-}
-
-async fn sleep(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
-        None => std::future::pending().await,
     }
 }
 

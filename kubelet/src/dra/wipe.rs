@@ -2,6 +2,7 @@
 //! prepare: all of them when the kubelet starts, and a driver's once it is gone for a while (kubelet contract §8).
 
 use super::drivers::Drivers;
+use crate::wake;
 use client::Backoff;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,7 +62,7 @@ pub(super) async fn run(client: kube::Client, node: String, drivers: Drivers, sh
                 }
             }
             Ok(()) = usable.changed() => {}
-            () = until(due) => {}
+            () = wake::at(due) => {}
         }
     }
 }
@@ -92,12 +93,5 @@ async fn delete(client: &kube::Client, node: &str, driver: &str) -> Result<(), S
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("it takes too long".to_owned()),
-    }
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

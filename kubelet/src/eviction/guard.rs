@@ -4,9 +4,10 @@
 //! uses, then end the first pod ([`super::rank`]). Between turns memory alone is looked at, the oftener the less is left. While a pod
 //! that was ended is being cleaned up no other is, for 30 seconds at most; a hard threshold does not wait for a pod that goes for a soft one.
 
+use super::grip::Grip;
 use super::message;
 use super::pressure::{self, LOOK_MIN, Remembered, Signals};
-use super::rank::{self, Candidate};
+use super::rank::{self, Candidate, PodUse};
 use super::reclaim::Reclaim;
 use super::sight::Sight;
 use super::stall::Stalls;
@@ -31,6 +32,11 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// How long is waited for the cleanup of a pod that was ended, and how often it is looked at meanwhile.
 const CLEANUP_MAX: Duration = Duration::from_secs(30);
 const CLEANUP_LOOK: Duration = Duration::from_secs(1);
+/// When what is left of a pod that goes for memory is killed without the runtime, which may wait for memory itself: as soon as a stop has
+/// its least grace ([`crate::pod::grace::STOP_SECONDS_MIN`]). The kernel does not wait longer.
+const FORCE: Duration = Duration::from_secs(2);
+/// How long is waited until it takes no more memory: the kernel may look first for what it could give back.
+const RESTRAIN_MAX: Duration = Duration::from_secs(1);
 /// How long freeing what nobody uses may take before a pod goes all the same.
 const RECLAIM_MAX: Duration = Duration::from_secs(120);
 
@@ -43,6 +49,8 @@ struct Waiting {
     until: Instant,
     /// Whether it goes as fast as it can.
     hurried: bool,
+    /// When it is killed without the runtime.
+    force: Option<Instant>,
 }
 
 /// Guards the node.
@@ -58,6 +66,7 @@ pub struct Guard {
     /// What was last left of memory.
     memory: Signals,
     waiting: Option<Waiting>,
+    grip: Grip,
 }
 
 impl Guard {
@@ -74,6 +83,7 @@ impl Guard {
             remembered: Remembered::default(),
             memory: Signals::new(),
             waiting: None,
+            grip: Grip::default(),
         }
     }
 
@@ -124,6 +134,7 @@ impl Guard {
                 return;
             }
             self.memory = self.sight.memory().await;
+            self.grip.follow(pressure::least_above(&thresholds, &self.memory));
             if pressure::is_news(&thresholds, &self.memory, &self.remembered) {
                 return;
             }
@@ -132,6 +143,7 @@ impl Guard {
 
     /// Looks, tells, and ends a pod if one must go; returns when to look again.
     async fn turn(&mut self) -> Instant {
+        self.force().await;
         let pods = self.parts.pods.list();
         self.killer.forget_gone(&pods);
         let signals = self.sight.signals().await;
@@ -146,6 +158,7 @@ impl Guard {
             elapsed,
         );
         self.memory = signals.clone();
+        self.grip.follow(pressure::least_above(&thresholds, &signals));
         self.parts.pressure.send_if_modified(|told| {
             let news = *told != verdict.conditions;
             told.clone_from(&verdict.conditions);
@@ -169,10 +182,27 @@ impl Guard {
         {
             self.act(threshold, &verdict.due, &signals, seen).await;
         }
-        if self.waiting.is_some() {
+        if let Some(waiting) = &self.waiting {
             next = next.min(Instant::now() + CLEANUP_LOOK);
+            next = waiting.force.map_or(next, |force| next.min(force));
         }
         next
+    }
+
+    /// Kills what is left of the pod that was ended last, if its time is over.
+    async fn force(&mut self) {
+        let Some(waiting) = &mut self.waiting else { return };
+        if waiting.force.take_if(|at| *at <= Instant::now()).is_none() {
+            return;
+        }
+        let left = self.parts.pods.by_uid(&waiting.uid);
+        if left.is_none_or(|snapshot| !snapshot.active || snapshot.ended) {
+            return;
+        }
+        tracing::info!(pod = %waiting.uid, "the runtime has not ended the pod yet: its processes are killed");
+        if let Err(error) = self.parts.cgroups.kill_pod(&waiting.uid).await {
+            tracing::warn!(pod = %waiting.uid, %error, "what is left of the pod cannot be killed");
+        }
     }
 
     /// Forgets the pod that was ended last once it is cleaned up, or takes too long.
@@ -214,6 +244,10 @@ impl Guard {
             return;
         };
         let pods = self.candidates(threshold);
+        let restrained = match threshold.is_hard() && starved == Starved::Memory {
+            true => self.restrain(&pods, threshold.signal, disks).await,
+            false => None,
+        };
         let Some(uses) = self.sight.uses(&pods, threshold.signal, disks).await else {
             let resource = starved.as_str();
             tracing::warn!(
@@ -222,14 +256,14 @@ impl Guard {
             );
             return;
         };
-        let paired = pods.iter().zip(uses);
-        let mut candidates: Vec<Candidate<'_>> = paired
-            .map(|(snapshot, used)| Candidate {
-                pod: &snapshot.pod,
-                used,
-            })
-            .collect();
-        let Some(first) = rank::choose(&mut candidates, threshold.signal, disks) else {
+        let mut candidates = paired(&pods, uses);
+        let first = match &restrained {
+            Some(uid) => candidates
+                .iter()
+                .find(|candidate| pod_object::uid(candidate.pod) == *uid),
+            None => rank::choose(&mut candidates, threshold.signal, disks),
+        };
+        let Some(first) = first else {
             tracing::error!(
                 resource = starved.as_str(),
                 "the node runs short, and there is no pod to end"
@@ -259,11 +293,30 @@ impl Guard {
         };
         self.killer.kill(uid.clone(), kill);
         self.parts.metrics.pods.evicted(threshold.signal.as_str());
+        let now = Instant::now();
+        let hurried = grace_seconds.is_some_and(|grace| grace <= GRACE_SECONDS);
         self.waiting = Some(Waiting {
             uid,
-            until: Instant::now() + CLEANUP_MAX,
-            hurried: grace_seconds.is_some_and(|grace| grace <= GRACE_SECONDS),
+            until: now + CLEANUP_MAX,
+            hurried,
+            force: (hurried && starved == Starved::Memory).then(|| now + FORCE),
         });
+    }
+
+    /// Keeps the pod that is first from taking more memory, before anybody is asked anything: what else there is to do may wait for memory.
+    /// Tells who that is; nobody if the kernel does not tell what each pod has.
+    async fn restrain(&self, pods: &[Arc<PodSnapshot>], signal: Signal, disks: Disks) -> Option<PodUid> {
+        let uses = self.sight.memory_at_a_glance(pods).await;
+        if uses.iter().any(Option::is_none) {
+            return None;
+        }
+        let mut candidates = paired(pods, uses);
+        let uid = pod_object::uid(rank::choose(&mut candidates, signal, disks)?.pod);
+        let restrained = tokio::time::timeout(RESTRAIN_MAX, self.parts.cgroups.restrain_pod(&uid)).await;
+        if let Ok(Err(error)) = restrained {
+            tracing::warn!(pod = %uid, %error, "the pod cannot be kept from taking more memory");
+        }
+        Some(uid)
     }
 
     /// The pods that have something and may be ended, or ended sooner.
@@ -295,6 +348,16 @@ impl Guard {
         }
         containers || images
     }
+}
+
+fn paired(pods: &[Arc<PodSnapshot>], uses: Vec<Option<PodUse>>) -> Vec<Candidate<'_>> {
+    let paired = pods.iter().zip(uses);
+    paired
+        .map(|(snapshot, used)| Candidate {
+            pod: &snapshot.pod,
+            used,
+        })
+        .collect()
 }
 
 /// Whether dead containers and unused images are on the file system that runs short.

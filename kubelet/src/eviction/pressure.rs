@@ -120,17 +120,24 @@ fn urgency(threshold: &Threshold, place: usize) -> (bool, bool, usize) {
 /// When memory is to be looked at again: sooner the less is left above the next threshold that is not met yet, so that nothing which
 /// takes it as fast as machines do gets far past it unseen.
 pub(super) fn next_look(thresholds: &[Threshold], signals: &Signals) -> Duration {
-    let above = thresholds.iter().filter_map(|threshold| {
-        let reading = signals.get(&threshold.signal)?;
-        let of_memory = threshold.signal.starved() == Starved::Memory;
-        let above = reading.available - threshold.amount.of(reading.capacity).value();
-        (of_memory && above >= 0).then_some(above)
-    });
-    let Some(least) = above.min() else {
+    let Some(least) = above(thresholds, signals).filter(|above| *above >= 0).min() else {
         return LOOK_MAX;
     };
     let millis = least / 2 / (TAKEN_PER_SECOND / 1000);
     Duration::from_millis(u64::try_from(millis).unwrap_or(0)).clamp(LOOK_MIN, LOOK_MAX)
+}
+
+/// How much memory is left above the threshold that is nearest, bytes; less than nothing once it is met.
+pub(super) fn least_above(thresholds: &[Threshold], signals: &Signals) -> Option<i64> {
+    above(thresholds, signals).min()
+}
+
+fn above(thresholds: &[Threshold], signals: &Signals) -> impl Iterator<Item = i64> {
+    thresholds.iter().filter_map(|threshold| {
+        let reading = signals.get(&threshold.signal)?;
+        let of_memory = threshold.signal.starved() == Starved::Memory;
+        of_memory.then(|| reading.available - threshold.amount.of(reading.capacity).value())
+    })
 }
 
 /// Whether memory has fallen below a threshold of which nothing is remembered: it is time to look at everything.

@@ -126,21 +126,27 @@ impl Sight {
         disks: Disks,
     ) -> Option<Vec<Option<PodUse>>> {
         match signal.starved() {
-            Starved::Memory => Some(self.running(pods, true).await),
-            Starved::Pids => Some(self.running(pods, false).await),
+            Starved::Memory => {
+                let told = tokio::time::timeout(STATS_DEADLINE, self.measurer.containers()).await;
+                Some(self.running(pods, &told.ok().flatten().unwrap_or_default(), true).await)
+            }
+            Starved::Pids => Some(self.running(pods, &[], false).await),
             Starved::EphemeralStorage | Starved::Inodes => self.on_disk(pods, rank::is_of_layers(signal, disks)).await,
         }
     }
 
-    /// Memory or processes. What the kernel does not tell of a pod the runtime may.
-    async fn running(&self, pods: &[Arc<PodSnapshot>], of_memory: bool) -> Vec<Option<PodUse>> {
-        let told = match of_memory {
-            false => Vec::new(),
-            true => {
-                let told = tokio::time::timeout(STATS_DEADLINE, self.measurer.containers()).await;
-                told.ok().flatten().unwrap_or_default()
-            }
-        };
+    /// What pods use of memory, by the kernel alone: a runtime may need memory to answer.
+    pub(super) async fn memory_at_a_glance(&self, pods: &[Arc<PodSnapshot>]) -> Vec<Option<PodUse>> {
+        self.running(pods, &[], true).await
+    }
+
+    /// Memory or processes. What the kernel does not tell of a pod the runtime may have told.
+    async fn running(
+        &self,
+        pods: &[Arc<PodSnapshot>],
+        told: &[ContainerUsage],
+        of_memory: bool,
+    ) -> Vec<Option<PodUse>> {
         let until = Instant::now() + COUNTS_DEADLINE;
         let mut uses = Vec::with_capacity(pods.len());
         for snapshot in pods {

@@ -101,6 +101,15 @@ fn busy(metrics: &Metrics) {
     pinning.admitted(second);
     pinning.aligning();
     pinning.misaligned();
+    metrics.devices.registered("example.com/device");
+    metrics.devices.allocated("example.com/device", second);
+    for call in [
+        PodResourcesCall::List,
+        PodResourcesCall::Get,
+        PodResourcesCall::Allocatable,
+    ] {
+        metrics.pod_resources.called("v1", call, true);
+    }
     let (mount, plugin) = (VolumeOperation::Mount, "kubernetes.io/empty-dir");
     metrics.volumes.did(mount, plugin, second, true);
     metrics.volumes.images(1, 2, Some(true));

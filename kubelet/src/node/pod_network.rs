@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::network::{self, Outcome, collect, install};
 use crate::runtime::{Runtime, RuntimeStatus};
+use crate::wake;
 use client::informer::Informer;
 use k8s_openapi::api::core::v1::Node;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ impl PodNetwork {
                     biased;
                     _ = changes.next() => {}
                     Ok(()) = status.changed() => {}
-                    () = at(timer.due) => timer.collected(self.collect().await, Instant::now()),
+                    () = wake::at(timer.due) => timer.collected(self.collect().await, Instant::now()),
                 }
                 continue;
             }
@@ -152,14 +153,6 @@ pub(crate) async fn apply(
         tracing::warn!(%error, "runtime did not take the pod CIDR");
     }
     Ok(outcome)
-}
-
-/// Waits until then, for ever if there is no then.
-async fn at(then: Option<Instant>) {
-    match then {
-        Some(then) => tokio::time::sleep_until(then).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// The ranges of a node, by either field.

@@ -4,6 +4,7 @@
 use super::plan::{Record, State, plan, wait};
 use super::sockets::{Identity, Watcher};
 use super::{CSI, Handler, Plugin, client};
+use crate::wake;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Registry {
                     false
                 }
                 () = watcher.changed() => true,
-                () = until(wake_at.map(|at| self.begun + at)) => true,
+                () = wake::at(wake_at.map(|at| self.begun + at)) => true,
             };
         }
     }
@@ -189,11 +190,4 @@ fn no_handler(kind: &str, place: &str) -> String {
         _ => "",
     };
     format!("RegisterPlugin error -- no handler registered for plugin type: {kind} at socket {place}{why}")
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

@@ -31,6 +31,7 @@ use crate::probe::prober::{self, Prober};
 use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, HostVolume};
+use crate::wake;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeMap;
@@ -218,7 +219,7 @@ impl Worker {
                 Ok(()) = garbage.changed() => {}
                 () = told_of(&mut health) => {}
                 Ok(()) = devices.changed() => {}
-                () = sleep(wake) => {}
+                () = wake::after(wake) => {}
             }
         }
     }
@@ -484,11 +485,4 @@ async fn told_of(changes: &mut Option<watch::Receiver<u64>>) {
         return;
     }
     std::future::pending().await
-}
-
-async fn sleep(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
-        None => std::future::pending().await,
-    }
 }

@@ -30,6 +30,7 @@ use crate::pod_object;
 use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
+use crate::wake;
 use devices::Giving;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -158,7 +159,7 @@ impl Workers {
                 given = self.giving.next() => self.take_given(given),
                 Some(_) = self.shares.task.join_next(), if !self.shares.task.is_empty() => {}
                 Some(Ok(kept)) = self.resizes.keeping.join_next(), if !self.resizes.keeping.is_empty() => self.take_kept(kept),
-                () = sleep_until(cooled) => {}
+                () = wake::at(cooled) => {}
                 () = tokio::time::sleep(self.shared.parts.heartbeat.period()) => {}
             }
         }
@@ -491,12 +492,5 @@ impl Workers {
             self.shared.parts.pods.remove(&uid);
             self.shared.statuses.forget(&uid);
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

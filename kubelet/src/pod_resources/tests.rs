@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::testing::{Sample, device};
+use crate::id::PodUid;
 use crate::parts::testing::{context, dependencies};
 use crate::pinning::topology::testing::SMALL;
 use crate::pinning::{CpuRules, Pinning, Rules};

@@ -4,6 +4,7 @@ use super::payload::Room;
 use super::plan::{self, VolumePlan};
 use super::{VolumeError, Volumes, uid_of};
 use crate::objects::{Changes, ObjectRef};
+use crate::wake;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -31,7 +32,7 @@ impl Volumes {
             tokio::select! {
                 biased;
                 () = changes.next() => {}
-                () = sleep_or_forever(wait) => {}
+                () = wake::after(wait) => {}
             }
         }
     }
@@ -100,13 +101,6 @@ fn plans(pod: &Pod) -> Vec<VolumePlan> {
     let mut plans: Vec<VolumePlan> = plan::plans(pod).flatten().collect();
     plans.sort_by_key(|plan| !plan.changes_by_itself());
     plans
-}
-
-async fn sleep_or_forever(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //! heap's end. A daemon that was busy once would look busy for ever. And what it ran at its start stays mapped, though nothing of
 //! it runs again.
 //!
-//! Owns the allocator's settings and the program's mappings, for binaries alone. With another C library the former does nothing.
+//! Owns the allocator's settings and the program's mappings, for binaries alone: also that they stay where they are while there is need. With another C library the former does nothing.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What glibc reads as a process begins (its manual, "Tunables"), colons between.
@@ -96,28 +98,95 @@ pub async fn forget_start() {
     forget_program();
 }
 
-#[allow(unsafe_code)]
 fn forget_program() {
+    let done = with_program(false, |address, length| {
+        // SAFETY: these pages are the file's, and nobody can write to them: at the next access they are what they were.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::madvise(address, length, libc::MADV_DONTNEED)
+        }
+    });
+    if let Err(error) = done {
+        tracing::debug!(%error, "the program's own pages stay mapped");
+    }
+}
+
+/// Whether this process may hold its pages: it is a daemon, and not one of many parts of another program, as in tests.
+static MAY_HOLD: AtomicBool = AtomicBool::new(false);
+
+/// Has [`hold`] do something in this process. For binaries.
+pub fn may_hold() {
+    MAY_HOLD.store(true, Ordering::Relaxed);
+}
+
+/// Reads what this process can run into memory and keeps it there, or lets go of it. The kernel takes pages of programs when memory is
+/// short, and a program that is to do something about it would wait for the disk at each of its steps. May block for long.
+///
+/// # Errors
+/// The kernel refuses, as it does without CAP_IPC_LOCK beyond RLIMIT_MEMLOCK.
+pub fn hold(held: bool) -> io::Result<()> {
+    if !MAY_HOLD.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    hold_program(held)?;
+    if !held {
+        forget_program();
+    }
+    Ok(())
+}
+
+fn hold_program(held: bool) -> io::Result<()> {
+    with_program(true, |address, length| {
+        // SAFETY: says of pages that are mapped whether they may leave memory, and changes nothing in them.
+        #[allow(unsafe_code)]
+        unsafe {
+            match held {
+                true => libc::mlock(address, length),
+                false => libc::munlock(address, length),
+            }
+        }
+    })
+}
+
+/// What [`with_object`] is told, and tells.
+struct Walk<'a> {
+    libraries: bool,
+    /// What is done with some pages: nought if it could be.
+    act: &'a dyn Fn(*mut libc::c_void, libc::size_t) -> libc::c_int,
+    done: io::Result<()>,
+}
+
+/// Does something with all pages of the program that nobody can write to, and with those of its libraries too; the first thing that goes
+/// wrong is told, and keeps nothing else from being done.
+#[allow(unsafe_code)]
+fn with_program(libraries: bool, act: impl Fn(*mut libc::c_void, libc::size_t) -> libc::c_int) -> io::Result<()> {
+    let mut walk = Walk {
+        libraries,
+        act: &act,
+        done: Ok(()),
+    };
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: the callback has the type that is wanted, and needs no data.
-        unsafe { libc::dl_iterate_phdr(Some(forget_first), std::ptr::null_mut()) };
+        // SAFETY: the callback has the type that is wanted, and its data outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(with_object), (&raw mut walk).cast()) };
     }
+    walk.done
 }
 
 /// Of what the loader has loaded the program comes first; the libraries are others' too.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-unsafe extern "C" fn forget_first(
+unsafe extern "C" fn with_object(
     info: *mut libc::dl_phdr_info,
     _size: libc::size_t,
-    _data: *mut libc::c_void,
+    walk: *mut libc::c_void,
 ) -> libc::c_int {
     const LAST: libc::c_int = 1;
-    // SAFETY: the loader's own description of the program, which lasts as long as this call.
-    let (info, segments) = unsafe {
+    // SAFETY: the loader's own description of the program, and what [`with_program`] gave it; both last as long as this call.
+    let (info, segments, walk) = unsafe {
         let info = &*info;
-        (info, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
+        let segments = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        (info, segments, &mut *walk.cast::<Walk<'_>>())
     };
     // SAFETY: asks for a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -130,10 +199,14 @@ unsafe extern "C" fn forget_first(
         let address = info.dlpi_addr + segment.p_vaddr;
         let begin = address & !(page - 1);
         let length = address + segment.p_memsz - begin;
-        // SAFETY: these pages are the file's, and nobody can write to them: at the next access they are what they were.
-        unsafe { libc::madvise(begin as *mut libc::c_void, length as usize, libc::MADV_DONTNEED) };
+        if (walk.act)(begin as *mut libc::c_void, length as usize) != 0 && walk.done.is_ok() {
+            walk.done = Err(io::Error::last_os_error());
+        }
     }
-    LAST
+    match walk.libraries {
+        true => 0,
+        false => LAST,
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -157,22 +230,46 @@ mod tests {
         }
     }
 
-    /// What of this program's code is mapped, kB.
-    fn mapped_code() -> u64 {
+    /// A line of this program's code in `/proc/self/smaps`, kB.
+    fn of_code(name: &str) -> u64 {
         let program = std::env::current_exe().expect("a path");
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
         let mut lines = maps.lines();
         let code = |line: &&str| line.contains(" r-xp ") && line.ends_with(&*program.to_string_lossy());
         lines.by_ref().find(code).expect("code");
-        let resident = lines.find_map(|line| line.strip_prefix("Rss:")).expect("a size");
-        resident.trim().trim_end_matches(" kB").parse().expect("a number")
+        let line = lines.find_map(|line| line.strip_prefix(name)).expect("a size");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// One test: a program has one code.
+    #[test]
+    fn the_program_goes_on_with_what_it_uses_alone_or_holds_all_of_it() {
+        let before = of_code("Rss:");
+        forget_program();
+        let after = of_code("Rss:");
+        assert!(after < before, "{after} of {before} kB");
+        assert_eq!(of_code("Locked:"), 0);
+        if hold_program(true).is_err() {
+            // Whoever runs this may not hold that much.
+            return;
+        }
+        // Told in parts, where other processes run the same program.
+        assert!(of_code("Locked:") > 0);
+        forget_program();
+        assert_eq!(
+            of_code("Rss:"),
+            of_code("Size:"),
+            "what is held is not let go of by the way"
+        );
+        hold_program(false).expect("let go");
+        assert_eq!(of_code("Locked:"), 0);
+        forget_program();
+        assert!(of_code("Rss:") < of_code("Size:"));
     }
 
     #[test]
-    fn the_program_goes_on_with_what_it_uses_alone() {
-        let before = mapped_code();
-        forget_program();
-        let after = mapped_code();
-        assert!(after < before, "{after} of {before} kB");
+    fn what_is_no_daemon_holds_nothing() {
+        hold(true).expect("nothing done");
+        assert!(!MAY_HOLD.load(Ordering::Relaxed));
     }
 }

@@ -1,6 +1,7 @@
 //! Single turns of a guard.
 
 use super::*;
+use crate::cgroup::{CgroupSettings, Cgroups};
 use crate::collect::CollectError;
 use crate::eviction::threshold::Amount;
 use crate::parts::testing::{context, dependencies};
@@ -11,7 +12,7 @@ use crate::runtime::fake::FakeRuntime;
 use crate::runtime::fake::Mishap;
 use client::TokioClock;
 use proto::api::quantity::Quantity;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::Code;
@@ -177,4 +178,89 @@ async fn images_stay_until_it_is_known_who_needs_them_and_pods_wait_a_minute_for
     guard.turn().await;
     assert_eq!(*asked.0.lock().expect("asked"), ["containers", "containers"]);
     assert!(guard.killer.has(&uid), "then it goes all the same");
+}
+
+/// A guard of a node that runs short of memory, with one pod that has some, and the file by which the kernel kills that.
+fn short_of_memory(dir: &Path) -> (Guard, PodUid, PathBuf) {
+    let clock = Arc::new(TokioClock::starting_at(crate::pod::testing::at(0)));
+    let mut node = context();
+    node.root_dir = dir.to_owned();
+    let settings = CgroupSettings::with_defaults(node.cgroups.clone());
+    let mut own = dependencies(dir, node, Arc::new(runtime()), clock);
+    let (tree, made) = (dir.join("tree"), pod("p").with(container("c")).build());
+    let uid = pod_object::uid(&made);
+    let group = tree.join(format!("kubepods/besteffort/pod{uid}"));
+    std::fs::create_dir_all(&group).expect("made");
+    for (file, text) in [
+        ("memory.current", "4096"),
+        ("memory.stat", "inactive_file 0\n"),
+        ("memory.high", "max"),
+        ("cgroup.kill", ""),
+    ] {
+        std::fs::write(group.join(file), text).expect("written");
+    }
+    std::fs::write(tree.join("cgroup.controllers"), "cpu memory pids").expect("written");
+    own.cgroups = Cgroups::open(&tree, "/nonexistent", settings).expect("cgroups");
+    let (parts, ..) = Parts::new(own);
+    let snapshot = PodSnapshot {
+        pod: Arc::new(made),
+        status: Arc::default(),
+        observed: Arc::new(observed("p").sandbox(true).running("c").build()),
+        active: true,
+        ended: false,
+        life: Life::default(),
+    };
+    parts.pods.publish(uid.clone(), snapshot);
+    std::fs::write(dir.join("meminfo"), "MemTotal: 100 kB\nMemFree: 1 kB\n").expect("written");
+    let rules = Rules {
+        thresholds: vec![of(Signal::MemoryAvailable, "1Gi")],
+        ..Rules::default()
+    };
+    let roots = Roots {
+        proc: dir.to_owned(),
+        ..Roots::default()
+    };
+    let guard = Guard::new(parts, rules, Killer::default(), Arc::new(Asked::default()), roots);
+    (guard, uid, group.join("cgroup.kill"))
+}
+
+async fn after(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_pod_that_goes_for_memory_is_killed_past_a_runtime_that_does_not_end_it() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, uid, kill) = short_of_memory(dir.path());
+    let killed = || std::fs::read_to_string(&kill).expect("there") == "1";
+    guard.turn().await;
+    assert!(guard.killer.has(&uid) && guard.grip.is_held());
+    let high = std::fs::read_to_string(kill.with_file_name("memory.high"));
+    assert_eq!(high.expect("there"), "4096", "it takes no more meanwhile");
+    guard.turn().await;
+    assert!(!killed(), "it has its grace");
+    after(FORCE).await;
+    guard.turn().await;
+    assert!(killed());
+    std::fs::write(&kill, "").expect("written");
+    guard.turn().await;
+    assert!(!killed(), "once is enough");
+}
+
+#[tokio::test]
+async fn nobody_kills_what_the_runtime_has_ended() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, uid, kill) = short_of_memory(dir.path());
+    guard.turn().await;
+    let snapshot = guard.parts.pods.by_uid(&uid).expect("there");
+    let ended = PodSnapshot {
+        ended: true,
+        ..(*snapshot).clone()
+    };
+    guard.parts.pods.publish(uid, ended);
+    after(FORCE).await;
+    guard.turn().await;
+    assert_eq!(std::fs::read_to_string(&kill).expect("there"), "");
 }

@@ -5,11 +5,11 @@ use serde_json::json;
 fn values_are_checked_though_nothing_comes_of_them() {
     for (field, value, wrong) in [
         (
-            "memoryReservationPolicy",
-            json!("dynamic"),
-            "memoryReservationPolicy: \"dynamic\" is not one of None, TieredReservation",
+            "configMapAndSecretChangeDetectionStrategy",
+            json!("Poll"),
+            "configMapAndSecretChangeDetectionStrategy: \"Poll\" is not one of Get, Cache, Watch",
         ),
-        ("memoryReservationPolicy", json!(""), ""),
+        ("configMapAndSecretChangeDetectionStrategy", json!(""), ""),
         (
             "volumeStatsAggPeriod",
             json!("soon"),
