@@ -4,7 +4,6 @@
 //! evictions, which run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
 use crate::controller::event::Recorder;
-use crate::controller::informers::Informers;
 use crate::metrics::Metrics;
 use client::Clock;
 use client::informer::Change;
@@ -25,6 +24,7 @@ pub mod plugin;
 pub mod pod;
 pub mod profile;
 pub mod queue;
+pub mod sources;
 pub mod spread;
 pub mod term;
 #[cfg(test)]
@@ -41,6 +41,7 @@ use plugin::default_preemption::Budget;
 use pod::PodInfo;
 use profile::Profile;
 use queue::{PodQueue, ScheduleFailure};
+use sources::Sources;
 
 /// The name pods ask for by default, and the component events come from.
 pub const NAME: &str = "default-scheduler";
@@ -51,8 +52,8 @@ const CYCLES: usize = 64;
 
 /// What the scheduler needs from its process.
 pub struct SchedulerContext {
-    /// Copies of everything it reads, shared with whoever else in the process reads them.
-    pub informers: Informers,
+    /// Copies of everything it reads.
+    pub informers: Sources,
     /// A client with the scheduler's identity.
     pub client: kube::Client,
     /// Profiles and times.
@@ -129,7 +130,7 @@ struct Scheduler {
     queue: PodQueue,
     cluster: Cluster,
     profiles: Vec<Profile>,
-    informers: Informers,
+    informers: Sources,
     search: Search,
     binder: Binder,
     flights: JoinSet<Bound>,
