@@ -64,8 +64,6 @@ pub struct Config {
     pub controllers: ControllersConfig,
     /// File with the scheduler's configuration; `None` is upstream's defaults.
     pub scheduler_file: Option<PathBuf>,
-    /// File with a scheduling policy of before 1.23, instead of the configuration's profiles.
-    pub policy_file: Option<PathBuf>,
     /// What is audited; `None` is nothing.
     pub audit: Option<AuditConfig>,
     /// Whether metrics.k8s.io is served from what kubelets say. Without it the group is free for somebody else's.
@@ -134,7 +132,6 @@ impl Config {
             admission: read.admission(),
             controllers: read.controllers(),
             scheduler_file: read.path("config"),
-            policy_file: read.path("policy-config-file"),
             audit: read.audit(),
             metrics_api: read.bool("metrics-api", true),
             verbosity: read.parse("v", 2),

@@ -393,6 +393,7 @@ fn scheduler_config(config: &Config) -> Result<SchedulerConfig, DaemonError> {
         true => Err(apart.to_owned()),
         false => Ok(read),
     });
+    let read = read.and_then(|read| scheduler::callers(&read.extenders).map(|_| read));
     read.map_err(|why| DaemonError::File {
         flag: "config",
         path: path.clone(),

@@ -78,13 +78,15 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Modules that decide: pure functions over a snapshot.
-const DECIDING: [&str; 53] = [
+const DECIDING: [&str; 55] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
     "controlplane/src/controller/autoscaler/metric",
     "controlplane/src/controller/namespace/condition",
     "controlplane/src/controller/selection",
+    "controlplane/src/leader/decide",
+    "controlplane/src/scheduler/extender/message",
     "controlplane/src/apiserver/usage/history",
     "controlplane/src/apiserver/usage/page",
     "kubelet/src/pinning/assign",

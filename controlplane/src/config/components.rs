@@ -61,7 +61,7 @@ fn read_by(flag: &str) -> ReadBy {
     match flag {
         "components" | "bind-address" | "secure-port" | "tls-cert-file" | "tls-private-key-file" | "v" | "help"
         | "version" => ReadBy::All,
-        "config" | "policy-config-file" => ReadBy::Scheduler,
+        "config" => ReadBy::Scheduler,
         "cluster-cidr"
         | "controllers"
         | "large-cluster-size-threshold"

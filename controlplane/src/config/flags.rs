@@ -164,11 +164,6 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "silent nodes a second of a zone that lose their pods (0.1)",
     ),
     (
-        "policy-config-file",
-        Takes::Value,
-        "a scheduling policy (kind Policy, v1) of before 1.23, instead of profiles in --config",
-    ),
-    (
         "root-ca-file",
         Takes::Value,
         "CA bundle for the kube-root-ca.crt of namespaces, without the API server (the kubeconfig's)",
@@ -269,6 +264,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     (
         "requestheader-client-ca-file",
         Takes::Refused("a front proxy is not supported yet"),
+        "",
+    ),
+    (
+        "policy-config-file",
+        Takes::Refused("scheduling policies of before 1.23 are not read yet: use profiles in --config"),
         "",
     ),
     (

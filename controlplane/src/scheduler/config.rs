@@ -6,6 +6,8 @@
 mod args;
 mod plugins;
 
+use super::extender::words::{self, ExtenderWords};
+use super::extender::Extender;
 use super::profile::Profile;
 use super::queue::BackoffTimes;
 use crate::config::components::duration;
@@ -23,6 +25,8 @@ pub struct SchedulerConfig {
     pub backoff: BackoffTimes,
     /// What the file says of leader election.
     pub election: ElectionWords,
+    /// Who else is asked.
+    pub extenders: Vec<Extender>,
 }
 
 /// What somebody says of leader election; what is left out is left to others.
@@ -48,6 +52,7 @@ impl Default for SchedulerConfig {
             profiles: vec![Profile::default()],
             backoff: BackoffTimes::default(),
             election: ElectionWords::default(),
+            extenders: Vec::new(),
         }
     }
 }
@@ -72,7 +77,7 @@ struct File {
     #[serde(default)]
     profiles: Vec<ProfileWords>,
     #[serde(default)]
-    extenders: Vec<Value>,
+    extenders: Vec<ExtenderWords>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -154,6 +159,7 @@ impl SchedulerConfig {
         let backoff = file.backoff()?;
         let election = file.leader_election.take().map(LeaderElection::read).transpose();
         let election = election.map_err(|why| format!("leaderElection.{why}"))?.unwrap_or_default();
+        let extenders = words::read(std::mem::take(&mut file.extenders))?;
         let shared = percentage("percentageOfNodesToScore", file.percentage_of_nodes_to_score)?;
         let mut profiles = Vec::new();
         let mut names = BTreeSet::new();
@@ -171,11 +177,22 @@ impl SchedulerConfig {
                 ..Profile::default()
             });
         }
+        leave_out(&mut profiles, &extenders);
         Ok(Self {
             profiles,
             backoff,
             election,
+            extenders,
         })
+    }
+}
+
+/// What extenders look after by themselves plugins leave to them.
+fn leave_out(profiles: &mut [Profile], extenders: &[Extender]) {
+    let ignored = extenders.iter().flat_map(|extender| &extender.managed);
+    let ignored: Vec<String> = ignored.filter(|resource| resource.ignored).map(|resource| resource.name.clone()).collect();
+    for profile in profiles {
+        profile.args.fit.ignored.extend_from_slice(&ignored);
     }
 }
 
@@ -200,9 +217,6 @@ impl File {
                  not throttled"
                     .to_owned(),
             );
-        }
-        if !self.extenders.is_empty() {
-            return Err("extenders: extenders are not called yet".to_owned());
         }
         Ok(())
     }

@@ -148,7 +148,6 @@ fn what_is_not_understood_is_refused_by_name() {
     let table = [
         ("nodes: 3\n".to_owned(), "nodes"),
         ("parallelism: 4\n".to_owned(), "parallelism"),
-        ("extenders: [{urlPrefix: 'http://x'}]\n".to_owned(), "extenders"),
         ("clientConnection: {qps: 5}\n".to_owned(), "clientConnection"),
         (
             "leaderElection: {leaseDuration: 15}\n".to_owned(),
