@@ -6,12 +6,14 @@
 mod admission;
 mod audit;
 pub mod cidr;
+pub mod components;
 mod controllers;
 pub mod flags;
 
 pub use admission::AdmissionConfig;
 pub use audit::AuditConfig;
 pub use cidr::Cidr;
+pub use components::{AloneConfig, Components, ElectionConfig};
 pub use controllers::ControllersConfig;
 
 use flags::Flags;
@@ -36,6 +38,10 @@ pub enum StoreKind {
 /// Everything `controlplane` needs to run, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// The parts that run in this process.
+    pub components: Components,
+    /// What scheduler and controllers are told where no API server runs beside them; `None` with one.
+    pub alone: Option<AloneConfig>,
     /// The data directory: store, certificates, `admin.kubeconfig`.
     pub data_dir: PathBuf,
     /// The kind of store.
@@ -98,14 +104,18 @@ impl Config {
             flags,
             mistakes: &mut mistakes,
         };
+        let components = read.components();
+        let alone = read.alone(components);
         let issuers = read.all_urls("service-account-issuer", DEFAULT_ISSUER);
         let audiences = read.list("api-audiences").unwrap_or_else(|| issuers.clone());
         let node_authorizer = read.authorization_mode();
         let config = Self {
+            components,
+            alone,
             data_dir: PathBuf::from(flags.last("data-dir").unwrap_or(DEFAULT_DATA_DIR)),
             store: read.store(),
             bind_address: read.parse("bind-address", IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            secure_port: read.port(),
+            secure_port: if components.apiserver { read.port() } else { 0 },
             advertise_address: read.advertise(),
             service_cidr: read.service_cidr(),
             cluster_cidr: read.cidr("cluster-cidr", "10.244.0.0/16"),
@@ -126,7 +136,7 @@ impl Config {
             metrics_api: read.bool("metrics-api", true),
             verbosity: read.parse("v", 2),
         };
-        if config.service_cidr.overlaps(&config.cluster_cidr) {
+        if components.apiserver && config.service_cidr.overlaps(&config.cluster_cidr) {
             mistakes.push(format!(
                 "--service-cluster-ip-range {} overlaps --cluster-cidr {}",
                 config.service_cidr, config.cluster_cidr

@@ -53,13 +53,16 @@ use harness::{Controller, Environment};
 use informers::Informers;
 use selection::Selection;
 
+/// Gives each controller, by its name, the client that is it.
+pub type ClientFor = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
+
 /// What the controllers need from their process.
 #[derive(Clone)]
 pub struct ControllerContext {
     /// What all of them read; whoever else in the process reads the same shares it ([`read`]).
     pub informers: Informers,
     /// A client with the identity of the controller of that service account name.
-    pub client_for: Arc<dyn Fn(&str) -> kube::Client + Send + Sync>,
+    pub client_for: ClientFor,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// Seed of jitter and ties.

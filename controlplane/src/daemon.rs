@@ -24,6 +24,7 @@ use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::AllocateError;
 use crate::resource::stored::KeyKinds;
 use crate::scheduler::config::SchedulerConfig;
+use crate::scheduler::sources::Sources;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
@@ -37,6 +38,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+pub mod alone;
 
 /// How long parts may take to end after the signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -74,6 +77,18 @@ pub enum DaemonError {
     /// The range of Service addresses.
     #[error("--service-cluster-ip-range: {0}")]
     Range(String),
+    /// The kubeconfig that parts without an API server are told.
+    #[error("--kubeconfig")]
+    Connect(#[source] client::connect::ConnectError),
+    /// Leader election.
+    #[error("{0}")]
+    Election(String),
+    /// Nobody says which CA namespaces are to be told.
+    #[error("--root-ca-file is needed: {path} has no certificate-authority")]
+    NoRootCa {
+        /// The kubeconfig.
+        path: PathBuf,
+    },
     /// The first objects.
     #[error("cannot make the cluster's first objects")]
     Bootstrap(#[source] BootstrapError),
@@ -140,7 +155,7 @@ impl Daemon {
         let advertise = advertised(config, &host);
         let clients_watched = WatchedFiles::new(client_ca_paths(config));
         let serving_watched = WatchedFiles::new(serving_paths(config).into());
-        let scheduler = scheduler_config(config.scheduler_file.as_deref())?;
+        let scheduler = scheduler_config(config)?;
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
@@ -366,17 +381,26 @@ fn token_file(path: Option<&Path>) -> Result<TokenFile, DaemonError> {
     TokenFile::parse(&text).map_err(wrong)
 }
 
-fn scheduler_config(path: Option<&Path>) -> Result<SchedulerConfig, DaemonError> {
-    let Some(path) = path else {
+/// What the scheduler is told by its files.
+fn scheduler_config(config: &Config) -> Result<SchedulerConfig, DaemonError> {
+    let Some(path) = &config.scheduler_file else {
         return Ok(SchedulerConfig::default());
     };
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    text.and_then(|text| SchedulerConfig::parse(&text))
-        .map_err(|why| DaemonError::File {
-            flag: "config",
-            path: path.to_owned(),
-            why,
-        })
+    let read = text.and_then(|text| SchedulerConfig::parse(&text));
+    let apart = "leaderElection.leaderElect: a scheduler in the API server's process is the only one; run it apart";
+    let read = read.and_then(
+        |read| match config.components.apiserver && read.election.is_on == Some(true) {
+            true => Err(apart.to_owned()),
+            false => Ok(read),
+        },
+    );
+    let read = read.and_then(|read| scheduler::callers(&read.extenders).map(|_| read));
+    read.map_err(|why| DaemonError::File {
+        flag: "config",
+        path: path.clone(),
+        why,
+    })
 }
 
 /// Controllers and scheduler: clients of the API server, each with its upstream identity, without a socket.
@@ -391,30 +415,41 @@ fn spawn_clients(
 ) {
     let own = server.clone();
     let client_for = Arc::new(move |name: &str| own.client_as(User::service_account("kube-system", name)));
-    let informers = controller::read(&*client_for, host.seed);
-    let mut controllers = controller::spawn_all(ControllerContext {
-        informers: informers.clone(),
-        client_for,
-        clock: Arc::clone(&host.clock),
-        seed: host.seed,
-        cluster_cidr: Some(config.cluster_cidr.to_string()),
-        root_ca_pem: ca,
-        authority: Some(Arc::clone(&pki.authority)),
-        selection: config.controllers.selection.clone(),
-        rates: config.controllers.rates,
-        metrics: Arc::clone(server.metrics()),
-        shutdown: shutdown.clone(),
-    });
-    tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
-    tasks.spawn(scheduler::run(SchedulerContext {
-        informers,
-        config: scheduler,
-        client: server.client_as(User::named("system:kube-scheduler", &[])),
-        clock: Arc::clone(&host.clock),
-        seed: host.seed,
-        metrics: Arc::clone(server.metrics()),
-        shutdown: shutdown.clone(),
-    }));
+    let shared = config
+        .components
+        .controllers
+        .then(|| controller::read(&*client_for, host.seed));
+    if let Some(informers) = shared.clone() {
+        let mut controllers = controller::spawn_all(ControllerContext {
+            informers,
+            client_for,
+            clock: Arc::clone(&host.clock),
+            seed: host.seed,
+            cluster_cidr: Some(config.cluster_cidr.to_string()),
+            root_ca_pem: ca,
+            authority: Some(Arc::clone(&pki.authority)),
+            selection: config.controllers.selection.clone(),
+            rates: config.controllers.rates,
+            metrics: Arc::clone(server.metrics()),
+            shutdown: shutdown.clone(),
+        });
+        tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
+    }
+    if config.components.scheduler {
+        let client = server.client_as(User::named("system:kube-scheduler", &[]));
+        tasks.spawn(scheduler::run(SchedulerContext {
+            informers: match &shared {
+                Some(shared) => shared.into(),
+                None => Sources::spawn(&client, host.seed),
+            },
+            config: scheduler,
+            client,
+            clock: Arc::clone(&host.clock),
+            seed: host.seed,
+            metrics: Arc::clone(server.metrics()),
+            shutdown: shutdown.clone(),
+        }));
+    }
 }
 
 #[cfg(test)]

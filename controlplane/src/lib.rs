@@ -13,6 +13,7 @@ pub mod daemon;
 #[cfg(feature = "test-util")]
 pub mod fuzzing;
 pub mod kubeconfig_command;
+pub mod leader;
 pub mod managed_fields;
 pub mod metrics;
 pub mod patch;

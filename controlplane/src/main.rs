@@ -3,13 +3,14 @@
 use anyhow::Context;
 use client::{SystemClock, memory};
 use controlplane::config::{Config, flags};
+use controlplane::daemon::alone::Alone;
 use controlplane::daemon::{Daemon, Host};
 use controlplane::{kubeconfig_command, token_command};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -66,28 +67,46 @@ async fn run(config: &Config) -> anyhow::Result<()> {
         address: own_address(),
         proc: "/proc".into(),
     };
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let mut daemon = Daemon::start(config, host).await?;
-    println!(
-        "controlplane is ready at {} after {} ms; export KUBECONFIG={}",
-        daemon.url,
-        began.elapsed().as_millis(),
-        daemon.admin_kubeconfig.display()
-    );
+    let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let failed = match &config.alone {
+        Some(alone) => {
+            let mut parts = Alone::start(config, alone, host).await?;
+            println!("controlplane runs as a client of {}", parts.url);
+            let failed = wait(terminate, interrupt, parts.failed()).await;
+            parts.stop().await;
+            failed
+        }
+        None => {
+            let mut daemon = Daemon::start(config, host).await?;
+            println!(
+                "controlplane is ready at {} after {} ms; export KUBECONFIG={}",
+                daemon.url,
+                began.elapsed().as_millis(),
+                daemon.admin_kubeconfig.display()
+            );
+            let failed = wait(terminate, interrupt, daemon.failed()).await;
+            daemon.stop().await;
+            failed
+        }
+    };
+    anyhow::ensure!(!failed, "a part of the control plane ended by itself");
+    Ok(())
+}
+
+/// Tells the service manager that everything runs, and waits for a signal (false) or a part's end (true).
+async fn wait(mut terminate: Signal, mut interrupt: Signal, failed: impl Future<Output = ()>) -> bool {
     // Without a service manager there is nobody to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let failed = tokio::select! {
         biased;
         _ = terminate.recv() => false,
         _ = interrupt.recv() => false,
-        () = daemon.failed() => true,
+        () = failed => true,
         () = memory::give_back() => true,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    daemon.stop().await;
-    anyhow::ensure!(!failed, "a part of the control plane ended by itself");
-    Ok(())
+    failed
 }
 
 /// The first address of this machine that is not loopback.

@@ -34,6 +34,11 @@ struct Pending {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LeaseName {
+    name: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Scrape {
     success: &'static str,
 }
@@ -64,6 +69,7 @@ pub struct Metrics {
     victims: Histogram,
     scrapes: Family<Scrape, Counter>,
     scrape_durations: Histogram,
+    leading: Family<LeaseName, Gauge>,
 }
 
 impl Default for Metrics {
@@ -80,6 +86,7 @@ impl Default for Metrics {
             pending: Family::default(),
             preemptions: Counter::default(),
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
+            leading: Family::default(),
             scrapes: Family::default(),
             scrape_durations: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
         }
@@ -122,6 +129,12 @@ impl Metrics {
         if let Some(victims) = victims {
             self.victims.observe(victims as f64);
         }
+    }
+
+    /// Whether this process holds that lease: 1 while it does.
+    pub fn leading(&self, lease: &str) -> Gauge {
+        let name = lease.to_owned();
+        self.leading.get_or_create(&LeaseName { name }).clone()
     }
 
     /// Counts one question to a kubelet about what its node and pods use.
@@ -180,6 +193,12 @@ impl Metrics {
             "scheduler_pending_pods",
             "Number of pending pods, by the queue type",
             self.pending.clone(),
+        );
+        registry.register(
+            "leader_election_master_status",
+            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
+             'name' is the string used to identify the lease. Please make sure to group by name",
+            self.leading.clone(),
         );
         registry.register(
             "metrics_server_kubelet_request",

@@ -4,7 +4,6 @@
 //! evictions, which run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
 use crate::controller::event::Recorder;
-use crate::controller::informers::Informers;
 use crate::metrics::Metrics;
 use client::Clock;
 use client::informer::Change;
@@ -15,32 +14,35 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+mod attempt;
 pub mod bind;
 pub mod cluster;
 pub mod config;
 pub mod constraint;
 pub mod cycle;
 pub mod event;
+pub mod extender;
 pub mod plugin;
 pub mod pod;
 pub mod profile;
 pub mod queue;
+pub mod sources;
 pub mod spread;
 pub mod term;
 #[cfg(test)]
 mod testing;
 pub mod workload;
 
-use bind::{Binder, Bound, Nomination};
+use bind::{Binder, Bound};
 use cluster::{Cluster, NodeChange};
 use config::SchedulerConfig;
-use cycle::{Request, Search, Unplaced};
+use cycle::Search;
 use event::Event;
-use plugin::Plugin;
-use plugin::default_preemption::Budget;
+use extender::call::Caller;
 use pod::PodInfo;
 use profile::Profile;
-use queue::{PodQueue, ScheduleFailure};
+use queue::PodQueue;
+use sources::Sources;
 
 /// The name pods ask for by default, and the component events come from.
 pub const NAME: &str = "default-scheduler";
@@ -51,8 +53,8 @@ const CYCLES: usize = 64;
 
 /// What the scheduler needs from its process.
 pub struct SchedulerContext {
-    /// Copies of everything it reads, shared with whoever else in the process reads them.
-    pub informers: Informers,
+    /// Copies of everything it reads.
+    pub informers: Sources,
     /// A client with the scheduler's identity.
     pub client: kube::Client,
     /// Profiles and times.
@@ -89,7 +91,15 @@ pub async fn run(context: SchedulerContext) {
         metrics: context.metrics,
         binder: Binder::new(context.client, context.clock, recorders),
         flights: JoinSet::new(),
+        extenders: callers(&context.config.extenders).unwrap_or_else(|error| {
+            // They were checked when the configuration was read; a file may have gone since.
+            tracing::error!(error, "an extender cannot be asked: nothing is scheduled");
+            Vec::new()
+        }),
     };
+    if scheduler.extenders.len() != context.config.extenders.len() {
+        return;
+    }
     loop {
         namespace_changes
             .take()
@@ -101,10 +111,11 @@ pub async fn run(context: SchedulerContext) {
         while let Some(done) = scheduler.flights.try_join_next() {
             scheduler.landed(done.ok());
         }
-        let busy = scheduler.cycles();
-        if context.shutdown.is_cancelled() {
-            return;
-        }
+        let busy = tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => return,
+            busy = scheduler.cycles() => busy,
+        };
         if busy {
             tokio::task::yield_now().await;
             continue;
@@ -129,11 +140,24 @@ struct Scheduler {
     queue: PodQueue,
     cluster: Cluster,
     profiles: Vec<Profile>,
-    informers: Informers,
+    informers: Sources,
     search: Search,
     binder: Binder,
     flights: JoinSet<Bound>,
     metrics: Arc<Metrics>,
+    extenders: Vec<Arc<Caller>>,
+}
+
+/// Connections to extenders.
+///
+/// # Errors
+/// Which one cannot be made, and why.
+pub fn callers(extenders: &[extender::Extender]) -> Result<Vec<Arc<Caller>>, String> {
+    let each = extenders.iter().enumerate().map(|(index, extender)| {
+        let made = Caller::new(extender.clone()).map(Arc::new);
+        made.map_err(|why| format!("extenders[{index}].{why}"))
+    });
+    each.collect()
 }
 
 /// Whether the pod holds resources of its node.
@@ -298,140 +322,6 @@ impl Scheduler {
             && let Some(other) = self.cluster.node(&other)
         {
             wake(&mut self.queue, &self.profiles, &Event::Renounced(other));
-        }
-    }
-
-    /// Runs some cycles; tells whether more are to be run at once.
-    fn cycles(&mut self) -> bool {
-        for _ in 0..CYCLES {
-            if self.flights.len() >= IN_FLIGHT {
-                return false;
-            }
-            let Some(pod) = self.queue.pop(Instant::now()) else {
-                return false;
-            };
-            self.cycle(pod);
-        }
-        true
-    }
-
-    fn cycle(&mut self, pod: Arc<PodInfo>) {
-        let Some(profile) = profile_of(&self.profiles, pod.scheduler()) else {
-            return;
-        };
-        let began = Instant::now();
-        let spreads = profile
-            .scores
-            .iter()
-            .any(|(plugin, _)| *plugin == Plugin::PodTopologySpread)
-            || profile.filters.contains(&Plugin::PodTopologySpread);
-        let owned = match spreads && pod.spread.is_empty() {
-            true => workload::selector(&self.informers, &pod),
-            false => None,
-        };
-        let informers = &self.informers;
-        let request = Request {
-            pod: &pod,
-            profile,
-            owned: owned.as_ref(),
-            budgets: &|| {
-                let budgets = informers.budgets.list();
-                budgets.iter().filter_map(|budget| Budget::new(budget)).collect()
-            },
-        };
-        let found = self.search.schedule(&mut self.cluster, request);
-        let result = if found.is_ok() { "scheduled" } else { "unschedulable" };
-        self.metrics.scheduled(&profile.name, result, began.elapsed());
-        match found {
-            Ok(node) => self.bind(pod, node),
-            Err(unplaced) => self.refuse(pod, *unplaced),
-        }
-    }
-
-    fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
-        self.place(pod.clone(), &node);
-        let binder = self.binder.clone();
-        self.flights.spawn(async move { binder.bind(pod, node).await });
-    }
-
-    fn refuse(&mut self, pod: Arc<PodInfo>, unplaced: Unplaced) {
-        let Unplaced {
-            error,
-            preemption,
-            renounce,
-        } = unplaced;
-        tracing::debug!(pod = %pod.key, nodes = error.nodes, "no node fits");
-        let (binder, refused, message) = (self.binder.clone(), error.plugins(), error.message());
-        if let Some(preemption) = preemption {
-            self.metrics.preempted(Some(preemption.victims.len()));
-            self.queue.hold(&pod.uid, refused);
-            self.cluster.nominate(Arc::clone(&pod), &preemption.node);
-            for victim in &preemption.victims {
-                self.cluster.doomed.insert(victim.uid.clone());
-            }
-            for other in &preemption.displaced {
-                self.cluster.nominated.remove(&other.uid);
-            }
-            self.flights
-                .spawn(async move { binder.evict(pod, message, preemption).await });
-            return;
-        }
-        if error.post_filter.is_some() {
-            self.metrics.preempted(None);
-        }
-        let waits = self.cluster.nominated.node_of(&pod.uid).is_some() || !pod.nominated().is_empty();
-        let nomination = match renounce && waits {
-            true => Nomination::Clear,
-            false => Nomination::Keep,
-        };
-        self.queue
-            .fail(&pod.uid, ScheduleFailure::Unschedulable(refused), Instant::now());
-        if nomination == Nomination::Clear {
-            self.renounce(&pod.uid);
-        }
-        self.flights
-            .spawn(async move { binder.refuse(pod, "Unschedulable", message, nomination).await });
-    }
-
-    fn landed(&mut self, bound: Option<Bound>) {
-        match bound {
-            // The informer removes the pod from the queue when it shows the assignment.
-            None | Some(Bound::Done) => {}
-            Some(Bound::Failed { pod, error }) => {
-                tracing::warn!(pod = %pod.key, error, "binding failed");
-                // A pod that left the queue meanwhile is gone, or has a node by somebody else's hand.
-                if self.queue.contains(&pod.uid) {
-                    self.free(&pod.uid);
-                    if !pod.nominated().is_empty() {
-                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
-                    }
-                    self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
-                    let binder = self.binder.clone();
-                    self.flights
-                        .spawn(async move { binder.refuse(pod, "SchedulerError", error, Nomination::Keep).await });
-                }
-            }
-            Some(Bound::Evicted {
-                pod,
-                is_nominated,
-                kept,
-            }) => {
-                for (victim, error) in &kept {
-                    tracing::warn!(pod = %pod.key, victim, error, "not evicted");
-                    self.cluster.doomed.remove(victim);
-                }
-                if !is_nominated {
-                    // What the API does not know nobody would end: the pod waits for what it waited for before.
-                    self.renounce(&pod.uid);
-                    if self.queue.contains(&pod.uid) && !pod.nominated().is_empty() {
-                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
-                    }
-                }
-                match kept.is_empty() {
-                    true => self.queue.release(&pod.uid, Instant::now()),
-                    false => self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now()),
-                }
-            }
         }
     }
 }

@@ -11,6 +11,7 @@ use kubelet::host::machine::Roots;
 use kubelet::id::PodUid;
 use kubelet::parts::Parts;
 use kubelet::parts::testing::{context, dependencies};
+use kubelet::pinning::Unbounded;
 use kubelet::pod::view::{Life, PodSnapshot};
 use kubelet::runtime::fake::FakeRuntime;
 use kubelet::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
@@ -215,7 +216,7 @@ async fn main() -> anyhow::Result<()> {
     for number in 0..count {
         let uid = format!("u{number:04}");
         let pod = pod(&uid)?;
-        cgroups.ensure_pod(&pod).await?;
+        cgroups.ensure_pod(&pod, Unbounded::default()).await?;
         let path = naming.pod(&pod);
         children.push(occupy(&path, &format!("{uid}-s"))?);
         children.push(occupy(&path, &format!("{uid}-c"))?);

@@ -22,6 +22,7 @@ mod tests;
 use crate::host::{FileWork, WorkError};
 use crate::metrics::DeviceMetrics;
 use crate::pinning::hint::NumaMask;
+use crate::reason::device_health;
 use draft::Draft;
 use k8s_openapi::api::core::v1::{Pod, ResourceHealth, ResourceStatus};
 use plugin::Plugin;
@@ -318,8 +319,8 @@ fn health(state: &State, pod: &str, container: &str) -> Vec<ResourceStatus> {
         let told = given.ids().into_iter().map(|id| {
             let device = listed.get(resource).and_then(|devices| devices.get(&id));
             let health = match device.is_none_or(|device| device.healthy) {
-                true => "Healthy",
-                false => "Unhealthy",
+                true => device_health::HEALTHY,
+                false => device_health::UNHEALTHY,
             };
             ResourceHealth {
                 resource_id: id,

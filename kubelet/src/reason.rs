@@ -302,6 +302,14 @@ pub mod admission {
     pub const TAINT_TOLERATION: &str = "TaintToleration";
 }
 
+/// How well a device is (`allocatedResourcesStatus`).
+pub mod device_health {
+    /// It works.
+    pub const HEALTHY: &str = "Healthy";
+    /// It does not.
+    pub const UNHEALTHY: &str = "Unhealthy";
+}
+
 /// Types and reasons of the node's conditions.
 pub mod node {
     /// The node runs short of disk.

@@ -3,7 +3,7 @@
 
 mod component_status;
 pub mod health;
-mod metrics;
+pub(crate) mod metrics;
 mod openid;
 mod review;
 mod root;

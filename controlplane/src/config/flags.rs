@@ -68,6 +68,21 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ),
     ("cluster-cidr", Takes::Value, "range of pod addresses (10.244.0.0/16)"),
     (
+        "cluster-signing-cert-file",
+        Takes::Value,
+        "CA certificate that approved certificate requests are signed by, without the API server (nothing is signed)",
+    ),
+    (
+        "cluster-signing-key-file",
+        Takes::Value,
+        "key of --cluster-signing-cert-file",
+    ),
+    (
+        "components",
+        Takes::Value,
+        "parts that run: apiserver, scheduler, controllers, with commas between (all)",
+    ),
+    (
         "config",
         Takes::Value,
         "the scheduler's configuration, a KubeSchedulerConfiguration (upstream's defaults)",
@@ -94,6 +109,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "further admission plugins, by name with commas between: DenyServiceExternalIPs",
     ),
     (
+        "kubeconfig",
+        Takes::Value,
+        "how scheduler and controllers reach the API server where --components leaves it out",
+    ),
+    (
         "kubelet-certificate-authority",
         Takes::Value,
         "CA bundle to verify kubelets with (no verification)",
@@ -104,9 +124,49 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "zones of so many nodes at most stop evictions when they are partly disrupted (50)",
     ),
     (
+        "leader-elect",
+        Takes::Bool,
+        "without the API server: work only while holding a lease (true)",
+    ),
+    (
+        "leader-elect-lease-duration",
+        Takes::Value,
+        "how long a lease that is not renewed holds others off (15s)",
+    ),
+    (
+        "leader-elect-renew-deadline",
+        Takes::Value,
+        "how long a leader goes on that cannot renew its lease (10s)",
+    ),
+    (
+        "leader-elect-resource-lock",
+        Takes::Value,
+        "leases, the only kind of lock (leases)",
+    ),
+    (
+        "leader-elect-resource-name",
+        Takes::Value,
+        "the lease's name (kube-scheduler, kube-controller-manager)",
+    ),
+    (
+        "leader-elect-resource-namespace",
+        Takes::Value,
+        "the lease's namespace (kube-system)",
+    ),
+    (
+        "leader-elect-retry-period",
+        Takes::Value,
+        "pause between two looks at the lease (2s)",
+    ),
+    (
         "node-eviction-rate",
         Takes::Value,
         "silent nodes a second of a zone that lose their pods (0.1)",
+    ),
+    (
+        "root-ca-file",
+        Takes::Value,
+        "CA bundle for the kube-root-ca.crt of namespaces, without the API server (the kubeconfig's)",
     ),
     (
         "secondary-node-eviction-rate",
@@ -118,7 +178,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Bool,
         "serve metrics.k8s.io, from what kubelets say (true)",
     ),
-    ("secure-port", Takes::Value, "HTTPS port (6443)"),
+    (
+        "secure-port",
+        Takes::Value,
+        "HTTPS port (6443; without the API server 10259 of the scheduler, 10257 of controllers, 0 for none)",
+    ),
     (
         "service-account-issuer",
         Takes::Value,
@@ -145,6 +209,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "unhealthy-zone-threshold",
         Takes::Value,
         "part of silent nodes, if more than two, at which a zone is partly disrupted (0.55)",
+    ),
+    (
+        "use-service-account-credentials",
+        Takes::Bool,
+        "without the API server: each controller uses its service account's token (false)",
     ),
     ("v", Takes::Value, "log verbosity (2)"),
     ("help", Takes::Bool, "print this and exit"),
@@ -197,6 +266,21 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Refused("a front proxy is not supported yet"),
         "",
     ),
+    (
+        "policy-config-file",
+        Takes::Refused("scheduling policies of before 1.23 are not read yet: use profiles in --config"),
+        "",
+    ),
+    (
+        "service-account-private-key-file",
+        Takes::Refused("tokens in Secrets are not made yet"),
+        "",
+    ),
+    (
+        "cluster-signing-duration",
+        Takes::Refused("certificates are signed for a year, or as long as the request asks"),
+        "",
+    ),
     ("insecure-port", Takes::Refused("there is no insecure port"), ""),
 ];
 
@@ -222,6 +306,11 @@ impl Flags {
             .get(flag)
             .map(|values| values.iter().map(String::as_str).collect())
             .unwrap_or_default()
+    }
+
+    /// The flags that were given.
+    pub fn given(&self) -> Vec<&'static str> {
+        self.values.keys().copied().collect()
     }
 
     /// Whether a switch such as `--help` was given.
@@ -272,6 +361,13 @@ fn skip_value(words: &mut std::iter::Peekable<impl Iterator<Item = String>>, may
     if may && words.peek().is_some_and(|next| !next.starts_with('-')) {
         words.next();
     }
+}
+
+/// Every flag that can be given.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let all = FLAGS.iter().filter(|(_, takes, _)| !matches!(takes, Takes::Refused(_)));
+    all.map(|(name, _, _)| *name)
 }
 
 /// The text of `--help`.

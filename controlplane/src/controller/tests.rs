@@ -120,7 +120,7 @@ impl World {
         })
         .detach_all();
         let context = SchedulerContext {
-            informers,
+            informers: (&informers).into(),
             config: Default::default(),
             client: scheduler,
             clock,

@@ -94,14 +94,21 @@ impl Authority {
     /// # Errors
     /// Names the file that is missing or not understood.
     pub fn load(dir: &Path) -> Result<Self, PkiError> {
-        let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-        let cert_pem = files::read(&cert_path)?;
-        let key = KeyPair::from_pem(&files::read(&key_path)?).map_err(|error| PkiError::Content {
-            path: key_path.clone(),
+        Self::load_files(&dir.join("ca.crt"), &dir.join("ca.key"))
+    }
+
+    /// Reads a CA's certificate and its key.
+    ///
+    /// # Errors
+    /// Names the file that is missing or not understood.
+    pub fn load_files(cert_path: &Path, key_path: &Path) -> Result<Self, PkiError> {
+        let cert_pem = files::read(cert_path)?;
+        let key = KeyPair::from_pem(&files::read(key_path)?).map_err(|error| PkiError::Content {
+            path: key_path.to_owned(),
             why: format!("does not hold a usable private key: {error}"),
         })?;
         let not_a_certificate = |why: String| PkiError::Content {
-            path: cert_path.clone(),
+            path: cert_path.to_owned(),
             why,
         };
         let cert_der =
@@ -110,8 +117,11 @@ impl Authority {
             .map_err(|error| not_a_certificate(format!("does not hold a usable certificate: {error}")))?;
         if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
             return Err(PkiError::Content {
-                path: key_path,
-                why: "is not the key of ca.crt".to_owned(),
+                path: key_path.to_owned(),
+                why: format!(
+                    "is not the key of {}",
+                    cert_path.file_name().unwrap_or_default().to_string_lossy()
+                ),
             });
         }
         let until = parsed.validity().not_after.timestamp();

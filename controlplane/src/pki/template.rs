@@ -201,7 +201,7 @@ pub(super) fn alternative_names(names: &BTreeSet<String>) -> Result<Option<Vec<u
 }
 
 /// A PEM block.
-fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine;
     let body = base64::engine::general_purpose::STANDARD.encode(der);
     let mut text = format!("-----BEGIN {label}-----\n");

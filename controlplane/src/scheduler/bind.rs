@@ -1,5 +1,6 @@
 //! What a cycle's decision becomes in the API: a binding, or a condition that says why not, evictions for the pod's sake, events.
 
+use super::extender::call::Caller;
 use super::plugin::default_preemption::Preemption;
 use super::pod::PodInfo;
 use crate::controller::event::Recorder;
@@ -113,13 +114,24 @@ impl Binder {
         });
         let request = Request::post(format!("{}/binding", PODS.path(&pod.key)));
         let request = request.header(http::header::CONTENT_TYPE, "application/json");
-        match self.send(request.body(body.to_string().into_bytes())).await {
-            Ok(_) => {
+        let sent = self.send(request.body(body.to_string().into_bytes())).await;
+        self.bound(pod, &node, sent.map(drop).map_err(|error| error.text))
+    }
+
+    /// Has an extender bind the pod to the node.
+    pub async fn bind_by(&self, extender: &Caller, pod: Arc<PodInfo>, node: String) -> Bound {
+        let asked = extender.bind(&pod, &node).await;
+        self.bound(pod, &node, asked)
+    }
+
+    fn bound(&self, pod: Arc<PodInfo>, node: &str, outcome: Result<(), String>) -> Bound {
+        match outcome {
+            Ok(()) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
                 self.event(&pod, &pod, "Normal", "Scheduled", message);
                 Bound::Done
             }
-            Err(error) => Bound::Failed { pod, error: error.text },
+            Err(error) => Bound::Failed { pod, error },
         }
     }
 

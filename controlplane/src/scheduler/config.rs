@@ -6,8 +6,11 @@
 mod args;
 mod plugins;
 
+use super::extender::Extender;
+use super::extender::words::{self, ExtenderWords};
 use super::profile::Profile;
 use super::queue::BackoffTimes;
+use crate::config::components::duration;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -20,6 +23,27 @@ pub struct SchedulerConfig {
     pub profiles: Vec<Profile>,
     /// How long pods wait after failures.
     pub backoff: BackoffTimes,
+    /// What the file says of leader election.
+    pub election: ElectionWords,
+    /// Who else is asked.
+    pub extenders: Vec<Extender>,
+}
+
+/// What somebody says of leader election; what is left out is left to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ElectionWords {
+    /// Whether a leader is elected.
+    pub is_on: Option<bool>,
+    /// How long a lease holds others off.
+    pub lease: Option<Duration>,
+    /// How long a leader goes on that cannot renew.
+    pub renew: Option<Duration>,
+    /// Pause between tries.
+    pub retry: Option<Duration>,
+    /// The Lease's name.
+    pub name: Option<String>,
+    /// The Lease's namespace.
+    pub namespace: Option<String>,
 }
 
 impl Default for SchedulerConfig {
@@ -27,6 +51,8 @@ impl Default for SchedulerConfig {
         Self {
             profiles: vec![Profile::default()],
             backoff: BackoffTimes::default(),
+            election: ElectionWords::default(),
+            extenders: Vec::new(),
         }
     }
 }
@@ -51,13 +77,54 @@ struct File {
     #[serde(default)]
     profiles: Vec<ProfileWords>,
     #[serde(default)]
-    extenders: Vec<Value>,
+    extenders: Vec<ExtenderWords>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct LeaderElection {
-    leader_elect: bool,
+    #[serde(default)]
+    leader_elect: Option<bool>,
+    #[serde(default)]
+    lease_duration: Option<String>,
+    #[serde(default)]
+    renew_deadline: Option<String>,
+    #[serde(default)]
+    retry_period: Option<String>,
+    #[serde(default)]
+    resource_lock: Option<String>,
+    #[serde(default)]
+    resource_name: Option<String>,
+    #[serde(default)]
+    resource_namespace: Option<String>,
+}
+
+impl LeaderElection {
+    fn read(self) -> Result<ElectionWords, String> {
+        let time = |field: &str, text: Option<String>| {
+            let read = text.map(|text| duration(&text).map_err(|why| format!("{field}: {text:?} {why}")));
+            read.transpose()
+        };
+        let name = |field: &str, text: Option<String>| match text.as_deref() {
+            Some("") => Err(format!("{field}: Required value")),
+            _ => Ok(text),
+        };
+        if let Some(other) = self.resource_lock.filter(|lock| lock != "leases") {
+            return Err(format!(
+                "resourceLock: Invalid value: {other:?}: resourceLock value must be \"leases\""
+            ));
+        }
+        let words = ElectionWords {
+            is_on: self.leader_elect,
+            lease: time("leaseDuration", self.lease_duration)?,
+            renew: time("renewDeadline", self.renew_deadline)?,
+            retry: time("retryPeriod", self.retry_period)?,
+            name: name("resourceName", self.resource_name)?,
+            namespace: name("resourceNamespace", self.resource_namespace)?,
+        };
+        words.resolve(&ElectionWords::default(), "").map(drop)?;
+        Ok(words)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +149,7 @@ impl SchedulerConfig {
     /// # Errors
     /// The first mistake, with its field.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let mut file: File = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         let known = ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration");
         if (file.api_version.as_str(), file.kind.as_str()) != known {
             let (version, kind) = (file.api_version, file.kind);
@@ -90,6 +157,11 @@ impl SchedulerConfig {
         }
         file.check()?;
         let backoff = file.backoff()?;
+        let election = file.leader_election.take().map(LeaderElection::read).transpose();
+        let election = election
+            .map_err(|why| format!("leaderElection.{why}"))?
+            .unwrap_or_default();
+        let extenders = words::read(std::mem::take(&mut file.extenders))?;
         let shared = percentage("percentageOfNodesToScore", file.percentage_of_nodes_to_score)?;
         let mut profiles = Vec::new();
         let mut names = BTreeSet::new();
@@ -107,7 +179,25 @@ impl SchedulerConfig {
                 ..Profile::default()
             });
         }
-        Ok(Self { profiles, backoff })
+        leave_out(&mut profiles, &extenders);
+        Ok(Self {
+            profiles,
+            backoff,
+            election,
+            extenders,
+        })
+    }
+}
+
+/// What extenders look after by themselves plugins leave to them.
+fn leave_out(profiles: &mut [Profile], extenders: &[Extender]) {
+    let ignored = extenders.iter().flat_map(|extender| &extender.managed);
+    let ignored: Vec<String> = ignored
+        .filter(|resource| resource.ignored)
+        .map(|resource| resource.name.clone())
+        .collect();
+    for profile in profiles {
+        profile.args.fit.ignored.extend_from_slice(&ignored);
     }
 }
 
@@ -126,20 +216,12 @@ impl File {
                 "parallelism: nodes are looked at in turn here, and another value than {PARALLELISM} would have no effect"
             ));
         }
-        if self
-            .leader_election
-            .as_ref()
-            .is_some_and(|election| election.leader_elect)
-        {
-            return Err("leaderElection.leaderElect: schedulers elect no leader yet".to_owned());
-        }
         if self.client_connection.is_some() {
             return Err(
-                "clientConnection: the scheduler runs in the API server's process, without a connection".to_owned(),
+                "clientConnection: without an API server in the process --kubeconfig says how it is reached, and requests are \
+                 not throttled"
+                    .to_owned(),
             );
-        }
-        if !self.extenders.is_empty() {
-            return Err("extenders: extenders are not called yet".to_owned());
         }
         Ok(())
     }

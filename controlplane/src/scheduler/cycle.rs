@@ -41,6 +41,8 @@ pub struct FitError {
     pub unknown: Option<String>,
     /// What preemption says.
     pub post_filter: Option<String>,
+    /// Why extenders refused nodes that would do otherwise, one text for each node.
+    pub by_extenders: Vec<String>,
 }
 
 /// `0/3 nodes are available: 1 this, 2 that.`
@@ -78,9 +80,13 @@ impl FitError {
                 None => drop(reasons.insert(reason.clone().into_owned(), 1)),
             }
         }
-        if let Some(plugin) = self.left_out_by.filter(|_| nodes > self.rejections.len()) {
+        for reason in &self.by_extenders {
+            *reasons.entry(reason.clone()).or_default() += 1;
+        }
+        let judged = self.rejections.len() + self.by_extenders.len();
+        if let Some(plugin) = self.left_out_by.filter(|_| nodes > judged) {
             let reason = format!("node(s) didn't satisfy plugin(s) [{}]", plugin.name());
-            reasons.insert(reason, nodes - self.rejections.len());
+            reasons.insert(reason, nodes - judged);
         }
         let tried = match self.pre_filter {
             Some(rejection) => format!("0/{nodes} nodes are available: {}.", rejection.reason),
@@ -102,6 +108,15 @@ pub struct Unplaced {
     pub preemption: Option<Preemption>,
     /// Whether it should wait for its nominated node no longer.
     pub renounce: bool,
+}
+
+/// Nodes that will do, for extenders to judge.
+#[derive(Debug)]
+pub struct Candidates {
+    /// Names and scores.
+    pub nodes: Vec<(String, i64)>,
+    /// Why other nodes will not do.
+    pub error: FitError,
 }
 
 /// How many suitable nodes are enough.
@@ -137,6 +152,36 @@ impl Search {
     /// # Errors
     /// What every node lacks, and who should be evicted.
     pub fn schedule(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<String, Box<Unplaced>> {
+        self.search(cluster, request, |search, state, fitting, _| match fitting {
+            [only] => only.name.clone(),
+            several => {
+                let totals = totals(state, several);
+                several[search.pick(&totals)].name.clone()
+            }
+        })
+    }
+
+    /// All nodes that were found to do, for a pod that extenders have a say in.
+    ///
+    /// # Errors
+    /// As [`Search::schedule`].
+    pub fn candidates(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<Candidates, Box<Unplaced>> {
+        self.search(cluster, request, |_, state, fitting, error| {
+            let totals = totals(state, fitting);
+            let names = fitting.iter().map(|node| node.name.clone());
+            Candidates {
+                nodes: names.zip(totals).collect(),
+                error,
+            }
+        })
+    }
+
+    fn search<T>(
+        &mut self,
+        cluster: &mut Cluster,
+        request: Request<'_>,
+        finish: impl FnOnce(&mut Self, &State<'_>, &[&NodeInfo], FitError) -> T,
+    ) -> Result<T, Box<Unplaced>> {
         let Request { pod, profile, .. } = request;
         cluster.refresh();
         let mut error = FitError {
@@ -164,11 +209,7 @@ impl Search {
         let fitting = self.fitting(&mut state, &mut error);
         match fitting.as_slice() {
             [] => Err(Box::new(self.preempt(&mut state, error, request.budgets))),
-            [only] => Ok(only.name.clone()),
-            several => {
-                let chosen = self.best(&state, several);
-                Ok(several[chosen].name.clone())
-            }
+            several => Ok(finish(self, &state, several, error)),
         }
     }
 
@@ -236,8 +277,8 @@ impl Search {
         }
     }
 
-    fn best(&mut self, state: &State<'_>, nodes: &[&NodeInfo]) -> usize {
-        let totals = totals(state, nodes);
+    /// One of the highest.
+    pub fn pick(&mut self, totals: &[i64]) -> usize {
         let best = totals.iter().copied().max().unwrap_or(0);
         let ties: Vec<usize> = (0..totals.len()).filter(|i| totals[*i] == best).collect();
         let pick = self.random.below(ties.len() as u64);

@@ -4,13 +4,13 @@
 //! ReplicaSet, ReplicationController or StatefulSet).
 
 use super::pod::PodInfo;
-use crate::controller::informers::Informers;
+use super::sources::Sources;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use proto::api::selector::Selector;
 use std::collections::BTreeMap;
 
 /// The pods that lie behind the same Services and have the same controller as this one; nothing if it has neither.
-pub fn selector(informers: &Informers, pod: &PodInfo) -> Option<Selector> {
+pub fn selector(informers: &Sources, pod: &PodInfo) -> Option<Selector> {
     let namespace = &pod.key.namespace;
     let mut pairs: BTreeMap<String, String> = BTreeMap::new();
     for service in informers.services.list_namespace(namespace) {

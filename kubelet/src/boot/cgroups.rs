@@ -69,7 +69,7 @@ pub(super) fn memory_qos(config: &Config, facts: &Facts, is_v2: bool) -> Option<
         factor,
         reserves: config.cgroups.reserves_memory,
         allocatable: (facts.machine.memory - config.cgroups.reserved.memory).max(0),
-        page: page.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(4096),
+        page: page.unwrap_or(4096),
     })
 }
 

@@ -26,7 +26,7 @@ const ALLOCATE_DEADLINE: Duration = Duration::from_secs(120);
 /// Upstream's `KubeletPreStartContainerRPCTimeoutInSecs`.
 const PRE_START_DEADLINE: Duration = Duration::from_secs(30);
 /// What a healthy device says of itself.
-pub(super) const HEALTHY: &str = "Healthy";
+pub(super) const HEALTHY: &str = crate::reason::device_health::HEALTHY;
 
 /// Why a plugin's answer is not there, or is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -118,6 +118,7 @@ impl Sample {
         let (handler, death) = (self.handler(), self.death.clone());
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 () = death.cancelled() => {}
                 () = socket::converse(theirs, handler) => {}
             }

@@ -1,5 +1,6 @@
 //! How well devices are, as their drivers tell (KEP-4680). What a driver does not repeat in time is not known any more. Pure.
 
+use crate::reason::device_health;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
@@ -28,8 +29,8 @@ impl State {
     /// The API's word.
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Healthy => "Healthy",
-            Self::Unhealthy => "Unhealthy",
+            Self::Healthy => device_health::HEALTHY,
+            Self::Unhealthy => device_health::UNHEALTHY,
             Self::Unknown => "Unknown",
         }
     }

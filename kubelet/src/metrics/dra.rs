@@ -75,8 +75,7 @@ impl DraMetrics {
     /// Tells how many claims are prepared: in all, and by driver. Drivers that have none any more are not told of.
     pub fn in_use(&self, (all, by_driver): (usize, BTreeMap<String, usize>)) {
         self.in_use.clear();
-        let by_driver = by_driver.into_iter().map(|(name, count)| (name, count));
-        for (name, count) in by_driver.chain([("<any>".to_owned(), all)]) {
+        for (name, count) in by_driver.into_iter().chain([("<any>".to_owned(), all)]) {
             self.in_use.get_or_create(&label("driver_name", name)).set(count as f64);
         }
     }

@@ -95,7 +95,9 @@ mod tests {
         let failed = |again| State::Failed { again };
         let none = || (0, 0, None);
         // What is there, what is known, and how many are deregistered and registered, and the wake-up.
-        let table: [(Option<u64>, Option<(u64, State)>, (usize, usize, Option<Duration>)); 12] = [
+        type Expected = (usize, usize, Option<Duration>);
+        type Known = Option<(u64, State)>;
+        let table: [(Option<u64>, Known, Expected); 12] = [
             (None, None, none()),
             (Some(1), None, (0, 1, None)),
             (Some(1), Some((1, State::Registering)), none()),

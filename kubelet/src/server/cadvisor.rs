@@ -51,7 +51,7 @@ fn subjects(look: &Look, told: &Option<Vec<ContainerUsage>>, disks: &Disks) -> V
         .into_iter()
         .flatten()
         .filter(|disk| disk.disk.capacity > 0)
-        .map(|disk| used_by_all(disk))
+        .map(used_by_all)
         .collect();
     root.disks.dedup_by(|a, b| a.0 == b.0);
     let mut out = vec![root];

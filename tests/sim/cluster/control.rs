@@ -272,7 +272,7 @@ impl ControlPlane {
         self.tasks
             .spawn(async move { while controllers.join_next().await.is_some() {} });
         self.tasks.spawn(scheduler::run(SchedulerContext {
-            informers,
+            informers: (&informers).into(),
             config: Default::default(),
             client: self
                 .wire

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use std::path::Path;
 
 /// Content type of the text.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StorageLabels {
@@ -34,12 +34,7 @@ struct ResourceLabels {
 /// The metrics as OpenMetrics text.
 pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
     let mut metrics = Registry::default();
-    let build = vec![
-        ("major", root::MAJOR.to_owned()),
-        ("minor", root::MINOR.to_owned()),
-        ("git_version", root::git_version()),
-    ];
-    metrics.register("kubernetes_build", "What is running", Info::new(build));
+    register_build(&mut metrics);
     register_objects(server, &mut metrics);
     server.metrics().register(&mut metrics);
     server
@@ -56,6 +51,29 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
         "Number of currently used inflight request limit of this apiserver per request kind",
         inflight,
     );
+    register_process(&mut metrics, proc);
+    text(&metrics)
+}
+
+/// The metrics of a process without an API server.
+pub(crate) fn render_part(own: &crate::metrics::Metrics, proc: &Path) -> String {
+    let mut metrics = Registry::default();
+    register_build(&mut metrics);
+    own.register(&mut metrics);
+    register_process(&mut metrics, proc);
+    text(&metrics)
+}
+
+fn register_build(metrics: &mut Registry) {
+    let build = vec![
+        ("major", root::MAJOR.to_owned()),
+        ("minor", root::MINOR.to_owned()),
+        ("git_version", root::git_version()),
+    ];
+    metrics.register("kubernetes_build", "What is running", Info::new(build));
+}
+
+fn register_process(metrics: &mut Registry, proc: &Path) {
     if let Some(usage) = usage(proc) {
         let resident = Gauge::<i64>::default();
         resident.set(usage.resident_bytes);
@@ -76,8 +94,11 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
         tasks.set(whole(own.metrics().num_alive_tasks()));
         metrics.register("process_tasks", "Asynchronous tasks that have not ended", tasks);
     }
+}
+
+fn text(metrics: &Registry) -> String {
     let mut text = String::new();
-    if prometheus_client::encoding::text::encode(&mut text, &metrics).is_err() {
+    if prometheus_client::encoding::text::encode(&mut text, metrics).is_err() {
         tracing::error!("metrics cannot be written to memory");
     }
     text

@@ -31,6 +31,18 @@ fn nothing_said_is_the_default() {
 }
 
 #[test]
+fn leader_election_may_be_said_in_part() {
+    let config = parse("leaderElection: {leaderElect: true, leaseDuration: 1m, resourceName: mine}\n").unwrap();
+    let expected = ElectionWords {
+        is_on: Some(true),
+        lease: Some(Duration::from_secs(60)),
+        name: Some("mine".to_owned()),
+        ..ElectionWords::default()
+    };
+    assert_eq!(config.election, expected);
+}
+
+#[test]
 fn profiles_choose_plugins_and_weights() {
     let text = "
 percentageOfNodesToScore: 30
@@ -136,12 +148,24 @@ fn what_is_not_understood_is_refused_by_name() {
     let table = [
         ("nodes: 3\n".to_owned(), "nodes"),
         ("parallelism: 4\n".to_owned(), "parallelism"),
-        ("extenders: [{urlPrefix: 'http://x'}]\n".to_owned(), "extenders"),
         ("clientConnection: {qps: 5}\n".to_owned(), "clientConnection"),
         (
-            "leaderElection: {leaderElect: true}\n".to_owned(),
-            "leaderElection.leaderElect",
+            "leaderElection: {leaseDuration: 15}\n".to_owned(),
+            "leaderElection.leaseDuration: \"15\"",
         ),
+        (
+            "leaderElection: {renewDeadline: 20s}\n".to_owned(),
+            "renew-deadline must be less",
+        ),
+        (
+            "leaderElection: {resourceLock: endpoints}\n".to_owned(),
+            "leaderElection.resourceLock",
+        ),
+        (
+            "leaderElection: {resourceName: ''}\n".to_owned(),
+            "leaderElection.resourceName",
+        ),
+        ("leaderElection: {leader: true}\n".to_owned(), "leader"),
         ("percentageOfNodesToScore: 101\n".to_owned(), "percentageOfNodesToScore"),
         ("podInitialBackoffSeconds: 0\n".to_owned(), "podInitialBackoffSeconds"),
         (

@@ -203,10 +203,9 @@ proptest! {
                 Step::Give { pod, container, count, answers } => {
                     let (pod, container) = (pod.to_string(), container.to_string());
                     let claim = claim(&pod, &container, count, &none);
-                    if state.is_met(claim) == Ok(false) && state.reserve(claim, &none).is_ok() {
-                        if answers {
-                            prop_assert!(state.answered(&pod, &container, R, Vec::new()));
-                        }
+                    let reserved = state.is_met(claim) == Ok(false) && state.reserve(claim, &none).is_ok();
+                    if reserved && answers {
+                        prop_assert!(state.answered(&pod, &container, R, Vec::new()));
                     }
                 }
                 Step::Ends(pod) => { state.retain(|of| of != pod.to_string()); }

@@ -247,7 +247,7 @@ fn hints_are_one_list_for_each_resource_and_stay_once_given() {
     let list = Wishes::One(vec![near(&[1], true)]);
     assert_eq!(policy.draft(&held, "q").hints(&both), [list.clone(), list]);
     let kept = Wishes::One(vec![near(&[0], true)]);
-    assert_eq!(policy.draft(&held, "p").hints(&both), [kept.clone()]);
+    assert_eq!(policy.draft(&held, "p").hints(&both), std::slice::from_ref(&kept));
     assert_eq!(policy.draft(&held, "p").pod_hints(&[both]), [kept]);
     let wide = asking("c", Kind::Regular, amounts(13, 0));
     let empty = policy.draft(&Assignments::default(), "q").hints(&wide);
@@ -293,7 +293,8 @@ fn what_an_earlier_kubelet_left_must_fit() {
         policy.check(&tables, &held)
     };
     let node = |tables: &mut Tables, of: fn(&mut Node)| of(tables.0.get_mut(&0).expect("a node"));
-    let changes: [fn(&mut Tables, fn(&mut Tables, fn(&mut Node))); 6] = [
+    type OfNode = fn(&mut Tables, fn(&mut Node));
+    let changes: [fn(&mut Tables, OfNode); 6] = [
         |tables, _| _ = tables.0.remove(&1),
         |tables, node| node(tables, |node| node.assignments += 1),
         |tables, node| node(tables, |node| node.cells = NumaMask::of([0])),
@@ -356,7 +357,8 @@ fn what_is_reserved_of_nodes_is_what_the_node_keeps() {
         let items: Vec<Reservation> = items.iter().map(item).collect();
         reserve(&machine, &items, kept).map_err(|why: ReserveError| why.to_string())
     };
-    let (first, second): (&[(&str, &str)], &[(&str, &str)]) = (&[("memory", "1Gi")], &[("memory", "512Mi")]);
+    let first = [("memory", "1Gi")].as_slice();
+    let second = [("memory", "512Mi")].as_slice();
     let kept = of(&[(0, first), (1, second)], 1536 << 20).expect("as much");
     assert_eq!((kept[&0][MEMORY], kept[&1][MEMORY]), (GIB, GIB / 2));
     assert_eq!(of(&[], 0), Ok(Reserved::new()));

@@ -1,0 +1,224 @@
+//! One attempt after the other: a cycle, what extenders say, and what is begun for it; what has landed is taken in.
+//!
+//! Nothing but an attempt changes queue and cluster while it lasts, also where it waits for an extender.
+
+use super::bind::{Bound, Nomination};
+use super::cluster::Cluster;
+use super::cycle::{Candidates, Request, Search, Unplaced};
+use super::extender::call::{self, Caller};
+use super::plugin::Plugin;
+use super::plugin::default_preemption::Budget;
+use super::pod::PodInfo;
+use super::queue::ScheduleFailure;
+use super::{CYCLES, IN_FLIGHT, Scheduler, profile_of, workload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What came of a cycle that is neither a node nor a refusal.
+enum Failed {
+    Unplaced(Box<Unplaced>),
+    /// An extender.
+    Error(String),
+}
+
+impl Scheduler {
+    /// Runs some cycles; tells whether more are to be run at once.
+    pub(super) async fn cycles(&mut self) -> bool {
+        for _ in 0..CYCLES {
+            if self.flights.len() >= IN_FLIGHT {
+                return false;
+            }
+            let Some(pod) = self.queue.pop(Instant::now()) else {
+                return false;
+            };
+            self.cycle(pod).await;
+        }
+        true
+    }
+
+    async fn cycle(&mut self, pod: Arc<PodInfo>) {
+        let Some(profile) = profile_of(&self.profiles, pod.scheduler()) else {
+            return;
+        };
+        let (name, began) = (profile.name.clone(), Instant::now());
+        let asked = self.extenders.iter().filter(|extender| extender.is_interested(&pod));
+        let asked: Vec<Arc<Caller>> = asked.cloned().collect();
+        let found = match asked.is_empty() {
+            true => self.search(&pod, Search::schedule).map_err(Failed::Unplaced),
+            false => match self.search(&pod, Search::candidates) {
+                Ok(candidates) => self.ask(&asked, &pod, candidates).await,
+                Err(unplaced) => Err(Failed::Unplaced(unplaced)),
+            },
+        };
+        let result = match &found {
+            Ok(_) => "scheduled",
+            Err(Failed::Unplaced(_)) => "unschedulable",
+            Err(Failed::Error(_)) => "error",
+        };
+        self.metrics.scheduled(&name, result, began.elapsed());
+        match found {
+            Ok(node) => self.bind(pod, node, asked.into_iter().find(|extender| extender.binds())),
+            Err(Failed::Unplaced(unplaced)) => self.refuse(pod, *unplaced),
+            Err(Failed::Error(error)) => self.fail(pod, error),
+        }
+    }
+
+    fn search<T>(
+        &mut self,
+        pod: &PodInfo,
+        look: impl FnOnce(&mut Search, &mut Cluster, Request<'_>) -> Result<T, Box<Unplaced>>,
+    ) -> Result<T, Box<Unplaced>> {
+        let profile = profile_of(&self.profiles, pod.scheduler()).unwrap_or(&self.profiles[0]);
+        let spreads = profile
+            .scores
+            .iter()
+            .any(|(plugin, _)| *plugin == Plugin::PodTopologySpread)
+            || profile.filters.contains(&Plugin::PodTopologySpread);
+        let owned = match spreads && pod.spread.is_empty() {
+            true => workload::selector(&self.informers, pod),
+            false => None,
+        };
+        let informers = &self.informers;
+        let request = Request {
+            pod,
+            profile,
+            owned: owned.as_ref(),
+            budgets: &|| {
+                let budgets = informers.budgets.list();
+                budgets.iter().filter_map(|budget| Budget::new(budget)).collect()
+            },
+        };
+        look(&mut self.search, &mut self.cluster, request)
+    }
+
+    /// Has extenders judge what the plugins found.
+    async fn ask(&mut self, asked: &[Arc<Caller>], pod: &PodInfo, found: Candidates) -> Result<String, Failed> {
+        let Candidates { nodes, mut error } = found;
+        let names = nodes.iter().map(|(name, _)| name.clone()).collect();
+        let known = self.informers.nodes.clone();
+        let judged = call::judge(asked, pod, names, &|name| known.get("", name)).await;
+        let judged = judged.map_err(Failed::Error)?;
+        let own: BTreeMap<String, i64> = nodes.into_iter().collect();
+        let totals: Vec<i64> = judged
+            .nodes
+            .iter()
+            .map(|(name, score)| score + own.get(name).copied().unwrap_or(0))
+            .collect();
+        if totals.is_empty() {
+            error.by_extenders = judged.refused;
+            return Err(Failed::Unplaced(Box::new(Unplaced {
+                error,
+                preemption: None,
+                renounce: false,
+            })));
+        }
+        let chosen = self.search.pick(&totals);
+        Ok(judged.nodes[chosen].0.clone())
+    }
+
+    fn bind(&mut self, pod: Arc<PodInfo>, node: String, by: Option<Arc<Caller>>) {
+        self.place(pod.clone(), &node);
+        let binder = self.binder.clone();
+        self.flights.spawn(async move {
+            match by {
+                Some(extender) => binder.bind_by(&extender, pod, node).await,
+                None => binder.bind(pod, node).await,
+            }
+        });
+    }
+
+    /// The pod is tried again later: something went wrong that is no matter of nodes.
+    fn fail(&mut self, pod: Arc<PodInfo>, error: String) {
+        tracing::warn!(pod = %pod.key, error, "not scheduled");
+        self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
+        let binder = self.binder.clone();
+        self.flights
+            .spawn(async move { binder.refuse(pod, "SchedulerError", error, Nomination::Keep).await });
+    }
+
+    fn refuse(&mut self, pod: Arc<PodInfo>, unplaced: Unplaced) {
+        let Unplaced {
+            error,
+            preemption,
+            renounce,
+        } = unplaced;
+        tracing::debug!(pod = %pod.key, nodes = error.nodes, "no node fits");
+        let (binder, refused, message) = (self.binder.clone(), error.plugins(), error.message());
+        if let Some(preemption) = preemption {
+            self.metrics.preempted(Some(preemption.victims.len()));
+            self.queue.hold(&pod.uid, refused);
+            self.cluster.nominate(Arc::clone(&pod), &preemption.node);
+            for victim in &preemption.victims {
+                self.cluster.doomed.insert(victim.uid.clone());
+            }
+            for other in &preemption.displaced {
+                self.cluster.nominated.remove(&other.uid);
+            }
+            self.flights
+                .spawn(async move { binder.evict(pod, message, preemption).await });
+            return;
+        }
+        if error.post_filter.is_some() {
+            self.metrics.preempted(None);
+        }
+        let waits = self.cluster.nominated.node_of(&pod.uid).is_some() || !pod.nominated().is_empty();
+        let nomination = match renounce && waits {
+            true => Nomination::Clear,
+            false => Nomination::Keep,
+        };
+        // What an extender goes by nobody here hears of: its pods are tried again after a while.
+        let failure = match error.by_extenders.is_empty() {
+            true => ScheduleFailure::Unschedulable(refused),
+            false => ScheduleFailure::Error,
+        };
+        self.queue.fail(&pod.uid, failure, Instant::now());
+        if nomination == Nomination::Clear {
+            self.renounce(&pod.uid);
+        }
+        self.flights
+            .spawn(async move { binder.refuse(pod, "Unschedulable", message, nomination).await });
+    }
+
+    pub(super) fn landed(&mut self, bound: Option<Bound>) {
+        match bound {
+            // The informer removes the pod from the queue when it shows the assignment.
+            None | Some(Bound::Done) => {}
+            Some(Bound::Failed { pod, error }) => {
+                tracing::warn!(pod = %pod.key, error, "binding failed");
+                // A pod that left the queue meanwhile is gone, or has a node by somebody else's hand.
+                if self.queue.contains(&pod.uid) {
+                    self.free(&pod.uid);
+                    if !pod.nominated().is_empty() {
+                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
+                    }
+                    self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
+                    let binder = self.binder.clone();
+                    self.flights
+                        .spawn(async move { binder.refuse(pod, "SchedulerError", error, Nomination::Keep).await });
+                }
+            }
+            Some(Bound::Evicted {
+                pod,
+                is_nominated,
+                kept,
+            }) => {
+                for (victim, error) in &kept {
+                    tracing::warn!(pod = %pod.key, victim, error, "not evicted");
+                    self.cluster.doomed.remove(victim);
+                }
+                if !is_nominated {
+                    // What the API does not know nobody would end: the pod waits for what it waited for before.
+                    self.renounce(&pod.uid);
+                    if self.queue.contains(&pod.uid) && !pod.nominated().is_empty() {
+                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
+                    }
+                }
+                match kept.is_empty() {
+                    true => self.queue.release(&pod.uid, Instant::now()),
+                    false => self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now()),
+                }
+            }
+        }
+    }
+}
