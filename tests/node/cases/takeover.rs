@@ -26,7 +26,7 @@ const CHECKPOINTS: &[(&str, &str)] = &[
     ),
     (
         "memory_manager_state",
-        r#"{"policyName":"None","machineState":{},"checksum":4047769151}"#,
+        r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#,
     ),
     (
         "graceful_node_shutdown_state",
