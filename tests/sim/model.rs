@@ -132,6 +132,7 @@ impl Model {
             }
             Some("statefulsets") => self.stateful.on_set(after),
             Some("daemonsets") => self.daemons.on_set(after),
+            Some("minions") => self.daemons.on_node(revision, before, after),
             Some("jobs") => told.extend(self.jobs.on_job(&world, before, after)),
             Some("poddisruptionbudgets") => {
                 told.extend(self.budgets.on_budget(&world, &self.pods, before, after));

@@ -2,6 +2,7 @@
 
 use super::pods::{Pods, is_active, is_ready, is_terminal};
 use super::{World, controller_of, ends, is_deleting, name, uid};
+use controlplane::store::Revision;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +21,20 @@ struct Fences {
 pub struct DaemonSets {
     /// By UID: every generation that may still be acted on.
     fences: BTreeMap<String, Vec<Fences>>,
+    /// When a node's last taint went, by its name.
+    cleared: BTreeMap<String, Revision>,
+    /// When a pod was made, by its UID.
+    made: BTreeMap<String, Revision>,
 }
 
 /// Nothing of it runs any more, and it is only waited for that its object goes.
 fn has_gone(pod: &Value) -> bool {
     is_terminal(pod) && is_deleting(pod)
+}
+
+fn has_taints(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.is_some_and(|taints| !taints.is_empty())
 }
 
 /// The node that a set's pod is for.
@@ -49,10 +59,23 @@ impl DaemonSets {
         known.push(fences);
     }
 
+    pub fn on_node(&mut self, revision: Revision, before: Option<&Value>, after: Option<&Value>) {
+        if let Some(node) = after.filter(|after| before.is_some_and(has_taints) && !has_taints(after)) {
+            self.cleared.insert(name(node).to_owned(), revision);
+        }
+    }
+
     /// Judges a pod that came or is going.
-    pub fn on_pod(&self, world: &World<'_>, pods: &Pods, before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
+    pub fn on_pod(
+        &mut self,
+        world: &World<'_>,
+        pods: &Pods,
+        before: Option<&Value>,
+        after: Option<&Value>,
+    ) -> Vec<String> {
         let mut told = Vec::new();
         if let (None, Some(pod)) = (before, after) {
+            self.made.insert(uid(pod).to_owned(), world.revision);
             told.extend(self.judge_creation(world, pod));
         }
         if let Some(pod) = before.filter(|before| ends(before, after)) {
@@ -87,14 +110,15 @@ impl DaemonSets {
         }
         let is_tainted = |node: &str| {
             let node = world.get(&format!("/registry/minions/{node}"));
-            node.is_none_or(|node| {
-                node["spec"]["taints"]
-                    .as_array()
-                    .is_some_and(|taints| !taints.is_empty())
-            })
+            node.is_none_or(has_taints)
+        };
+        // Whoever acts may know a node as it was a moment ago: a pod that lived under a taint may have gone for that.
+        let was_tainted = |pod: &Value| {
+            let made = self.made.get(uid(pod)).copied().unwrap_or_default();
+            self.cleared.get(node(pod)).is_some_and(|cleared| *cleared >= made)
         };
         // It may have to leave this node.
-        if is_tainted(node(pod)) {
+        if is_tainted(node(pod)) || was_tainted(pod) {
             return None;
         }
         let most = fences.iter().map(|fences| fences.unavailable).max().unwrap_or(i64::MAX);
@@ -103,7 +127,8 @@ impl DaemonSets {
             let is_taken = is_deleting(other) && pods.is_deleted_by(CONTROLLER, other);
             let is_down = is_taken || !pods.has_been_ready(uid(other));
             // A node with a taint may not be one of the set's.
-            uid(other) != uid(pod) && is_down && !has_gone(other) && !is_tainted(node(other))
+            let is_excused = is_tainted(node(other)) || was_tainted(other);
+            uid(other) != uid(pod) && is_down && !has_gone(other) && !is_excused
         });
         let nodes: BTreeSet<&str> = down.map(node).filter(|other| *other != node(pod)).collect();
         let down = i64::try_from(nodes.len()).unwrap_or(i64::MAX) + 1;
