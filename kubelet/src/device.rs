@@ -147,7 +147,8 @@ impl Devices {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),
         };
-        let is_new = matches!(&read, Ok(None));
+        let mut entries = std::fs::read_dir(&directory).into_iter().flatten();
+        let is_new = entries.next().is_none();
         let state = read.map(Option::unwrap_or_default).unwrap_or_else(|why| {
             let path = path.display();
             tracing::error!(%path, why, "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date");
@@ -167,8 +168,8 @@ impl Devices {
         }))
     }
 
-    /// Whether no kubelet left anything of devices: what the node's object says of extended resources is of another machine then, or
-    /// of another time.
+    /// Whether no kubelet has ever been here: what the node's object says of extended resources is of another machine then, or of
+    /// another time. Whoever was here left his socket at least.
     pub fn is_new(&self) -> bool {
         self.0.is_new
     }

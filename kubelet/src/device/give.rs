@@ -58,6 +58,35 @@ impl Devices {
         self.kept().await.map_err(|error| Refusal::Call(error.to_string()))
     }
 
+    /// Promises a pod what was drafted for it: nobody else is given that, until its plugins have been asked ([`Self::give`]) or it is taken
+    /// back. A plugin may still prefer others.
+    ///
+    /// # Errors
+    /// Somebody else has it by now.
+    pub fn promise(&self, plan: &Plan) -> Result<(), Refusal> {
+        let (mut held, mut reuse) = (self.0.held(), Reuse::default());
+        for asked in &plan.asked {
+            for (resource, count) in &asked.resources {
+                let claim = Claim {
+                    pod: &plan.pod,
+                    container: &asked.container,
+                    wanted: Wanted {
+                        resource,
+                        count: *count,
+                        reuse: reuse.of(resource),
+                        near: plan.near.get(&asked.container).copied(),
+                    },
+                };
+                let ids = match held.state.is_met(claim)? {
+                    true => given(&held.state, claim),
+                    false => held.state.reserve(claim, &BTreeSet::new())?,
+                };
+                reuse.after(asked.kind, resource, &ids);
+            }
+        }
+        Ok(())
+    }
+
     async fn give_container(&self, turn: &Turn<'_>, reuse: &mut Reuse) -> Result<(), Refusal> {
         for (resource, count) in &turn.asked.resources {
             let ids = self.give_resource(turn, (resource, *count), reuse).await?;

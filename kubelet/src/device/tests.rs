@@ -1,5 +1,6 @@
 //! Plugins that are asked for pods, over pipes in memory: the clock is paused.
 
+use super::draft::Plan;
 use super::give::DeviceError;
 use super::testing::{Sample, device, env, well};
 use super::*;
@@ -30,6 +31,38 @@ async fn give(devices: &Devices, pod: &Pod) -> Result<(), String> {
     }
     let plan = draft.plan().expect("it asks for devices");
     devices.give(&plan).await.map_err(|why| why.to_string())
+}
+
+fn plan(devices: &Devices, pod: &Pod) -> Plan {
+    let mut draft = devices.draft(pod, NumaMask::default());
+    for asking in asking::of_pod(pod) {
+        draft.give(&asking, Hint::default()).expect("room");
+    }
+    draft.plan().expect("it asks for devices")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_promised_is_nobody_elses_while_its_plugin_is_asked() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    assert!(devices.is_new(), "nobody was here");
+    let plugin = Sample::new(well(&["a"]));
+    plugin.register(&devices, R).await;
+    // Both are judged before either's plugin is asked.
+    let (first, second) = (plan(&devices, &pod("u", 2, 1)), plan(&devices, &pod("v", 0, 1)));
+    assert_eq!(devices.promise(&first), Ok(()));
+    assert!(devices.promise(&second).is_err(), "it is the first one's");
+    assert_eq!(
+        devices.give(&first).await,
+        Ok(()),
+        "one device for all of its containers"
+    );
+    for container in ["i0", "i1", "c"] {
+        assert_eq!(ids(&devices, "u", container), ["a"]);
+    }
+    devices.retain(|uid| uid == "v");
+    assert_eq!(devices.promise(&second), Ok(()));
+    assert!(!open(&directory).is_new());
 }
 
 async fn start(devices: &Devices, pod: &Pod) -> Result<Vec<String>, DeviceError> {

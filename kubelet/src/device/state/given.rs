@@ -95,11 +95,12 @@ impl ByPod {
             .unwrap_or_default()
     }
 
-    /// What everybody but this container has.
+    /// What everybody but this container has. What is merely promised to others of its pod does not count: they are asked again, after it.
     pub(super) fn of_others(&self, pod: &str, container: &str, name: &str) -> BTreeSet<String> {
         let others = self
             .iter()
             .filter(|(of, in_it, resource, _)| *resource == name && (*of, *in_it) != (pod, container));
+        let others = others.filter(|(of, .., given)| *of != pod || given.answer.is_some());
         others.flat_map(|(.., given)| given.ids()).collect()
     }
 

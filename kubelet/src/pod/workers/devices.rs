@@ -60,10 +60,14 @@ impl Workers {
         })
     }
 
-    /// Begins to give a pod that is let in its devices.
+    /// Begins to give a pod that is let in its devices. They are its own at once: who is judged next sees none of them free.
     pub(super) fn give_devices(&mut self, uid: &PodUid, plan: Option<Plan>) -> Verdict {
         let Some(plan) = plan else { return Verdict::Admitted };
         let devices = self.shared.parts.devices.clone();
+        if let Err(why) = devices.promise(&plan) {
+            self.take_back(uid);
+            return Verdict::Rejected(draft::rejection(&why));
+        }
         let asking = async move { devices.give(&plan).await.err().map(|why| draft::rejection(&why)) };
         let id = self.giving.tasks.spawn(asking).id();
         self.giving.of.insert(id, uid.clone());
