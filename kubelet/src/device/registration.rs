@@ -80,6 +80,12 @@ impl Handler for Found {
     async fn register(&self, plugin: &found::Plugin) -> Result<(), Refusal> {
         let (resource, versions) = (&plugin.name, &plugin.versions);
         Devices::validate(resource, versions).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        if !plugin.endpoint.is_absolute() {
+            let endpoint = plugin.endpoint.display();
+            return Err(Refusal::Invalid(format!(
+                "the endpoint {endpoint} is no absolute path of a socket"
+            )));
+        }
         let registered = self.devices.register(resource, &plugin.endpoint, &self.shutdown);
         registered.await.map_err(|error| Refusal::Failed(error.to_string()))
     }
@@ -118,7 +124,6 @@ impl Devices {
         if !is_extended(resource) {
             return Err(RegisterError::Resource(resource.to_owned()));
         }
-        self.metrics().registered(resource);
         let plugin = Plugin::dial(socket).await.map_err(RegisterError::Dial)?;
         self.take_plugin(resource, plugin, shutdown).await?;
         tracing::info!(resource, socket = %socket.display(), "a device plugin is registered");
@@ -136,6 +141,8 @@ impl Devices {
         let Some(connected) = self.connect(resource, plugin.clone(), options) else {
             return Err(RegisterError::TooMany(resource.to_owned()));
         };
+        // Not before: names of those that cannot be are without end.
+        self.metrics().registered(resource);
         let (shutdown, replaced) = (shutdown.clone(), connected.replaced.clone());
         tokio::spawn(async move {
             tokio::select! {

@@ -17,6 +17,7 @@ use crate::stats::numbers::Numbers;
 use crate::stats::sampler::{Disks, Look, PodLook, RuntimeDisk};
 use family::Subject;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 
 /// Prometheus text of everything.
 pub(super) async fn page(server: &Server) -> String {
@@ -53,9 +54,13 @@ fn subjects(look: &Look, told: &Option<Vec<ContainerUsage>>, disks: &Disks) -> V
         .filter(|disk| disk.disk.capacity > 0)
         .map(used_by_all)
         .collect();
-    root.disks.dedup_by(|a, b| a.0 == b.0);
+    // Of two samples with the same labels a reader takes none: one of what several share.
+    let mut devices = BTreeSet::new();
+    root.disks.retain(|(device, _)| devices.insert(device.clone()));
     let mut out = vec![root];
+    let mut told_of = BTreeSet::from(["/"]);
     let apart = look.system.iter().map(|(_, one)| one).chain(&look.classes);
+    let apart = apart.filter(|one| told_of.insert(&one.id));
     out.extend(apart.map(|one| group(&one.id, &one.numbers, None, look.at)));
     for pod in &look.pods {
         of_pod(&mut out, look, pod, told, disks);

@@ -189,7 +189,15 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
         node: Default::default(),
         node_rate: None,
         interfaces: Vec::new(),
-        system: vec![("pods", of("/kubepods"))],
+        // Where a kubelet and its runtime share a cgroup, or are in none of their own.
+        system: [
+            ("pods", "/kubepods"),
+            ("kubelet", "/shared"),
+            ("runtime", "/shared"),
+            ("misc", "/"),
+        ]
+        .map(|(name, id)| (name, of(id)))
+        .into(),
         classes: vec![of("/kubepods/burstable")],
         pods: vec![pod],
         failed: false,
@@ -200,12 +208,18 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
         layer: Some((4096, 2)),
         ..ContainerUsage::default()
     };
-    let disks = Disks {
-        images: Some(RuntimeDisk {
-            device: "/dev/sdb".to_owned(),
+    let disk = |device: &str| {
+        let mut disk = RuntimeDisk {
+            device: device.to_owned(),
             ..RuntimeDisk::default()
-        }),
-        ..Disks::default()
+        };
+        disk.disk.capacity = 1 << 30;
+        disk
+    };
+    let disks = Disks {
+        node: disk("/dev/sda"),
+        images: Some(disk("/dev/sdb")),
+        layers: Some(disk("/dev/sda")),
     };
     let mut text = String::new();
     write(&mut text, &subjects(&look, &Some(vec![usage]), &disks), look.at);
@@ -222,7 +236,7 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
             r#"container_network_receive_bytes_total{{container="",interface="eth\"0",id="/kubepods/podu-1/s1",image="",name="s1",{of_pod}}} 0 0"#
         ),
         format!(
-            r#"container_fs_usage_bytes{{container="main",device="/dev/sdb",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 4096 0"#
+            r#"container_fs_usage_bytes{{container="main",device="/dev/sda",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 4096 0"#
         ),
         format!(
             r#"container_blkio_device_usage_total{{container="main",device="/dev/sda",major="8",minor="0",operation="Write",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 22 0"#
@@ -230,6 +244,11 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
         format!(r#"container_spec_cpu_shares{{container="main",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 1"#),
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    let mut series = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.rsplit_once("} ").map_or(line, |(name, _)| name);
+        assert!(series.insert(name), "twice: {name}");
     }
     // The network is told once: of the sandbox.
     let of_network = text
